@@ -1,0 +1,40 @@
+# Everything that one does with this project. The work is in scripts/, each of which says what it does.
+# SERVER=/path/to/redis-server takes another server than the first one on PATH; SERVERS="redis-8.0 ..." a part of the matrix.
+
+export SERVER
+SERVERS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test test-servers bench lint soak servers clean-servers
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## a server with the module on port 6379, in the foreground (installs what is missing)
+	@scripts/run.sh
+
+build: ## the module in release mode: target/release/libtether.so
+	@scripts/build.sh
+
+test: ## unit tests, then integration tests on a real server (installs what is missing)
+	@scripts/test.sh
+
+test-servers: ## the integration tests on Redis 7.0 and 8.0, Valkey 8.0 and 9.1
+	@scripts/test.sh --servers $(SERVERS)
+
+bench: build servers ## the benchmarks, on Redis 7.0
+	TETHER_SERVER="$(CURDIR)/.servers/redis-7.0/redis-server" TETHER_MODULE="$(CURDIR)/target/release/libtether.so" cargo bench
+
+lint: ## formatting and clippy, as CI asks for
+	@scripts/need.sh cargo cc libclang
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+
+soak: ## the tests that take long: random histories, leaks, a million keys
+	@scripts/test.sh --soak
+
+servers: ## fetch the servers of the matrix into .servers/
+	@scripts/servers.sh
+
+clean-servers: ## forget the fetched servers
+	rm -rf .servers

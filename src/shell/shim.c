@@ -1,0 +1,49 @@
+#include "shim.h"
+
+#include <stddef.h>
+
+#ifdef __APPLE__
+#define WEAK __attribute__((weak_import))
+#else
+#define WEAK __attribute__((weak))
+#endif
+
+struct client;
+
+/* Null for an id that no connection has. Redis since 5.0, Valkey. */
+extern struct client *lookupClientByID(uint64_t id) WEAK;
+
+/* Four arguments since Redis 7.0. Writes the header of a push (RESP3) or of an array (RESP2) of
+ * three elements, then `message_bulk` raw, `channel` as a bulk, and `msg` as a bulk unless null. */
+extern void addReplyPubsubMessage(struct client *c, void *channel, void *msg,
+                                  void *message_bulk) WEAK;
+
+/* Redis since 6.0. With the option OPTIN it tracks nothing until the client asks for it. */
+extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t options, void **prefix,
+                           size_t numprefix) WEAK;
+
+/* CLIENT_TRACKING_OPTIN of the server's own headers. */
+static const uint64_t tracking_optin = UINT64_C(1) << 34;
+
+int tether_can_push(void) {
+    return lookupClientByID != NULL && addReplyPubsubMessage != NULL;
+}
+
+int tether_is_connected(uint64_t client_id) {
+    return lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
+}
+
+int tether_push(uint64_t client_id, void *head, void *news) {
+    struct client *c;
+    if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;
+    addReplyPubsubMessage(c, news, NULL, head);
+    return 1;
+}
+
+int tether_keep_in_main_thread(uint64_t client_id) {
+    struct client *c;
+    if (lookupClientByID == NULL || enableTracking == NULL) return 0;
+    if ((c = lookupClientByID(client_id)) == NULL) return 0;
+    enableTracking(c, 0, tracking_optin, NULL, 0);
+    return 1;
+}

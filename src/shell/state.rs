@@ -1,0 +1,103 @@
+//! All that the shell remembers, in one place that only the server's main thread enters.
+
+use super::push::Outbox;
+use super::raw::Ctx;
+use crate::engine::{Db, Effect, Engine, Hand};
+use redis_module::raw;
+use std::cell::{Cell, OnceCell, RefCell};
+
+/// What differs between servers, found out once.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Server {
+    /// A push to the connection whose command is running would be written before that command's
+    /// reply, or inside EXEC's (Redis 7.0): all pushes wait until the command is done.
+    pub late_pushes: bool,
+    /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
+    pub threads_own_clients: bool,
+}
+
+/// See [`super::settings`].
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub resp2_push: bool,
+    pub peer_timeout_ms: u32,
+}
+
+pub struct Shell {
+    pub engine: RefCell<Engine>,
+    /// Buffers for the engine's orders, so that a command allocates none.
+    pub spare: RefCell<Vec<Vec<Effect>>>,
+    pub outbox: RefCell<Outbox>,
+    /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
+    pub flush: Cell<Option<(Option<Db>, Hand)>>,
+    /// The key whose effect is being carried out: events for it are of our own making.
+    pub performing: Cell<Option<*mut raw::RedisModuleString>>,
+    /// A data set is being loaded; events mean nothing until it is there.
+    pub loading: Cell<bool>,
+    pub is_replica: Cell<bool>,
+    pub timer_armed: Cell<bool>,
+    pub settings: Cell<Settings>,
+    pub server: Cell<Server>,
+    pub subscribed: Cell<bool>,
+    pub pushes_sent: Cell<u64>,
+    pub fault: RefCell<Option<String>>,
+    /// A context that outlives callbacks, for timers and the log.
+    detached: OnceCell<*mut raw::RedisModuleCtx>,
+}
+
+struct MainThread(std::sync::LazyLock<Shell>);
+
+// SAFETY: the server calls a module's commands, events, timers and settings from its main thread
+// only, and nothing here starts a thread. Tests do not touch this state.
+unsafe impl Sync for MainThread {}
+
+static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
+    engine: RefCell::default(),
+    spare: RefCell::default(),
+    outbox: RefCell::default(),
+    flush: Cell::default(),
+    performing: Cell::default(),
+    loading: Cell::default(),
+    is_replica: Cell::default(),
+    timer_armed: Cell::default(),
+    settings: Cell::new(Settings {
+        resp2_push: true,
+        peer_timeout_ms: 10_000,
+    }),
+    server: Cell::default(),
+    subscribed: Cell::default(),
+    pushes_sent: Cell::default(),
+    fault: RefCell::default(),
+    detached: OnceCell::new(),
+}));
+
+pub fn shell() -> &'static Shell {
+    &SHELL.0
+}
+
+impl Shell {
+    /// Keeps a context that outlives callbacks. Once, at load.
+    pub fn keep_detached(&self, ctx: *mut raw::RedisModuleCtx) {
+        let _ = self.detached.set(ctx);
+    }
+
+    /// A context that belongs to no callback.
+    pub fn detached(&self) -> Option<Ctx<'static>> {
+        // SAFETY: a detached context of ours, never freed.
+        self.detached.get().map(|ctx| unsafe { Ctx::new(*ctx) })
+    }
+}
+
+/// Notes that something happened that cannot: a bug of ours.
+pub fn fault(cause: &str) {
+    let shell = shell();
+    if let Some(ctx) = shell.detached() {
+        ctx.log(
+            c"warning",
+            &format!("fault, commands are refused from now on: {cause}"),
+        );
+    }
+    if let Ok(mut fault) = shell.fault.try_borrow_mut() {
+        fault.get_or_insert_with(|| cause.to_owned());
+    }
+}
