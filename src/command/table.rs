@@ -5,8 +5,15 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Settp,
+    Deltp,
     Watchex,
     Unwatchex,
+    Acquire,
+    Macquire,
+    Release,
+    Extend,
+    Info,
+    List,
 }
 
 /// What a command does to its keys, as key specifications and key permissions see it.
@@ -25,12 +32,18 @@ pub enum KeyPlaces {
     First,
     /// All arguments.
     All,
+    /// As many as the first argument says, after it.
+    Numbered,
+    /// None.
+    Nowhere,
 }
 
 /// One argument, for `COMMAND DOCS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     pub name: &'static str,
+    /// The word before it, if there is one.
+    pub token: Option<&'static str>,
     pub kind: ArgumentKind,
     pub optional: bool,
     pub multiple: bool,
@@ -40,6 +53,10 @@ pub struct Argument {
 pub enum ArgumentKind {
     Key,
     String,
+    Integer,
+    Pattern,
+    /// A word that stands for itself.
+    Flag,
 }
 
 /// Everything about a command that is not code.
@@ -60,19 +77,40 @@ pub struct Spec {
     pub arguments: &'static [Argument],
 }
 
-const KEY: Argument = Argument {
-    name: "key",
-    kind: ArgumentKind::Key,
-    optional: false,
-    multiple: false,
+const fn required(name: &'static str, kind: ArgumentKind) -> Argument {
+    Argument {
+        name,
+        token: None,
+        kind,
+        optional: false,
+        multiple: false,
+    }
+}
+
+const fn option(token: &'static str, name: &'static str, kind: ArgumentKind) -> Argument {
+    Argument {
+        token: Some(token),
+        optional: true,
+        ..required(name, kind)
+    }
+}
+
+const KEY: Argument = required("key", ArgumentKind::Key);
+const KEYS: Argument = Argument {
+    multiple: true,
+    ..KEY
 };
+const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
+const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
+const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
+const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
 
 pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Settp,
         name: "settp",
-        arity: 3,
-        flags: "write deny-oom fast deny-script",
+        arity: -3,
+        flags: "write deny-oom fast deny-script blocking",
         categories: "keyspace",
         access: Access::Write,
         keys: KeyPlaces::First,
@@ -80,12 +118,23 @@ pub const TABLE: &[Spec] = &[
         complexity: "O(1)",
         arguments: &[
             KEY,
-            Argument {
-                name: "value",
-                kind: ArgumentKind::String,
-                ..KEY
-            },
+            required("value", ArgumentKind::String),
+            option("TOKEN", "token", ArgumentKind::Flag),
+            WAIT,
+            PUSH,
         ],
+    },
+    Spec {
+        verb: Verb::Deltp,
+        name: "deltp",
+        arity: -2,
+        flags: "write fast deny-script",
+        categories: "keyspace",
+        access: Access::Write,
+        keys: KeyPlaces::All,
+        summary: "Deletes those of the keys that this connection made with SETTP and still owns.",
+        complexity: "O(N) with N the number of keys",
+        arguments: &[KEYS],
     },
     Spec {
         verb: Verb::Watchex,
@@ -97,10 +146,7 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::All,
         summary: "Tells whether keys exist, and from then on pushes each change of that.",
         complexity: "O(N) with N the number of keys",
-        arguments: &[Argument {
-            multiple: true,
-            ..KEY
-        }],
+        arguments: &[KEYS],
     },
     Spec {
         verb: Verb::Unwatchex,
@@ -114,8 +160,99 @@ pub const TABLE: &[Spec] = &[
         complexity: "O(N) with N the number of watches that end",
         arguments: &[Argument {
             optional: true,
-            multiple: true,
-            ..KEY
+            ..KEYS
         }],
+    },
+    Spec {
+        verb: Verb::Acquire,
+        name: "lock.acquire",
+        arity: -2,
+        flags: "write deny-oom fast deny-script blocking",
+        categories: "keyspace",
+        access: Access::Write,
+        keys: KeyPlaces::First,
+        summary: "Takes a lock: exclusive, shared, or some of a semaphore's permits.",
+        complexity: "O(1)",
+        arguments: &[
+            KEY,
+            option("SHARED", "shared", ArgumentKind::Flag),
+            option("PERMITS", "permits", ArgumentKind::Integer),
+            option("OF", "total", ArgumentKind::Integer),
+            OWNER,
+            LEASE,
+            WAIT,
+            PUSH,
+        ],
+    },
+    Spec {
+        verb: Verb::Macquire,
+        name: "lock.macquire",
+        arity: -3,
+        flags: "write deny-oom deny-script blocking",
+        categories: "keyspace",
+        access: Access::Write,
+        keys: KeyPlaces::Numbered,
+        summary: "Takes several exclusive locks in one step, or none of them.",
+        complexity: "O(N) with N the number of keys",
+        arguments: &[
+            required("numkeys", ArgumentKind::Integer),
+            KEYS,
+            OWNER,
+            LEASE,
+            WAIT,
+            PUSH,
+        ],
+    },
+    Spec {
+        verb: Verb::Release,
+        name: "lock.release",
+        arity: -2,
+        flags: "write fast deny-script",
+        categories: "keyspace",
+        access: Access::Write,
+        keys: KeyPlaces::First,
+        summary: "Releases a lock and hands it to the next in line.",
+        complexity: "O(1)",
+        arguments: &[KEY, OWNER, option("ALL", "all", ArgumentKind::Flag)],
+    },
+    Spec {
+        verb: Verb::Extend,
+        name: "lock.extend",
+        arity: -3,
+        flags: "write fast deny-script",
+        categories: "keyspace",
+        access: Access::Write,
+        keys: KeyPlaces::First,
+        summary: "Sets the lease of a held lock, from now.",
+        complexity: "O(log N) with N the number of leases",
+        arguments: &[KEY, required("lease-ms", ArgumentKind::Integer), OWNER],
+    },
+    Spec {
+        verb: Verb::Info,
+        name: "lock.info",
+        arity: 2,
+        flags: "readonly deny-script",
+        categories: "keyspace",
+        access: Access::Look,
+        keys: KeyPlaces::First,
+        summary: "Tells who holds a key and who waits for it, in order.",
+        complexity: "O(N) with N the number of holders and waiters",
+        arguments: &[KEY],
+    },
+    Spec {
+        verb: Verb::List,
+        name: "lock.list",
+        arity: -1,
+        flags: "readonly deny-script",
+        categories: "keyspace",
+        access: Access::Look,
+        keys: KeyPlaces::Nowhere,
+        summary: "Lists the held and waited-for keys of this database.",
+        complexity: "O(N) with N the number of keys that are held, waited for or watched",
+        arguments: &[
+            option("CLIENT", "client-id", ArgumentKind::Integer),
+            option("MATCH", "pattern", ArgumentKind::Pattern),
+            option("COUNT", "count", ArgumentKind::Integer),
+        ],
     },
 ];

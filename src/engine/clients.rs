@@ -1,9 +1,10 @@
-//! The connections that watch, hold or have held something.
+//! The connections that watch, hold or wait for something, or have done so.
 
 use super::arena::{Arena, Id};
 use super::chain::{Chain, Chained, Link};
 use super::holds::{self, Hold};
 use super::id::ClientId;
+use super::queues::{self, Waiter};
 use super::watches::{self, Watch};
 use hashbrown::HashMap;
 use std::ops;
@@ -19,6 +20,10 @@ pub(super) struct Client {
     pub watch_count: u32,
     pub holding: Chain<Hold, { holds::BY_CLIENT }>,
     pub hold_count: u32,
+    pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
+    pub wait_count: u32,
+    /// The wait for whose end the connection stands still.
+    pub blocked: Option<Id<Waiter>>,
     ending: Link<Client>,
 }
 
@@ -63,6 +68,9 @@ impl Clients {
             watch_count: 0,
             holding: Chain::default(),
             hold_count: 0,
+            waiting: Chain::default(),
+            wait_count: 0,
+            blocked: None,
             ending: Link::default(),
         });
         self.by_id.insert(id, made);

@@ -4,13 +4,22 @@
 //! comes back as facts, with [`Hand::Ours`](super::event::Hand::Ours).
 
 use super::id::{ClientId, KeyBuf};
+use super::tokens::Token;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Answer the command in hand.
     Reply(Reply),
-    /// Make the key of the command in hand, with its value.
-    Make,
+    /// Do not answer the command in hand yet: its connection waits for an `Answer`.
+    Block,
+    /// End a connection's block with this answer.
+    Answer { client: ClientId, reply: Reply },
+    /// Make the key of the command in hand with its value, in place of whatever stands there.
+    MakeInHand,
+    /// Make a key with this value, in place of whatever stands there.
+    Make { key: KeyBuf, value: Box<[u8]> },
+    /// Make a lock at this key, in place of whatever stands there.
+    MakeLock { key: KeyBuf },
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// Send a frame to each of these connections, in this order.
@@ -21,19 +30,85 @@ pub enum Effect {
     Guard(ClientId),
 }
 
+/// In whose words a grant is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// 1 or 0.
+    Settp,
+    /// The token or 0.
+    SettpToken,
+    /// The token or null.
+    Lock,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Integer(i64),
+    Null,
     /// Whether each of the keys asked for exists; a single one is not wrapped in an array.
     States(Vec<bool>),
     Refused(Refusal),
 }
 
+impl Form {
+    pub fn granted(self, token: Token) -> Reply {
+        match self {
+            Form::Settp => Reply::Integer(1),
+            Form::SettpToken | Form::Lock => Reply::Integer(token.0 as i64),
+        }
+    }
+
+    pub fn not_granted(self) -> Reply {
+        match self {
+            Form::Settp | Form::SettpToken => Reply::Integer(0),
+            Form::Lock => Reply::Null,
+        }
+    }
+
+    /// Whether it is about a temporary key or a lock.
+    pub fn kind(self) -> Kind {
+        match self {
+            Form::Settp | Form::SettpToken => Kind::Temporary,
+            Form::Lock => Kind::Lock,
+        }
+    }
+}
+
 /// Why a command changes nothing: the client's doing, not a fault of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    TooManyWatches { limit: u32 },
-    TooManyKeys { limit: u32 },
+    TooManyWatches {
+        limit: u32,
+    },
+    TooManyKeys {
+        limit: u32,
+    },
+    /// The key is there and is no lock.
+    WrongType,
+    NotHeld,
+    /// The owner holds the key in another way, from which there is none to the one asked for.
+    HeldOtherwise,
+    /// The semaphore has another number of permits.
+    OtherTotal {
+        total: u32,
+    },
+    /// The owner holds one of several keys already.
+    HeldAlready {
+        key: KeyBuf,
+    },
+    /// Everyone in the circle would wait for the next, for ever; it begins with the caller.
+    Deadlock {
+        circle: Vec<Waits>,
+    },
+}
+
+/// A link of a circle.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    pub client: ClientId,
+    pub label: Box<[u8]>,
+    /// The key that it waits for, which the next one holds or waits for before it.
+    pub key: KeyBuf,
 }
 
 /// What a frame tells.
@@ -43,12 +118,23 @@ pub struct Push {
     pub news: News,
 }
 
+/// `settp` or `lock`, in frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Temporary,
+    Lock,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum News {
     /// `watchex <key> ADD`
     Added,
     /// `watchex <key> DEL`
     Deleted,
-    /// `settp <key> LOST`, to a connection that speaks RESP3
-    Lost,
+    /// `<kind> <key> <token>`
+    Granted(Kind, Token),
+    /// `<kind> <key> TIMEOUT`
+    TimedOut(Kind),
+    /// `<kind> <key> LOST`, to a connection that speaks RESP3
+    Lost(Kind),
 }

@@ -1,4 +1,4 @@
-//! Connections that are no more.
+//! Ends: of connections, of waits, of leases, and of this server's time as a master.
 //!
 //! What an ended connection held is removed a slice at a time, so that a connection with a million
 //! keys does not stop everyone else; until its turn comes such a key is *left behind*: it is still
@@ -6,43 +6,171 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::effect::Effect;
+use super::effect::{Effect, News, Push};
+use super::holds::Hold;
 use super::id::ClientId;
 use super::keys::KeyRecord;
+use super::queues::Waiter;
 
 impl Engine {
+    /// A connection is no more: its watches and waits end now, its holds as soon as may be.
     pub(super) fn ended(&mut self, client: ClientId) {
         let Some(client) = self.clients.find(client) else {
             return;
         };
-        self.watches
-            .remove_all(&mut self.keys, &mut self.clients, client);
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.watches.remove_all(keys, clients, client);
+        while let Some(waiter) = self.clients[client].waiting.head() {
+            self.leave_queues(waiter);
+        }
         self.clients.end(client);
     }
 
+    /// Does what had to wait until the keyspace may be written.
     pub(super) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        self.end_leases(most, effects);
+        self.serve_ready(most, effects);
         for _ in 0..most {
             let Some(client) = self.clients.first_ended() else {
                 return;
             };
-            let key = self.holds.first_of(&self.clients, client);
-            self.remove_left_behind(
-                key.expect("an ended connection is kept for what it holds"),
-                effects,
-            );
+            let hold = self.clients[client].holding.head();
+            self.release_after_end(hold.expect("kept for what it holds"), effects);
         }
     }
 
-    /// Removes a key whose owner has ended.
-    pub(super) fn remove_left_behind(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
-        let client = self.holds.remove(&mut self.keys, &mut self.clients, key);
-        let name = match self.keys.remove_if_idle(key) {
-            Some(name) => name,
-            None => self.keys[key].key().to_owned(),
-        };
-        effects.push(Effect::Remove(name));
+    /// Ends the holds of ended connections on this key.
+    pub(super) fn release_left_behind(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
+        if self.clients.first_ended().is_none() {
+            return;
+        }
+        let left: Vec<_> = self
+            .holds
+            .of_key(&self.keys, key)
+            .filter(|hold| self.clients[self.holds[*hold].client].ended)
+            .collect();
+        for hold in left {
+            self.release_after_end(hold, effects);
+        }
+    }
+
+    fn release_after_end(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let client = self.holds[hold].client;
+        self.release(hold, effects);
         self.totals.keys_removed_by_disconnect += 1;
-        self.clients
-            .forget_if_done(client.expect("a key left behind has a holder"));
+        self.clients.forget_if_done(client);
+    }
+
+    /// Ends up to so many leases whose time is over.
+    pub(super) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            match self.holds.first_lease() {
+                Some((end, hold)) if end <= self.now => {
+                    self.tell_lost(hold, effects);
+                    let client = self.holds[hold].client;
+                    self.release(hold, effects);
+                    self.clients.forget_if_done(client);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// Ends the waits whose time is over.
+    pub(super) fn tick(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((end, waiter)) = self.queues.first_deadline() {
+            if end > self.now {
+                return;
+            }
+            self.totals.timeouts += 1;
+            self.turn_away(waiter, effects);
+        }
+    }
+
+    /// A blocked connection goes on without what it waited for. Its form of "not granted".
+    pub(super) fn unblock(&mut self, client: ClientId) -> Option<super::Reply> {
+        let client = self.clients.find(client)?;
+        let waiter = self.clients[client].blocked?;
+        Some(self.leave_queues(waiter).form.not_granted())
+    }
+
+    /// This server has a master now: nobody can wait here, and what was held is that one's affair.
+    pub(super) fn demoted(&mut self, effects: &mut Vec<Effect>) {
+        let waiters: Vec<_> = self.keys_with_queues().collect();
+        for key in waiters {
+            while let Some(waiter) = self.queues.head(&self.keys, key) {
+                self.turn_away(waiter, effects);
+            }
+        }
+        while let Some(key) = self.ready.pop_front() {
+            self.keys[key].ready = false;
+            self.keys.remove_if_idle(key);
+        }
+        let held: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, record)| !record.holds.is_empty())
+            .map(|(id, _)| id)
+            .collect();
+        for key in held {
+            self.lose(key, super::Hand::Nobody, effects);
+        }
+    }
+
+    fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
+        let queued = self
+            .keys
+            .iter()
+            .filter(|(_, record)| !record.queue.is_empty());
+        queued.map(|(id, _)| id)
+    }
+
+    /// Ends a wait and tells its connection that it got nothing.
+    fn turn_away(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
+        let key = self.queues.keys_of(waiter).next();
+        let key = key.map(|key| self.keys[key].key().to_owned());
+        let waiter = self.leave_queues(waiter);
+        let client = self.clients[waiter.client].id;
+        if let (true, Some(key)) = (waiter.push, key) {
+            let news = News::TimedOut(waiter.form.kind());
+            let push = Push { key, news };
+            let to = vec![client];
+            effects.push(Effect::Push { to, push });
+        } else {
+            let reply = waiter.form.not_granted();
+            effects.push(Effect::Answer { client, reply });
+        }
+    }
+
+    /// Ends a wait; those behind it may be served now.
+    pub(super) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
+        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        let waiter = self.queues.remove(keys, clients, waiter);
+        for key in asked {
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+        }
+        waiter
+    }
+
+    /// Tells an owner that a hold ended by another hand than its own.
+    pub(super) fn tell_lost(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let hold = &self.holds[hold];
+        let owner = &self.clients[hold.client];
+        if owner.ended {
+            return;
+        }
+        self.totals.lost += 1;
+        let kind = match hold.mode.is_lock() {
+            true => super::Kind::Lock,
+            false => super::Kind::Temporary,
+        };
+        let push = Push {
+            key: self.keys[hold.key].key().to_owned(),
+            news: News::Lost(kind),
+        };
+        let to = vec![owner.id];
+        effects.push(Effect::Push { to, push });
     }
 }

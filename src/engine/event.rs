@@ -3,13 +3,31 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
+use super::ask::Mode;
+use super::effect::Form;
 use super::id::{ClientId, Db, Key};
 
-/// A key and whether the keyspace has it at this moment.
+/// What stands at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    Absent,
+    /// A lock, made by us.
+    Lock,
+    /// Any other type. A temporary key is a string like others.
+    Other,
+}
+
+impl Standing {
+    pub fn is_present(self) -> bool {
+        self != Standing::Absent
+    }
+}
+
+/// A key and what the keyspace has there at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen<'a> {
     pub key: Key<'a>,
-    pub present: bool,
+    pub standing: Standing,
 }
 
 /// Whose hand changed the keyspace.
@@ -23,10 +41,53 @@ pub enum Hand {
     Nobody,
 }
 
+/// How a request waits that cannot be granted at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// For how long at most.
+    pub limit_ms: Option<u64>,
+    /// Its connection is not blocked, and is told by a push.
+    pub push: bool,
+}
+
+/// `SETTP`, `LOCK.ACQUIRE` or `LOCK.MACQUIRE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acquire<'a> {
+    pub client: ClientId,
+    /// The keys, each once; more than one only for an exclusive lock.
+    pub seen: &'a [Seen<'a>],
+    pub mode: Mode,
+    /// A temporary key's value.
+    pub value: &'a [u8],
+    pub label: &'a [u8],
+    pub lease_ms: Option<u64>,
+    pub wait: Option<Wait>,
+    pub form: Form,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// `SETTP`. Answered by one reply.
-    Settp { client: ClientId, seen: Seen<'a> },
+    /// Answered by one reply, or by a block and one answer later. Writes.
+    Acquire(Acquire<'a>),
+    /// `DELTP`. Answered by one reply; keys may be repeated. Writes.
+    Drop {
+        client: ClientId,
+        keys: &'a [Key<'a>],
+    },
+    /// `LOCK.RELEASE`, of one depth or of all. Answered by one reply. Writes.
+    Release {
+        client: ClientId,
+        key: Key<'a>,
+        label: &'a [u8],
+        all: bool,
+    },
+    /// `LOCK.EXTEND`. Answered by one reply. Writes.
+    Extend {
+        client: ClientId,
+        key: Key<'a>,
+        label: &'a [u8],
+        lease_ms: u64,
+    },
     /// `WATCHEX`. Answered by one reply; keys may be repeated.
     Watch {
         client: ClientId,
@@ -40,6 +101,12 @@ pub enum Event<'a> {
     /// `UNWATCHEX` without a key. Answered by one reply.
     UnwatchAll { client: ClientId },
 
+    /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
+    /// reply.
+    Unblocked { client: ClientId },
+    /// A blocked connection's wait ended without us, and it has been answered or is gone.
+    Abandoned { client: ClientId },
+
     /// A key came into being, or its object was replaced by another in one step.
     Made { key: Key<'a>, by: Hand },
     /// A key went.
@@ -50,13 +117,28 @@ pub enum Event<'a> {
     MovedTo { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Hand },
-    /// Two databases have exchanged their contents. Followed by `Found` for what is watched in them.
+    /// Two databases have exchanged their contents. Followed by `Found` for what is known in them.
     Swapped { one: Db, other: Db },
-    /// A fresh look at a watched key after a change without events.
+    /// A fresh look at a known key after a change without events.
     Found { seen: Seen<'a> },
 
     /// A connection is no more.
     Ended { client: ClientId },
-    /// The keyspace may be written now: remove what ended connections left, at most so many keys.
+    /// This server has a master from now on, and keys are that one's affair.
+    Demoted,
+    /// Time has passed: end the waits whose time is over.
+    Tick,
+    /// The keyspace may be written now: end leases whose time is over, serve who can be served, and
+    /// remove what ended connections left; at most so many of each.
     Work { most: usize },
+}
+
+impl Event<'_> {
+    /// Whether the shell may write the keyspace in this event's name.
+    pub(super) fn writes(&self) -> bool {
+        matches!(
+            self,
+            Event::Acquire(_) | Event::Drop { .. } | Event::Release { .. } | Event::Extend { .. }
+        )
+    }
 }

@@ -1,18 +1,63 @@
-//! Who holds what: temporary keys, bound to connections.
+//! Who holds what, and in what way.
 
 use super::arena::{Arena, Id};
+use super::ask::Mode;
 use super::chain::{Chained, Link};
 use super::clients::{Client, Clients};
+use super::crowd::Crowd;
+use super::id::Moment;
 use super::keys::{KeyRecord, Keys};
+use super::tokens::Token;
+use std::collections::{BTreeSet, HashMap};
+use std::ops;
 
 pub(super) const BY_KEY: usize = 0;
 pub(super) const BY_CLIENT: usize = 1;
 
 pub(super) struct Hold {
-    key: Id<KeyRecord>,
-    client: Id<Client>,
+    pub key: Id<KeyRecord>,
+    pub client: Id<Client>,
+    pub mode: Mode,
+    /// How often it was acquired and not yet released, in this mode.
+    pub depth: u32,
+    pub token: Token,
+    pub since: Moment,
+    /// What most holds do not have.
+    extra: Option<Box<Extra>>,
     by_key: Link<Hold>,
     by_client: Link<Hold>,
+}
+
+#[derive(Default)]
+struct Extra {
+    /// Tells the owners apart that share one connection.
+    label: Box<[u8]>,
+    /// Below an exclusive hold: how often its owner has also taken it shared.
+    shared_below: u32,
+    lease: Option<Moment>,
+}
+
+impl Hold {
+    pub fn label(&self) -> &[u8] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.label)
+    }
+
+    pub fn lease(&self) -> Option<Moment> {
+        self.extra.as_ref().and_then(|extra| extra.lease)
+    }
+
+    pub fn shared_below(&self) -> u32 {
+        self.extra.as_ref().map_or(0, |extra| extra.shared_below)
+    }
+
+    pub fn set_shared_below(&mut self, depth: u32) {
+        self.extra.get_or_insert_default().shared_below = depth;
+    }
+
+    /// Everything that must be released before the hold is.
+    pub fn whole_depth(&self) -> u32 {
+        self.depth + self.shared_below()
+    }
 }
 
 impl Chained<BY_KEY> for Hold {
@@ -33,11 +78,28 @@ impl Chained<BY_CLIENT> for Hold {
     }
 }
 
-/// Invariant: a hold stands in its key's chain and in its client's, once each; a key has at most
-/// one. Only a hold that is being carried to another name stands in no key's chain.
+/// A grant, as it is written down.
+pub(super) struct Grant<'a> {
+    pub client: Id<Client>,
+    pub label: &'a [u8],
+    pub mode: Mode,
+    pub token: Token,
+    pub since: Moment,
+    pub lease: Option<Moment>,
+}
+
+/// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
+/// go with each other, have different owners (a client with a label), and together take no more
+/// permits than there are; `permits` has their sum for each semaphore. `leases` has exactly the
+/// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
+/// key's chain.
 #[derive(Default)]
 pub(super) struct Holds {
     all: Arena<Hold>,
+    crowd: Crowd<Hold>,
+    permits: HashMap<Id<KeyRecord>, u32>,
+    leases: BTreeSet<(Moment, Id<Hold>)>,
+    temporary: usize,
 }
 
 impl Holds {
@@ -45,88 +107,201 @@ impl Holds {
         self.all.len()
     }
 
-    /// The key's holder. O(1).
-    pub fn holder(&self, keys: &Keys, key: Id<KeyRecord>) -> Option<Id<Client>> {
-        let hold = keys[key].holds.head()?;
-        Some(self.all[hold].client)
+    /// How many of them are temporary keys.
+    pub fn temporary(&self) -> usize {
+        self.temporary
     }
 
-    /// The key that the connection has held longest. O(1).
-    pub fn first_of(&self, clients: &Clients, client: Id<Client>) -> Option<Id<KeyRecord>> {
-        let hold = clients[client].holding.head()?;
-        Some(self.all[hold].key)
+    /// The hold of this owner. O(1).
+    pub fn find(
+        &self,
+        keys: &Keys,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+    ) -> Option<Id<Hold>> {
+        let chain = keys[key].holds.iter(&self.all);
+        self.crowd.find(chain, (key, client, label), |id| {
+            let hold = &self.all[id];
+            hold.key == key && hold.client == client && hold.label() == label
+        })
     }
 
-    /// Binds a key that nobody holds. O(1).
+    /// The key's holds, the oldest first.
+    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
+        keys[key].holds.iter(&self.all)
+    }
+
+    /// The connection's holds, the oldest first.
+    pub fn of_client(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        clients[client].holding.iter(&self.all)
+    }
+
+    /// Whether the key's holders let another owner hold it in this way. O(1): they all go with each
+    /// other, so one of them answers for all.
+    pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {
+        let Some(first) = keys[key].holds.head() else {
+            return true;
+        };
+        let Mode::Permits { count, total } = mode else {
+            return self.all[first].mode.goes_with(mode);
+        };
+        let taken = self.permits.get(&key).copied().unwrap_or(0);
+        self.all[first].mode.goes_with(mode) && count <= total.saturating_sub(taken)
+    }
+
+    /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
     pub fn add(
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
         key: Id<KeyRecord>,
-        client: Id<Client>,
+        grant: &Grant<'_>,
     ) {
         let id = self.all.insert(Hold {
             key,
-            client,
+            client: grant.client,
+            mode: grant.mode,
+            depth: 1,
+            token: grant.token,
+            since: grant.since,
+            extra: (!grant.label.is_empty()).then(|| {
+                Box::new(Extra {
+                    label: grant.label.into(),
+                    ..Extra::default()
+                })
+            }),
             by_key: Link::default(),
             by_client: Link::default(),
         });
-        keys[key].holds.push(&mut self.all, id);
-        let client = &mut clients[client];
+        self.set_lease(id, grant.lease);
+        self.fasten(keys, id, key);
+        self.temporary += usize::from(!grant.mode.is_lock());
+        let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
         client.hold_count += 1;
     }
 
-    /// Ends the binding of a key and says whose it was. O(1).
-    pub fn remove(
-        &mut self,
-        keys: &mut Keys,
-        clients: &mut Clients,
-        key: Id<KeyRecord>,
-    ) -> Option<Id<Client>> {
-        let hold = self.pick_up(keys, key)?;
-        Some(self.drop_carried(clients, hold))
+    /// Ends a hold. O(1), with a lease O(log of leases).
+    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
+        self.loosen(keys, id);
+        self.drop_carried(clients, id);
     }
 
-    /// Loosens a hold from its key, to be put down on another or dropped. O(1).
-    pub fn pick_up(&mut self, keys: &mut Keys, key: Id<KeyRecord>) -> Option<Id<Hold>> {
-        let hold = keys[key].holds.head()?;
-        keys[key].holds.remove(&mut self.all, hold);
-        Some(hold)
+    /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
+    pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
+        let Hold { key, client, .. } = self.all[id];
+        let mark = (key, client, self.all[id].label());
+        self.crowd.leave(mark, id);
+        keys[key].holds.remove(&mut self.all, id);
+        let count = self.all[id].mode.permits();
+        if count > 0
+            && let Some(taken) = self.permits.get_mut(&key)
+        {
+            *taken -= count;
+            if *taken == 0 {
+                self.permits.remove(&key);
+            }
+        }
     }
 
-    /// Fastens a carried hold to a key that nobody holds. O(1).
-    pub fn put_down(&mut self, keys: &mut Keys, hold: Id<Hold>, key: Id<KeyRecord>) {
-        self.all[hold].key = key;
-        keys[key].holds.push(&mut self.all, hold);
+    /// Fastens a carried hold to a key whose holders go with it. O(1).
+    pub fn fasten(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<KeyRecord>) {
+        self.all[id].key = key;
+        let hold = &self.all[id];
+        let chain = keys[key].holds.iter(&self.all);
+        self.crowd.join(chain, (key, hold.client, hold.label()), id);
+        let count = hold.mode.permits();
+        if count > 0 {
+            *self.permits.entry(key).or_default() += count;
+        }
+        keys[key].holds.push(&mut self.all, id);
     }
 
-    /// Ends a carried hold and says whose it was. O(1).
-    pub fn drop_carried(&mut self, clients: &mut Clients, hold: Id<Hold>) -> Id<Client> {
-        let client = self.all[hold].client;
-        let owner = &mut clients[client];
-        owner.holding.remove(&mut self.all, hold);
+    /// Ends a carried hold. O(1), with a lease O(log of leases).
+    pub fn drop_carried(&mut self, clients: &mut Clients, id: Id<Hold>) {
+        self.set_lease(id, None);
+        let owner = &mut clients[self.all[id].client];
+        owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
-        self.all.remove(hold);
-        client
+        let hold = self.all.remove(id);
+        self.temporary -= usize::from(!hold.mode.is_lock());
+    }
+
+    /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
+    pub fn set_lease(&mut self, id: Id<Hold>, lease: Option<Moment>) {
+        let former = self.all[id].lease();
+        if former == lease {
+            return;
+        }
+        if let Some(former) = former {
+            self.leases.remove(&(former, id));
+        }
+        if let Some(lease) = lease {
+            self.leases.insert((lease, id));
+        }
+        self.all[id].extra.get_or_insert_default().lease = lease;
+    }
+
+    /// The lease that ends first. O(1).
+    pub fn first_lease(&self) -> Option<(Moment, Id<Hold>)> {
+        self.leases.first().copied()
     }
 
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut chained = 0;
+        let mut permits = HashMap::new();
         for (key, record) in keys.iter() {
             let holds: Vec<_> = record.holds.iter(&self.all).collect();
-            assert!(holds.len() <= 1);
+            let mut owners = std::collections::HashSet::new();
+            for (place, id) in holds.iter().enumerate() {
+                let hold = &self.all[*id];
+                assert!(hold.key == key && hold.depth > 0);
+                assert!(owners.insert((hold.client, hold.label())));
+                let others = holds.iter().filter(|other| *other != id);
+                assert!({ others }.all(|other| self.all[*other].mode.goes_with(hold.mode)));
+                self.crowd
+                    .check(place, (key, hold.client, hold.label()), *id);
+                if let Mode::Permits { count, total } = hold.mode {
+                    let taken: &mut u32 = permits.entry(key).or_default();
+                    *taken += count;
+                    assert!(*taken <= total);
+                }
+            }
             chained += holds.len();
-            assert!(holds.iter().all(|id| self.all[*id].key == key));
         }
+        assert_eq!(permits, self.permits);
         let mut counted = 0;
         for (client, record) in clients.iter() {
             let mine: Vec<_> = record.holding.iter(&self.all).collect();
-            assert_eq!(mine.len(), record.hold_count as usize);
             assert!(mine.iter().all(|id| self.all[*id].client == client));
+            assert_eq!(mine.len(), record.hold_count as usize);
             counted += mine.len();
         }
         assert_eq!((chained, counted), (self.len(), self.len()));
+        let leased = |(id, hold): (_, &Hold)| hold.lease().map(|lease| (lease, id));
+        let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
+        assert_eq!(leases, self.leases);
+        let temporary = self.all.iter().filter(|(_, hold)| !hold.mode.is_lock());
+        assert_eq!(temporary.count(), self.temporary);
+        assert!(self.crowd.len() <= self.len());
+    }
+}
+
+impl ops::Index<Id<Hold>> for Holds {
+    type Output = Hold;
+    fn index(&self, id: Id<Hold>) -> &Hold {
+        &self.all[id]
+    }
+}
+
+impl ops::IndexMut<Id<Hold>> for Holds {
+    fn index_mut(&mut self, id: Id<Hold>) -> &mut Hold {
+        &mut self.all[id]
     }
 }

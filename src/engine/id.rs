@@ -55,3 +55,24 @@ impl fmt::Debug for KeyBuf {
         self.as_key().fmt(f)
     }
 }
+
+/// A moment, in microseconds on a clock that never goes back; only differences mean something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Moment(pub u64);
+
+impl Moment {
+    /// The moment so many milliseconds later.
+    pub fn after_ms(self, ms: u64) -> Moment {
+        Moment(self.0.saturating_add(ms.saturating_mul(1000)))
+    }
+
+    /// The milliseconds from an earlier moment to this one; 0 if it is not earlier.
+    pub fn ms_since(self, earlier: Moment) -> u64 {
+        self.us_since(earlier) / 1000
+    }
+
+    /// The microseconds from an earlier moment to this one; 0 if it is not earlier.
+    pub fn us_since(self, earlier: Moment) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,11 +1,13 @@
-//! The keys that somebody watches or holds, and nothing else: a key that nobody cares for has no
+//! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for has no
 //! record here, and finding that out is one hash and one probe.
 
 use super::arena::{Arena, Id};
 use super::chain::Chain;
+use super::event::Standing;
 use super::holds::{self, Hold};
 use super::id::{Db, Key, KeyBuf};
 use super::index::{self, Index};
+use super::queues::{self, Place};
 use super::watches::{self, Watch};
 use hashbrown::DefaultHashBuilder;
 use std::hash::BuildHasher;
@@ -19,6 +21,11 @@ pub(super) struct KeyRecord {
     pub present: bool,
     pub watchers: Chain<Watch, { watches::BY_KEY }>,
     pub holds: Chain<Hold, { holds::BY_KEY }>,
+    pub queue: Chain<Place, { queues::BY_KEY }>,
+    /// What stands at this key as soon as the orders given so far are carried out.
+    pub stands: Standing,
+    /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.
+    pub ready: bool,
 }
 
 impl KeyRecord {
@@ -29,8 +36,13 @@ impl KeyRecord {
         }
     }
 
-    fn is_idle(&self) -> bool {
-        self.watchers.is_empty() && self.holds.is_empty()
+    /// Whether something that is not ours stands here, so that nobody can be granted the key.
+    pub fn is_taken_by_a_stranger(&self) -> bool {
+        self.stands == Standing::Other && self.holds.is_empty()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.watchers.is_empty() && self.holds.is_empty() && self.queue.is_empty() && !self.ready
     }
 }
 
@@ -56,8 +68,8 @@ impl Keys {
         self.lookup(self.hash(key), key)
     }
 
-    /// The key's record, made with this presence where there is none. O(1).
-    pub fn find_or_add(&mut self, key: Key<'_>, present: bool) -> Id<KeyRecord> {
+    /// The key's record, made with what stands there where there is none. O(1).
+    pub fn find_or_add(&mut self, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
         let hash = self.hash(key);
         if let Some(id) = self.lookup(hash, key) {
             return id;
@@ -65,9 +77,12 @@ impl Keys {
         let id = self.records.insert(KeyRecord {
             name: key.name.into(),
             db: key.db,
-            present,
+            present: standing.is_present(),
             watchers: Chain::default(),
             holds: Chain::default(),
+            queue: Chain::default(),
+            stands: standing,
+            ready: false,
         });
         self.index.insert(hash, id);
         id

@@ -1,11 +1,12 @@
-//! What happened to keys, by whatever hand: watchers are told, bindings end or go along.
+//! What happened to keys, by whatever hand: watchers are told, holds end or go along.
 //!
-//! Nothing here orders a write: the shell may be in the middle of somebody's command.
+//! Nothing here orders a write: the shell may be in the middle of somebody's command. Who waits for
+//! a key that is free now is served when the shell says that it may write.
 
 use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push};
-use super::event::{Hand, Seen};
+use super::event::{Hand, Seen, Standing};
 use super::id::{Db, Key};
 use super::keys::KeyRecord;
 
@@ -13,22 +14,20 @@ impl Engine {
     /// A key that is there and is made again was replaced by another (RENAME over it, RESTORE and
     /// COPY with REPLACE): to a watcher nothing happened, but the owner's key is gone.
     pub(super) fn made(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
-        let Some(key) = self.keys.find(key) else {
-            return;
-        };
-        self.set_present(key, true, effects);
-        if by != Hand::Ours {
-            self.lose(key, by, effects);
-        }
+        self.changed(key, Standing::Other, by, effects);
     }
 
     pub(super) fn gone(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
-        let Some(key) = self.keys.find(key) else {
-            return;
-        };
-        self.set_present(key, false, effects);
-        if by != Hand::Ours {
-            self.lose(key, by, effects);
+        self.changed(key, Standing::Absent, by, effects);
+    }
+
+    fn changed(&mut self, key: Key<'_>, standing: Standing, by: Hand, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.keys.find(key) {
+            self.set_present(key, standing.is_present(), effects);
+            if by != Hand::Ours {
+                self.keys[key].stands = standing;
+                self.lose(key, by, effects);
+            }
         }
     }
 
@@ -37,35 +36,47 @@ impl Engine {
             return;
         };
         self.set_present(key, false, effects);
-        self.carried = self.holds.pick_up(&mut self.keys, key);
+        self.keys[key].stands = Standing::Absent;
+        while let Some(hold) = self.keys[key].holds.head() {
+            self.holds.loosen(&mut self.keys, hold);
+            self.carried.push(hold);
+        }
+        self.make_ready(key);
         self.keys.remove_if_idle(key);
     }
 
     pub(super) fn moved_to(&mut self, key: Key<'_>) {
-        if let Some(hold) = self.carried.take() {
-            let key = self.keys.find_or_add(key, true);
-            self.holds.put_down(&mut self.keys, hold, key);
+        let Some(&first) = self.carried.first() else {
+            return;
+        };
+        let standing = self.holds[first].mode.stands();
+        let key = self.keys.find_or_add(key, standing);
+        self.keys[key].stands = standing;
+        for hold in self.carried.drain(..) {
+            self.holds.fasten(&mut self.keys, hold, key);
         }
     }
 
     /// A key whose new name was never told has gone.
     pub(super) fn drop_carried(&mut self) {
-        if let Some(hold) = self.carried.take() {
-            let client = self.holds.drop_carried(&mut self.clients, hold);
+        for hold in self.carried.drain(..) {
+            let client = self.holds[hold].client;
+            self.holds.drop_carried(&mut self.clients, hold);
             self.clients.forget_if_done(client);
         }
     }
 
     pub(super) fn flushed(&mut self, db: Option<Db>, by: Hand, effects: &mut Vec<Effect>) {
-        for key in self.known_in(|record| db.is_none_or(|db| db == record.key().db)) {
+        for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
             self.set_present(key, false, effects);
+            self.keys[key].stands = Standing::Absent;
             self.lose(key, by, effects);
         }
     }
 
-    /// Bindings go with their keys to the other database; watches stay with their name.
+    /// Holds go with their keys to the other database; watches and queues stay with the name.
     pub(super) fn swapped(&mut self, one: Db, other: Db) {
-        let held = self.known_in(|record| {
+        let held = self.known(|record| {
             let db = record.key().db;
             (db == one || db == other) && !record.holds.is_empty()
         });
@@ -73,22 +84,31 @@ impl Engine {
         for key in held {
             let mut name = self.keys[key].key().to_owned();
             name.db = if name.db == one { other } else { one };
-            let hold = self.holds.pick_up(&mut self.keys, key);
-            carried.extend(hold.map(|hold| (name, hold)));
+            while let Some(hold) = self.keys[key].holds.head() {
+                self.holds.loosen(&mut self.keys, hold);
+                carried.push((name.clone(), hold));
+            }
+            self.make_ready(key);
             self.keys.remove_if_idle(key);
         }
         for (name, hold) in carried {
-            let key = self.keys.find_or_add(name.as_key(), true);
-            self.holds.put_down(&mut self.keys, hold, key);
+            let standing = self.holds[hold].mode.stands();
+            let key = self.keys.find_or_add(name.as_key(), standing);
+            self.keys[key].stands = standing;
+            self.holds.fasten(&mut self.keys, hold, key);
         }
     }
 
     pub(super) fn found(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) {
-        if let Some(key) = self.keys.find(seen.key) {
-            self.set_present(key, seen.present, effects);
-            if !seen.present {
-                self.lose(key, Hand::Nobody, effects);
-            }
+        let Some(key) = self.keys.find(seen.key) else {
+            return;
+        };
+        self.set_present(key, seen.standing.is_present(), effects);
+        self.keys[key].stands = seen.standing;
+        let held = self.keys[key].holds.head();
+        let is_there = held.is_some_and(|hold| self.holds[hold].mode.stands_as(seen.standing));
+        if !is_there {
+            self.lose(key, Hand::Nobody, effects);
         }
     }
 
@@ -100,8 +120,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let record = &mut self.keys[key];
-        if std::mem::replace(&mut record.present, present) == present || record.watchers.is_empty()
-        {
+        let was_present = std::mem::replace(&mut record.present, present);
+        if was_present == present || record.watchers.is_empty() {
             return;
         }
         let to = self.watches.watchers(&self.keys, &self.clients, key);
@@ -112,30 +132,24 @@ impl Engine {
         effects.push(Effect::Push { to, push });
     }
 
-    /// Ends the binding of a key that another hand may have taken away, and tells its owner.
+    /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
+    /// waits may be next.
     pub(super) fn lose(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
-        let Some(client) = self.holds.remove(&mut self.keys, &mut self.clients, key) else {
-            return;
-        };
-        let owner = &self.clients[client];
-        if !owner.ended && by != Hand::Client(owner.id) {
-            self.totals.lost += 1;
-            let to = vec![owner.id];
-            let push = Push {
-                key: self.keys[key].key().to_owned(),
-                news: News::Lost,
-            };
-            effects.push(Effect::Push { to, push });
+        while let Some(hold) = self.keys[key].holds.head() {
+            let client = self.holds[hold].client;
+            if by != Hand::Client(self.clients[client].id) {
+                self.tell_lost(hold, effects);
+            }
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.holds.remove(keys, clients, hold);
+            self.clients.forget_if_done(client);
         }
+        self.make_ready(key);
         self.keys.remove_if_idle(key);
-        self.clients.forget_if_done(client);
     }
 
-    fn known_in(&self, is_in: impl Fn(&KeyRecord) -> bool) -> Vec<Id<KeyRecord>> {
-        self.keys
-            .iter()
-            .filter(|(_, record)| is_in(record))
-            .map(|(id, _)| id)
-            .collect()
+    fn known(&self, is_meant: impl Fn(&KeyRecord) -> bool) -> Vec<Id<KeyRecord>> {
+        let meant = self.keys.iter().filter(|(_, record)| is_meant(record));
+        meant.map(|(id, _)| id).collect()
     }
 }

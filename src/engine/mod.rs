@@ -4,19 +4,26 @@
 //! no output, and asks nobody; two engines that are told the same facts give the same orders.
 //!
 //! ```text
-//!   requests.rs   what commands ask for
-//!   keyspace.rs   what happened to keys
-//!   endings.rs    connections that are no more, and the slow removal of what they left
-//!   watches.rs    who watches what           holds.rs   who holds what
+//!   acquire.rs    asking for keys            serve.rs      handing them over
+//!   requests.rs   other commands             deadlock.rs   circles of waiting
+//!   keyspace.rs   what happened to keys      endings.rs    connections, waits and leases that end
+//!   holds.rs, ask.rs   who holds what, how   queues.rs     who waits for what
+//!   watches.rs    who watches what           tokens.rs     fencing tokens
 //!   keys.rs, clients.rs                      their records, found by name and by id
-//!   arena.rs, chain.rs, index.rs             how records stand in memory
+//!   census.rs, waits.rs                      what there is to tell about all that
+//!   arena.rs, chain.rs, index.rs, crowd.rs   how records stand in memory
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod acquire;
 mod arena;
+mod ask;
+mod census;
 mod chain;
 mod clients;
+mod crowd;
+mod deadlock;
 mod effect;
 mod endings;
 mod event;
@@ -25,17 +32,28 @@ mod id;
 mod index;
 mod keys;
 mod keyspace;
+mod queues;
 mod requests;
+mod serve;
+mod tokens;
+mod waits;
 mod watches;
 
-pub use effect::{Effect, News, Push, Refusal, Reply};
-pub use event::{Event, Hand, Seen};
-pub use id::{ClientId, Db, Key, KeyBuf};
+pub use ask::Mode;
+pub use census::{Holder, KeyCensus, KeyLine, Waiting};
+pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
+pub use event::{Acquire, Event, Hand, Seen, Standing, Wait};
+pub use id::{ClientId, Db, Key, KeyBuf, Moment};
+pub use tokens::Token;
 
 use arena::Id;
 use clients::Clients;
 use holds::{Hold, Holds};
-use keys::Keys;
+use keys::{KeyRecord, Keys};
+use queues::Queues;
+use std::collections::VecDeque;
+use tokens::Tokens;
+use waits::WaitTimes;
 use watches::Watches;
 
 /// What one connection may have. Lowering a limit takes nothing away.
@@ -59,14 +77,23 @@ impl Default for Limits {
 pub struct Totals {
     /// Keys removed because their owner's connection ended.
     pub keys_removed_by_disconnect: u64,
-    /// Bindings that ended by another hand than their owner's.
+    /// Holds that ended by another hand than their owner's.
     pub lost: u64,
+    pub grants: u64,
+    /// Grants in the same step in which the key became free.
+    pub handoffs: u64,
+    /// Waits that ended without a grant because their time was over.
+    pub timeouts: u64,
+    pub deadlocks_refused: u64,
 }
 
 /// What there is at this moment. O(1) to tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     pub temporary_keys: usize,
+    /// Of locks: one for each owner of each key.
+    pub holds: usize,
+    pub waiters: usize,
     pub watches: usize,
     pub watched_keys: usize,
 }
@@ -78,23 +105,53 @@ pub struct Engine {
     clients: Clients,
     watches: Watches,
     holds: Holds,
-    /// The hold of a key whose old name has gone and whose new name is about to be told.
-    carried: Option<Id<Hold>>,
+    queues: Queues,
+    /// Keys whose queues can perhaps be served, as soon as the keyspace may be written.
+    ready: VecDeque<Id<KeyRecord>>,
+    /// The holds of a key whose old name has gone and whose new name is about to be told.
+    carried: Vec<Id<Hold>>,
+    tokens: Tokens,
+    waits: WaitTimes,
     limits: Limits,
     totals: Totals,
+    now: Moment,
 }
 
 impl Engine {
     /// Takes in one fact and appends the orders that follow from it.
-    pub fn handle(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
+    pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
         if !matches!(event, Event::MovedTo { .. }) {
             self.drop_carried();
         }
+        if event.writes() {
+            self.end_leases(usize::MAX, effects);
+        }
         match event {
-            Event::Settp { client, seen } => self.settp(client, seen, effects),
+            Event::Acquire(ask) => self.acquire(ask, effects),
+            Event::Drop { client, keys } => self.drop_keys(client, keys, effects),
+            Event::Release {
+                client,
+                key,
+                label,
+                all,
+            } => self.release_lock(client, key, label, all, effects),
+            Event::Extend {
+                client,
+                key,
+                label,
+                lease_ms,
+            } => self.extend(client, key, label, lease_ms, effects),
             Event::Watch { client, seen } => self.watch(client, seen, effects),
             Event::Unwatch { client, keys } => self.unwatch(client, keys, effects),
             Event::UnwatchAll { client } => self.unwatch_all(client, effects),
+            Event::Unblocked { client } => {
+                let reply = self.unblock(client).unwrap_or(Reply::Null);
+                effects.push(Effect::Reply(reply));
+            }
+            Event::Abandoned { client } => {
+                self.unblock(client);
+            }
             Event::Made { key, by } => self.made(key, by, effects),
             Event::Gone { key, by } => self.gone(key, by, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
@@ -103,8 +160,31 @@ impl Engine {
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),
             Event::Ended { client } => self.ended(client),
+            Event::Demoted => self.demoted(effects),
+            Event::Tick => self.tick(effects),
             Event::Work { most } => self.work(most, effects),
         }
+    }
+
+    /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
+    pub fn begin_epoch(&mut self, wall_clock_s: u64) {
+        self.tokens.begin_epoch(wall_clock_s);
+    }
+
+    /// When something is to be done although nothing happens: [`Event::Tick`], and then
+    /// [`Event::Work`] if [`has_work`](Self::has_work). O(1).
+    pub fn deadline(&self) -> Option<Moment> {
+        let wait = self.queues.first_deadline().map(|(end, _)| end);
+        let lease = self.holds.first_lease().map(|(end, _)| end);
+        wait.into_iter().chain(lease).min()
+    }
+
+    /// Whether there is something to do as soon as the keyspace may be written. O(1).
+    pub fn has_work(&self, now: Moment) -> bool {
+        let lease = self.holds.first_lease();
+        self.clients.first_ended().is_some()
+            || !self.ready.is_empty()
+            || lease.is_some_and(|(end, _)| end <= now)
     }
 
     /// Whether anything that happens to any key could matter. O(1).
@@ -112,16 +192,18 @@ impl Engine {
         self.keys.len() == 0
     }
 
-    /// Whether anybody watches or holds this key. O(1).
+    /// Whether anybody watches, holds or waits for this key. O(1).
     pub fn knows(&self, key: Key<'_>) -> bool {
         self.keys.find(key).is_some()
     }
 
-    /// The living connection that holds this key. O(1).
+    /// A living connection that holds this key. O(holders that have ended).
     pub fn holder(&self, key: Key<'_>) -> Option<ClientId> {
-        let client = self.holds.holder(&self.keys, self.keys.find(key)?)?;
-        let client = &self.clients[client];
-        (!client.ended).then_some(client.id)
+        let mut holds = self.holds.of_key(&self.keys, self.keys.find(key)?);
+        holds.find_map(|hold| {
+            let client = &self.clients[self.holds[hold].client];
+            (!client.ended).then_some(client.id)
+        })
     }
 
     /// Whether this connection has come to the engine's notice and lives. O(1).
@@ -129,12 +211,7 @@ impl Engine {
         self.clients.find(client).is_some()
     }
 
-    /// Whether there is something to do as soon as the keyspace may be written. O(1).
-    pub fn has_work(&self) -> bool {
-        self.clients.first_ended().is_some()
-    }
-
-    /// The keys of these databases, or of all, that somebody watches or holds; for a fresh look at
+    /// The keys of these databases, or of all, that somebody watches, holds or waits for; for a fresh look at
     /// each of them. O(their number).
     pub fn known_keys(&self, dbs: Option<&[Db]>) -> Vec<KeyBuf> {
         self.keys
@@ -157,9 +234,22 @@ impl Engine {
         self.totals
     }
 
+    /// The last fencing token given.
+    pub fn last_token(&self) -> Token {
+        self.tokens.last()
+    }
+
+    /// The time within which this share of the grants came that had to be waited for, in
+    /// microseconds; 0 before the first.
+    pub fn wait_quantile_us(&self, share: f64) -> u64 {
+        self.waits.quantile(share)
+    }
+
     pub fn gauges(&self) -> Gauges {
         Gauges {
-            temporary_keys: self.holds.len(),
+            temporary_keys: self.holds.temporary(),
+            holds: self.holds.len() - self.holds.temporary(),
+            waiters: self.queues.len(),
             watches: self.watches.len(),
             watched_keys: self.watches.watched_keys(),
         }
@@ -169,14 +259,18 @@ impl Engine {
     pub fn check_invariants(&self) {
         self.watches.check(&self.keys, &self.clients);
         self.holds.check(&self.keys, &self.clients);
+        self.queues.check(&self.keys, &self.clients);
+        assert!(self.carried.is_empty());
         for (id, record) in self.keys.iter() {
-            let idle = record.watchers.is_empty() && record.holds.is_empty();
-            assert!(!idle, "{:?} is kept for nothing", record.key());
             assert_eq!(self.keys.find(record.key()), Some(id));
+            assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
+            assert_eq!(record.ready, self.ready.contains(&id));
+            let first = record.holds.head();
+            assert!(first.is_none_or(|id| self.holds[id].mode.stands() == record.stands));
         }
         for (_, client) in self.clients.iter() {
-            assert!(!client.ended || client.watch_count == 0);
-            assert!(!client.ended || client.hold_count > 0);
+            let nothing = (client.watch_count, client.wait_count) == (0, 0);
+            assert!(!client.ended || (nothing && client.hold_count > 0));
         }
     }
 }

@@ -1,65 +1,132 @@
-//! What commands ask for. Each is answered by exactly one [`Effect::Reply`].
+//! What commands ask for, other than keys. Each is answered by exactly one [`Effect::Reply`].
 
 use super::Engine;
 use super::arena::Id;
+use super::ask::Mode;
 use super::clients::Client;
 use super::effect::{Effect, Refusal, Reply};
-use super::event::{Hand, Seen};
+use super::event::Seen;
+use super::holds::Hold;
 use super::id::{ClientId, Key};
 
 impl Engine {
-    pub(super) fn settp(&mut self, client: ClientId, seen: Seen<'_>, effects: &mut Vec<Effect>) {
-        let limit = self.limits.keys_per_client;
-        let found = self.keys.find(seen.key);
-        let holder = found.and_then(|key| self.holds.holder(&self.keys, key));
-        let left_behind = holder.is_some_and(|client| self.clients[client].ended);
-        if seen.present && !left_behind {
-            effects.push(Effect::Reply(Reply::Integer(0)));
+    /// Gives temporary keys up, and places in their queues.
+    pub(super) fn drop_keys(
+        &mut self,
+        client: ClientId,
+        keys: &[Key<'_>],
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut deleted = 0;
+        if let Some(client) = self.clients.find(client) {
+            for name in keys {
+                self.give_up_waiting(client, *name);
+                let Some(key) = self.keys.find(*name) else {
+                    continue;
+                };
+                let hold = self.holds.find(&self.keys, key, client, b"");
+                let mode = hold.map(|hold| self.holds[hold].mode);
+                if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
+                    self.release(hold, effects);
+                    deleted += 1;
+                }
+            }
+        }
+        effects.push(Effect::Reply(Reply::Integer(deleted)));
+    }
+
+    fn give_up_waiting(&mut self, client: Id<Client>, name: Key<'_>) {
+        let Some(key) = self.keys.find(name) else {
             return;
+        };
+        let waits: Vec<_> = self
+            .queues
+            .of_client(&self.clients, client)
+            .filter(|waiter| self.queues.keys_of(*waiter).any(|asked| asked == key))
+            .collect();
+        for waiter in waits {
+            self.leave_queues(waiter);
         }
-        let client = self.attend(client, effects);
-        if self.clients[client].hold_count >= limit {
-            effects.push(Effect::Reply(Reply::Refused(Refusal::TooManyKeys {
-                limit,
-            })));
+    }
+
+    pub(super) fn release_lock(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        all: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(hold) = self.lock_of(client, key, label) else {
+            effects.push(Effect::Reply(Reply::Refused(Refusal::NotHeld)));
             return;
+        };
+        let left = if all {
+            0
+        } else {
+            self.holds[hold].whole_depth() - 1
+        };
+        if left == 0 {
+            self.release(hold, effects);
+        } else if self.holds[hold].depth > 1 {
+            self.holds[hold].depth -= 1;
+        } else {
+            // The last exclusive depth, with shared ones below it.
+            let record = &mut self.holds[hold];
+            record.mode = Mode::Shared;
+            record.depth = left;
+            record.set_shared_below(0);
+            let key = record.key;
+            self.serve(key, effects);
         }
-        match found {
-            Some(key) if left_behind => self.remove_left_behind(key, effects),
-            // Another module can take a key away without an event.
-            Some(key) => self.lose(key, Hand::Nobody, effects),
-            None => {}
-        }
-        let key = self.keys.find_or_add(seen.key, false);
-        self.holds
-            .add(&mut self.keys, &mut self.clients, key, client);
-        if !std::mem::replace(&mut self.clients[client].guarded, true) {
-            effects.push(Effect::Guard(self.clients[client].id));
-        }
-        effects.push(Effect::Make);
-        effects.push(Effect::Reply(Reply::Integer(1)));
+        effects.push(Effect::Reply(Reply::Integer(left.into())));
+    }
+
+    pub(super) fn extend(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        lease_ms: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reply = match self.lock_of(client, key, label) {
+            Some(hold) => {
+                let lease = Some(self.now.after_ms(lease_ms));
+                self.holds.set_lease(hold, lease);
+                Reply::Integer(1)
+            }
+            None => Reply::Refused(Refusal::NotHeld),
+        };
+        effects.push(Effect::Reply(reply));
+    }
+
+    fn lock_of(&self, client: ClientId, key: Key<'_>, label: &[u8]) -> Option<Id<Hold>> {
+        let key = self.keys.find(key)?;
+        let client = self.clients.find(client)?;
+        let hold = self.holds.find(&self.keys, key, client, label)?;
+        self.holds[hold].mode.is_lock().then_some(hold)
     }
 
     pub(super) fn watch(&mut self, client: ClientId, seen: &[Seen<'_>], effects: &mut Vec<Effect>) {
         let client = self.attend(client, effects);
         if !self.may_watch(client, seen) {
             let limit = self.limits.watches_per_client;
-            effects.push(Effect::Reply(Reply::Refused(Refusal::TooManyWatches {
-                limit,
-            })));
+            let refusal = Refusal::TooManyWatches { limit };
+            effects.push(Effect::Reply(Reply::Refused(refusal)));
             return;
         }
         for seen in seen {
-            let key = self.keys.find_or_add(seen.key, seen.present);
+            let key = self.keys.find_or_add(seen.key, seen.standing);
             // What the look says now can be news to those who watched before: a replica hides a
             // key whose time has come before the master's DEL for it arrives.
-            self.set_present(key, seen.present, effects);
+            self.set_present(key, seen.standing.is_present(), effects);
             if !self.watches.has(&self.keys, key, client) {
-                self.watches
-                    .add(&mut self.keys, &mut self.clients, key, client);
+                let (keys, clients) = (&mut self.keys, &mut self.clients);
+                self.watches.add(keys, clients, key, client);
             }
         }
-        let states = seen.iter().map(|seen| seen.present).collect();
+        let states = seen.iter().map(|seen| seen.standing.is_present()).collect();
         effects.push(Effect::Reply(Reply::States(states)));
     }
 
@@ -75,9 +142,8 @@ impl Engine {
                 let Some(key) = self.keys.find(*key) else {
                     continue;
                 };
-                let watches = &mut self.watches;
-                removed +=
-                    i64::from(watches.remove(&mut self.keys, &mut self.clients, key, client));
+                let (keys, clients) = (&mut self.keys, &mut self.clients);
+                removed += i64::from(self.watches.remove(keys, clients, key, client));
             }
         }
         effects.push(Effect::Reply(Reply::Integer(removed)));
@@ -85,29 +151,16 @@ impl Engine {
 
     pub(super) fn unwatch_all(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         let removed = self.clients.find(client).map_or(0, |client| {
-            self.watches
-                .remove_all(&mut self.keys, &mut self.clients, client)
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.watches.remove_all(keys, clients, client)
         });
-        effects.push(Effect::Reply(Reply::Integer(i64::from(removed))));
-    }
-
-    /// The caller's record.
-    fn attend(&mut self, caller: ClientId, effects: &mut Vec<Effect>) -> Id<Client> {
-        let (client, made) = self.clients.find_or_add(caller);
-        if made {
-            effects.push(Effect::Attend(caller));
-        }
-        client
+        effects.push(Effect::Reply(Reply::Integer(removed.into())));
     }
 
     /// Whether all of these watches fit under the limit; keys already watched or repeated count once.
     fn may_watch(&self, client: Id<Client>, seen: &[Seen<'_>]) -> bool {
-        let room = self.limits.watches_per_client
-            - self
-                .limits
-                .watches_per_client
-                .min(self.clients[client].watch_count);
-        let room = room as usize;
+        let limit = self.limits.watches_per_client;
+        let room = limit.saturating_sub(self.clients[client].watch_count) as usize;
         if seen.len() <= room {
             return true;
         }

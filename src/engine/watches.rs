@@ -1,23 +1,14 @@
 //! Who watches what. A watch is a pair of a connection and a key.
-//!
-//! To know whether a pair is there, a key's first few watchers are simply looked through; only
-//! those that come to a crowd also stand in a table. Most keys have few watchers, so most watches
-//! cost their own 24 bytes and no more.
 
 use super::arena::{Arena, Id};
 use super::chain::{Chained, Link};
 use super::clients::{Client, Clients};
+use super::crowd::Crowd;
 use super::id::ClientId;
-use super::index::{self, Index};
 use super::keys::{KeyRecord, Keys};
-use hashbrown::DefaultHashBuilder;
-use std::hash::BuildHasher;
 
 pub(super) const BY_KEY: usize = 0;
 pub(super) const BY_CLIENT: usize = 1;
-
-/// From this many watchers on, a key's further watches stand in the table too.
-const CROWD: usize = 8;
 
 pub(super) struct Watch {
     key: Id<KeyRecord>,
@@ -45,13 +36,11 @@ impl Chained<BY_CLIENT> for Watch {
 }
 
 /// Invariant: a watch stands in its key's chain and in its client's, once each, and no two watches
-/// are the same pair. One that is not in `crowd` is among the first [`CROWD`] of its key's chain
-/// (they join at the end and only ever move forward).
+/// are the same pair.
 #[derive(Default)]
 pub(super) struct Watches {
     all: Arena<Watch>,
-    crowd: Index<Watch>,
-    hasher: DefaultHashBuilder,
+    crowd: Crowd<Watch>,
     watched_keys: usize,
 }
 
@@ -79,20 +68,15 @@ impl Watches {
         client: Id<Client>,
     ) {
         let watchers = &mut keys[key].watchers;
-        let crowded = watchers.iter(&self.all).take(CROWD).count() == CROWD;
-        if watchers.is_empty() {
-            self.watched_keys += 1;
-        }
+        self.watched_keys += usize::from(watchers.is_empty());
         let id = self.all.insert(Watch {
             key,
             client,
             by_key: Link::default(),
             by_client: Link::default(),
         });
+        self.crowd.join(watchers.iter(&self.all), (key, client), id);
         watchers.push(&mut self.all, id);
-        if crowded {
-            self.crowd.insert(self.hash(key, client), id);
-        }
         let client = &mut clients[client];
         client.watching.push(&mut self.all, id);
         client.watch_count += 1;
@@ -106,12 +90,11 @@ impl Watches {
         key: Id<KeyRecord>,
         client: Id<Client>,
     ) -> bool {
-        let Some(id) = self.find(keys, key, client) else {
-            return false;
-        };
-        self.take_out(keys, clients, id);
-        keys.remove_if_idle(key);
-        true
+        let found = self.find(keys, key, client);
+        if let Some(id) = found {
+            self.take_out(keys, clients, id);
+        }
+        found.is_some()
     }
 
     /// Removes all of a connection's watches and says how many. O(their number).
@@ -123,9 +106,7 @@ impl Watches {
     ) -> u32 {
         let count = clients[client].watch_count;
         while let Some(id) = clients[client].watching.head() {
-            let key = self.all[id].key;
             self.take_out(keys, clients, id);
-            keys.remove_if_idle(key);
         }
         count
     }
@@ -141,66 +122,44 @@ impl Watches {
 
     fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {
         let Watch { key, client, .. } = self.all[id];
-        if !self.crowd.is_empty() {
-            let hash = self.hash(key, client);
-            self.crowd.remove(hash, id);
-        }
+        self.crowd.leave((key, client), id);
         let watchers = &mut keys[key].watchers;
         watchers.remove(&mut self.all, id);
-        if watchers.is_empty() {
-            self.watched_keys -= 1;
-        }
-        let client = &mut clients[client];
-        client.watching.remove(&mut self.all, id);
-        client.watch_count -= 1;
+        self.watched_keys -= usize::from(watchers.is_empty());
+        let record = &mut clients[client];
+        record.watching.remove(&mut self.all, id);
+        record.watch_count -= 1;
         self.all.remove(id);
+        keys.remove_if_idle(key);
     }
 
     fn find(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> Option<Id<Watch>> {
-        keys[key]
-            .watchers
-            .iter(&self.all)
-            .take(CROWD)
-            .find(|id| self.all[*id].client == client)
-            .or_else(|| {
-                if self.crowd.is_empty() {
-                    return None;
-                }
-                self.crowd.find(self.hash(key, client), |id| {
-                    self.all[id].key == key && self.all[id].client == client
-                })
-            })
-    }
-
-    fn hash(&self, key: Id<KeyRecord>, client: Id<Client>) -> u32 {
-        index::fold(self.hasher.hash_one((key, client)))
+        let chain = keys[key].watchers.iter(&self.all);
+        self.crowd.find(chain, (key, client), |id| {
+            self.all[id].key == key && self.all[id].client == client
+        })
     }
 
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut pairs = std::collections::HashSet::new();
-        let mut chained = 0;
         let mut watched_keys = 0;
         for (key, record) in keys.iter() {
             watched_keys += usize::from(!record.watchers.is_empty());
             for (place, id) in record.watchers.iter(&self.all).enumerate() {
                 let watch = &self.all[id];
                 assert!(watch.key == key && pairs.insert((key, watch.client)));
-                let hash = self.hash(key, watch.client);
-                assert!(place < CROWD || self.crowd.find(hash, |found| found == id).is_some());
-                chained += 1;
+                self.crowd.check(place, (key, watch.client), id);
             }
         }
+        let mut counted = 0;
         for (client, record) in clients.iter() {
-            let mine = record.watching.iter(&self.all);
-            assert_eq!(
-                mine.inspect(|id| assert!(self.all[*id].client == client))
-                    .count(),
-                record.watch_count as usize
-            );
+            let mine: Vec<_> = record.watching.iter(&self.all).collect();
+            assert!(mine.iter().all(|id| self.all[*id].client == client));
+            assert_eq!(mine.len(), record.watch_count as usize);
+            counted += mine.len();
         }
-        let counted: usize = clients.iter().map(|(_, c)| c.watch_count as usize).sum();
-        assert_eq!((chained, counted), (self.len(), self.len()));
+        assert_eq!((pairs.len(), counted), (self.len(), self.len()));
         assert_eq!(watched_keys, self.watched_keys);
         assert!(self.crowd.len() <= self.len());
     }

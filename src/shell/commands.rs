@@ -5,9 +5,9 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{Ctx, Str};
 use super::state::shell;
-use super::{push, shim};
-use crate::command::{self, BadInput, Request, Spec, TABLE};
-use crate::engine::{ClientId, Event, Key, Seen};
+use super::{inspect, locktype, push, shim};
+use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE};
+use crate::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
     c::REDISMODULE_OK as c_int
 }
 
-fn run(ctx: Ctx<'_>, spec: &Spec, strings: &[Str<'_>]) {
+fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     let arguments: Vec<&[u8]> = strings.iter().map(|string| string.bytes()).collect();
     let request = match command::parse(spec.verb, &arguments) {
         Ok(request) => request,
@@ -45,11 +45,17 @@ fn run(ctx: Ctx<'_>, spec: &Spec, strings: &[Str<'_>]) {
             spec.name.to_ascii_uppercase()
         ));
     };
-    match request {
-        Request::Settp { key, .. } => settp(ctx, client, strings, key),
-        Request::Watchex { keys } => watchex(ctx, client, strings, keys),
-        Request::Unwatchex { keys } => unwatchex(ctx, client, keys),
+    if spec.access == Access::Write && shell().is_replica.get() {
+        return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
+    locktype::look_at_suspects(ctx);
+    let caller = Caller {
+        ctx,
+        client,
+        spec,
+        strings,
+    };
+    caller.answer(request);
 }
 
 /// Whose command this is. The server keeps scripts away from our commands; calls of other modules
@@ -60,69 +66,198 @@ fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
     (known || shim::is_connected(client)).then_some(client)
 }
 
-fn settp(ctx: Ctx<'_>, client: ClientId, strings: &[Str<'_>], name: &[u8]) {
-    if shell().is_replica.get() {
-        return ctx.reply_error("READONLY You can't write against a read only replica.");
-    }
-    let in_hand = InHand {
-        key: strings[0],
-        value: strings[1],
-    };
-    let seen = look(ctx, strings[0], name);
-    tell_in_hand(ctx, Some(&in_hand), Event::Settp { client, seen });
+/// A command in hand.
+struct Caller<'a> {
+    ctx: Ctx<'a>,
+    client: ClientId,
+    spec: &'static Spec,
+    /// Its arguments, as the server has them.
+    strings: &'a [Str<'a>],
 }
 
-fn watchex(ctx: Ctx<'_>, client: ClientId, strings: &[Str<'_>], names: &[&[u8]]) {
-    if !shim::can_push() {
-        return ctx.reply_error(
-            "ERR this server does not offer modules what pushes need (see docs/commands.md)",
-        );
-    }
-    let state = ctx.state();
-    if !shell().settings.get().resp2_push && !state.resp3() {
-        return ctx.reply_error(
-            "ERR pushes to RESP2 connections are switched off (tether.resp2-push); say HELLO 3 first",
-        );
-    }
-    if !state.in_exec() {
-        push::send_waiting(ctx);
-    }
-    let seen: Vec<Seen<'_>> = strings
-        .iter()
-        .zip(names)
-        .map(|(string, name)| look(ctx, *string, name))
-        .collect();
-    let event = Event::Watch {
-        client,
-        seen: &seen,
-    };
-    tell_in_hand(ctx, None, event);
-}
-
-fn unwatchex(ctx: Ctx<'_>, client: ClientId, names: &[&[u8]]) {
-    let db = ctx.db();
-    let keys: Vec<Key<'_>> = names.iter().map(|name| Key { db, name }).collect();
-    if ctx.state().in_exec() {
-        // What is put off until after EXEC's reply would come after this command's, too.
-        push::take_back(client, (!keys.is_empty()).then_some(&keys));
-    } else {
-        push::send_waiting(ctx);
-    }
-    let event = if keys.is_empty() {
-        Event::UnwatchAll { client }
-    } else {
-        Event::Unwatch {
-            client,
-            keys: &keys,
+impl Caller<'_> {
+    fn answer(&self, request: Request<'_, '_>) {
+        let ctx = self.ctx;
+        match request {
+            Request::Settp {
+                key,
+                value,
+                token,
+                wait,
+            } => self.settp(key, value, token, wait),
+            Request::Acquire {
+                keys,
+                mode,
+                label,
+                lease_ms,
+                wait,
+            } => self.acquire(keys, mode, label, lease_ms, wait),
+            Request::Deltp { keys } => {
+                let keys = self.keys(keys);
+                self.tell(Event::Drop {
+                    client: self.client,
+                    keys: &keys,
+                });
+            }
+            Request::Release { key, label, all } => self.tell(Event::Release {
+                client: self.client,
+                key: self.key(key),
+                label,
+                all,
+            }),
+            Request::Extend {
+                key,
+                lease_ms,
+                label,
+            } => self.tell(Event::Extend {
+                client: self.client,
+                key: self.key(key),
+                label,
+                lease_ms,
+            }),
+            Request::Watchex { keys } => self.watchex(keys),
+            Request::Unwatchex { keys } => self.unwatchex(keys),
+            Request::Info { key } => inspect::info(ctx, self.key(key)),
+            Request::List {
+                client,
+                pattern,
+                count,
+            } => inspect::list(ctx, client, pattern, count),
         }
-    };
-    tell_in_hand(ctx, None, event);
-}
+    }
 
-fn look<'a>(ctx: Ctx<'_>, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {
-    let db = ctx.db();
-    Seen {
-        key: Key { db, name },
-        present: ctx.exists(db, string),
+    fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {
+        let Some(wait) = self.wait_allowed(wait) else {
+            return;
+        };
+        let in_hand = InHand {
+            key: self.strings[0],
+            value: self.strings[1],
+        };
+        let seen = [self.look(self.strings[0], name)];
+        let event = Event::Acquire(Acquire {
+            client: self.client,
+            seen: &seen,
+            mode: Mode::Temporary,
+            value,
+            label: b"",
+            lease_ms: None,
+            wait,
+            form: if token { Form::SettpToken } else { Form::Settp },
+        });
+        tell_in_hand(self.ctx, Some(&in_hand), event);
+    }
+
+    fn acquire(
+        &self,
+        names: &[&[u8]],
+        mode: Mode,
+        label: &[u8],
+        lease_ms: Option<u64>,
+        wait: Option<Wait>,
+    ) {
+        let Some(wait) = self.wait_allowed(wait) else {
+            return;
+        };
+        // The keys of LOCK.MACQUIRE come after their number.
+        let strings = &self.strings[usize::from(self.spec.keys == KeyPlaces::Numbered)..];
+        let seen = self.look_at_all(strings, names);
+        self.tell(Event::Acquire(Acquire {
+            client: self.client,
+            seen: &seen,
+            mode,
+            value: b"",
+            label,
+            lease_ms,
+            wait,
+            form: Form::Lock,
+        }));
+    }
+
+    /// How this request may wait; nothing if it was refused. In a transaction nobody can be blocked,
+    /// and so none waits.
+    fn wait_allowed(&self, wait: Option<Wait>) -> Option<Option<Wait>> {
+        let Some(wait) = wait else {
+            return Some(None);
+        };
+        if self.ctx.state().denies_blocking() {
+            return Some(None);
+        }
+        if wait.push && !self.may_push() {
+            return None;
+        }
+        Some(Some(wait))
+    }
+
+    /// Whether this connection can be pushed to; if not, it has been refused.
+    fn may_push(&self) -> bool {
+        if !shim::can_push() {
+            self.ctx.reply_error(
+                "ERR this server does not offer modules what pushes need (see docs/commands.md)",
+            );
+            return false;
+        }
+        if !shell().settings.get().resp2_push && !self.ctx.state().resp3() {
+            self.ctx.reply_error(
+                "ERR pushes to RESP2 connections are switched off (tether.resp2-push); say HELLO 3 first",
+            );
+            return false;
+        }
+        true
+    }
+
+    fn watchex(&self, names: &[&[u8]]) {
+        if !self.may_push() {
+            return;
+        }
+        if !self.ctx.state().in_exec() {
+            push::send_waiting(self.ctx);
+        }
+        let seen = self.look_at_all(self.strings, names);
+        self.tell(Event::Watch {
+            client: self.client,
+            seen: &seen,
+        });
+    }
+
+    fn unwatchex(&self, names: &[&[u8]]) {
+        let keys = self.keys(names);
+        if self.ctx.state().in_exec() {
+            // What is put off until after EXEC's reply would come after this command's, too.
+            push::take_back(self.client, (!keys.is_empty()).then_some(&keys));
+        } else {
+            push::send_waiting(self.ctx);
+        }
+        let client = self.client;
+        self.tell(match &*keys {
+            [] => Event::UnwatchAll { client },
+            keys => Event::Unwatch { client, keys },
+        });
+    }
+
+    fn tell(&self, event: Event<'_>) {
+        tell_in_hand(self.ctx, None, event);
+    }
+
+    fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {
+        let db = self.ctx.db();
+        Key { db, name }
+    }
+
+    fn keys<'a>(&self, names: &[&'a [u8]]) -> Vec<Key<'a>> {
+        names.iter().map(|name| self.key(name)).collect()
+    }
+
+    fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {
+        let key = self.key(name);
+        let standing = self.ctx.standing(key.db, string);
+        Seen { key, standing }
+    }
+
+    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Vec<Seen<'a>> {
+        let pairs = strings.iter().zip(names);
+        pairs
+            .map(|(string, name)| self.look(*string, name))
+            .collect()
     }
 }

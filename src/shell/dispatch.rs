@@ -6,10 +6,11 @@
 //! keyspace's.
 
 use super::guard::guard;
+use super::locktype;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, api};
 use super::state::shell;
-use crate::engine::Event;
+use crate::engine::{Event, Moment};
 use redis_module::raw as c;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -26,38 +27,44 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     if let Some((db, by)) = shell.flush.take() {
         tell(ctx, Event::Flushed { db, by });
     }
+    let now = raw::now();
     let mut effects = shell.spare.borrow_mut().pop().unwrap_or_default();
-    shell.engine.borrow_mut().handle(event, &mut effects);
+    shell.engine.borrow_mut().handle(now, event, &mut effects);
     for effect in effects.drain(..) {
         perform::perform(ctx, in_hand, effect);
     }
     shell.spare.borrow_mut().push(effects);
+    wake_for_engine(now);
 }
 
 /// How long a slice of removals may keep the server from its clients.
 const SLICE: Duration = Duration::from_millis(2);
 
-/// How soon to try again while the server must not write.
-const RETRY_MS: i64 = 20;
+/// How many of each kind of work are done between two looks at the clock.
+const STEP: usize = 64;
 
-/// Removes what ended connections left, as far as that may be done now and for no longer than a
+/// How soon to try again while the server must not write.
+const RETRY_MS: u64 = 20;
+
+/// Does what the engine wants to write, as far as that may be done now and for no longer than a
 /// slice; the rest soon.
 pub fn work(ctx: Ctx<'_>) {
     let shell = shell();
-    if !shell.engine.borrow().has_work() || shell.is_replica.get() {
+    let has_work = || shell.engine.borrow().has_work(raw::now());
+    if shell.is_replica.get() || !has_work() {
         return;
     }
     if !may_write(ctx) {
-        wake_in(RETRY_MS);
+        wake_in_ms(RETRY_MS);
         return;
     }
     let began = Instant::now();
-    while shell.engine.borrow().has_work() {
+    while has_work() {
         if began.elapsed() >= SLICE {
-            wake_in(0);
+            wake_in_ms(0);
             return;
         }
-        tell(ctx, Event::Work { most: 64 });
+        tell(ctx, Event::Work { most: STEP });
     }
 }
 
@@ -68,17 +75,40 @@ fn may_write(ctx: Ctx<'_>) -> bool {
     !raw::must_not_write() && !state.in_script() && !state.loading()
 }
 
-/// Has the server call [`tick`] as soon as the command or event in hand is over and after so many
-/// milliseconds. Never in the middle of a script, unlike the server's one-shot callbacks.
-pub fn wake_in(delay_ms: i64) {
+/// Has the engine called when it wants to be.
+fn wake_for_engine(now: Moment) {
     let shell = shell();
-    if shell.timer_armed.get() {
+    let engine = shell.engine.borrow();
+    if engine.has_work(now) && !shell.is_replica.get() {
+        wake_at(now, now);
+    } else if let Some(deadline) = engine.deadline() {
+        wake_at(now, deadline);
+    }
+}
+
+/// See [`wake_at`].
+pub fn wake_in_ms(delay_ms: u64) {
+    let now = raw::now();
+    wake_at(now, now.after_ms(delay_ms));
+}
+
+/// Has the server call [`tick`] at this moment, and not before the command or event in hand is
+/// over. Never in the middle of a script, unlike the server's one-shot callbacks.
+fn wake_at(now: Moment, at: Moment) {
+    let shell = shell();
+    let former = shell.timer.get();
+    if former.is_some_and(|(_, armed)| armed <= at) {
         return;
     }
     let Some(ctx) = shell.detached() else { return };
-    shell.timer_armed.set(true);
-    // SAFETY: the table, the context; the callback takes no data.
-    unsafe {
+    // Not a moment too early: a tick before the deadline would find nothing to do.
+    let delay_ms = at.us_since(now).div_ceil(1000) as i64;
+    // SAFETY: the table, the context; the callback takes no data, and a timer that is stopped is
+    // armed still.
+    let timer = unsafe {
+        if let Some((timer, _)) = former {
+            api!(RedisModule_StopTimer(ctx.as_ptr(), timer, null_mut()));
+        }
         api!(RedisModule_CreateTimer(
             ctx.as_ptr(),
             delay_ms,
@@ -86,19 +116,18 @@ pub fn wake_in(delay_ms: i64) {
             null_mut()
         ))
     };
+    shell.timer.set(Some((timer, at)));
 }
 
-/// What was put off: pushes, a flush, removals.
+/// What was put off: pushes, a flush, waits and leases whose time is over, handovers, removals.
 unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
-        let shell = shell();
-        shell.timer_armed.set(false);
-        if let Some((db, by)) = shell.flush.take() {
-            tell(ctx, Event::Flushed { db, by });
-        }
+        shell().timer.set(None);
+        locktype::look_at_suspects(ctx);
         super::push::send_waiting(ctx);
+        tell(ctx, Event::Tick);
         work(ctx);
     });
 }

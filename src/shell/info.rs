@@ -23,16 +23,25 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
         let (gauges, totals) = (engine.gauges(), engine.totals());
         // SAFETY: the table; the server's argument. No name: the section is called like the module.
         unsafe { api!(RedisModule_InfoAddSection(info, null())) };
-        let numbers: [(&CStr, u64); 6] = [
+        let numbers: &[(&CStr, u64)] = &[
             (c"temporary_keys", gauges.temporary_keys as u64),
+            (c"holds", gauges.holds as u64),
+            (c"waiters", gauges.waiters as u64),
             (c"watches", gauges.watches as u64),
             (c"watched_keys", gauges.watched_keys as u64),
             (c"pushes_sent", shell.pushes_sent.get()),
+            (c"grants_total", totals.grants),
+            (c"handoffs_total", totals.handoffs),
             (
                 c"keys_removed_by_disconnect",
                 totals.keys_removed_by_disconnect,
             ),
+            (c"timeouts_total", totals.timeouts),
+            (c"deadlocks_refused", totals.deadlocks_refused),
             (c"lost_total", totals.lost),
+            (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
+            (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
+            (c"last_token", engine.last_token().0),
         ];
         for (name, value) in numbers {
             // SAFETY: as above; the name is copied.
@@ -40,7 +49,7 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
                 api!(RedisModule_InfoAddFieldULongLong(
                     info,
                     name.as_ptr(),
-                    value
+                    *value
                 ))
             };
         }

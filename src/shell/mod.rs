@@ -4,24 +4,30 @@
 //! ```text
 //!   the server calls          commands.rs  observe.rs  settings.rs  info.rs   (each behind guard.rs)
 //!   facts go in, orders out   dispatch.rs
-//!   orders are carried out    perform.rs   reply.rs    push.rs
+//!   orders are carried out    perform.rs   reply.rs    push.rs   blocked.rs
+//!   what there is to tell     inspect.rs   info.rs
+//!   in the keyspace           locktype.rs  replay.rs (what replicas and the AOF are told)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!   what is remembered        state.rs
 //!   unsafe                    raw.rs (the module API), shim.c and shim.rs (what it lacks), alloc.rs
 //! ```
 
 mod alloc;
+mod blocked;
 mod commands;
 mod dispatch;
 mod executing;
 mod guard;
 mod info;
+mod inspect;
+mod locktype;
 mod observe;
 mod peers;
 mod perform;
 mod push;
 mod raw;
 mod register;
+mod replay;
 mod reply;
 mod settings;
 mod shim;
@@ -86,9 +92,22 @@ fn load(ctx: Ctx<'_>) -> bool {
             "this server does not offer modules what pushes need: WATCHEX is refused",
         );
     }
+    begin_epoch();
     observe::subscribe_to_server(ctx);
     info::register(ctx);
-    register::commands(ctx) && settings::register(ctx)
+    locktype::register(ctx)
+        && register::commands(ctx)
+        && replay::register(ctx)
+        && settings::register(ctx)
+}
+
+/// Makes all fencing tokens from now on greater than those before: at load and at promotion.
+fn begin_epoch() {
+    let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+    shell()
+        .engine
+        .borrow_mut()
+        .begin_epoch(since_1970.as_secs());
 }
 
 /// Finds out what is special about this server.

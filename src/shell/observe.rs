@@ -152,7 +152,7 @@ unsafe extern "C" fn on_flush(
         let db = u32::try_from(number).ok().map(Db);
         // A flush may be the beginning of a load, which tells what is different only at its end.
         shell.flush.set(Some((db, executing::hand_among_all(ctx))));
-        dispatch::wake_in(0);
+        dispatch::wake_in_ms(0);
     });
 }
 
@@ -189,21 +189,28 @@ unsafe extern "C" fn on_loading(
             // SAFETY: the server's argument, for the length of this call.
             let ctx = unsafe { Ctx::new(ctx) };
             look_again(ctx, None);
-            dispatch::wake_in(0);
+            dispatch::wake_in_ms(0);
         }
     });
 }
 
 unsafe extern "C" fn on_role(
-    _ctx: *mut c::RedisModuleCtx,
+    ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
     subevent: u64,
     _data: *mut c_void,
 ) {
     guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
         let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
         shell().is_replica.set(is_replica);
-        dispatch::wake_in(0);
+        if is_replica {
+            tell(ctx, Event::Demoted);
+        } else {
+            super::begin_epoch();
+        }
+        dispatch::wake_in_ms(0);
     });
 }
 
@@ -212,10 +219,13 @@ fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
     let known = shell().engine.borrow().known_keys(dbs);
     for key in known {
         let name = Text::new(&key.name);
-        let seen = Seen {
-            key: key.as_key(),
-            present: ctx.exists(key.db, name.as_str()),
-        };
-        tell(ctx, Event::Found { seen });
+        look_at(ctx, key.as_key(), name.as_str());
     }
+}
+
+/// Looks at one key again.
+pub fn look_at(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) {
+    let standing = ctx.standing(key.db, name);
+    let seen = Seen { key, standing };
+    tell(ctx, Event::Found { seen });
 }

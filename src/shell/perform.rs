@@ -2,7 +2,7 @@
 
 use super::raw::{Ctx, Str, Text};
 use super::state::{self, shell};
-use super::{executing, observe, peers, push, reply};
+use super::{blocked, executing, observe, peers, push, reply};
 use crate::engine::Effect;
 
 /// The command that is being answered.
@@ -14,18 +14,28 @@ pub struct InHand<'a> {
 pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
-        Effect::Make => {
-            let Some(InHand { key, value }) = in_hand else {
-                state::fault("a key was to be made without a command that asks for it");
-                return;
-            };
-            if !performing(*key, || ctx.make(*key, *value)) {
-                state::fault("the server refused to make an absent key");
+        Effect::Block => blocked::block(ctx),
+        Effect::Answer { client, reply } => blocked::answer(client, reply),
+        Effect::MakeInHand => match in_hand {
+            Some(InHand { key, value }) => {
+                made(performing(*key, || ctx.make(ctx.db(), *key, *value)));
             }
+            None => state::fault("a key was to be made without a command that asks for it"),
+        },
+        Effect::Make { key, value } => {
+            let (name, value) = (Text::new(&key.name), Text::new(&value));
+            let (name, value) = (name.as_str(), value.as_str());
+            made(performing(name, || ctx.make(key.db, name, value)));
+        }
+        Effect::MakeLock { key } => {
+            let name = Text::new(&key.name);
+            let name = name.as_str();
+            made(performing(name, || ctx.make_lock(key.db, name)));
         }
         Effect::Remove(key) => {
             let name = Text::new(&key.name);
-            performing(name.as_str(), || ctx.remove(key.db, name.as_str()));
+            let name = name.as_str();
+            performing(name, || ctx.remove(key.db, name));
         }
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
@@ -36,6 +46,12 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             executing::observe(ctx);
             peers::notice_death(ctx, client);
         }
+    }
+}
+
+fn made(is_made: bool) {
+    if !is_made {
+        state::fault("the server refused to make a key");
     }
 }
 

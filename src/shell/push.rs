@@ -7,7 +7,7 @@
 use super::raw::{Ctx, Text};
 use super::state::shell;
 use super::{dispatch, shim};
-use crate::engine::{ClientId, Key, KeyBuf, News, Push};
+use crate::engine::{ClientId, Key, KeyBuf, Kind, News, Push, Token};
 use std::collections::VecDeque;
 
 /// Pushes that wait, in order. Once one waits, all later ones do.
@@ -23,7 +23,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let late = shell.server.get().late_pushes;
     if late || !outbox.waiting.is_empty() || ctx.state().in_exec() {
         outbox.waiting.push_back((to, push));
-        dispatch::wake_in(0);
+        dispatch::wake_in_ms(0);
     } else {
         drop(outbox);
         write(ctx, &to, &push);
@@ -50,21 +50,34 @@ pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
 }
 
 fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
+    let token;
     let (kind, news): (&[u8], &[u8]) = match push.news {
         News::Added => (b"watchex", b"ADD"),
         News::Deleted => (b"watchex", b"DEL"),
-        News::Lost => (b"settp", b"LOST"),
+        News::Granted(kind, Token(number)) => {
+            token = number.to_string();
+            (word(kind), token.as_bytes())
+        }
+        News::TimedOut(kind) => (word(kind), b"TIMEOUT"),
+        News::Lost(kind) => (word(kind), b"LOST"),
     };
     let head = Text::new(&head(kind, &push.key));
     let news = Text::new(news);
     let mut sent = 0;
     for client in to {
-        // Only watchers have asked for pushes on RESP2.
-        let asked = push.news != News::Lost || speaks_resp3(ctx, *client);
+        // Other pushes were asked for, so they go to connections on RESP2 too.
+        let asked = !matches!(push.news, News::Lost(_)) || speaks_resp3(ctx, *client);
         sent += u64::from(asked && shim::push(*client, head.as_str(), news.as_str()));
     }
     let pushes_sent = &shell().pushes_sent;
     pushes_sent.set(pushes_sent.get() + sent);
+}
+
+fn word(kind: Kind) -> &'static [u8] {
+    match kind {
+        Kind::Temporary => b"settp",
+        Kind::Lock => b"lock",
+    }
 }
 
 /// The first two elements as they go over the wire, made once for all connections.

@@ -9,7 +9,9 @@
 //!   than that callback, by its lifetime;
 //! - **the main thread**: the server calls modules from its main thread only.
 
-use crate::engine::{ClientId, Db};
+use super::locktype;
+use super::state::shell;
+use crate::engine::{ClientId, Db, Moment, Standing};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
@@ -111,6 +113,14 @@ impl State {
     pub fn in_script(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LUA)
     }
+    /// The caller cannot be blocked (it is in a transaction, for instance).
+    pub fn denies_blocking(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+    /// The command comes from this server's master, or from its append-only file.
+    pub fn is_replay(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.loading()
+    }
     /// A data set is being loaded.
     pub fn loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
@@ -182,31 +192,79 @@ impl Ctx<'_> {
         })
     }
 
-    /// Makes a string key without a time to live, where there is no key, as `SET` would: replicas,
-    /// the append-only file, transactions' watchers and keyspace events see it. False if the server
-    /// refuses.
-    pub fn make(self, key: Str<'_>, value: Str<'_>) -> bool {
-        // SAFETY: the table, the context. The key is closed before the event is sent, since others
-        // hear of it and may do as they like.
-        unsafe {
-            let ctx = self.as_ptr();
-            let open = self.open_for_writing(key);
-            let done = api!(RedisModule_StringSet(open, value.as_ptr()));
-            api!(RedisModule_CloseKey(open));
-            if done != raw::REDISMODULE_OK as c_int {
-                return false;
-            }
-            let (command, format) = (c"SET".as_ptr(), c"ss".as_ptr());
-            api!(RedisModule_Replicate(
-                ctx,
-                command,
-                format,
-                key.as_ptr(),
-                value.as_ptr()
-            ));
-            self.notify(raw::REDISMODULE_NOTIFY_STRING, c"set", key);
+    /// What stands at a key.
+    pub fn standing(self, db: Db, key: Str<'_>) -> Standing {
+        if !self.exists(db, key) {
+            return Standing::Absent;
         }
-        true
+        // SAFETY: the table, the context; the key is closed again at once.
+        self.in_db(db, || unsafe {
+            let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH) as c_int;
+            let open: *mut raw::RedisModuleKey =
+                api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast();
+            let of_type = api!(RedisModule_ModuleTypeGetType(open));
+            api!(RedisModule_CloseKey(open));
+            match shell().lock_type.get() {
+                Some(lock) if of_type == lock => Standing::Lock,
+                _ => Standing::Other,
+            }
+        })
+    }
+
+    /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
+    /// replicas, the append-only file, transactions' watchers and keyspace events see it. False if
+    /// the server refuses.
+    pub fn make(self, db: Db, key: Str<'_>, value: Str<'_>) -> bool {
+        self.in_db(db, || {
+            // SAFETY: the table, the context. The key is closed before the event is sent, since
+            // others hear of it and may do as they like.
+            unsafe {
+                let ctx = self.as_ptr();
+                let open = self.open_for_writing(key);
+                let done = api!(RedisModule_StringSet(open, value.as_ptr()));
+                api!(RedisModule_CloseKey(open));
+                if done != raw::REDISMODULE_OK as c_int {
+                    return false;
+                }
+                let (command, format) = (c"SET".as_ptr(), c"ss".as_ptr());
+                api!(RedisModule_Replicate(
+                    ctx,
+                    command,
+                    format,
+                    key.as_ptr(),
+                    value.as_ptr()
+                ));
+            }
+            self.notify(raw::REDISMODULE_NOTIFY_STRING, c"set", key);
+            true
+        })
+    }
+
+    /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
+    pub fn make_lock(self, db: Db, key: Str<'_>) -> bool {
+        let Some(lock) = shell().lock_type.get() else {
+            return false;
+        };
+        self.in_db(db, || {
+            // SAFETY: as in `make`; the value lives as long as the module.
+            unsafe {
+                let ctx = self.as_ptr();
+                let open = self.open_for_writing(key);
+                let done = api!(RedisModule_ModuleTypeSetValue(
+                    open,
+                    lock,
+                    locktype::value()
+                ));
+                api!(RedisModule_CloseKey(open));
+                if done != raw::REDISMODULE_OK as c_int {
+                    return false;
+                }
+                let (command, format) = (c"TETHER.LOCK".as_ptr(), c"s".as_ptr());
+                api!(RedisModule_Replicate(ctx, command, format, key.as_ptr()));
+            }
+            self.notify(raw::REDISMODULE_NOTIFY_MODULE, c"lock", key);
+            true
+        })
     }
 
     /// Removes a key as `DEL` would. False if there is none.
@@ -268,6 +326,17 @@ impl Ctx<'_> {
         }
     }
 
+    pub fn reply_null(self) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };
+    }
+
+    /// An array of pairs on RESP2.
+    pub fn reply_map(self, length: usize) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), length as _)) };
+    }
+
     pub fn reply_array(self, length: usize) {
         // SAFETY: the table, the context.
         unsafe { api!(RedisModule_ReplyWithArray(self.as_ptr(), length as _)) };
@@ -317,6 +386,27 @@ impl Ctx<'_> {
             ))
         };
         Answer::new(reply).and_then(|answer| answer.text())
+    }
+
+    /// Whether the caller may read this key. One that no longer exists as a user may not.
+    pub fn may_read(self, key: Str<'_>) -> bool {
+        // SAFETY: the table, the context; what is got is freed.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(null_mut(), name));
+            if user.is_null() {
+                return false;
+            }
+            let access = raw::REDISMODULE_CMD_KEY_ACCESS as c_int;
+            let allowed = api!(RedisModule_ACLCheckKeyPermissions(
+                user,
+                key.as_ptr(),
+                access
+            ));
+            api!(RedisModule_FreeModuleUser(user));
+            allowed == raw::REDISMODULE_OK as c_int
+        }
     }
 
     /// A field of `INFO`'s section `server`.
@@ -427,6 +517,12 @@ pub fn is_tracking(client: ClientId) -> bool {
     };
     found == raw::REDISMODULE_OK as c_int
         && info.flags & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
+}
+
+/// The time on a clock that never goes back.
+pub fn now() -> Moment {
+    // SAFETY: the table.
+    Moment(unsafe { api!(RedisModule_MonotonicMicroseconds()) })
 }
 
 /// For the server, which knows no inner zero.

@@ -8,8 +8,18 @@ use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
-const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] =
-    [Some(entry::<0>), Some(entry::<1>), Some(entry::<2>)];
+const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = [
+    Some(entry::<0>),
+    Some(entry::<1>),
+    Some(entry::<2>),
+    Some(entry::<3>),
+    Some(entry::<4>),
+    Some(entry::<5>),
+    Some(entry::<6>),
+    Some(entry::<7>),
+    Some(entry::<8>),
+    Some(entry::<9>),
+];
 
 /// Registers all commands. Once, at load.
 pub fn commands(ctx: Ctx<'_>) -> bool {
@@ -22,9 +32,11 @@ pub fn commands(ctx: Ctx<'_>) -> bool {
 fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     let name = c_string(spec.name);
     let flags = c_string(spec.flags);
-    let last = match spec.keys {
-        KeyPlaces::First => 1,
-        KeyPlaces::All => -1,
+    // The old form of key positions; what it cannot say is in the key specification.
+    let (first, last, step) = match spec.keys {
+        KeyPlaces::First => (1, 1, 1),
+        KeyPlaces::All => (1, -1, 1),
+        KeyPlaces::Numbered | KeyPlaces::Nowhere => (0, 0, 0),
     };
     let knows_categories = have!(RedisModule_SetCommandACLCategories);
     // SAFETY: the table, the context; the server copies what it keeps, but for the function.
@@ -33,7 +45,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
         let ok = c::REDISMODULE_OK as c_int;
         let ctx = ctx.as_ptr();
         if api!(RedisModule_CreateCommand(
-            ctx, name, entry, flags, 1, last, 1
+            ctx, name, entry, flags, first, last, step
         )) != ok
         {
             return false;
@@ -89,13 +101,26 @@ fn key_spec(spec: &Spec) -> c::RedisModuleCommandKeySpec {
         Access::Look => c::REDISMODULE_CMD_KEY_RO | c::REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => c::REDISMODULE_CMD_KEY_OW | c::REDISMODULE_CMD_KEY_INSERT,
     });
-    keys.begin_search_type = c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    keys.bs.index.pos = 1;
-    keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
     let last = match spec.keys {
         KeyPlaces::First => 0,
         KeyPlaces::All => -1,
+        KeyPlaces::Numbered => {
+            keys.begin_search_type =
+                c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+            keys.bs.index.pos = 1;
+            keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+            keys.fk.keynum = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+                keynumidx: 0,
+                firstkey: 1,
+                keystep: 1,
+            };
+            return keys;
+        }
+        KeyPlaces::Nowhere => return zeroed(),
     };
+    keys.begin_search_type = c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+    keys.bs.index.pos = 1;
+    keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
     keys.fk.range = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
         lastkey: last,
         keystep: 1,
@@ -110,7 +135,22 @@ fn argument(argument: &Argument) -> c::RedisModuleCommandArg {
     (arg.type_, arg.key_spec_index) = match argument.kind {
         ArgumentKind::Key => (c::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY, 0),
         ArgumentKind::String => (c::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING, -1),
+        ArgumentKind::Integer => (
+            c::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+            -1,
+        ),
+        ArgumentKind::Pattern => (
+            c::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PATTERN,
+            -1,
+        ),
+        ArgumentKind::Flag => (
+            c::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+            -1,
+        ),
     };
+    if let Some(token) = argument.token {
+        arg.token = forever(token);
+    }
     if argument.optional {
         arg.flags |= c::REDISMODULE_CMD_ARG_OPTIONAL as c_int;
     }

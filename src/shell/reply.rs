@@ -1,11 +1,12 @@
 //! The engine's answers in the protocol's words.
 
 use super::raw::Ctx;
-use crate::engine::{Refusal, Reply};
+use crate::engine::{Refusal, Reply, Waits};
 
 pub fn send(ctx: Ctx<'_>, reply: &Reply) {
     match reply {
         Reply::Integer(value) => ctx.reply_integer(*value),
+        Reply::Null => ctx.reply_null(),
         Reply::States(states) => {
             if states.len() != 1 {
                 ctx.reply_array(states.len());
@@ -24,7 +25,43 @@ fn words(refusal: &Refusal) -> String {
             "ERR too many watches for one connection (tether.max-watches-per-client is {limit})"
         ),
         Refusal::TooManyKeys { limit } => format!(
-            "ERR too many temporary keys for one connection (tether.max-keys-per-client is {limit})"
+            "ERR too many keys held or waited for by one connection (tether.max-keys-per-client is {limit})"
         ),
+        Refusal::WrongType => {
+            "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
+        }
+        Refusal::NotHeld => "NOTHELD this owner does not hold the lock".to_owned(),
+        Refusal::HeldOtherwise => {
+            "ERR this owner holds the lock in another way; release it first".to_owned()
+        }
+        Refusal::OtherTotal { total } => {
+            format!("ERR the semaphore has another total: it is {total}")
+        }
+        Refusal::HeldAlready { key } => format!(
+            "ERR this owner holds '{}' already; release it first",
+            key.name.escape_ascii()
+        ),
+        Refusal::Deadlock { circle } => deadlock(circle),
     }
+}
+
+fn deadlock(circle: &[Waits]) -> String {
+    let who = |waits: &Waits| match &*waits.label {
+        [] => format!("client {}", waits.client.0),
+        label => format!(
+            "client {} (owner '{}')",
+            waits.client.0,
+            label.escape_ascii()
+        ),
+    };
+    let links: Vec<_> = circle
+        .iter()
+        .zip(circle.iter().cycle().skip(1))
+        .map(|(waits, next)| {
+            let key = waits.key.name.escape_ascii();
+            format!("waits for '{key}' of {}", who(next))
+        })
+        .collect();
+    let first = circle.first().map(who).unwrap_or_default();
+    format!("DEADLOCK {first} {}", links.join(", which "))
 }

@@ -1,8 +1,9 @@
 //! All that the shell remembers, in one place that only the server's main thread enters.
 
+use super::blocked::Blocked;
 use super::push::Outbox;
 use super::raw::Ctx;
-use crate::engine::{Db, Effect, Engine, Hand};
+use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell, RefCell};
 
@@ -35,7 +36,12 @@ pub struct Shell {
     /// A data set is being loaded; events mean nothing until it is there.
     pub loading: Cell<bool>,
     pub is_replica: Cell<bool>,
-    pub timer_armed: Cell<bool>,
+    pub blocked: RefCell<Blocked>,
+    /// The armed timer and when it goes off.
+    pub timer: Cell<Option<(raw::RedisModuleTimerID, Moment)>>,
+    pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
+    /// Locks that may have been overwritten.
+    pub suspects: RefCell<Vec<KeyBuf>>,
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
     pub subscribed: Cell<bool>,
@@ -59,7 +65,10 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     performing: Cell::default(),
     loading: Cell::default(),
     is_replica: Cell::default(),
-    timer_armed: Cell::default(),
+    blocked: RefCell::default(),
+    timer: Cell::default(),
+    lock_type: Cell::default(),
+    suspects: RefCell::default(),
     settings: Cell::new(Settings {
         resp2_push: true,
         peer_timeout_ms: 10_000,

@@ -1,0 +1,423 @@
+//! Reading arguments. Total: any bytes in, a request or a refusal out.
+
+use super::table::Verb;
+use crate::engine::{Mode, Wait};
+use std::fmt;
+
+/// A command that makes sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a, 'b> {
+    Settp {
+        key: &'a [u8],
+        value: &'a [u8],
+        token: bool,
+        wait: Option<Wait>,
+    },
+    Deltp {
+        keys: &'b [&'a [u8]],
+    },
+    Watchex {
+        keys: &'b [&'a [u8]],
+    },
+    /// Without keys: every watch of the connection.
+    Unwatchex {
+        keys: &'b [&'a [u8]],
+    },
+    /// `LOCK.ACQUIRE` (one key) and `LOCK.MACQUIRE`.
+    Acquire {
+        keys: &'b [&'a [u8]],
+        mode: Mode,
+        label: &'a [u8],
+        lease_ms: Option<u64>,
+        wait: Option<Wait>,
+    },
+    Release {
+        key: &'a [u8],
+        label: &'a [u8],
+        all: bool,
+    },
+    Extend {
+        key: &'a [u8],
+        lease_ms: u64,
+        label: &'a [u8],
+    },
+    Info {
+        key: &'a [u8],
+    },
+    List {
+        client: Option<u64>,
+        pattern: Option<&'a [u8]>,
+        count: Option<u64>,
+    },
+}
+
+/// A command that makes none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadInput {
+    /// The server has its own words for this.
+    WrongArity,
+    UnknownOption(Box<[u8]>),
+    Repeated(&'static str),
+    RepeatedKey(Box<[u8]>),
+    /// An option that needs something after it.
+    Incomplete(&'static str),
+    NotANumber {
+        what: &'static str,
+        given: Box<[u8]>,
+    },
+    OutOfRange {
+        what: &'static str,
+        least: u64,
+        most: u64,
+    },
+    PushWithoutWait,
+    SharedPermits,
+}
+
+impl fmt::Display for BadInput {
+    /// As the client sees it after the error code.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadInput::WrongArity => write!(f, "wrong number of arguments"),
+            BadInput::UnknownOption(word) => write!(f, "unknown option '{}'", shown(word)),
+            BadInput::Repeated(option) => write!(f, "option {option} is repeated"),
+            BadInput::RepeatedKey(key) => write!(f, "key '{}' is repeated", shown(key)),
+            BadInput::Incomplete(option) => write!(f, "option {option} is incomplete"),
+            BadInput::NotANumber { what, given } => {
+                write!(f, "{what} is not a number: '{}'", shown(given))
+            }
+            BadInput::OutOfRange { what, least, most } => {
+                write!(f, "{what} is out of range, it goes from {least} to {most}")
+            }
+            BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
+            BadInput::SharedPermits => write!(f, "options SHARED and PERMITS exclude each other"),
+        }
+    }
+}
+
+/// A client's bytes in an error message: printable, and not longer than a line can bear.
+fn shown(word: &[u8]) -> impl fmt::Display + '_ {
+    const MOST: usize = 64;
+    word[..word.len().min(MOST)].escape_ascii()
+}
+
+/// The longest time that can be given: some 285 thousand years.
+const MOST_MS: u64 = (1 << 53) - 1;
+
+/// Understands a command's arguments, its name not among them. O(their number).
+pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    match (verb, arguments) {
+        (Verb::Settp, [key, value, options @ ..]) => {
+            let options = Options::read(options, &[TOKEN, WAIT, PUSH])?;
+            Ok(Request::Settp {
+                key,
+                value,
+                token: options.has(TOKEN),
+                wait: options.wait()?,
+            })
+        }
+        (Verb::Deltp, keys @ [_, ..]) => Ok(Request::Deltp { keys }),
+        (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
+        (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
+        (Verb::Acquire, [_, options @ ..]) => {
+            let known = &[SHARED, PERMITS, OWNER, LEASE, WAIT, PUSH];
+            acquire(&arguments[..1], Options::read(options, known)?)
+        }
+        (Verb::Macquire, [number, rest @ ..]) => {
+            let count = number_in("numkeys", number, 1, rest.len().max(1) as u64)? as usize;
+            if rest.len() < count {
+                return Err(BadInput::WrongArity);
+            }
+            let (keys, options) = rest.split_at(count);
+            refuse_repeated(keys)?;
+            acquire(keys, Options::read(options, &[OWNER, LEASE, WAIT, PUSH])?)
+        }
+        (Verb::Release, [key, options @ ..]) => {
+            let options = Options::read(options, &[OWNER, ALL])?;
+            Ok(Request::Release {
+                key,
+                label: options.label(),
+                all: options.has(ALL),
+            })
+        }
+        (Verb::Extend, [key, ms, options @ ..]) => Ok(Request::Extend {
+            key,
+            lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
+            label: Options::read(options, &[OWNER])?.label(),
+        }),
+        (Verb::Info, [key]) => Ok(Request::Info { key }),
+        (Verb::List, options) => {
+            let options = Options::read(options, &[CLIENT, MATCH, COUNT])?;
+            Ok(Request::List {
+                client: options.number(CLIENT, 0, u64::MAX)?,
+                pattern: options.value(MATCH),
+                count: options.number(COUNT, 1, u64::MAX)?,
+            })
+        }
+        (
+            Verb::Settp
+            | Verb::Deltp
+            | Verb::Watchex
+            | Verb::Acquire
+            | Verb::Macquire
+            | Verb::Release
+            | Verb::Extend
+            | Verb::Info,
+            _,
+        ) => Err(BadInput::WrongArity),
+    }
+}
+
+fn acquire<'a, 'b>(
+    keys: &'b [&'a [u8]],
+    options: Options<'a>,
+) -> Result<Request<'a, 'b>, BadInput> {
+    let mode = match options.permits()? {
+        Some(_) if options.has(SHARED) => return Err(BadInput::SharedPermits),
+        Some(permits) => permits,
+        None if options.has(SHARED) => Mode::Shared,
+        None => Mode::Exclusive,
+    };
+    Ok(Request::Acquire {
+        keys,
+        mode,
+        label: options.label(),
+        lease_ms: options.number(LEASE, 1, MOST_MS)?,
+        wait: options.wait()?,
+    })
+}
+
+fn refuse_repeated(keys: &[&[u8]]) -> Result<(), BadInput> {
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(BadInput::RepeatedKey(pair[0].into())),
+        None => Ok(()),
+    }
+}
+
+/// An option: its name, and how many words come after it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word {
+    name: &'static str,
+    values: usize,
+}
+
+const TOKEN: Word = word("TOKEN", 0);
+const WAIT: Word = word("WAIT", 1);
+const PUSH: Word = word("PUSH", 0);
+const SHARED: Word = word("SHARED", 0);
+/// `PERMITS n OF total`
+const PERMITS: Word = word("PERMITS", 3);
+const OWNER: Word = word("OWNER", 1);
+const LEASE: Word = word("LEASE", 1);
+const ALL: Word = word("ALL", 0);
+const CLIENT: Word = word("CLIENT", 1);
+const MATCH: Word = word("MATCH", 1);
+const COUNT: Word = word("COUNT", 1);
+
+const fn word(name: &'static str, values: usize) -> Word {
+    Word { name, values }
+}
+
+/// The options that were given, each once, in any order.
+struct Options<'a> {
+    /// There are few, so looking through them is quickest.
+    given: Vec<(Word, [&'a [u8]; 3])>,
+}
+
+impl<'a> Options<'a> {
+    fn read(mut words: &[&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
+        let mut given: Vec<(Word, [&'a [u8]; 3])> = Vec::new();
+        while let [first, rest @ ..] = words {
+            let option = known
+                .iter()
+                .find(|option| first.eq_ignore_ascii_case(option.name.as_bytes()))
+                .ok_or_else(|| BadInput::UnknownOption((*first).into()))?;
+            if given.iter().any(|(earlier, _)| earlier == option) {
+                return Err(BadInput::Repeated(option.name));
+            }
+            if rest.len() < option.values {
+                return Err(BadInput::Incomplete(option.name));
+            }
+            let mut values: [&[u8]; 3] = [&[]; 3];
+            values[..option.values].copy_from_slice(&rest[..option.values]);
+            given.push((*option, values));
+            words = &rest[option.values..];
+        }
+        Ok(Options { given })
+    }
+
+    fn values(&self, option: Word) -> Option<&[&'a [u8]; 3]> {
+        let found = self.given.iter().find(|(given, _)| *given == option);
+        found.map(|(_, values)| values)
+    }
+
+    fn has(&self, option: Word) -> bool {
+        self.values(option).is_some()
+    }
+
+    fn value(&self, option: Word) -> Option<&'a [u8]> {
+        self.values(option).map(|values| values[0])
+    }
+
+    fn number(&self, option: Word, least: u64, most: u64) -> Result<Option<u64>, BadInput> {
+        let value = self.value(option);
+        value
+            .map(|value| number_in(option.name, value, least, most))
+            .transpose()
+    }
+
+    fn label(&self) -> &'a [u8] {
+        self.value(OWNER).unwrap_or_default()
+    }
+
+    fn wait(&self) -> Result<Option<Wait>, BadInput> {
+        let push = self.has(PUSH);
+        let Some(ms) = self.number(WAIT, 0, MOST_MS)? else {
+            return if push {
+                Err(BadInput::PushWithoutWait)
+            } else {
+                Ok(None)
+            };
+        };
+        Ok(Some(Wait {
+            limit_ms: (ms > 0).then_some(ms),
+            push,
+        }))
+    }
+
+    fn permits(&self) -> Result<Option<Mode>, BadInput> {
+        let Some([count, of, total]) = self.values(PERMITS) else {
+            return Ok(None);
+        };
+        if !of.eq_ignore_ascii_case(b"OF") {
+            return Err(BadInput::Incomplete(PERMITS.name));
+        }
+        let total = number_in("the semaphore's total", total, 1, u32::MAX.into())?;
+        let count = number_in("the number of permits", count, 1, total)?;
+        Ok(Some(Mode::Permits {
+            count: count as u32,
+            total: total as u32,
+        }))
+    }
+}
+
+/// A plain decimal number.
+fn number_in(what: &'static str, word: &[u8], least: u64, most: u64) -> Result<u64, BadInput> {
+    let text = std::str::from_utf8(word).unwrap_or_default();
+    let is_number = !text.is_empty()
+        && text
+            .trim_start_matches('-')
+            .bytes()
+            .all(|c| c.is_ascii_digit());
+    if !is_number {
+        return Err(BadInput::NotANumber {
+            what,
+            given: word.into(),
+        });
+    }
+    match text.parse() {
+        Ok(number) if (least..=most).contains(&number) => Ok(number),
+        _ => Err(BadInput::OutOfRange { what, least, most }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(verb: Verb, line: &str) -> Result<String, String> {
+        let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
+        match parse(verb, &words) {
+            Ok(request) => Ok(format!("{request:?}")),
+            Err(bad) => Err(bad.to_string()),
+        }
+    }
+
+    #[test]
+    fn options_come_in_any_order_and_case() {
+        let one = parsed(Verb::Settp, "k v TOKEN WAIT 5 PUSH");
+        assert_eq!(one, parsed(Verb::Settp, "k v push wait 5 token"));
+        assert!(one.is_ok_and(|request| request.contains("limit_ms: Some(5), push: true")));
+    }
+
+    #[test]
+    fn a_wait_of_zero_has_no_limit() {
+        let request = parsed(Verb::Settp, "k v WAIT 0").unwrap();
+        assert!(request.contains("limit_ms: None, push: false"));
+    }
+
+    #[test]
+    fn bad_input_is_named() {
+        for (verb, line, words) in [
+            (Verb::Settp, "k v NOW", "unknown option 'NOW'"),
+            (Verb::Settp, "k v WAIT", "option WAIT is incomplete"),
+            (Verb::Settp, "k v WAIT x", "WAIT is not a number: 'x'"),
+            (Verb::Settp, "k v WAIT 1 WAIT 2", "option WAIT is repeated"),
+            (Verb::Settp, "k v PUSH", "option PUSH needs WAIT"),
+            (Verb::Settp, "k", "wrong number of arguments"),
+            (
+                Verb::Acquire,
+                "k LEASE 0",
+                "LEASE is out of range, it goes from 1 to 9007199254740991",
+            ),
+            (
+                Verb::Acquire,
+                "k PERMITS 3 OF 2",
+                "the number of permits is out of range, it goes from 1 to 2",
+            ),
+            (
+                Verb::Acquire,
+                "k PERMITS 3 2",
+                "option PERMITS is incomplete",
+            ),
+            (
+                Verb::Acquire,
+                "k SHARED PERMITS 1 OF 2",
+                "options SHARED and PERMITS exclude each other",
+            ),
+            (Verb::Acquire, "k ALL", "unknown option 'ALL'"),
+            (Verb::Macquire, "2 a a", "key 'a' is repeated"),
+            (
+                Verb::Macquire,
+                "3 a b",
+                "numkeys is out of range, it goes from 1 to 2",
+            ),
+            (Verb::Macquire, "1 a SHARED", "unknown option 'SHARED'"),
+            (
+                Verb::Extend,
+                "k -5",
+                "the lease is out of range, it goes from 1 to 9007199254740991",
+            ),
+            (
+                Verb::List,
+                "COUNT 0",
+                "COUNT is out of range, it goes from 1 to 18446744073709551615",
+            ),
+        ] {
+            assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_answered_for(
+            verb in 0..super::super::TABLE.len(),
+            words in proptest::collection::vec(
+                proptest::prop_oneof![
+                    proptest::collection::vec(proptest::num::u8::ANY, 0..6),
+                    proptest::sample::select(
+                        ["WAIT", "PUSH", "PERMITS", "OF", "OWNER", "LEASE", "1", "0", "-1", "k"]
+                            .map(|word| word.as_bytes().to_vec())
+                            .to_vec()
+                    ),
+                ],
+                0..8,
+            )
+        ) {
+            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+            let _ = parse(super::super::TABLE[verb].verb, &words);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Asking for keys: granted at once, queued, or refused.
+
+use super::Engine;
+use super::arena::Id;
+use super::ask::Mode;
+use super::clients::Client;
+use super::effect::{Effect, Refusal, Reply};
+use super::event::{Acquire, Hand, Seen, Standing};
+use super::holds::{Grant, Hold};
+use super::id::ClientId;
+use super::keys::KeyRecord;
+use super::queues::Request;
+use super::tokens::Token;
+
+impl Engine {
+    pub(super) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
+        let reply = match self.try_acquire(ask, effects) {
+            Ok(Some(token)) => ask.form.granted(token),
+            Ok(None) if ask.wait.is_some_and(|wait| !wait.push) => {
+                effects.push(Effect::Block);
+                return;
+            }
+            Ok(None) => ask.form.not_granted(),
+            Err(refusal) => Reply::Refused(refusal),
+        };
+        effects.push(Effect::Reply(reply));
+    }
+
+    /// The token, or none if the request waits or is turned down.
+    fn try_acquire(
+        &mut self,
+        ask: Acquire<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Token>, Refusal> {
+        for seen in ask.seen {
+            self.put_right(*seen, effects);
+            if ask.mode.is_lock() && seen.standing == Standing::Other {
+                return Err(Refusal::WrongType);
+            }
+        }
+        if let Some(token) = self.again(&ask)? {
+            return Ok(Some(token));
+        }
+        let free = ask.seen.iter().all(|seen| self.is_free(*seen, ask.mode));
+        if !free && ask.wait.is_none() {
+            return Ok(None);
+        }
+        let client = self.attend(ask.client, effects);
+        self.check_room(client, ask.seen.len())?;
+        if free {
+            return Ok(Some(self.grant_now(client, &ask, effects)));
+        }
+        let wait = ask.wait.expect("what is not free is waited for");
+        let keys: Vec<_> = ask
+            .seen
+            .iter()
+            .map(|seen| self.keys.find_or_add(seen.key, seen.standing))
+            .collect();
+        let request = Request {
+            client,
+            label: ask.label,
+            mode: ask.mode,
+            value: ask.value,
+            lease_ms: ask.lease_ms,
+            since: self.now,
+            deadline: wait.limit_ms.map(|ms| self.now.after_ms(ms)),
+            push: wait.push,
+            form: ask.form,
+        };
+        let (all, clients) = (&mut self.keys, &mut self.clients);
+        let waiter = self.queues.add(all, clients, &keys, &request);
+        if let Some(circle) = self.circle_of(waiter) {
+            self.queues
+                .remove(&mut self.keys, &mut self.clients, waiter);
+            for key in keys {
+                self.keys.remove_if_idle(key);
+            }
+            self.totals.deadlocks_refused += 1;
+            return Err(Refusal::Deadlock { circle });
+        }
+        self.guard(client, effects);
+        Ok(None)
+    }
+
+    /// Ends what the look shows to be over: what ended connections left at this key, and holds of
+    /// what is no longer there (another module can take a key away without an event; a lock can be
+    /// overwritten).
+    fn put_right(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) {
+        let Some(key) = self.keys.find(seen.key) else {
+            return;
+        };
+        self.keys[key].stands = seen.standing;
+        let Some(hold) = self.keys[key].holds.head() else {
+            return;
+        };
+        let is_there = self.holds[hold].mode.stands_as(seen.standing);
+        if is_there {
+            self.release_left_behind(key, effects);
+        } else {
+            self.lose(key, Hand::Nobody, effects);
+        }
+    }
+
+    /// A hold that the owner has already is deepened.
+    fn again(&mut self, ask: &Acquire<'_>) -> Result<Option<Token>, Refusal> {
+        let Some(client) = self.clients.find(ask.client).filter(|_| ask.mode.is_lock()) else {
+            return Ok(None);
+        };
+        let mut held = Vec::new();
+        for seen in ask.seen {
+            let Some(key) = self.keys.find(seen.key) else {
+                continue;
+            };
+            if let Some(total) = self.other_total(key, ask.mode) {
+                return Err(Refusal::OtherTotal { total });
+            }
+            held.extend(self.holds.find(&self.keys, key, client, ask.label));
+        }
+        let Some(&first) = held.first() else {
+            return Ok(None);
+        };
+        let token = self.holds[first].token;
+        let as_one = held.iter().all(|id| self.holds[*id].token == token);
+        if held.len() < ask.seen.len() || !as_one {
+            let key = self.keys[self.holds[first].key].key().to_owned();
+            return Err(Refusal::HeldAlready { key });
+        }
+        for id in &held {
+            if !self.deepens(*id, ask.mode) {
+                return Err(Refusal::HeldOtherwise);
+            }
+        }
+        let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
+        for id in held {
+            self.deepen(id, ask.mode);
+            if lease.is_some() {
+                self.holds.set_lease(id, lease);
+            }
+        }
+        Ok(Some(token))
+    }
+
+    fn other_total(&self, key: Id<KeyRecord>, mode: Mode) -> Option<u32> {
+        let first = self.keys[key].holds.head()?;
+        match (self.holds[first].mode, mode) {
+            (Mode::Permits { total, .. }, Mode::Permits { total: asked, .. }) => {
+                (total != asked).then_some(total)
+            }
+            _ => None,
+        }
+    }
+
+    /// In the same way again, or from exclusive to shared; never from shared to exclusive, for which
+    /// two readers would wait for each other.
+    fn deepens(&self, hold: Id<Hold>, mode: Mode) -> bool {
+        let held = self.holds[hold].mode;
+        held == mode || (held == Mode::Exclusive && mode == Mode::Shared)
+    }
+
+    pub(super) fn deepen(&mut self, hold: Id<Hold>, mode: Mode) {
+        let hold = &mut self.holds[hold];
+        if hold.mode == mode {
+            hold.depth += 1;
+        } else {
+            hold.set_shared_below(hold.shared_below() + 1);
+        }
+    }
+
+    /// Whether a newcomer can have the key now.
+    fn is_free(&self, seen: Seen<'_>, mode: Mode) -> bool {
+        let Some(key) = self.keys.find(seen.key) else {
+            return seen.standing != Standing::Other;
+        };
+        let record = &self.keys[key];
+        !record.is_taken_by_a_stranger()
+            && record.queue.is_empty()
+            && self.holds.admit(&self.keys, key, mode)
+    }
+
+    fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
+        let limit = self.limits.keys_per_client;
+        let record = &self.clients[client];
+        let taken = record.hold_count as usize + record.wait_count as usize;
+        if taken + wanted > limit as usize {
+            return Err(Refusal::TooManyKeys { limit });
+        }
+        Ok(())
+    }
+
+    fn grant_now(
+        &mut self,
+        client: Id<Client>,
+        ask: &Acquire<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Token {
+        let token = self.tokens.next();
+        self.totals.grants += 1;
+        let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
+        let grant = Grant {
+            client,
+            label: ask.label,
+            mode: ask.mode,
+            token,
+            since: self.now,
+            lease,
+        };
+        for seen in ask.seen {
+            let key = self.keys.find_or_add(seen.key, seen.standing);
+            let stood = self.write_down(key, &grant);
+            if !ask.mode.is_lock() {
+                effects.push(Effect::MakeInHand);
+            } else if stood != Standing::Lock {
+                let key = seen.key.to_owned();
+                effects.push(Effect::MakeLock { key });
+            }
+        }
+        self.guard(client, effects);
+        token
+    }
+
+    /// Writes a grant down and says what stood at its key.
+    pub(super) fn write_down(&mut self, key: Id<KeyRecord>, grant: &Grant<'_>) -> Standing {
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.add(keys, clients, key, grant);
+        std::mem::replace(&mut self.keys[key].stands, grant.mode.stands())
+    }
+
+    /// The caller's record.
+    pub(super) fn attend(&mut self, caller: ClientId, effects: &mut Vec<Effect>) -> Id<Client> {
+        let (client, made) = self.clients.find_or_add(caller);
+        if made {
+            effects.push(Effect::Attend(caller));
+        }
+        client
+    }
+
+    fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
+        let record = &mut self.clients[client];
+        if !std::mem::replace(&mut record.guarded, true) {
+            effects.push(Effect::Guard(record.id));
+        }
+    }
+}

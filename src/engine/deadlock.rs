@@ -1,0 +1,164 @@
+//! Circles of waiting, found by the request that would close one.
+//!
+//! A request is refused when, even if every owner that does not wait released all that it holds,
+//! the request could still never be granted. What is taken for granted:
+//!
+//! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
+//!   that blocks its connection stops all the labels of that connection;
+//! - a hold with a lease ends by itself, so nobody waits for it for ever;
+//! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out.
+//!
+//! So of a semaphore's holders only those that are stuck count, and where enough permits can still
+//! come back nothing is refused.
+
+use super::Engine;
+use super::arena::Id;
+use super::ask::Mode;
+use super::clients::Client;
+use super::effect::Waits;
+use super::holds::Hold;
+use super::keys::KeyRecord;
+use super::queues::Waiter;
+use std::collections::HashSet;
+
+/// Why a waiter cannot go on: another one is stuck that holds this key or is ahead in its queue.
+struct Obstacle {
+    key: Id<KeyRecord>,
+    waiter: Id<Waiter>,
+}
+
+impl Engine {
+    /// The circle that this waiter, the newest, closes. O(1) while nobody waits for its owner;
+    /// otherwise O(waiters and holders that it depends on, squared at worst).
+    pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Option<Vec<Waits>> {
+        if !self.is_waited_for(newest) {
+            return None;
+        }
+        let mut stuck = self.all_it_depends_on(newest);
+        loop {
+            let all: HashSet<_> = stuck.iter().copied().collect();
+            stuck.retain(|waiter| self.obstacle(*waiter, &all).is_some());
+            if stuck.len() == all.len() {
+                return all.contains(&newest).then(|| self.describe(newest, &all));
+            }
+        }
+    }
+
+    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it.
+    fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
+        let client = self.queues[newest].client;
+        let mut holds = self.holds.of_client(&self.clients, client);
+        let holds_up = holds.any(|hold| !self.keys[self.holds[hold].key].queue.is_empty());
+        holds_up || self.clients[client].wait_count > 1
+    }
+
+    /// The waiter, those that it waits for, those that these wait for, and so on.
+    fn all_it_depends_on(&self, newest: Id<Waiter>) -> Vec<Id<Waiter>> {
+        let mut found = vec![newest];
+        let mut known = HashSet::from([newest]);
+        let mut next = 0;
+        while let Some(&waiter) = found.get(next) {
+            next += 1;
+            for key in self.queues.keys_of(waiter) {
+                let holders = self.holders_in_its_way(waiter, key);
+                let owners =
+                    holders.map(|hold| (self.holds[hold].client, self.holds[hold].label()));
+                let ahead = self.ahead_of(waiter, key);
+                let ahead = ahead.map(|id| (self.queues[id].client, &*self.queues[id].label));
+                for (client, label) in owners.chain(ahead) {
+                    let waits = self.waits_of(client, label);
+                    found.extend(waits.filter(|waiter| known.insert(*waiter)));
+                }
+            }
+        }
+        found
+    }
+
+    /// What keeps the waiter from ever being served while all of these are stuck.
+    fn obstacle(&self, waiter: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Option<Obstacle> {
+        self.queues.keys_of(waiter).find_map(|key| {
+            let is_stuck = |client, label: &[u8]| {
+                self.waits_of(client, label)
+                    .find(|waiter| stuck.contains(waiter))
+            };
+            let ahead = self.ahead_of(waiter, key).find_map(|id| {
+                let other = &self.queues[id];
+                is_stuck(other.client, &other.label)
+            });
+            let held = || {
+                let mut free = match self.queues[waiter].mode {
+                    Mode::Permits { count, total } => i64::from(total) - i64::from(count),
+                    _ => 0,
+                };
+                self.holders_in_its_way(waiter, key).find_map(|id| {
+                    let hold = &self.holds[id];
+                    let waiter_of_holder = is_stuck(hold.client, hold.label())?;
+                    free -= self.needs(waiter, id);
+                    (free < 0).then_some(waiter_of_holder)
+                })
+            };
+            ahead.or_else(held).map(|waiter| Obstacle { key, waiter })
+        })
+    }
+
+    /// Of what is left when a semaphore's request is served, how much a stuck hold takes away.
+    fn needs(&self, waiter: Id<Waiter>, hold: Id<Hold>) -> i64 {
+        let (asked, held) = (self.queues[waiter].mode, self.holds[hold].mode);
+        if asked.goes_with(held) {
+            i64::from(held.permits())
+        } else {
+            i64::MAX / 4
+        }
+    }
+
+    /// The holds that do not end by themselves and that the waiter may have to wait for.
+    fn holders_in_its_way(
+        &self,
+        waiter: Id<Waiter>,
+        key: Id<KeyRecord>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        let mode = self.queues[waiter].mode;
+        self.holds.of_key(&self.keys, key).filter(move |id| {
+            let hold = &self.holds[*id];
+            let shares = mode.goes_with(hold.mode) && hold.mode.permits() == 0;
+            hold.lease().is_none() && !shares
+        })
+    }
+
+    fn ahead_of(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Waiter>> {
+        let queue = self.queues.of_key(&self.keys, key);
+        queue.take_while(move |ahead| *ahead != waiter)
+    }
+
+    /// The waits that keep an owner from releasing what it holds.
+    fn waits_of<'a>(
+        &'a self,
+        client: Id<Client>,
+        label: &'a [u8],
+    ) -> impl Iterator<Item = Id<Waiter>> + 'a {
+        let waits = self.queues.of_client(&self.clients, client);
+        waits.filter(move |id| !self.queues[*id].push || &*self.queues[*id].label == label)
+    }
+
+    /// Who waits for whom, from the newest on until it comes round. Where the newest only waits for
+    /// a circle of others, that circle.
+    fn describe(&self, newest: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Vec<Waits> {
+        let mut path: Vec<Obstacle> = Vec::new();
+        let mut waiter = newest;
+        while let Some(next) = self.obstacle(waiter, stuck) {
+            let key = next.key;
+            path.push(Obstacle { key, waiter });
+            waiter = next.waiter;
+            if let Some(start) = path.iter().position(|link| link.waiter == waiter) {
+                path.drain(..start);
+                break;
+            }
+        }
+        let link = |link: Obstacle| Waits {
+            client: self.clients[self.queues[link.waiter].client].id,
+            label: self.queues[link.waiter].label.clone(),
+            key: self.keys[link.key].key().to_owned(),
+        };
+        path.into_iter().map(link).collect()
+    }
+}

@@ -1,0 +1,239 @@
+//! Who waits for what, in what order.
+//!
+//! A waiter is one request; it has one place in the queue of each key that it asks for. Places are
+//! taken at the end and left from anywhere, each in O(1).
+
+use super::arena::{Arena, Id};
+use super::ask::Mode;
+use super::chain::{Chain, Chained, Link};
+use super::clients::{Client, Clients};
+use super::effect::Form;
+use super::id::Moment;
+use super::keys::{KeyRecord, Keys};
+use std::collections::BTreeSet;
+use std::ops;
+
+pub(super) const BY_KEY: usize = 0;
+pub(super) const BY_WAITER: usize = 1;
+pub(super) const BY_CLIENT: usize = 0;
+
+pub(super) struct Waiter {
+    pub client: Id<Client>,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    /// A temporary key's value.
+    pub value: Box<[u8]>,
+    pub lease_ms: Option<u64>,
+    pub since: Moment,
+    pub deadline: Option<Moment>,
+    /// It is told by a push; otherwise its connection is blocked.
+    pub push: bool,
+    pub form: Form,
+    places: Chain<Place, BY_WAITER>,
+    by_client: Link<Waiter>,
+}
+
+/// One waiter's place in one key's queue.
+pub(super) struct Place {
+    waiter: Id<Waiter>,
+    key: Id<KeyRecord>,
+    by_key: Link<Place>,
+    by_waiter: Link<Place>,
+}
+
+impl Chained<BY_CLIENT> for Waiter {
+    fn link(&self) -> &Link<Self> {
+        &self.by_client
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_client
+    }
+}
+
+impl Chained<BY_KEY> for Place {
+    fn link(&self) -> &Link<Self> {
+        &self.by_key
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_key
+    }
+}
+
+impl Chained<BY_WAITER> for Place {
+    fn link(&self) -> &Link<Self> {
+        &self.by_waiter
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_waiter
+    }
+}
+
+/// A request that is about to wait.
+pub(super) struct Request<'a> {
+    pub client: Id<Client>,
+    pub label: &'a [u8],
+    pub mode: Mode,
+    pub value: &'a [u8],
+    pub lease_ms: Option<u64>,
+    pub since: Moment,
+    pub deadline: Option<Moment>,
+    pub push: bool,
+    pub form: Form,
+}
+
+/// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
+/// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
+/// at most one waiter that blocks it, and `blocked` of its record names that.
+#[derive(Default)]
+pub(super) struct Queues {
+    waiters: Arena<Waiter>,
+    places: Arena<Place>,
+    deadlines: BTreeSet<(Moment, Id<Waiter>)>,
+}
+
+impl Queues {
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// Takes the last place in the queue of each of these keys. O(their number), with a deadline
+    /// also O(log of deadlines).
+    pub fn add(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        asked: &[Id<KeyRecord>],
+        request: &Request<'_>,
+    ) -> Id<Waiter> {
+        let id = self.waiters.insert(Waiter {
+            client: request.client,
+            label: request.label.into(),
+            mode: request.mode,
+            value: request.value.into(),
+            lease_ms: request.lease_ms,
+            since: request.since,
+            deadline: request.deadline,
+            push: request.push,
+            form: request.form,
+            places: Chain::default(),
+            by_client: Link::default(),
+        });
+        for key in asked {
+            let place = self.places.insert(Place {
+                waiter: id,
+                key: *key,
+                by_key: Link::default(),
+                by_waiter: Link::default(),
+            });
+            keys[*key].queue.push(&mut self.places, place);
+            self.waiters[id].places.push(&mut self.places, place);
+        }
+        if let Some(deadline) = request.deadline {
+            self.deadlines.insert((deadline, id));
+        }
+        let client = &mut clients[request.client];
+        client.waiting.push(&mut self.waiters, id);
+        client.wait_count += 1;
+        if !request.push {
+            client.blocked = Some(id);
+        }
+        id
+    }
+
+    /// Leaves all queues. O(places), with a deadline also O(log of deadlines).
+    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Waiter>) -> Waiter {
+        let client = &mut clients[self.waiters[id].client];
+        client.waiting.remove(&mut self.waiters, id);
+        client.wait_count -= 1;
+        if client.blocked == Some(id) {
+            client.blocked = None;
+        }
+        let mut waiter = self.waiters.remove(id);
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        while let Some(place) = waiter.places.head() {
+            let key = self.places[place].key;
+            keys[key].queue.remove(&mut self.places, place);
+            waiter.places.remove(&mut self.places, place);
+            self.places.remove(place);
+        }
+        waiter
+    }
+
+    /// Who is served next. O(1).
+    pub fn head(&self, keys: &Keys, key: Id<KeyRecord>) -> Option<Id<Waiter>> {
+        keys[key]
+            .queue
+            .head()
+            .map(|place| self.places[place].waiter)
+    }
+
+    /// Who waits for a key, in order.
+    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Waiter>> {
+        let places = keys[key].queue.iter(&self.places);
+        places.map(|place| self.places[place].waiter)
+    }
+
+    /// What a connection waits for, the oldest wait first.
+    pub fn of_client(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+    ) -> impl Iterator<Item = Id<Waiter>> {
+        clients[client].waiting.iter(&self.waiters)
+    }
+
+    /// The keys that a waiter asks for, as they stood in its request.
+    pub fn keys_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<KeyRecord>> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| self.places[place].key)
+    }
+
+    /// The wait that ends first. O(1).
+    pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
+        self.deadlines.first().copied()
+    }
+
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self, keys: &Keys, clients: &Clients) {
+        let mut queued = 0;
+        for (key, record) in keys.iter() {
+            for place in record.queue.iter(&self.places) {
+                assert!(self.places[place].key == key);
+                queued += 1;
+            }
+        }
+        let mut placed = 0;
+        for (id, waiter) in self.waiters.iter() {
+            let places: Vec<_> = waiter.places.iter(&self.places).collect();
+            assert!(!places.is_empty());
+            assert!(places.iter().all(|place| self.places[*place].waiter == id));
+            placed += places.len();
+            if let Some(deadline) = waiter.deadline {
+                assert!(self.deadlines.contains(&(deadline, id)));
+            }
+        }
+        let all = self.places.len();
+        assert_eq!((queued, placed), (all, all));
+        let timed = self.waiters.iter().filter(|(_, w)| w.deadline.is_some());
+        assert_eq!(timed.count(), self.deadlines.len());
+        let mut counted = 0;
+        for (client, record) in clients.iter() {
+            let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();
+            assert!(mine.iter().all(|id| self.waiters[*id].client == client));
+            let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
+            assert!(blocking.len() <= 1 && blocking.first().copied() == record.blocked.as_ref());
+            assert_eq!(mine.len(), record.wait_count as usize);
+            counted += mine.len();
+        }
+        assert_eq!(counted, self.len());
+    }
+}
+
+impl ops::Index<Id<Waiter>> for Queues {
+    type Output = Waiter;
+    fn index(&self, id: Id<Waiter>) -> &Waiter {
+        &self.waiters[id]
+    }
+}

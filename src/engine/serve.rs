@@ -1,0 +1,133 @@
+//! Handing keys over: whoever is first in line and can be granted what it asks for, is.
+
+use super::Engine;
+use super::arena::Id;
+use super::effect::{Effect, News, Push};
+use super::event::Standing;
+use super::holds::{Grant, Hold};
+use super::keys::KeyRecord;
+use super::queues::Waiter;
+
+impl Engine {
+    /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
+    /// key goes with its last hold. O(1) for each that is served.
+    pub(super) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let key = self.holds[hold].key;
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.remove(keys, clients, hold);
+        let record = &mut self.keys[key];
+        if record.holds.is_empty() && record.stands == Standing::Other {
+            // A temporary key that has no owner any more: it is replaced or removed below.
+            record.stands = Standing::Absent;
+        }
+        if self.serve(key, effects) {
+            self.totals.handoffs += 1;
+        }
+        if self.keys[key].holds.is_empty() {
+            self.keys[key].stands = Standing::Absent;
+            let name = match self.keys.remove_if_idle(key) {
+                Some(name) => name,
+                None => self.keys[key].key().to_owned(),
+            };
+            effects.push(Effect::Remove(name));
+        }
+    }
+
+    /// Serves a key's queue from its head as far as it can be, and says whether anyone was served.
+    pub(super) fn serve(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) -> bool {
+        let mut served = false;
+        while let Some(waiter) = self.queues.head(&self.keys, key) {
+            if !self.can_serve(waiter) {
+                break;
+            }
+            self.grant(waiter, effects);
+            served = true;
+        }
+        served
+    }
+
+    /// Has the key's queue served as soon as the keyspace may be written. O(1).
+    pub(super) fn make_ready(&mut self, key: Id<KeyRecord>) {
+        let record = &mut self.keys[key];
+        if !record.queue.is_empty() && !record.ready {
+            record.ready = true;
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Serves up to so many of the queues that are ready.
+    pub(super) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            let Some(key) = self.ready.pop_front() else {
+                return;
+            };
+            self.keys[key].ready = false;
+            self.serve(key, effects);
+            self.keys.remove_if_idle(key);
+        }
+    }
+
+    /// Whether a waiter is first in line for each of its keys, and all of them can be had.
+    fn can_serve(&self, waiter: Id<Waiter>) -> bool {
+        let mode = self.queues[waiter].mode;
+        self.queues.keys_of(waiter).all(|key| {
+            self.queues.head(&self.keys, key) == Some(waiter)
+                && !self.keys[key].is_taken_by_a_stranger()
+                && self.holds.admit(&self.keys, key, mode)
+        })
+    }
+
+    fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
+        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        let waiter = self.queues.remove(keys, clients, waiter);
+        let token = self.tokens.next();
+        self.totals.grants += 1;
+        self.waits.note(self.now.us_since(waiter.since));
+        for key in &asked {
+            self.grant_key(*key, &waiter, token, effects);
+        }
+        let client = self.clients[waiter.client].id;
+        if waiter.push {
+            let key = self.keys[asked[0]].key().to_owned();
+            let news = News::Granted(waiter.form.kind(), token);
+            let push = Push { key, news };
+            let to = vec![client];
+            effects.push(Effect::Push { to, push });
+        } else {
+            let reply = waiter.form.granted(token);
+            effects.push(Effect::Answer { client, reply });
+        }
+    }
+
+    fn grant_key(
+        &mut self,
+        key: Id<KeyRecord>,
+        waiter: &Waiter,
+        token: super::Token,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (client, label) = (waiter.client, &waiter.label);
+        // Two requests of the same readers' or permits' owner can have waited.
+        if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
+            self.deepen(hold, waiter.mode);
+            return;
+        }
+        let grant = Grant {
+            client,
+            label,
+            mode: waiter.mode,
+            token,
+            since: self.now,
+            lease: waiter.lease_ms.map(|ms| self.now.after_ms(ms)),
+        };
+        let stood = self.write_down(key, &grant);
+        let key = self.keys[key].key().to_owned();
+        if !waiter.mode.is_lock() {
+            let value = waiter.value.clone();
+            effects.push(Effect::Make { key, value });
+        } else if stood != Standing::Lock {
+            effects.push(Effect::MakeLock { key });
+        }
+    }
+}

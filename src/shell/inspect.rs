@@ -1,0 +1,140 @@
+//! `LOCK.INFO` and `LOCK.LIST`: what the engine knows, with what the server knows of connections.
+
+use super::executing::field;
+use super::raw::{Ctx, Text};
+use super::state::shell;
+use crate::command::matches;
+use crate::engine::{ClientId, Key, KeyCensus, KeyLine, Mode};
+
+/// Answers `LOCK.INFO`.
+pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
+    let census = shell().engine.borrow().census(key);
+    let Some(census) = census else {
+        return ctx.reply_null();
+    };
+    ctx.reply_map(4);
+    ctx.reply_bulk(b"kind");
+    ctx.reply_bulk(kind(&census));
+    ctx.reply_bulk(b"total");
+    match total(&census) {
+        Some(total) => ctx.reply_integer(total.into()),
+        None => ctx.reply_null(),
+    }
+    ctx.reply_bulk(b"holders");
+    ctx.reply_array(census.holders.len());
+    for holder in &census.holders {
+        let connection = Connection::of(ctx, holder.client);
+        ctx.reply_map(10);
+        connection.reply(ctx);
+        text(ctx, b"user", connection.field("user="));
+        bytes(ctx, b"label", &holder.label);
+        number(ctx, b"token", holder.token.0);
+        number(ctx, b"permits", holder.mode.permits().into());
+        number(ctx, b"depth", holder.depth.into());
+        number(ctx, b"held-ms", holder.held_ms);
+        ctx.reply_bulk(b"lease-ms");
+        match holder.lease_ms {
+            Some(ms) => ctx.reply_integer(ms as i64),
+            None => ctx.reply_null(),
+        }
+    }
+    ctx.reply_bulk(b"waiters");
+    ctx.reply_array(census.waiters.len());
+    for waiter in &census.waiters {
+        ctx.reply_map(6);
+        Connection::of(ctx, waiter.client).reply(ctx);
+        bytes(ctx, b"label", &waiter.label);
+        bytes(ctx, b"mode", mode(waiter.mode));
+        number(ctx, b"waiting-ms", waiter.waiting_ms);
+    }
+}
+
+/// Answers `LOCK.LIST`.
+pub fn list(ctx: Ctx<'_>, client: Option<u64>, pattern: Option<&[u8]>, count: Option<u64>) {
+    let most = count.map_or(usize::MAX, |count| count.try_into().unwrap_or(usize::MAX));
+    let lines: Vec<KeyLine> = shell()
+        .engine
+        .borrow()
+        .list(ctx.db(), client.map(ClientId))
+        .filter(|line| pattern.is_none_or(|pattern| matches(pattern, &line.key.name)))
+        .filter(|line| ctx.may_read(Text::new(&line.key.name).as_str()))
+        .take(most)
+        .collect();
+    ctx.reply_array(lines.len());
+    for line in lines {
+        ctx.reply_map(4);
+        bytes(ctx, b"key", &line.key.name);
+        ctx.reply_bulk(b"holders");
+        ctx.reply_array(line.holders.len());
+        for holder in &line.holders {
+            ctx.reply_integer(holder.0 as i64);
+        }
+        number(ctx, b"waiters", line.waiters as u64);
+        ctx.reply_bulk(b"oldest-hold-ms");
+        match line.oldest_ms {
+            Some(ms) => ctx.reply_integer(ms as i64),
+            None => ctx.reply_null(),
+        }
+    }
+}
+
+/// A connection, as the server tells of it.
+struct Connection {
+    id: ClientId,
+    line: String,
+}
+
+impl Connection {
+    fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
+        let line = ctx.client_line(id).unwrap_or_default();
+        Connection { id, line }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        field(&self.line, name).unwrap_or_default()
+    }
+
+    /// Three pairs of a map.
+    fn reply(&self, ctx: Ctx<'_>) {
+        number(ctx, b"client", self.id.0);
+        text(ctx, b"addr", self.field("addr="));
+        text(ctx, b"name", self.field("name="));
+    }
+}
+
+/// What the key is, or will be for the first in line.
+fn kind(census: &KeyCensus) -> &'static [u8] {
+    let holder = census.holders.first().map(|holder| holder.mode);
+    let first = holder.or_else(|| census.waiters.first().map(|waiter| waiter.mode));
+    first.map_or(b"", mode)
+}
+
+fn total(census: &KeyCensus) -> Option<u32> {
+    match census.holders.first()?.mode {
+        Mode::Permits { total, .. } => Some(total),
+        _ => None,
+    }
+}
+
+fn mode(mode: Mode) -> &'static [u8] {
+    match mode {
+        Mode::Temporary => b"temporary-key",
+        Mode::Exclusive => b"exclusive",
+        Mode::Shared => b"shared",
+        Mode::Permits { .. } => b"permits",
+    }
+}
+
+fn text(ctx: Ctx<'_>, name: &[u8], value: &str) {
+    bytes(ctx, name, value.as_bytes());
+}
+
+fn bytes(ctx: Ctx<'_>, name: &[u8], value: &[u8]) {
+    ctx.reply_bulk(name);
+    ctx.reply_bulk(value);
+}
+
+fn number(ctx: Ctx<'_>, name: &[u8], value: u64) {
+    ctx.reply_bulk(name);
+    ctx.reply_integer(value as i64);
+}

@@ -1,0 +1,115 @@
+//! The type of lock keys.
+//!
+//! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
+//! keyspace has the key, and no command for other types can touch it.
+
+use super::raw::{Ctx, Text, api};
+use super::state::shell;
+use super::{dispatch, guard::guard};
+use crate::engine::{Db, Key};
+use redis_module::raw as c;
+use std::ffi::{c_int, c_void};
+
+/// Nine characters, as the server wants.
+const NAME: &std::ffi::CStr = c"tetherloc";
+
+/// Of the value's form in RDB files.
+const ENCODING: c_int = 0;
+
+/// Every lock's value points here.
+static VALUE: u8 = 0;
+
+pub fn value() -> *mut c_void {
+    (&raw const VALUE).cast_mut().cast::<c_void>()
+}
+
+/// Registers the type. Once, at load.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    // SAFETY: integers and function pointers, of which null is one.
+    let mut methods: c::RedisModuleTypeMethods = unsafe { std::mem::zeroed() };
+    methods.version = u64::from(c::REDISMODULE_TYPE_METHOD_VERSION.min(4));
+    methods.rdb_load = Some(rdb_load);
+    methods.rdb_save = Some(rdb_save);
+    methods.aof_rewrite = Some(aof_rewrite);
+    methods.free = Some(free);
+    methods.unlink2 = Some(on_unlink);
+    // SAFETY: the table, the context; the methods are copied.
+    let made = unsafe {
+        api!(RedisModule_CreateDataType(
+            ctx.as_ptr(),
+            NAME.as_ptr(),
+            ENCODING,
+            &raw mut methods
+        ))
+    };
+    shell().lock_type.set(Some(made));
+    !made.is_null()
+}
+
+unsafe extern "C" fn rdb_load(_io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    // A lock that comes by RESTORE would be one that nobody holds.
+    if encoding == ENCODING && shell().loading.get() {
+        value()
+    } else {
+        std::ptr::null_mut()
+    }
+}
+
+unsafe extern "C" fn rdb_save(_io: *mut c::RedisModuleIO, _value: *mut c_void) {}
+
+unsafe extern "C" fn aof_rewrite(
+    aof: *mut c::RedisModuleIO,
+    key: *mut c::RedisModuleString,
+    _value: *mut c_void,
+) {
+    // SAFETY: the table, the server's arguments; the argument is as the format says.
+    unsafe {
+        api!(RedisModule_EmitAOF(
+            aof,
+            c"TETHER.LOCK".as_ptr(),
+            c"s".as_ptr(),
+            key
+        ));
+    }
+}
+
+/// Called from the server's other threads, too.
+unsafe extern "C" fn free(_value: *mut c_void) {}
+
+/// A lock's value leaves its key: because the key goes, which an event tells as well, or because
+/// it is overwritten, which none does. So the key is looked at again in a moment.
+unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const c_void) {
+    guard((), || {
+        let shell = shell();
+        // SAFETY: the table, the server's argument; the name lives as long as this call.
+        let (db, name) = unsafe {
+            let name = api!(RedisModule_GetKeyNameFromOptCtx(ctx));
+            let db = api!(RedisModule_GetDbIdFromOptCtx(ctx));
+            (Db(db as u32), name.cast_mut())
+        };
+        if name.is_null() || shell.performing.get() == Some(name) || shell.loading.get() {
+            return;
+        }
+        // SAFETY: not null, and the server's.
+        let name = unsafe { super::raw::Str::new(name) }.bytes();
+        let key = Key { db, name };
+        // The engine may be at work further up: it never is when a key goes by another's hand.
+        if shell
+            .engine
+            .try_borrow()
+            .is_ok_and(|engine| engine.knows(key))
+        {
+            shell.suspects.borrow_mut().push(key.to_owned());
+            dispatch::wake_in_ms(0);
+        }
+    });
+}
+
+/// Looks again at locks that may have been overwritten.
+pub fn look_at_suspects(ctx: Ctx<'_>) {
+    let suspects = shell().suspects.take();
+    for key in suspects {
+        let name = Text::new(&key.name);
+        super::observe::look_at(ctx, key.as_key(), name.as_str());
+    }
+}
