@@ -32,11 +32,25 @@ impl Engine {
         ask: Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
-        for seen in ask.seen {
-            self.put_right(*seen, effects);
-            if ask.mode.is_lock() && seen.standing == Standing::Other {
-                return Err(Refusal::WrongType);
+        let mut corrected = Vec::new();
+        for (place, seen) in ask.seen.iter().enumerate() {
+            let standing = self.put_right(*seen, effects);
+            if standing != seen.standing {
+                if corrected.is_empty() {
+                    corrected = ask.seen.to_vec();
+                }
+                corrected[place].standing = standing;
             }
+        }
+        let seen = if corrected.is_empty() {
+            ask.seen
+        } else {
+            &corrected
+        };
+        let ask = Acquire { seen, ..ask };
+        let wrong = |seen: &Seen<'_>| seen.standing == Standing::Other;
+        if ask.mode.is_lock() && ask.seen.iter().any(wrong) {
+            return Err(Refusal::WrongType);
         }
         if let Some(token) = self.again(&ask)? {
             return Ok(Some(token));
@@ -84,21 +98,22 @@ impl Engine {
 
     /// Ends what the look shows to be over: what ended connections left at this key, and holds of
     /// what is no longer there (another module can take a key away without an event; a lock can be
-    /// overwritten).
-    fn put_right(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) {
+    /// overwritten). What stands there then.
+    fn put_right(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) -> Standing {
         let Some(key) = self.keys.find(seen.key) else {
-            return;
+            return seen.standing;
         };
         self.keys[key].stands = seen.standing;
         let Some(hold) = self.keys[key].holds.head() else {
-            return;
+            return seen.standing;
         };
-        let is_there = self.holds[hold].mode.stands_as(seen.standing);
-        if is_there {
-            self.release_left_behind(key, effects);
-        } else {
+        if !self.holds[hold].mode.stands_as(seen.standing) {
             self.lose(key, Hand::Nobody, effects);
+            return seen.standing;
         }
+        self.release_left_behind(key, effects);
+        let known = self.keys.find(seen.key);
+        known.map_or(Standing::Absent, |key| self.keys[key].stands)
     }
 
     /// A hold that the owner has already is deepened.

@@ -4,7 +4,7 @@ use super::Engine;
 use super::arena::Id;
 use super::ask::Mode;
 use super::holds::Hold;
-use super::id::{ClientId, Db, Key, KeyBuf};
+use super::id::{ClientId, Db, Key, KeyBuf, Moment};
 use super::keys::KeyRecord;
 use super::queues::Waiter;
 use super::tokens::Token;
@@ -49,13 +49,17 @@ pub struct KeyLine {
 
 impl Engine {
     /// Who holds a key and who waits for it; nothing where nobody does. O(their number).
-    pub fn census(&self, key: Key<'_>) -> Option<KeyCensus> {
+    pub fn census(&self, now: Moment, key: Key<'_>) -> Option<KeyCensus> {
         let key = self.keys.find(key)?;
         let holders = self.holds.of_key(&self.keys, key);
         let waiters = self.queues.of_key(&self.keys, key);
         let census = KeyCensus {
-            holders: holders.filter_map(|hold| self.holder_line(hold)).collect(),
-            waiters: waiters.map(|waiter| self.waiting_line(waiter)).collect(),
+            holders: holders
+                .filter_map(|hold| self.holder_line(now, hold))
+                .collect(),
+            waiters: waiters
+                .map(|waiter| self.waiting_line(now, waiter))
+                .collect(),
         };
         let anyone = !census.holders.is_empty() || !census.waiters.is_empty();
         anyone.then_some(census)
@@ -63,11 +67,16 @@ impl Engine {
 
     /// The keys of a database that are held or waited for, or those of one connection, in no
     /// particular order. O(keys known).
-    pub fn list(&self, db: Db, client: Option<ClientId>) -> impl Iterator<Item = KeyLine> {
+    pub fn list(
+        &self,
+        now: Moment,
+        db: Db,
+        client: Option<ClientId>,
+    ) -> impl Iterator<Item = KeyLine> {
         self.keys
             .iter()
             .filter(move |(_, record)| record.key().db == db)
-            .filter_map(|(id, record)| self.key_line(id, record))
+            .filter_map(move |(id, record)| self.key_line(now, id, record))
             .filter(move |line| client.is_none_or(|client| self.concerns(line, client)))
     }
 
@@ -80,19 +89,19 @@ impl Engine {
         line.holders.contains(&client) || waits().is_some()
     }
 
-    fn key_line(&self, id: Id<KeyRecord>, record: &KeyRecord) -> Option<KeyLine> {
+    fn key_line(&self, now: Moment, id: Id<KeyRecord>, record: &KeyRecord) -> Option<KeyLine> {
         let holds = || self.holds.of_key(&self.keys, id).map(|id| &self.holds[id]);
         let living = || holds().filter(|hold| !self.clients[hold.client].ended);
         let line = KeyLine {
             key: record.key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
             waiters: self.queues.of_key(&self.keys, id).count(),
-            oldest_ms: living().map(|hold| self.now.ms_since(hold.since)).max(),
+            oldest_ms: living().map(|hold| now.ms_since(hold.since)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)
     }
 
-    fn holder_line(&self, id: Id<Hold>) -> Option<Holder> {
+    fn holder_line(&self, now: Moment, id: Id<Hold>) -> Option<Holder> {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
         (!owner.ended).then(|| Holder {
@@ -101,18 +110,18 @@ impl Engine {
             mode: hold.mode,
             token: hold.token,
             depth: hold.whole_depth(),
-            held_ms: self.now.ms_since(hold.since),
-            lease_ms: hold.lease().map(|end| end.ms_since(self.now)),
+            held_ms: now.ms_since(hold.since),
+            lease_ms: hold.lease().map(|end| end.ms_since(now)),
         })
     }
 
-    fn waiting_line(&self, id: Id<Waiter>) -> Waiting {
+    fn waiting_line(&self, now: Moment, id: Id<Waiter>) -> Waiting {
         let waiter = &self.queues[id];
         Waiting {
             client: self.clients[waiter.client].id,
             label: waiter.label.clone(),
             mode: waiter.mode,
-            waiting_ms: self.now.ms_since(waiter.since),
+            waiting_ms: now.ms_since(waiter.since),
         }
     }
 }

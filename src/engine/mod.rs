@@ -189,7 +189,7 @@ impl Engine {
 
     /// Whether anything that happens to any key could matter. O(1).
     pub fn is_idle(&self) -> bool {
-        self.keys.len() == 0
+        self.keys.len() == 0 && self.carried.is_empty()
     }
 
     /// Whether anybody watches, holds or waits for this key. O(1).

@@ -24,6 +24,9 @@ pub unsafe extern "C" fn entry<const N: usize>(
             let arguments = std::slice::from_raw_parts(arguments.cast::<Str>(), count as usize);
             (Ctx::new(ctx), arguments)
         };
+        if shell().server.get().late_pushes {
+            shim::learn_arguments(ctx.client(), arguments);
+        }
         run(ctx, &TABLE[N], &arguments[1..]);
     });
     c::REDISMODULE_OK as c_int

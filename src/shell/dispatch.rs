@@ -126,8 +126,8 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         let ctx = unsafe { Ctx::new(ctx) };
         shell().timer.set(None);
         locktype::look_at_suspects(ctx);
-        super::push::send_waiting(ctx);
         tell(ctx, Event::Tick);
+        super::push::send_waiting(ctx);
         work(ctx);
     });
 }

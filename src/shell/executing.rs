@@ -5,12 +5,14 @@
 //!
 //! Since Redis 7.2 a command filter can tell the client's id, so from the first hold on a filter
 //! notes the last two ids it saw: a script's inner commands come with the id of a fake client, and
-//! then the one before is the connection whose script it is. Redis 7.0 can only be asked what
-//! `CLIENT LIST` says of the owner: an executing connection has its arguments in memory, and its
-//! `cmd` is one that can end a key. (An owner that has sent half of its next command looks the same
-//! if its last one was such a command too. It then is not told.)
+//! then the one before is the connection whose script it is.
+//!
+//! Redis 7.0 can only be asked what the owner is executing: if that is a command that ends keys, and
+//! it names the key, it is the owner's own. (An owner that has sent half of such a command looks the
+//! same, and is not told of a foreign hand that is quicker.) A flush names no key, so for one, and
+//! where the arguments cannot be had, `CLIENT LIST` is asked.
 
-use super::raw::{Ctx, api, have};
+use super::raw::{Ctx, Str, api, have};
 use super::shim;
 use crate::engine::{ClientId, Hand};
 use redis_module::raw as c;
@@ -57,15 +59,56 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// Whose command is being executed; `holder` is the one that matters.
-pub fn hand(ctx: Ctx<'_>, holder: ClientId) -> Hand {
+/// Whose command ends this key; `holder` is the one that matters.
+pub fn hand(ctx: Ctx<'_>, holder: ClientId, key: &[u8]) -> Hand {
     if have!(RedisModule_CommandFilterGetClientId) {
         return noted();
     }
-    match ctx.client_line(holder) {
-        Some(line) if can_be_executing(&line) => Hand::Client(holder),
-        _ => Hand::Nobody,
+    let is_own = shim::arguments(holder, |arguments| names(arguments, key)).unwrap_or_else(|| {
+        let line = ctx.client_line(holder);
+        line.is_some_and(|line| can_be_executing(&line))
+    });
+    if is_own {
+        Hand::Client(holder)
+    } else {
+        Hand::Nobody
     }
+}
+
+/// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has
+/// passed. A lapse that the owner's own command only comes upon is nobody's.
+pub fn hand_of_expiry(ctx: Ctx<'_>, holder: ClientId) -> Hand {
+    const SET_TIMES: &[&str] = &[
+        "eval",
+        "evalsha",
+        "exec",
+        "expire",
+        "expireat",
+        "fcall",
+        "getex",
+        "pexpire",
+        "pexpireat",
+    ];
+    let is_own = have!(RedisModule_CommandFilterGetClientId)
+        && noted() == Hand::Client(holder)
+        && ctx.client_line(holder).is_some_and(|line| {
+            let command = field(&line, "cmd=").unwrap_or_default();
+            has_arguments(&line) && SET_TIMES.contains(&command)
+        });
+    if is_own {
+        Hand::Client(holder)
+    } else {
+        Hand::Nobody
+    }
+}
+
+fn names(arguments: &[Str<'_>], key: &[u8]) -> bool {
+    let Some((command, rest)) = arguments.split_first() else {
+        return false;
+    };
+    let command = command.bytes().to_ascii_lowercase();
+    let ends_keys = ENDS_KEYS.iter().any(|name| name.as_bytes() == command);
+    ends_keys && rest.iter().any(|word| word.bytes() == key)
 }
 
 /// Whose command is being executed, when any holder may matter.
@@ -87,33 +130,26 @@ fn noted() -> Hand {
         .map_or(Hand::Nobody, Hand::Client)
 }
 
+/// Commands that can end a key, or run one that can.
+#[rustfmt::skip]
+const ENDS_KEYS: &[&str] = &[
+    "bitop", "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin",
+    "copy", "del", "eval", "evalsha", "exec", "expire", "expireat", "fcall", "flushall", "flushdb",
+    "georadius", "georadiusbymember", "geosearchstore", "getdel", "getex", "hdel", "lmove", "lmpop",
+    "lpop", "lrem", "ltrim", "migrate", "move", "pexpire", "pexpireat", "rename", "renamenx",
+    "restore", "rpop", "rpoplpush", "sdiffstore", "sinterstore", "smove", "sort", "spop", "srem",
+    "sunionstore", "unlink", "zdiffstore", "zinterstore", "zmpop", "zpopmax", "zpopmin",
+    "zrangestore", "zrem", "zremrangebylex", "zremrangebyrank", "zremrangebyscore", "zunionstore",
+];
+
 fn can_be_executing(line: &str) -> bool {
-    const ENDS_KEYS: &[&str] = &[
-        "copy",
-        "del",
-        "eval",
-        "evalsha",
-        "exec",
-        "expire",
-        "expireat",
-        "fcall",
-        "flushall",
-        "flushdb",
-        "getdel",
-        "getex",
-        "migrate",
-        "move",
-        "pexpire",
-        "pexpireat",
-        "rename",
-        "renamenx",
-        "restore",
-        "sort",
-        "unlink",
-    ];
     let command = field(line, "cmd=").unwrap_or_default();
-    let has_arguments = field(line, "argv-mem=").is_some_and(|bytes| bytes != "0");
-    has_arguments && ENDS_KEYS.contains(&command)
+    let has_input = field(line, "qbuf=").is_some_and(|bytes| bytes != "0");
+    has_input && has_arguments(line) && ENDS_KEYS.contains(&command)
+}
+
+fn has_arguments(line: &str) -> bool {
+    field(line, "argv-mem=").is_some_and(|bytes| bytes != "0")
 }
 
 /// A field of a line of `CLIENT LIST`; its name comes with the equals sign.
@@ -128,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_client_that_only_waits_for_input_is_not_executing() {
-        let line = "id=7 addr=127.0.0.1:5 fd=8 name= qbuf=0 argv-mem=0 cmd=del user=default resp=3";
+        let line =
+            "id=7 addr=127.0.0.1:5 fd=8 name= qbuf=26 argv-mem=0 cmd=del user=default resp=3";
         assert!(!can_be_executing(line));
         assert!(can_be_executing(&line.replace("argv-mem=0", "argv-mem=10")));
         assert_eq!(field(line, "fd="), Some("8"));

@@ -8,6 +8,7 @@
 //!   what there is to tell     inspect.rs   info.rs
 //!   in the keyspace           locktype.rs  replay.rs (what replicas and the AOF are told)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
+//!   special servers           threads.rs (Redis 8's I/O threads)
 //!   what is remembered        state.rs
 //!   unsafe                    raw.rs (the module API), shim.c and shim.rs (what it lacks), alloc.rs
 //! ```
@@ -32,6 +33,7 @@ mod reply;
 mod settings;
 mod shim;
 mod state;
+mod threads;
 
 use raw::{Ctx, api};
 use redis_module::raw as c;

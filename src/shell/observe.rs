@@ -5,10 +5,10 @@
 //! other commands nothing.
 
 use super::dispatch::{self, tell};
-use super::executing;
 use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
+use super::{executing, push, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, Seen};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -64,14 +64,18 @@ unsafe extern "C" fn on_key(
         drop(engine);
         let hand = || match holder {
             _ if shell.performing.get() == Some(string.as_ptr()) => Hand::Ours,
-            Some(holder) => executing::hand(ctx, holder),
+            Some(holder) => executing::hand(ctx, holder, key.name),
             None => Hand::Nobody,
         };
         let event = match event {
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
             b"rename_to" | b"move_to" => Event::MovedTo { key },
             b"del" => Event::Gone { key, by: hand() },
-            b"expired" | b"evicted" => Event::Gone {
+            b"expired" => {
+                let by = holder.map_or(Hand::Nobody, |id| executing::hand_of_expiry(ctx, id));
+                Event::Gone { key, by }
+            }
+            b"evicted" => Event::Gone {
                 key,
                 by: Hand::Nobody,
             },
@@ -122,6 +126,7 @@ unsafe extern "C" fn on_client(
             (Ctx::new(ctx), ClientId(info.id))
         };
         if shell().engine.borrow().knows_client(client) {
+            threads::forget(client);
             tell(ctx, Event::Ended { client });
             dispatch::work(ctx);
         }
@@ -151,7 +156,9 @@ unsafe extern "C" fn on_flush(
         }
         let db = u32::try_from(number).ok().map(Db);
         // A flush may be the beginning of a load, which tells what is different only at its end.
-        shell.flush.set(Some((db, executing::hand_among_all(ctx))));
+        let by = executing::hand_among_all(ctx);
+        shell.flush.set(Some((db, by)));
+        push::expect_late_reply();
         dispatch::wake_in_ms(0);
     });
 }

@@ -2,7 +2,7 @@
 
 use super::raw::{Ctx, Str, Text};
 use super::state::{self, shell};
-use super::{blocked, executing, observe, peers, push, reply};
+use super::{blocked, executing, observe, peers, push, reply, threads};
 use crate::engine::Effect;
 
 /// The command that is being answered.
@@ -40,7 +40,7 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
             observe::subscribe(ctx);
-            push::attend(client);
+            threads::attend(ctx, client);
         }
         Effect::Guard(client) => {
             executing::observe(ctx);

@@ -2,9 +2,11 @@
 //!
 //! Most servers hold a push to the connection whose command is running back until that command's
 //! reply is complete. Redis 7.0 does not, and none of them holds one back that an UNWATCHEX in the
-//! same transaction has made void. Such pushes wait in the outbox until the command is over.
+//! same transaction has made void. Such pushes wait in the outbox until the command is over. Redis 8
+//! answers a flush only when its memory is freed: the flusher's own pushes wait for that.
 
-use super::raw::{Ctx, Text};
+use super::executing::field;
+use super::raw::{self, Ctx, Text};
 use super::state::shell;
 use super::{dispatch, shim};
 use crate::engine::{ClientId, Key, KeyBuf, Kind, News, Push, Token};
@@ -14,6 +16,15 @@ use std::collections::VecDeque;
 #[derive(Default)]
 pub struct Outbox {
     waiting: VecDeque<(Vec<ClientId>, Push)>,
+    /// A flush was seen that may not have been answered yet.
+    flushing: bool,
+    /// Pushes to connections that wait for the answer to their own flush.
+    kept_back: Vec<(ClientId, Push)>,
+}
+
+/// A flush is under way, and may be answered later.
+pub fn expect_late_reply() {
+    shell().outbox.borrow_mut().flushing = true;
 }
 
 /// Sends a frame to each of these connections, now or as soon as may be.
@@ -33,9 +44,34 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
 /// Sends what waits; to be called when no command is running, or before one has written anything.
 pub fn send_waiting(ctx: Ctx<'_>) {
     let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
+    send_kept_back(ctx);
     for (to, push) in waiting {
         write(ctx, &to, &push);
     }
+}
+
+/// Sends what was kept back until a flush was answered, as far as it is.
+fn send_kept_back(ctx: Ctx<'_>) {
+    let kept_back = std::mem::take(&mut shell().outbox.borrow_mut().kept_back);
+    for (client, push) in kept_back {
+        write(ctx, &[client], &push);
+    }
+    let mut outbox = shell().outbox.borrow_mut();
+    outbox.flushing = !outbox.kept_back.is_empty();
+}
+
+/// Whether this push has to wait until the connection's own flush is answered.
+fn keep_back(ctx: Ctx<'_>, client: ClientId, push: &Push) -> bool {
+    let is_flusher = raw::is_blocked(client)
+        && ctx
+            .client_line(client)
+            .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
+    if is_flusher {
+        let mut outbox = shell().outbox.borrow_mut();
+        outbox.kept_back.push((client, push.clone()));
+        dispatch::wake_in_ms(1);
+    }
+    is_flusher
 }
 
 /// Takes back what waits for a connection's watches of these keys, or of all.
@@ -64,7 +100,11 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
     let head = Text::new(&head(kind, &push.key));
     let news = Text::new(news);
     let mut sent = 0;
+    let flushing = shell().outbox.borrow().flushing;
     for client in to {
+        if flushing && keep_back(ctx, *client, push) {
+            continue;
+        }
         // Other pushes were asked for, so they go to connections on RESP2 too.
         let asked = !matches!(push.news, News::Lost(_)) || speaks_resp3(ctx, *client);
         sent += u64::from(asked && shim::push(*client, head.as_str(), news.as_str()));
@@ -97,12 +137,4 @@ fn head(kind: &[u8], key: &KeyBuf) -> Vec<u8> {
 fn speaks_resp3(ctx: Ctx<'_>, client: ClientId) -> bool {
     let line = ctx.client_line(client);
     line.is_some_and(|line| line.split_ascii_whitespace().any(|field| field == "resp=3"))
-}
-
-/// From now on pushes may go to this connection at any time.
-pub fn attend(client: ClientId) {
-    let threads = shell().server.get().threads_own_clients;
-    if threads && !super::raw::is_tracking(client) {
-        shim::keep_in_main_thread(client);
-    }
 }

@@ -505,6 +505,16 @@ pub fn must_not_write() -> bool {
 
 /// Whether this connection has client-side caching (`CLIENT TRACKING`) switched on.
 pub fn is_tracking(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
+}
+
+/// Whether this connection stands still until a command of its own is answered.
+pub fn is_blocked(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
+}
+
+/// None where there is no such connection.
+fn client_flags(client: ClientId) -> u64 {
     // SAFETY: plain integers and characters; zero is a value of each.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
     info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
@@ -515,8 +525,11 @@ pub fn is_tracking(client: ClientId) -> bool {
             client.0
         ))
     };
-    found == raw::REDISMODULE_OK as c_int
-        && info.flags & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
+    if found == raw::REDISMODULE_OK as c_int {
+        info.flags
+    } else {
+        0
+    }
 }
 
 /// The time on a clock that never goes back.

@@ -22,6 +22,9 @@ extern void addReplyPubsubMessage(struct client *c, void *channel, void *msg,
 extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t options, void **prefix,
                            size_t numprefix) WEAK;
 
+/* Redis since 6.0. */
+extern void disableTracking(struct client *c) WEAK;
+
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
@@ -42,8 +45,38 @@ int tether_push(uint64_t client_id, void *head, void *news) {
 
 int tether_keep_in_main_thread(uint64_t client_id) {
     struct client *c;
-    if (lookupClientByID == NULL || enableTracking == NULL) return 0;
+    if (lookupClientByID == NULL || enableTracking == NULL || disableTracking == NULL) return 0;
     if ((c = lookupClientByID(client_id)) == NULL) return 0;
     enableTracking(c, 0, tracking_optin, NULL, 0);
     return 1;
+}
+
+void tether_let_go_of_main_thread(uint64_t client_id) {
+    struct client *c;
+    if (lookupClientByID == NULL || disableTracking == NULL) return;
+    if ((c = lookupClientByID(client_id)) != NULL) disableTracking(c);
+}
+
+/* In Redis 7.0 the structure begins with identity, buffers and then `int argc; robj **argv;`, all
+ * within its first words (it has some hundred). Where exactly depends on how it was compiled. */
+enum { WORDS = 32 };
+static int argv_word = 0;
+
+void tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
+    void **words;
+    if (argv_word != 0 || lookupClientByID == NULL) return;
+    if ((words = (void **)lookupClientByID(client_id)) == NULL) return;
+    for (int word = 2; word < WORDS; word++) {
+        if (words[word] == (void *)argv && *(int *)&words[word - 1] == argc) {
+            argv_word = word;
+            return;
+        }
+    }
+}
+
+int tether_arguments(uint64_t client_id, void ***argv) {
+    void **words;
+    if (argv_word == 0 || (words = (void **)lookupClientByID(client_id)) == NULL) return -1;
+    *argv = (void **)words[argv_word];
+    return *argv == NULL ? 0 : *(int *)&words[argv_word - 1];
 }

@@ -2,6 +2,7 @@
 
 use super::raw::Str;
 use crate::engine::ClientId;
+use redis_module::raw::RedisModuleString;
 
 #[allow(
     non_camel_case_types,
@@ -36,4 +37,35 @@ pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call and is executing a command of
     // ours, so no other thread has it.
     unsafe { c::tether_keep_in_main_thread(client.0) != 0 }
+}
+
+/// Takes [`keep_in_main_thread`] back.
+pub fn let_go_of_main_thread(client: ClientId) {
+    // SAFETY: as there.
+    unsafe { c::tether_let_go_of_main_thread(client.0) }
+}
+
+/// See `tether_learn_arguments`. The arguments are those of the command in hand, its name among them.
+pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) {
+    let Ok(count) = i32::try_from(arguments.len()) else {
+        return;
+    };
+    // SAFETY: compares pointers within the first words of the client's structure, which is longer.
+    unsafe { c::tether_learn_arguments(client.0, arguments.as_ptr().cast_mut().cast(), count) }
+}
+
+/// See `tether_arguments`. Nothing where that cannot be told.
+pub fn arguments<T>(client: ClientId, look: impl FnOnce(&[Str<'_>]) -> T) -> Option<T> {
+    let mut strings: *mut *mut std::ffi::c_void = std::ptr::null_mut();
+    // SAFETY: the client is looked up by its id in the same call.
+    let count = unsafe { c::tether_arguments(client.0, &raw mut strings) };
+    match usize::try_from(count) {
+        Err(_) => None,
+        Ok(0) => Some(look(&[])),
+        // SAFETY: the server has that many strings there, none null; nobody changes them while we
+        // look. A `Str` is a pointer to one.
+        Ok(count) => Some(look(unsafe {
+            std::slice::from_raw_parts(strings.cast::<*mut RedisModuleString>().cast(), count)
+        })),
+    }
 }

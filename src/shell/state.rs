@@ -3,6 +3,7 @@
 use super::blocked::Blocked;
 use super::push::Outbox;
 use super::raw::Ctx;
+use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell, RefCell};
@@ -37,6 +38,7 @@ pub struct Shell {
     pub loading: Cell<bool>,
     pub is_replica: Cell<bool>,
     pub blocked: RefCell<Blocked>,
+    pub threads: RefCell<Threads>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(raw::RedisModuleTimerID, Moment)>>,
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
@@ -66,6 +68,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     loading: Cell::default(),
     is_replica: Cell::default(),
     blocked: RefCell::default(),
+    threads: RefCell::default(),
     timer: Cell::default(),
     lock_type: Cell::default(),
     suspects: RefCell::default(),

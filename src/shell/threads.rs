@@ -1,0 +1,111 @@
+//! Redis 8's I/O threads.
+//!
+//! With `io-threads` above 1 a thread owns a connection's buffers between its commands, and nobody
+//! else may write to them. The server itself keeps connections that it pushes to in its main
+//! thread, by certain flags. So for each connection that can be pushed to we set the one that costs
+//! nothing: client-side caching that tracks no key until it is asked to (`CLIENT TRACKING ON OPTIN`).
+//!
+//! The client may use `CLIENT TRACKING` all the same: a command filter takes our setting back before
+//! its command runs, and puts it on again after it where the client has none of its own.
+
+use super::dispatch::tell;
+use super::guard::guard;
+use super::raw::{self, Ctx, Str, api};
+use super::shim;
+use super::state::shell;
+use crate::engine::{ClientId, Event};
+use redis_module::raw as c;
+use std::collections::HashSet;
+use std::ffi::{c_int, c_void};
+
+/// What is done because of I/O threads.
+#[derive(Default)]
+pub struct Threads {
+    filtering: bool,
+    /// The connections whose tracking is of our making.
+    kept: HashSet<ClientId>,
+}
+
+/// From now on pushes may go to this connection, which is executing a command of ours.
+pub fn attend(ctx: Ctx<'_>, client: ClientId) {
+    if !shell().server.get().threads_own_clients {
+        return;
+    }
+    let filtering = std::mem::replace(&mut shell().threads.borrow_mut().filtering, true);
+    if !filtering {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterCommandFilter(
+                ctx.as_ptr(),
+                Some(on_command),
+                0
+            ))
+        };
+    }
+    keep(client);
+}
+
+/// A connection is no more.
+pub fn forget(client: ClientId) {
+    shell().threads.borrow_mut().kept.remove(&client);
+}
+
+fn keep(client: ClientId) {
+    if !raw::is_tracking(client) && shim::keep_in_main_thread(client) {
+        shell().threads.borrow_mut().kept.insert(client);
+    }
+}
+
+unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
+    guard((), || {
+        // SAFETY: the table, the server's argument.
+        let word = |place: c_int| unsafe {
+            let word = api!(RedisModule_CommandFilterArgGet(filter, place));
+            if word.is_null() {
+                b""
+            } else {
+                Str::new(word).bytes()
+            }
+        };
+        let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
+        // A transaction may have CLIENT TRACKING in it.
+        let touches = is(0, "reset") || is(0, "exec") || (is(0, "client") && is(1, "tracking"));
+        if !touches {
+            return;
+        }
+        // SAFETY: the table (Redis 8 has it), the server's argument.
+        let client = ClientId(unsafe { api!(RedisModule_CommandFilterGetClientId(filter)) });
+        let shell = shell();
+        if !shell.engine.borrow().knows_client(client) {
+            return;
+        }
+        let was_kept = shell.threads.borrow_mut().kept.remove(&client);
+        if was_kept {
+            shim::let_go_of_main_thread(client);
+        }
+        let Some(ctx) = shell.detached() else { return };
+        // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
+        let put_off = unsafe {
+            api!(RedisModule_AddPostNotificationJob(
+                ctx.as_ptr(),
+                Some(after_command),
+                client.0 as *mut c_void,
+                None
+            ))
+        };
+        if put_off != c::REDISMODULE_OK as c_int {
+            // A replica's server does not call us after the command, so the connection would go to
+            // a thread: pushes to it have to end. It holds nothing there.
+            tell(ctx, Event::Ended { client });
+        }
+    });
+}
+
+unsafe extern "C" fn after_command(_ctx: *mut c::RedisModuleCtx, client: *mut c_void) {
+    guard((), || {
+        let client = ClientId(client as u64);
+        if shell().engine.borrow().knows_client(client) {
+            keep(client);
+        }
+    });
+}
