@@ -208,8 +208,7 @@ impl Engine {
         ask: &Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Token {
-        let token = self.tokens.next();
-        self.totals.grants += 1;
+        let token = self.next_token(effects);
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         let grant = Grant {
             client,
@@ -222,14 +221,28 @@ impl Engine {
         for seen in ask.seen {
             let key = self.keys.find_or_add(seen.key, seen.standing);
             let stood = self.write_down(key, &grant);
-            if !ask.mode.is_lock() {
-                effects.push(Effect::MakeInHand);
-            } else if stood != Standing::Lock {
-                let key = seen.key.to_owned();
-                effects.push(Effect::MakeLock { key });
+            if !ask.mode.is_lock() || stood != Standing::Lock {
+                effects.push(match ask.seen.len() {
+                    1 => Effect::MakeInHand,
+                    _ => Effect::MakeLock {
+                        key: seen.key.to_owned(),
+                    },
+                });
             }
+            self.set_present(key, true, effects);
         }
         self.guard(client, effects);
+        token
+    }
+
+    /// A grant's token. The first of an epoch is made known, so that whoever goes on after this
+    /// server (itself started again, a replica) begins above it.
+    pub(super) fn next_token(&mut self, effects: &mut Vec<Effect>) -> Token {
+        self.totals.grants += 1;
+        let token = self.tokens.next();
+        if self.tokens.is_news() {
+            effects.push(Effect::TellToken(token));
+        }
         token
     }
 

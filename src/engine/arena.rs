@@ -66,19 +66,37 @@ impl<T> fmt::Debug for Id<T> {
     }
 }
 
-/// Invariant: `free` holds exactly the places below `used` whose record is absent.
+/// Invariant: `roomy` names each chunk once that has room, and `len` counts the records.
 pub struct Arena<T> {
-    chunks: Vec<Vec<Option<T>>>,
-    free: Vec<u32>,
-    used: usize,
+    chunks: Vec<Chunk<T>>,
+    roomy: Vec<u32>,
+    len: usize,
+}
+
+/// Invariant: `free` holds exactly the places whose record is absent; `is_roomy` says whether the
+/// arena's `roomy` names this chunk.
+struct Chunk<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<u16>,
+    is_roomy: bool,
+}
+
+impl<T> Chunk<T> {
+    fn is_full(&self) -> bool {
+        self.free.is_empty() && self.slots.len() == CHUNK
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.len()
+    }
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
         Arena {
             chunks: Vec::new(),
-            free: Vec::new(),
-            used: 0,
+            roomy: Vec::new(),
+            len: 0,
         }
     }
 }
@@ -86,57 +104,84 @@ impl<T> Default for Arena<T> {
 impl<T> Arena<T> {
     /// How many records there are.
     pub fn len(&self) -> usize {
-        self.used - self.free.len()
+        self.len
     }
 
     /// O(1).
     pub fn insert(&mut self, record: T) -> Id<T> {
-        if let Some(place) = self.free.pop() {
-            let id = Id::new(place as usize);
-            *self.slot(id) = Some(record);
-            return id;
+        let number = match self.roomy.last() {
+            Some(number) => *number as usize,
+            None => self.add_chunk(),
+        };
+        let chunk = &mut self.chunks[number];
+        let place = match chunk.free.pop() {
+            Some(place) => {
+                chunk.slots[usize::from(place)] = Some(record);
+                usize::from(place)
+            }
+            None => {
+                chunk.slots.reserve_exact(CHUNK - chunk.slots.len());
+                chunk.slots.push(Some(record));
+                chunk.slots.len() - 1
+            }
+        };
+        if chunk.is_full() {
+            chunk.is_roomy = false;
+            self.roomy.pop();
         }
-        let id = Id::new(self.used);
-        if self.used == self.chunks.len() * CHUNK {
-            self.chunks.push(Vec::with_capacity(CHUNK));
-        }
-        self.chunks[self.used / CHUNK].push(Some(record));
-        self.used += 1;
-        id
+        self.len += 1;
+        Id::new(number * CHUNK + place)
     }
 
-    /// O(1). The last record's removal gives the memory back, all but one chunk.
+    fn add_chunk(&mut self) -> usize {
+        let number = self.chunks.len();
+        self.chunks.push(Chunk {
+            slots: Vec::new(),
+            free: Vec::new(),
+            is_roomy: true,
+        });
+        self.roomy.push(number as u32);
+        number
+    }
+
+    /// O(1). A chunk's last record takes the chunk's memory along, unless no other has room.
     pub fn remove(&mut self, id: Id<T>) -> T {
-        let record = self.slot(id).take().expect("an id names a record");
-        self.free.push(id.number.get() - 1);
-        if self.len() == 0 {
-            self.chunks.truncate(1);
-            self.chunks[0].clear();
-            self.free.clear();
-            self.free.shrink_to(CHUNK);
-            self.used = 0;
+        let number = id.place() / CHUNK;
+        let chunk = &mut self.chunks[number];
+        let place = id.place() % CHUNK;
+        let record = chunk.slots[place].take().expect("an id names a record");
+        chunk.free.push(place as u16);
+        self.len -= 1;
+        if !std::mem::replace(&mut chunk.is_roomy, true) {
+            self.roomy.push(number as u32);
+        }
+        if chunk.is_empty() && self.roomy.len() > 1 {
+            chunk.slots = Vec::new();
+            chunk.free = Vec::new();
         }
         record
     }
 
     /// Every record with its id, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.chunks
-            .iter()
-            .flatten()
-            .enumerate()
-            .filter_map(|(place, slot)| slot.as_ref().map(|record| (Id::new(place), record)))
+        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
+            let slots = chunk.slots.iter().enumerate();
+            slots.filter_map(move |(place, slot)| {
+                let id = Id::new(number * CHUNK + place);
+                slot.as_ref().map(|record| (id, record))
+            })
+        })
     }
 
     fn slot(&mut self, id: Id<T>) -> &mut Option<T> {
-        &mut self.chunks[id.place() / CHUNK][id.place() % CHUNK]
+        &mut self.chunks[id.place() / CHUNK].slots[id.place() % CHUNK]
     }
 }
 
 impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
     fn index(&self, id: Id<T>) -> &T {
-        self.chunks[id.place() / CHUNK][id.place() % CHUNK]
+        self.chunks[id.place() / CHUNK].slots[id.place() % CHUNK]
             .as_ref()
             .expect("an id names a record")
     }
@@ -165,13 +210,19 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_arena_gives_its_memory_back() {
+    fn a_chunk_gives_its_memory_back_with_its_last_record() {
         let mut arena = Arena::default();
-        let ids: Vec<_> = (0..5000).map(|n| arena.insert(n)).collect();
-        for id in ids {
-            arena.remove(id);
+        let ids: Vec<_> = (0..10 * CHUNK).map(|n| arena.insert(n)).collect();
+        let survivor = ids[3 * CHUNK];
+        for id in ids.iter().filter(|id| **id != survivor) {
+            arena.remove(*id);
         }
-        assert_eq!((arena.len(), arena.chunks.len(), arena.used), (0, 1, 0));
+        let with_memory = arena.chunks.iter().filter(|c| c.slots.capacity() > 0);
+        assert_eq!((arena.len(), arena[survivor]), (1, 3 * CHUNK));
+        assert!(with_memory.count() <= 2, "the survivor's and one to spare");
+        let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
+        assert_eq!(arena.iter().count(), again.len() + 1);
+        assert_eq!(arena.chunks.len(), 10, "places are used again");
     }
 
     #[test]

@@ -47,6 +47,28 @@ pub(super) struct Clients {
     by_id: HashMap<ClientId, Id<Client>>,
     /// The longest dead first.
     ended: Chain<Client, ENDING>,
+    former: Option<Id<Client>>,
+}
+
+/// An id that no connection has.
+const NOBODY: ClientId = ClientId(0);
+
+impl Client {
+    fn new(id: ClientId) -> Self {
+        Client {
+            id,
+            ended: false,
+            guarded: false,
+            watching: Chain::default(),
+            watch_count: 0,
+            holding: Chain::default(),
+            hold_count: 0,
+            waiting: Chain::default(),
+            wait_count: 0,
+            blocked: None,
+            ending: Link::default(),
+        }
+    }
 }
 
 impl Clients {
@@ -60,19 +82,7 @@ impl Clients {
         if let Some(&found) = self.by_id.get(&id) {
             return (found, false);
         }
-        let made = self.records.insert(Client {
-            id,
-            ended: false,
-            guarded: false,
-            watching: Chain::default(),
-            watch_count: 0,
-            holding: Chain::default(),
-            hold_count: 0,
-            waiting: Chain::default(),
-            wait_count: 0,
-            blocked: None,
-            ending: Link::default(),
-        });
+        let made = self.records.insert(Client::new(id));
         self.by_id.insert(id, made);
         (made, true)
     }
@@ -85,11 +95,25 @@ impl Clients {
         self.forget_if_done(id);
     }
 
+    /// Whoever held something on a former server, and is not here. Ended, as its connections are.
+    /// O(1).
+    pub fn former(&mut self) -> Id<Client> {
+        if let Some(former) = self.former {
+            return former;
+        }
+        let former = self.records.insert(Client::new(NOBODY));
+        self.records[former].ended = true;
+        self.ended.push(&mut self.records, former);
+        self.former = Some(former);
+        former
+    }
+
     /// Forgets an ended connection to which nothing is bound any more. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
         if self.records[id].ended && self.records[id].hold_count == 0 {
             self.ended.remove(&mut self.records, id);
             self.records.remove(id);
+            self.former.take_if(|former| *former == id);
         }
     }
 

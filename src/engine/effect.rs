@@ -1,7 +1,7 @@
 //! Every order that the engine can give.
 //!
-//! The shell carries them out in order, after the engine has been let go: what an order causes
-//! comes back as facts, with [`Hand::Ours`](super::event::Hand::Ours).
+//! The shell carries them out in order, after the engine has been let go. What becomes of a key by
+//! an order is not told back: the engine knows it.
 
 use super::id::{ClientId, KeyBuf};
 use super::tokens::Token;
@@ -14,12 +14,15 @@ pub enum Effect {
     Block,
     /// End a connection's block with this answer.
     Answer { client: ClientId, reply: Reply },
-    /// Make the key of the command in hand with its value, in place of whatever stands there.
+    /// Make the key of the command in hand, in place of whatever stands there: with its value, or as
+    /// a lock.
     MakeInHand,
     /// Make a key with this value, in place of whatever stands there.
     Make { key: KeyBuf, value: Box<[u8]> },
     /// Make a lock at this key, in place of whatever stands there.
     MakeLock { key: KeyBuf },
+    /// Tell replicas and the append-only file that tokens from this one on may be given.
+    TellToken(Token),
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// Send a frame to each of these connections, in this order.

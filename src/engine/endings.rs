@@ -6,9 +6,10 @@
 
 use super::Engine;
 use super::arena::Id;
+use super::ask::Mode;
 use super::effect::{Effect, News, Push};
-use super::holds::Hold;
-use super::id::ClientId;
+use super::holds::{Grant, Hold};
+use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
 use super::queues::Waiter;
 
@@ -110,11 +111,57 @@ impl Engine {
             .keys
             .iter()
             .filter(|(_, record)| !record.holds.is_empty())
-            .map(|(id, _)| id)
+            .map(|(id, record)| (id, record.key().to_owned()))
             .collect();
-        for key in held {
+        for (key, name) in held {
+            let mode = self.keys[key]
+                .holds
+                .head()
+                .map(|hold| self.holds[hold].mode);
             self.lose(key, super::Hand::Nobody, effects);
+            if let Some(mode) = mode {
+                self.inherited(name.as_key(), mode, effects);
+            }
         }
+    }
+
+    /// A key that a connection of a former server held. It is left behind: it refuses nobody, and
+    /// goes as soon as this server is the one that may remove it.
+    pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
+        let key = self.keys.find_or_add(key, mode.stands());
+        self.set_present(key, true, effects);
+        if !self.keys[key].holds.is_empty() {
+            return;
+        }
+        let client = self.clients.former();
+        let grant = Grant {
+            client,
+            label: b"",
+            // How it was held no longer matters: it is held by nobody.
+            mode: if mode.is_lock() {
+                Mode::Exclusive
+            } else {
+                mode
+            },
+            token: self.tokens.last(),
+            since: self.now,
+            lease: None,
+        };
+        self.write_down(key, &grant);
+    }
+
+    /// What a data set brings along is told while it is loaded.
+    pub(super) fn load_begins(&mut self) {
+        self.loading = true;
+        let former = self.clients.former();
+        while let Some(hold) = self.clients[former].holding.head() {
+            let key = self.holds[hold].key;
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.holds.remove(keys, clients, hold);
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+        }
+        self.clients.forget_if_done(former);
     }
 
     fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {

@@ -33,8 +33,6 @@ pub struct Seen<'a> {
 /// Whose hand changed the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hand {
-    /// The engine's own: an effect is being carried out.
-    Ours,
     /// A connection's, by a command of the server.
     Client(ClientId),
     /// Somebody's whom it is no use to name: expiry, eviction, a master's stream.
@@ -107,9 +105,9 @@ pub enum Event<'a> {
     /// A blocked connection's wait ended without us, and it has been answered or is gone.
     Abandoned { client: ClientId },
 
-    /// A key came into being, or its object was replaced by another in one step.
+    /// A key came into being by another's hand, or its object was replaced by another in one step.
     Made { key: Key<'a>, by: Hand },
-    /// A key went.
+    /// A key went by another's hand.
     Gone { key: Key<'a>, by: Hand },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },
@@ -121,6 +119,15 @@ pub enum Event<'a> {
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
     Found { seen: Seen<'a> },
+
+    /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
+    /// the append-only file or an RDB file. A key that somebody holds here is left alone.
+    Inherited { key: Key<'a>, mode: Mode },
+    /// A data set is about to be loaded: what is inherited comes anew with it, and watchers are told
+    /// what is different when it is there.
+    LoadBegins,
+    /// The data set is there. Followed by `Found` for every known key.
+    LoadEnded,
 
     /// A connection is no more.
     Ended { client: ClientId },

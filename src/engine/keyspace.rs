@@ -24,10 +24,8 @@ impl Engine {
     fn changed(&mut self, key: Key<'_>, standing: Standing, by: Hand, effects: &mut Vec<Effect>) {
         if let Some(key) = self.keys.find(key) {
             self.set_present(key, standing.is_present(), effects);
-            if by != Hand::Ours {
-                self.keys[key].stands = standing;
-                self.lose(key, by, effects);
-            }
+            self.keys[key].stands = standing;
+            self.lose(key, by, effects);
         }
     }
 
@@ -112,13 +110,16 @@ impl Engine {
         }
     }
 
-    /// Tells the watchers, if it is news to them.
+    /// Tells the watchers, if it is news to them. While a data set is loaded nothing is.
     pub(super) fn set_present(
         &mut self,
         key: Id<KeyRecord>,
         present: bool,
         effects: &mut Vec<Effect>,
     ) {
+        if self.loading {
+            return;
+        }
         let record = &mut self.keys[key];
         let was_present = std::mem::replace(&mut record.present, present);
         if was_present == present || record.watchers.is_empty() {

@@ -52,6 +52,7 @@ use holds::{Hold, Holds};
 use keys::{KeyRecord, Keys};
 use queues::Queues;
 use std::collections::VecDeque;
+use std::time::Duration;
 use tokens::Tokens;
 use waits::WaitTimes;
 use watches::Watches;
@@ -110,6 +111,8 @@ pub struct Engine {
     ready: VecDeque<Id<KeyRecord>>,
     /// The holds of a key whose old name has gone and whose new name is about to be told.
     carried: Vec<Id<Hold>>,
+    /// A data set is being loaded.
+    loading: bool,
     tokens: Tokens,
     waits: WaitTimes,
     limits: Limits,
@@ -159,6 +162,9 @@ impl Engine {
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),
+            Event::Inherited { key, mode } => self.inherited(key, mode, effects),
+            Event::LoadBegins => self.load_begins(),
+            Event::LoadEnded => self.loading = false,
             Event::Ended { client } => self.ended(client),
             Event::Demoted => self.demoted(effects),
             Event::Tick => self.tick(effects),
@@ -167,8 +173,14 @@ impl Engine {
     }
 
     /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
-    pub fn begin_epoch(&mut self, wall_clock_s: u64) {
-        self.tokens.begin_epoch(wall_clock_s);
+    /// The wall clock is the time since 1970.
+    pub fn begin_epoch(&mut self, wall_clock: Duration) {
+        self.tokens.begin_epoch(wall_clock);
+    }
+
+    /// Makes all tokens from now on greater than one that is known to have been given.
+    pub fn know_token(&mut self, token: Token) {
+        self.tokens.know(token);
     }
 
     /// When something is to be done although nothing happens: [`Event::Tick`], and then
@@ -197,13 +209,30 @@ impl Engine {
         self.keys.find(key).is_some()
     }
 
-    /// A living connection that holds this key. O(holders that have ended).
-    pub fn holder(&self, key: Key<'_>) -> Option<ClientId> {
-        let mut holds = self.holds.of_key(&self.keys, self.keys.find(key)?);
-        holds.find_map(|hold| {
+    /// Nothing where nobody watches, holds or waits for this key; otherwise a living connection that
+    /// holds it, if one does. O(holders that have ended).
+    pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
+        let key = self.keys.find(key)?;
+        let mut holds = self.holds.of_key(&self.keys, key);
+        Some(holds.find_map(|hold| {
             let client = &self.clients[self.holds[hold].client];
             (!client.ended).then_some(client.id)
-        })
+        }))
+    }
+
+    /// Whether the new name of a key is about to be told.
+    pub fn is_carrying(&self) -> bool {
+        !self.carried.is_empty()
+    }
+
+    /// The temporary keys, for an RDB file. O(keys known).
+    pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
+        let temporary = |record: &&KeyRecord| {
+            let hold = record.holds.head();
+            hold.is_some_and(|hold| self.holds[hold].mode == Mode::Temporary)
+        };
+        let records = self.keys.iter().map(|(_, record)| record);
+        records.filter(temporary).map(KeyRecord::key)
     }
 
     /// Whether this connection has come to the engine's notice and lives. O(1).

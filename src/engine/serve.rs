@@ -25,11 +25,14 @@ impl Engine {
         }
         if self.keys[key].holds.is_empty() {
             self.keys[key].stands = Standing::Absent;
-            let name = match self.keys.remove_if_idle(key) {
-                Some(name) => name,
-                None => self.keys[key].key().to_owned(),
-            };
-            effects.push(Effect::Remove(name));
+            match self.keys.remove_if_idle(key) {
+                Some(name) => effects.push(Effect::Remove(name)),
+                None => {
+                    let name = self.keys[key].key().to_owned();
+                    effects.push(Effect::Remove(name));
+                    self.set_present(key, false, effects);
+                }
+            }
         }
     }
 
@@ -81,8 +84,7 @@ impl Engine {
         let asked: Vec<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let waiter = self.queues.remove(keys, clients, waiter);
-        let token = self.tokens.next();
-        self.totals.grants += 1;
+        let token = self.next_token(effects);
         self.waits.note(self.now.us_since(waiter.since));
         for key in &asked {
             self.grant_key(*key, &waiter, token, effects);
@@ -122,12 +124,13 @@ impl Engine {
             lease: waiter.lease_ms.map(|ms| self.now.after_ms(ms)),
         };
         let stood = self.write_down(key, &grant);
-        let key = self.keys[key].key().to_owned();
+        let name = self.keys[key].key().to_owned();
         if !waiter.mode.is_lock() {
             let value = waiter.value.clone();
-            effects.push(Effect::Make { key, value });
+            effects.push(Effect::Make { key: name, value });
         } else if stood != Standing::Lock {
-            effects.push(Effect::MakeLock { key });
+            effects.push(Effect::MakeLock { key: name });
         }
+        self.set_present(key, true, effects);
     }
 }

@@ -3,6 +3,11 @@
 //! `token = epoch * 2^22 + sequence`. An epoch is begun when a server starts or is promoted, above
 //! every epoch known; within it the sequence counts grants, and when it is used up the epoch grows
 //! by one. So tokens rise without a clock read or a write per grant.
+//!
+//! A server can be started twice within one second. So the first sequence of an epoch is the part of
+//! the second that has passed: four for each microsecond, more than a server can have granted.
+
+use std::time::Duration;
 
 /// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
 /// every client's numbers can hold it, until the year 2038; after that still below 2^63.
@@ -15,14 +20,37 @@ const SEQUENCE_BITS: u32 = 22;
 #[derive(Debug, Default)]
 pub(super) struct Tokens {
     last: Token,
+    /// The epoch that others were told of.
+    told: u64,
 }
 
 impl Tokens {
-    /// Begins a new epoch: the wall clock's seconds, or one more than the last where the clock is
-    /// behind. The first token of an epoch has the sequence 1.
-    pub fn begin_epoch(&mut self, wall_clock_s: u64) {
-        let epoch = wall_clock_s.max((self.last.0 >> SEQUENCE_BITS) + 1);
-        self.last = Token(epoch << SEQUENCE_BITS);
+    /// Begins a new epoch, from the wall clock (the time since 1970); one after the last epoch where
+    /// the clock is behind.
+    pub fn begin_epoch(&mut self, wall_clock: Duration) {
+        let passed = u64::from(wall_clock.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
+        let by_clock = Token((wall_clock.as_secs() << SEQUENCE_BITS) + passed);
+        let next_epoch = Token((self.epoch() + 1) << SEQUENCE_BITS);
+        self.last = if by_clock > self.last {
+            by_clock
+        } else {
+            next_epoch
+        };
+    }
+
+    fn epoch(&self) -> u64 {
+        self.last.0 >> SEQUENCE_BITS
+    }
+
+    /// Whether the epoch is one that nobody was told of yet: once for each.
+    pub fn is_news(&mut self) -> bool {
+        let epoch = self.epoch();
+        std::mem::replace(&mut self.told, epoch) != epoch
+    }
+
+    /// A token that was given, here or elsewhere.
+    pub fn know(&mut self, token: Token) {
+        self.last = self.last.max(token);
     }
 
     /// O(1). A sequence that is used up runs over into the epoch by itself.
@@ -45,8 +73,14 @@ mod tests {
     fn tokens_rise_through_epochs_and_wrong_clocks() {
         let mut tokens = Tokens::default();
         let mut before = Token(0);
-        for clock in [1_800_000_000, 1_900_000_000, 5, 1_900_000_001] {
-            tokens.begin_epoch(clock);
+        for clock_ms in [
+            1_800_000_000_000,
+            1_800_000_000_001,
+            1_900_000_000_000,
+            5,
+            7_000,
+        ] {
+            tokens.begin_epoch(Duration::from_millis(clock_ms));
             for _ in 0..3 {
                 let token = tokens.next();
                 assert!(token > before, "{token:?} after {before:?}");
@@ -58,9 +92,19 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_is_news_once() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(Duration::from_secs(7));
+        assert!(tokens.is_news() && !tokens.is_news());
+        tokens.know(Token(9 << SEQUENCE_BITS));
+        tokens.next();
+        assert!(tokens.is_news() && !tokens.is_news());
+    }
+
+    #[test]
     fn a_sequence_that_is_used_up_takes_the_next_epoch() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(7);
+        tokens.begin_epoch(Duration::from_secs(7));
         for _ in 0..1 << SEQUENCE_BITS {
             tokens.next();
         }

@@ -113,11 +113,10 @@ impl Watches {
 
     /// The connections that watch a key, longest first. O(their number).
     pub fn watchers(&self, keys: &Keys, clients: &Clients, key: Id<KeyRecord>) -> Vec<ClientId> {
-        keys[key]
-            .watchers
-            .iter(&self.all)
-            .map(|id| clients[self.all[id].client].id)
-            .collect()
+        let chain = || keys[key].watchers.iter(&self.all);
+        let mut watchers = Vec::with_capacity(chain().count());
+        watchers.extend(chain().map(|id| clients[self.all[id].client].id));
+        watchers
     }
 
     fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {

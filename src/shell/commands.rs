@@ -5,10 +5,11 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{Ctx, Str};
 use super::state::shell;
-use super::{inspect, locktype, push, shim};
+use super::{inspect, locktype, push, replay, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE};
 use crate::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
 use redis_module::raw as c;
+use std::cell::Cell;
 use std::ffi::c_int;
 
 /// The entry of the table's command number `N`.
@@ -33,14 +34,29 @@ pub unsafe extern "C" fn entry<const N: usize>(
 }
 
 fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
-    let arguments: Vec<&[u8]> = strings.iter().map(|string| string.bytes()).collect();
-    let request = match command::parse(spec.verb, &arguments) {
+    // Most commands have few arguments: they need no memory.
+    const FEW: usize = 8;
+    let mut few: [&[u8]; FEW] = [&[]; FEW];
+    let many: Vec<&[u8]>;
+    let arguments: &[&[u8]] = if strings.len() <= FEW {
+        for (place, string) in few.iter_mut().zip(strings) {
+            *place = string.bytes();
+        }
+        &few[..strings.len()]
+    } else {
+        many = strings.iter().map(|string| string.bytes()).collect();
+        &many
+    };
+    let request = match command::parse(spec.verb, arguments) {
         Ok(request) => request,
         Err(BadInput::WrongArity) => return ctx.reply_wrong_arity(),
         Err(bad) => return ctx.reply_error(&format!("ERR {bad}")),
     };
     if let Some(cause) = &*shell().fault.borrow() {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
+    }
+    if (shell().is_replica.get() || shell().loading.get()) && ctx.state().is_replay() {
+        return replay::apply(ctx, &request, strings);
     }
     let Some(client) = connection(ctx) else {
         return ctx.reply_error(&format!(
@@ -52,6 +68,9 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
     locktype::look_at_suspects(ctx);
+    if push::is_any_waiting() && !ctx.state().in_exec() {
+        push::send_waiting(ctx);
+    }
     let caller = Caller {
         ctx,
         client,
@@ -78,7 +97,7 @@ struct Caller<'a> {
     strings: &'a [Str<'a>],
 }
 
-impl Caller<'_> {
+impl<'c> Caller<'c> {
     fn answer(&self, request: Request<'_, '_>) {
         let ctx = self.ctx;
         match request {
@@ -133,11 +152,8 @@ impl Caller<'_> {
         let Some(wait) = self.wait_allowed(wait) else {
             return;
         };
-        let in_hand = InHand {
-            key: self.strings[0],
-            value: self.strings[1],
-        };
-        let seen = [self.look(self.strings[0], name)];
+        let (in_hand, seen) = self.open(name, Some(self.strings[1]));
+        let seen = [seen];
         let event = Event::Acquire(Acquire {
             client: self.client,
             seen: &seen,
@@ -162,19 +178,44 @@ impl Caller<'_> {
         let Some(wait) = self.wait_allowed(wait) else {
             return;
         };
-        // The keys of LOCK.MACQUIRE come after their number.
-        let strings = &self.strings[usize::from(self.spec.keys == KeyPlaces::Numbered)..];
-        let seen = self.look_at_all(strings, names);
-        self.tell(Event::Acquire(Acquire {
+        let ask = Acquire {
             client: self.client,
-            seen: &seen,
+            seen: &[],
             mode,
             value: b"",
             label,
             lease_ms,
             wait,
             form: Form::Lock,
-        }));
+        };
+        if let [name] = names
+            && self.spec.keys == KeyPlaces::First
+        {
+            let (in_hand, seen) = self.open(name, None);
+            let seen = &[seen];
+            let event = Event::Acquire(Acquire { seen, ..ask });
+            tell_in_hand(self.ctx, Some(&in_hand), event);
+        } else {
+            // The keys come after their number.
+            let seen = &self.look_at_all(&self.strings[1..], names);
+            self.tell(Event::Acquire(Acquire { seen, ..ask }));
+        }
+    }
+
+    /// Opens the key that a command asks for, and looks at it.
+    fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (InHand<'c>, Seen<'a>) {
+        let key = self.strings[0];
+        let open = self.ctx.open(key);
+        let seen = Seen {
+            key: self.key(name),
+            standing: open.standing(),
+        };
+        let in_hand = InHand {
+            key,
+            value,
+            open: Cell::new(Some(open)),
+        };
+        (in_hand, seen)
     }
 
     /// How this request may wait; nothing if it was refused. In a transaction nobody can be blocked,
@@ -213,9 +254,6 @@ impl Caller<'_> {
         if !self.may_push() {
             return;
         }
-        if !self.ctx.state().in_exec() {
-            push::send_waiting(self.ctx);
-        }
         let seen = self.look_at_all(self.strings, names);
         self.tell(Event::Watch {
             client: self.client,
@@ -228,8 +266,6 @@ impl Caller<'_> {
         if self.ctx.state().in_exec() {
             // What is put off until after EXEC's reply would come after this command's, too.
             push::take_back(self.client, (!keys.is_empty()).then_some(&keys));
-        } else {
-            push::send_waiting(self.ctx);
         }
         let client = self.client;
         self.tell(match &*keys {

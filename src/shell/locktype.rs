@@ -3,10 +3,10 @@
 //! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
 //! keyspace has the key, and no command for other types can touch it.
 
-use super::raw::{Ctx, Text, api};
+use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{dispatch, guard::guard};
-use crate::engine::{Db, Key};
+use super::{dispatch, guard::guard, persist};
+use crate::engine::{Db, Key, Mode};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 
@@ -27,12 +27,13 @@ pub fn value() -> *mut c_void {
 pub fn register(ctx: Ctx<'_>) -> bool {
     // SAFETY: integers and function pointers, of which null is one.
     let mut methods: c::RedisModuleTypeMethods = unsafe { std::mem::zeroed() };
-    methods.version = u64::from(c::REDISMODULE_TYPE_METHOD_VERSION.min(4));
+    methods.version = u64::from(c::REDISMODULE_TYPE_METHOD_VERSION);
     methods.rdb_load = Some(rdb_load);
     methods.rdb_save = Some(rdb_save);
     methods.aof_rewrite = Some(aof_rewrite);
     methods.free = Some(free);
     methods.unlink2 = Some(on_unlink);
+    persist::add_to(&mut methods);
     // SAFETY: the table, the context; the methods are copied.
     let made = unsafe {
         api!(RedisModule_CreateDataType(
@@ -46,13 +47,23 @@ pub fn register(ctx: Ctx<'_>) -> bool {
     !made.is_null()
 }
 
-unsafe extern "C" fn rdb_load(_io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
+unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
     // A lock that comes by RESTORE would be one that nobody holds.
-    if encoding == ENCODING && shell().loading.get() {
-        value()
-    } else {
-        std::ptr::null_mut()
+    if encoding != ENCODING || !shell().loading.get() {
+        return std::ptr::null_mut();
     }
+    guard((), || {
+        // SAFETY: the table, the server's argument; the name lives as long as this call.
+        let (db, name) = unsafe {
+            let name = api!(RedisModule_GetKeyNameFromIO(io)).cast_mut();
+            let db = api!(RedisModule_GetDbIdFromIO(io));
+            (Db(db as u32), (!name.is_null()).then(|| Str::new(name)))
+        };
+        if let (Some(name), Some(ctx)) = (name, shell().detached()) {
+            persist::inherited(ctx, db, name.bytes(), Mode::Exclusive);
+        }
+    });
+    value()
 }
 
 unsafe extern "C" fn rdb_save(_io: *mut c::RedisModuleIO, _value: *mut c_void) {}
@@ -66,7 +77,7 @@ unsafe extern "C" fn aof_rewrite(
     unsafe {
         api!(RedisModule_EmitAOF(
             aof,
-            c"TETHER.LOCK".as_ptr(),
+            c"LOCK.ACQUIRE".as_ptr(),
             c"s".as_ptr(),
             key
         ));
@@ -91,7 +102,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
             return;
         }
         // SAFETY: not null, and the server's.
-        let name = unsafe { super::raw::Str::new(name) }.bytes();
+        let name = unsafe { Str::new(name) }.bytes();
         let key = Key { db, name };
         // The engine may be at work further up: it never is when a key goes by another's hand.
         if shell

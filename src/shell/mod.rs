@@ -6,7 +6,7 @@
 //!   facts go in, orders out   dispatch.rs
 //!   orders are carried out    perform.rs   reply.rs    push.rs   blocked.rs
 //!   what there is to tell     inspect.rs   info.rs
-//!   in the keyspace           locktype.rs  replay.rs (what replicas and the AOF are told)
+//!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!   special servers           threads.rs (Redis 8's I/O threads)
 //!   what is remembered        state.rs
@@ -25,6 +25,7 @@ mod locktype;
 mod observe;
 mod peers;
 mod perform;
+mod persist;
 mod push;
 mod raw;
 mod register;
@@ -95,6 +96,12 @@ fn load(ctx: Ctx<'_>) -> bool {
         );
     }
     begin_epoch();
+    // SAFETY: the table, the context. A key that is opened for writing and found taken is not
+    // written, so closing it must not abort transactions that watch it.
+    unsafe {
+        let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
+        api!(RedisModule_SetModuleOptions(ctx.as_ptr(), explicit));
+    }
     observe::subscribe_to_server(ctx);
     info::register(ctx);
     locktype::register(ctx)
@@ -106,19 +113,21 @@ fn load(ctx: Ctx<'_>) -> bool {
 /// Makes all fencing tokens from now on greater than those before: at load and at promotion.
 fn begin_epoch() {
     let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    shell()
-        .engine
-        .borrow_mut()
-        .begin_epoch(since_1970.as_secs());
+    shell().engine.borrow_mut().begin_epoch(since_1970);
 }
 
 /// Finds out what is special about this server.
 fn server(ctx: Ctx<'_>) -> Server {
     let major = |version: String| version.split('.').next()?.parse::<u32>().ok();
-    let is_valkey = ctx.server_info(c"valkey_version").is_some();
+    let valkey = ctx
+        .server_info(c"valkey_version")
+        .and_then(major)
+        .unwrap_or(0);
+    let is_valkey = valkey > 0;
     let version = ctx.server_info(c"redis_version").and_then(major);
     let io_threads = ctx.server_setting(c"io-threads");
     Server {
+        event_db_is_wrong_in_exec: is_valkey && valkey >= 9,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
         threads_own_clients: !is_valkey
             && version.is_some_and(|major| major >= 8)

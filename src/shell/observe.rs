@@ -41,33 +41,33 @@ unsafe extern "C" fn on_key(
 ) -> c_int {
     guard((), || {
         let shell = shell();
-        if shell.loading.get() {
+        // What we do ourselves is no news.
+        if shell.performing.get() == Some(key) {
             return;
         }
-        // SAFETY: the server's arguments, for the length of this call.
-        let (ctx, event, string) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event), Str::new(key)) };
         let engine = shell.engine.borrow();
         if engine.is_idle() {
             return;
         }
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, string) = unsafe { (Ctx::new(ctx), Str::new(key)) };
         let key = Key {
-            db: ctx.db(),
+            db: ctx.event_db(string),
             name: string.bytes(),
         };
-        let event = event.to_bytes();
-        // The new name of a bound key is one that nobody knows yet.
-        let is_new_name = matches!(event, b"rename_to" | b"move_to");
-        if !is_new_name && !engine.knows(key) {
+        // The new name of a held key is one that nobody knows yet.
+        let known = engine.look_up(key);
+        if known.is_none() && !engine.is_carrying() {
             return;
         }
-        let holder = engine.holder(key);
+        let holder = known.flatten();
         drop(engine);
         let hand = || match holder {
-            _ if shell.performing.get() == Some(string.as_ptr()) => Hand::Ours,
             Some(holder) => executing::hand(ctx, holder, key.name),
             None => Hand::Nobody,
         };
-        let event = match event {
+        // SAFETY: as above.
+        let event = match unsafe { CStr::from_ptr(event) }.to_bytes() {
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
             b"rename_to" | b"move_to" => Event::MovedTo { key },
             b"del" => Event::Gone { key, by: hand() },
@@ -151,7 +151,8 @@ unsafe extern "C" fn on_flush(
             )
         };
         let shell = shell();
-        if shell.engine.borrow().is_idle() {
+        // Where a load has begun already, its end tells what is different.
+        if shell.engine.borrow().is_idle() || shell.loading.get() {
             return;
         }
         let db = u32::try_from(number).ok().map(Db);
@@ -190,13 +191,17 @@ unsafe extern "C" fn on_loading(
             subevent,
             c::REDISMODULE_SUBEVENT_LOADING_ENDED | c::REDISMODULE_SUBEVENT_LOADING_FAILED
         );
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
         shell.loading.set(!ended);
         shell.flush.set(None);
         if ended {
-            // SAFETY: the server's argument, for the length of this call.
-            let ctx = unsafe { Ctx::new(ctx) };
+            tell(ctx, Event::LoadEnded);
+            super::begin_epoch();
             look_again(ctx, None);
             dispatch::wake_in_ms(0);
+        } else {
+            tell(ctx, Event::LoadBegins);
         }
     });
 }

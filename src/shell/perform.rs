@@ -1,14 +1,18 @@
 //! Carries out the engine's orders.
 
-use super::raw::{Ctx, Str, Text};
+use super::raw::{Ctx, OpenKey, Str, Text};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, reply, threads};
-use crate::engine::Effect;
+use crate::engine::{Db, Effect};
+use std::cell::Cell;
 
-/// The command that is being answered.
+/// The command that is being answered, where it asks for one key.
 pub struct InHand<'a> {
     pub key: Str<'a>,
-    pub value: Str<'a>,
+    /// A temporary key's value; none for a lock.
+    pub value: Option<Str<'a>>,
+    /// The key as it was opened to look at it, so that it is looked up once.
+    pub open: Cell<Option<OpenKey>>,
 }
 
 pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
@@ -17,26 +21,25 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
         Effect::Block => blocked::block(ctx),
         Effect::Answer { client, reply } => blocked::answer(client, reply),
         Effect::MakeInHand => match in_hand {
-            Some(InHand { key, value }) => {
-                made(performing(*key, || ctx.make(ctx.db(), *key, *value)));
-            }
+            Some(in_hand) => make_in_hand(ctx, in_hand),
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
             let (name, value) = (Text::new(&key.name), Text::new(&value));
-            let (name, value) = (name.as_str(), value.as_str());
-            made(performing(name, || ctx.make(key.db, name, value)));
+            make(ctx, key.db, name.as_str(), Some(value.as_str()));
         }
         Effect::MakeLock { key } => {
-            let name = Text::new(&key.name);
-            let name = name.as_str();
-            made(performing(name, || ctx.make_lock(key.db, name)));
+            make(ctx, key.db, Text::new(&key.name).as_str(), None);
         }
         Effect::Remove(key) => {
+            if let Some(in_hand) = in_hand {
+                // What it looked at may be about to go.
+                in_hand.open.take();
+            }
             let name = Text::new(&key.name);
-            let name = name.as_str();
-            performing(name, || ctx.remove(key.db, name));
+            remove(ctx, key.db, name.as_str());
         }
+        Effect::TellToken(token) => ctx.replicate_token(token),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
             observe::subscribe(ctx);
@@ -49,9 +52,39 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     }
 }
 
-fn made(is_made: bool) {
-    if !is_made {
+/// A command of ours that was granted what it asked for tells replicas the same: there it means
+/// that the key was made, and that somebody here holds it.
+fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
+    let open = in_hand.open.take().unwrap_or_else(|| ctx.open(in_hand.key));
+    write(ctx, in_hand.key, in_hand.value, open);
+    ctx.replicate_verbatim();
+}
+
+fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
+    ctx.in_db(db, || write(ctx, key, value, ctx.open(key)));
+    let command = if value.is_some() {
+        c"SETTP"
+    } else {
+        c"LOCK.ACQUIRE"
+    };
+    ctx.replicate(db, command, key, value);
+}
+
+/// Makes a temporary key, or without a value a lock.
+pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: OpenKey) {
+    let made = performing(key, || match value {
+        Some(value) => ctx.make(key, open, value),
+        None => ctx.make_lock(key, open),
+    });
+    if !made {
         state::fault("the server refused to make a key");
+    }
+}
+
+fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
+    let removed = ctx.in_db(db, || performing(key, || ctx.remove(key, ctx.open(key))));
+    if removed {
+        ctx.replicate(db, c"DEL", key, None);
     }
 }
 

@@ -41,6 +41,12 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     }
 }
 
+/// Whether anything waits. O(1).
+pub fn is_any_waiting() -> bool {
+    let outbox = shell().outbox.borrow();
+    !outbox.waiting.is_empty() || !outbox.kept_back.is_empty()
+}
+
 /// Sends what waits; to be called when no command is running, or before one has written anything.
 pub fn send_waiting(ctx: Ctx<'_>) {
     let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
@@ -54,6 +60,7 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 fn send_kept_back(ctx: Ctx<'_>) {
     let kept_back = std::mem::take(&mut shell().outbox.borrow_mut().kept_back);
     for (client, push) in kept_back {
+        // In its order: what is still to wait is put back.
         write(ctx, &[client], &push);
     }
     let mut outbox = shell().outbox.borrow_mut();
@@ -62,10 +69,13 @@ fn send_kept_back(ctx: Ctx<'_>) {
 
 /// Whether this push has to wait until the connection's own flush is answered.
 fn keep_back(ctx: Ctx<'_>, client: ClientId, push: &Push) -> bool {
-    let is_flusher = raw::is_blocked(client)
-        && ctx
-            .client_line(client)
-            .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
+    let is_kept = |(kept, _): &(ClientId, Push)| *kept == client;
+    let has_kept = shell().outbox.borrow().kept_back.iter().any(is_kept);
+    let is_flusher = has_kept
+        || raw::is_blocked(client)
+            && ctx
+                .client_line(client)
+                .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
     if is_flusher {
         let mut outbox = shell().outbox.borrow_mut();
         outbox.kept_back.push((client, push.clone()));

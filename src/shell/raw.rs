@@ -11,7 +11,7 @@
 
 use super::locktype;
 use super::state::shell;
-use crate::engine::{ClientId, Db, Moment, Standing};
+use crate::engine::{ClientId, Db, Moment, Standing, Token};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
@@ -168,7 +168,7 @@ impl Ctx<'_> {
 
     /// Runs `act` with a database selected, and selects the former one again: the context may be a
     /// real connection's.
-    fn in_db<T>(self, db: Db, act: impl FnOnce() -> T) -> T {
+    pub fn in_db<T>(self, db: Db, act: impl FnOnce() -> T) -> T {
         let former = self.db();
         if former == db {
             return act();
@@ -197,110 +197,70 @@ impl Ctx<'_> {
         if !self.exists(db, key) {
             return Standing::Absent;
         }
-        // SAFETY: the table, the context; the key is closed again at once.
-        self.in_db(db, || unsafe {
-            let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH) as c_int;
-            let open: *mut raw::RedisModuleKey =
-                api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast();
-            let of_type = api!(RedisModule_ModuleTypeGetType(open));
-            api!(RedisModule_CloseKey(open));
-            match shell().lock_type.get() {
-                Some(lock) if of_type == lock => Standing::Lock,
-                _ => Standing::Other,
-            }
+        self.in_db(db, || {
+            let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
+            self.open_as(key, mode as c_int).standing()
         })
+    }
+
+    /// Opens a key of the selected database for writing. A master removes a key whose time has come.
+    pub fn open(self, key: Str<'_>) -> OpenKey {
+        self.open_as(
+            key,
+            (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
+        )
+    }
+
+    fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
+        // SAFETY: the table, the context. The server holds on to the name by itself.
+        OpenKey(unsafe { api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
     }
 
     /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
-    /// replicas, the append-only file, transactions' watchers and keyspace events see it. False if
+    /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
-    pub fn make(self, db: Db, key: Str<'_>, value: Str<'_>) -> bool {
-        self.in_db(db, || {
-            // SAFETY: the table, the context. The key is closed before the event is sent, since
-            // others hear of it and may do as they like.
-            unsafe {
-                let ctx = self.as_ptr();
-                let open = self.open_for_writing(key);
-                let done = api!(RedisModule_StringSet(open, value.as_ptr()));
-                api!(RedisModule_CloseKey(open));
-                if done != raw::REDISMODULE_OK as c_int {
-                    return false;
-                }
-                let (command, format) = (c"SET".as_ptr(), c"ss".as_ptr());
-                api!(RedisModule_Replicate(
-                    ctx,
-                    command,
-                    format,
-                    key.as_ptr(),
-                    value.as_ptr()
-                ));
-            }
-            self.notify(raw::REDISMODULE_NOTIFY_STRING, c"set", key);
-            true
-        })
+    pub fn make(self, key: Str<'_>, open: OpenKey, value: Str<'_>) -> bool {
+        // SAFETY: the table, the context; the key is open for writing.
+        let done = unsafe { api!(RedisModule_StringSet(open.0, value.as_ptr())) };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
     }
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
-    pub fn make_lock(self, db: Db, key: Str<'_>) -> bool {
+    pub fn make_lock(self, key: Str<'_>, open: OpenKey) -> bool {
         let Some(lock) = shell().lock_type.get() else {
             return false;
         };
-        self.in_db(db, || {
-            // SAFETY: as in `make`; the value lives as long as the module.
-            unsafe {
-                let ctx = self.as_ptr();
-                let open = self.open_for_writing(key);
-                let done = api!(RedisModule_ModuleTypeSetValue(
-                    open,
-                    lock,
-                    locktype::value()
-                ));
-                api!(RedisModule_CloseKey(open));
-                if done != raw::REDISMODULE_OK as c_int {
-                    return false;
-                }
-                let (command, format) = (c"TETHER.LOCK".as_ptr(), c"s".as_ptr());
-                api!(RedisModule_Replicate(ctx, command, format, key.as_ptr()));
-            }
-            self.notify(raw::REDISMODULE_NOTIFY_MODULE, c"lock", key);
-            true
-        })
+        // SAFETY: as in `make`; the value lives as long as the module.
+        let done = unsafe {
+            api!(RedisModule_ModuleTypeSetValue(
+                open.0,
+                lock,
+                locktype::value()
+            ))
+        };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_MODULE, c"lock")
     }
 
-    /// Removes a key as `DEL` would. False if there is none.
-    pub fn remove(self, db: Db, key: Str<'_>) -> bool {
-        self.in_db(db, || {
-            // SAFETY: as in `make`.
-            unsafe {
-                let ctx = self.as_ptr();
-                let open = self.open_for_writing(key);
-                let there =
-                    api!(RedisModule_KeyType(open)) != raw::REDISMODULE_KEYTYPE_EMPTY as c_int;
-                if there {
-                    api!(RedisModule_UnlinkKey(open));
-                }
-                api!(RedisModule_CloseKey(open));
-                if there {
-                    let (command, format) = (c"DEL".as_ptr(), c"s".as_ptr());
-                    api!(RedisModule_Replicate(ctx, command, format, key.as_ptr()));
-                    self.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del", key);
-                }
-                there
-            }
-        })
+    /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
+    pub fn remove(self, key: Str<'_>, open: OpenKey) -> bool {
+        if !open.standing().is_present() {
+            return false;
+        }
+        // SAFETY: as in `make`.
+        let done = unsafe { api!(RedisModule_UnlinkKey(open.0)) };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_GENERIC, c"del")
     }
 
-    /// # Safety
-    /// To be closed in the same callback.
-    unsafe fn open_for_writing(self, key: Str<'_>) -> *mut raw::RedisModuleKey {
-        let mode = (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int;
-        // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() }
-    }
-
-    fn notify(self, class: c_int, event: &CStr, key: Str<'_>) {
+    /// Lets everyone know what was done to a key. It is closed before, since others hear of it and
+    /// may do as they like.
+    fn written(self, key: Str<'_>, open: OpenKey, done: c_int, class: i32, event: &CStr) -> bool {
+        drop(open);
+        if done != raw::REDISMODULE_OK as c_int {
+            return false;
+        }
         // SAFETY: the table, the context.
         unsafe {
+            api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr()));
             api!(RedisModule_NotifyKeyspaceEvent(
                 self.as_ptr(),
                 class,
@@ -308,6 +268,67 @@ impl Ctx<'_> {
                 key.as_ptr()
             ));
         }
+        true
+    }
+
+    /// Tells replicas and the append-only file the command in hand, as it was given.
+    pub fn replicate_verbatim(self) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+    }
+
+    /// Tells replicas and the append-only file a command for a key of this database.
+    pub fn replicate(self, db: Db, command: &CStr, key: Str<'_>, value: Option<Str<'_>>) {
+        self.in_db(db, || {
+            let (ctx, command) = (self.as_ptr(), command.as_ptr());
+            // SAFETY: the table, the context; the arguments are as the formats say.
+            unsafe {
+                match value {
+                    Some(value) => {
+                        let (key, value) = (key.as_ptr(), value.as_ptr());
+                        api!(RedisModule_Replicate(
+                            ctx,
+                            command,
+                            c"ss".as_ptr(),
+                            key,
+                            value
+                        ))
+                    }
+                    None => {
+                        api!(RedisModule_Replicate(
+                            ctx,
+                            command,
+                            c"s".as_ptr(),
+                            key.as_ptr()
+                        ))
+                    }
+                }
+            };
+        });
+    }
+
+    /// Tells replicas and the append-only file that tokens from this one on may be given.
+    pub fn replicate_token(self, token: Token) {
+        // SAFETY: the table, the context; the argument is as the format says.
+        unsafe {
+            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                command,
+                c"l".as_ptr(),
+                token
+            ));
+        }
+    }
+
+    /// The database of a keyspace event, which comes with this context and is about this key.
+    pub fn event_db(self, key: Str<'_>) -> Db {
+        if shell().server.get().event_db_is_wrong_in_exec && self.state().in_exec() {
+            let open = self.open(key);
+            // SAFETY: the table; an open key.
+            return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
+        }
+        self.db()
     }
 
     pub fn reply_integer(self, value: i64) {
@@ -449,6 +470,31 @@ impl Ctx<'_> {
                 message.as_ptr()
             ));
         }
+    }
+}
+
+/// A key that is open until this is dropped, in the callback in which it was opened.
+pub struct OpenKey(*mut raw::RedisModuleKey);
+
+impl OpenKey {
+    pub fn standing(&self) -> Standing {
+        // SAFETY: the table; an open key, or null for an absent one opened for reading.
+        unsafe {
+            if api!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+                return Standing::Absent;
+            }
+            match shell().lock_type.get() {
+                Some(lock) if api!(RedisModule_ModuleTypeGetType(self.0)) == lock => Standing::Lock,
+                _ => Standing::Other,
+            }
+        }
+    }
+}
+
+impl Drop for OpenKey {
+    fn drop(&mut self) {
+        // SAFETY: the table; closed once. The server takes null for nothing.
+        unsafe { api!(RedisModule_CloseKey(self.0)) }
     }
 }
 

@@ -14,6 +14,9 @@ pub struct Server {
     /// A push to the connection whose command is running would be written before that command's
     /// reply, or inside EXEC's (Redis 7.0): all pushes wait until the command is done.
     pub late_pushes: bool,
+    /// In a transaction, an event's context names the transaction's database and not the event's
+    /// (Valkey 9).
+    pub event_db_is_wrong_in_exec: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
 }
