@@ -81,11 +81,9 @@ impl Engine {
             push: wait.push,
             form: ask.form,
         };
-        let (all, clients) = (&mut self.keys, &mut self.clients);
-        let waiter = self.queues.add(all, clients, &keys, &request);
+        let waiter = self.enqueue(&keys, &request);
         if let Some(circle) = self.circle_of(waiter) {
-            self.queues
-                .remove(&mut self.keys, &mut self.clients, waiter);
+            self.dequeue(waiter);
             for key in keys {
                 self.keys.remove_if_idle(key);
             }
@@ -103,7 +101,7 @@ impl Engine {
         let Some(key) = self.keys.find(seen.key) else {
             return seen.standing;
         };
-        self.keys[key].stands = seen.standing;
+        self.keys[key].set_stands(seen.standing);
         let Some(hold) = self.keys[key].holds.head() else {
             return seen.standing;
         };
@@ -113,7 +111,7 @@ impl Engine {
         }
         self.release_left_behind(key, effects);
         let known = self.keys.find(seen.key);
-        known.map_or(Standing::Absent, |key| self.keys[key].stands)
+        known.map_or(Standing::Absent, |key| self.keys[key].stands())
     }
 
     /// A hold that the owner has already is deepened.
@@ -250,7 +248,9 @@ impl Engine {
     pub(super) fn write_down(&mut self, key: Id<KeyRecord>, grant: &Grant<'_>) -> Standing {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         self.holds.add(keys, clients, key, grant);
-        std::mem::replace(&mut self.keys[key].stands, grant.mode.stands())
+        let stood = self.keys[key].stands();
+        self.keys[key].set_stands(grant.mode.stands());
+        stood
     }
 
     /// The caller's record.

@@ -47,6 +47,10 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
         self.head
     }
 
+    pub fn tail(&self, arena: &Arena<T>) -> Option<Id<T>> {
+        self.head.and_then(|head| arena[head].link().prev)
+    }
+
     /// Puts a record that is in no such chain at the end. O(1).
     pub fn push(&mut self, arena: &mut Arena<T>, id: Id<T>) {
         let Some(head) = self.head else {

@@ -20,6 +20,8 @@ pub(super) struct Client {
     pub watch_count: u32,
     pub holding: Chain<Hold, { holds::BY_CLIENT }>,
     pub hold_count: u32,
+    /// How many of its holds somebody waits for.
+    pub contended: u32,
     pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
     pub wait_count: u32,
     /// The wait for whose end the connection stands still.
@@ -63,6 +65,7 @@ impl Client {
             watch_count: 0,
             holding: Chain::default(),
             hold_count: 0,
+            contended: 0,
             waiting: Chain::default(),
             wait_count: 0,
             blocked: None,

@@ -28,8 +28,9 @@ struct Obstacle {
 }
 
 impl Engine {
-    /// The circle that this waiter, the newest, closes. O(1) while nobody waits for its owner;
-    /// otherwise O(waiters and holders that it depends on, squared at worst).
+    /// The circle that this waiter, the newest, closes. O(1) while nobody waits for what its
+    /// connection holds and its owner has no other wait; otherwise O(waiters and holders that it
+    /// depends on, squared at worst).
     pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Option<Vec<Waits>> {
         if !self.is_waited_for(newest) {
             return None;
@@ -44,12 +45,22 @@ impl Engine {
         }
     }
 
-    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it.
+    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it. (A wait
+    /// that blocks its connection stops the owners of all its labels.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
-        let client = self.queues[newest].client;
-        let mut holds = self.holds.of_client(&self.clients, client);
-        let holds_up = holds.any(|hold| !self.keys[self.holds[hold].key].queue.is_empty());
-        holds_up || self.clients[client].wait_count > 1
+        let Waiter { client, push, .. } = self.queues[newest];
+        if self.clients[client].contended > 0 {
+            return true;
+        }
+        if !self.queues.has_other_wait(&self.clients, newest) {
+            return false;
+        }
+        let label = &*self.queues[newest].label;
+        self.queues.of_client(&self.clients, client).any(|id| {
+            let other = &self.queues[id];
+            let stops = !push || !other.push || &*other.label == label;
+            stops && self.queues.is_anyone_behind(&self.keys, id)
+        })
     }
 
     /// The waiter, those that it waits for, those that these wait for, and so on.

@@ -104,7 +104,7 @@ impl Engine {
             }
         }
         while let Some(key) = self.ready.pop_front() {
-            self.keys[key].ready = false;
+            self.keys[key].set_ready(false);
             self.keys.remove_if_idle(key);
         }
         let held: Vec<_> = self
@@ -192,8 +192,7 @@ impl Engine {
     /// Ends a wait; those behind it may be served now.
     pub(super) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
         let asked: Vec<_> = self.queues.keys_of(waiter).collect();
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let waiter = self.queues.remove(keys, clients, waiter);
+        let waiter = self.dequeue(waiter);
         for key in asked {
             self.make_ready(key);
             self.keys.remove_if_idle(key);

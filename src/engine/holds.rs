@@ -132,15 +132,6 @@ impl Holds {
         keys[key].holds.iter(&self.all)
     }
 
-    /// The connection's holds, the oldest first.
-    pub fn of_client(
-        &self,
-        clients: &Clients,
-        client: Id<Client>,
-    ) -> impl Iterator<Item = Id<Hold>> {
-        clients[client].holding.iter(&self.all)
-    }
-
     /// Whether the key's holders let another owner hold it in this way. O(1): they all go with each
     /// other, so one of them answers for all.
     pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {
@@ -179,7 +170,7 @@ impl Holds {
             by_client: Link::default(),
         });
         self.set_lease(id, grant.lease);
-        self.fasten(keys, id, key);
+        self.fasten(keys, clients, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
@@ -188,13 +179,14 @@ impl Holds {
 
     /// Ends a hold. O(1), with a lease O(log of leases).
     pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
-        self.loosen(keys, id);
+        self.loosen(keys, clients, id);
         self.drop_carried(clients, id);
     }
 
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
-    pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
+    pub fn loosen(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
         let Hold { key, client, .. } = self.all[id];
+        clients[client].contended -= u32::from(!keys[key].queue.is_empty());
         let mark = (key, client, self.all[id].label());
         self.crowd.leave(mark, id);
         keys[key].holds.remove(&mut self.all, id);
@@ -210,9 +202,16 @@ impl Holds {
     }
 
     /// Fastens a carried hold to a key whose holders go with it. O(1).
-    pub fn fasten(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<KeyRecord>) {
+    pub fn fasten(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        id: Id<Hold>,
+        key: Id<KeyRecord>,
+    ) {
         self.all[id].key = key;
         let hold = &self.all[id];
+        clients[hold.client].contended += u32::from(!keys[key].queue.is_empty());
         let chain = keys[key].holds.iter(&self.all);
         self.crowd.join(chain, (key, hold.client, hold.label()), id);
         let count = hold.mode.permits();
@@ -230,6 +229,20 @@ impl Holds {
         owner.hold_count -= 1;
         let hold = self.all.remove(id);
         self.temporary -= usize::from(!hold.mode.is_lock());
+    }
+
+    /// A queue came into being or ended at this key: its holders have somebody waiting for them, or
+    /// no longer. O(holders).
+    pub fn contend(&mut self, keys: &Keys, clients: &mut Clients, key: Id<KeyRecord>) {
+        let is_contended = !keys[key].queue.is_empty();
+        for id in keys[key].holds.iter(&self.all) {
+            let contended = &mut clients[self.all[id].client].contended;
+            if is_contended {
+                *contended += 1;
+            } else {
+                *contended -= 1;
+            }
+        }
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
@@ -281,6 +294,9 @@ impl Holds {
             let mine: Vec<_> = record.holding.iter(&self.all).collect();
             assert!(mine.iter().all(|id| self.all[*id].client == client));
             assert_eq!(mine.len(), record.hold_count as usize);
+            let is_contended = |id: &&Id<Hold>| !keys[self.all[**id].key].queue.is_empty();
+            let contended = mine.iter().filter(is_contended).count();
+            assert_eq!(contended, record.contended as usize);
             counted += mine.len();
         }
         assert_eq!((chained, counted), (self.len(), self.len()));

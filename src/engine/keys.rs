@@ -1,5 +1,5 @@
-//! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for has no
-//! record here, and finding that out is one hash and one probe.
+//! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
+//! has no record here, and finding that out is one hash and one probe.
 
 use super::arena::{Arena, Id};
 use super::chain::Chain;
@@ -16,33 +16,109 @@ use std::ops;
 /// What the engine knows of one key.
 pub(super) struct KeyRecord {
     name: Box<[u8]>,
-    db: Db,
-    /// Whether the keyspace has this key, as far as the watchers were told.
-    pub present: bool,
+    /// The database's number in 24 bits: a server with more would need gigabytes for them alone.
+    db: [u8; 3],
+    marks: Marks,
     pub watchers: Chain<Watch, { watches::BY_KEY }>,
     pub holds: Chain<Hold, { holds::BY_KEY }>,
     pub queue: Chain<Place, { queues::BY_KEY }>,
-    /// What stands at this key as soon as the orders given so far are carried out.
-    pub stands: Standing,
-    /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.
-    pub ready: bool,
+}
+
+/// Three small facts about a key in one byte. With millions of keys it counts.
+#[derive(Clone, Copy)]
+struct Marks(u8);
+
+impl Marks {
+    const PRESENT: u8 = 1;
+    const READY: u8 = 2;
+    const LOCK: u8 = 4;
+    const OTHER: u8 = 8;
+
+    fn has(self, mark: u8) -> bool {
+        self.0 & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, on: bool) {
+        if on {
+            self.0 |= mark;
+        } else {
+            self.0 &= !mark;
+        }
+    }
 }
 
 impl KeyRecord {
+    fn new(key: Key<'_>, standing: Standing) -> Self {
+        let [low, middle, high, _] = key.db.0.to_le_bytes();
+        let mut record = KeyRecord {
+            name: key.name.into(),
+            db: [low, middle, high],
+            marks: Marks(0),
+            watchers: Chain::default(),
+            holds: Chain::default(),
+            queue: Chain::default(),
+        };
+        record.set_present(standing.is_present());
+        record.set_stands(standing);
+        record
+    }
+
+    fn db(&self) -> Db {
+        let [low, middle, high] = self.db;
+        Db(u32::from_le_bytes([low, middle, high, 0]))
+    }
+
     pub fn key(&self) -> Key<'_> {
         Key {
-            db: self.db,
+            db: self.db(),
             name: &self.name,
         }
     }
 
+    /// Whether the keyspace has this key, as far as the watchers were told.
+    pub fn is_present(&self) -> bool {
+        self.marks.has(Marks::PRESENT)
+    }
+
+    pub fn set_present(&mut self, present: bool) {
+        self.marks.set(Marks::PRESENT, present);
+    }
+
+    /// What stands at this key as soon as the orders given so far are carried out.
+    pub fn stands(&self) -> Standing {
+        if self.marks.has(Marks::LOCK) {
+            Standing::Lock
+        } else if self.marks.has(Marks::OTHER) {
+            Standing::Other
+        } else {
+            Standing::Absent
+        }
+    }
+
+    pub fn set_stands(&mut self, standing: Standing) {
+        self.marks.set(Marks::LOCK, standing == Standing::Lock);
+        self.marks.set(Marks::OTHER, standing == Standing::Other);
+    }
+
+    /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.
+    pub fn is_ready(&self) -> bool {
+        self.marks.has(Marks::READY)
+    }
+
+    pub fn set_ready(&mut self, ready: bool) {
+        self.marks.set(Marks::READY, ready);
+    }
+
     /// Whether something that is not ours stands here, so that nobody can be granted the key.
     pub fn is_taken_by_a_stranger(&self) -> bool {
-        self.stands == Standing::Other && self.holds.is_empty()
+        self.stands() == Standing::Other && self.holds.is_empty()
     }
 
     pub fn is_idle(&self) -> bool {
-        self.watchers.is_empty() && self.holds.is_empty() && self.queue.is_empty() && !self.ready
+        self.watchers.is_empty()
+            && self.holds.is_empty()
+            && self.queue.is_empty()
+            && !self.is_ready()
     }
 }
 
@@ -74,16 +150,7 @@ impl Keys {
         if let Some(id) = self.lookup(hash, key) {
             return id;
         }
-        let id = self.records.insert(KeyRecord {
-            name: key.name.into(),
-            db: key.db,
-            present: standing.is_present(),
-            watchers: Chain::default(),
-            holds: Chain::default(),
-            queue: Chain::default(),
-            stands: standing,
-            ready: false,
-        });
+        let id = self.records.insert(KeyRecord::new(key, standing));
         self.index.insert(hash, id);
         id
     }
@@ -97,7 +164,7 @@ impl Keys {
         self.index.remove(hash, id);
         let record = self.records.remove(id);
         Some(KeyBuf {
-            db: record.db,
+            db: record.db(),
             name: record.name,
         })
     }
@@ -125,5 +192,25 @@ impl ops::Index<Id<KeyRecord>> for Keys {
 impl ops::IndexMut<Id<KeyRecord>> for Keys {
     fn index_mut(&mut self, id: Id<KeyRecord>) -> &mut KeyRecord {
         &mut self.records[id]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small_and_keeps_what_it_is_told() {
+        assert_eq!(size_of::<Option<KeyRecord>>(), 32);
+        let db = Db(0x00ab_cdef);
+        let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock);
+        assert_eq!(record.key(), Key { db, name: b"k" });
+        for standing in [Standing::Other, Standing::Absent, Standing::Lock] {
+            record.set_stands(standing);
+            record.set_ready(standing == Standing::Other);
+            assert_eq!(record.stands(), standing);
+            assert_eq!(record.is_ready(), standing == Standing::Other);
+            assert!(record.is_present());
+        }
     }
 }

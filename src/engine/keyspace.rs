@@ -24,7 +24,7 @@ impl Engine {
     fn changed(&mut self, key: Key<'_>, standing: Standing, by: Hand, effects: &mut Vec<Effect>) {
         if let Some(key) = self.keys.find(key) {
             self.set_present(key, standing.is_present(), effects);
-            self.keys[key].stands = standing;
+            self.keys[key].set_stands(standing);
             self.lose(key, by, effects);
         }
     }
@@ -34,9 +34,9 @@ impl Engine {
             return;
         };
         self.set_present(key, false, effects);
-        self.keys[key].stands = Standing::Absent;
+        self.keys[key].set_stands(Standing::Absent);
         while let Some(hold) = self.keys[key].holds.head() {
-            self.holds.loosen(&mut self.keys, hold);
+            self.holds.loosen(&mut self.keys, &mut self.clients, hold);
             self.carried.push(hold);
         }
         self.make_ready(key);
@@ -49,9 +49,10 @@ impl Engine {
         };
         let standing = self.holds[first].mode.stands();
         let key = self.keys.find_or_add(key, standing);
-        self.keys[key].stands = standing;
+        self.keys[key].set_stands(standing);
         for hold in self.carried.drain(..) {
-            self.holds.fasten(&mut self.keys, hold, key);
+            self.holds
+                .fasten(&mut self.keys, &mut self.clients, hold, key);
         }
     }
 
@@ -67,7 +68,7 @@ impl Engine {
     pub(super) fn flushed(&mut self, db: Option<Db>, by: Hand, effects: &mut Vec<Effect>) {
         for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
             self.set_present(key, false, effects);
-            self.keys[key].stands = Standing::Absent;
+            self.keys[key].set_stands(Standing::Absent);
             self.lose(key, by, effects);
         }
     }
@@ -83,7 +84,7 @@ impl Engine {
             let mut name = self.keys[key].key().to_owned();
             name.db = if name.db == one { other } else { one };
             while let Some(hold) = self.keys[key].holds.head() {
-                self.holds.loosen(&mut self.keys, hold);
+                self.holds.loosen(&mut self.keys, &mut self.clients, hold);
                 carried.push((name.clone(), hold));
             }
             self.make_ready(key);
@@ -92,8 +93,9 @@ impl Engine {
         for (name, hold) in carried {
             let standing = self.holds[hold].mode.stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
-            self.keys[key].stands = standing;
-            self.holds.fasten(&mut self.keys, hold, key);
+            self.keys[key].set_stands(standing);
+            self.holds
+                .fasten(&mut self.keys, &mut self.clients, hold, key);
         }
     }
 
@@ -102,7 +104,7 @@ impl Engine {
             return;
         };
         self.set_present(key, seen.standing.is_present(), effects);
-        self.keys[key].stands = seen.standing;
+        self.keys[key].set_stands(seen.standing);
         let held = self.keys[key].holds.head();
         let is_there = held.is_some_and(|hold| self.holds[hold].mode.stands_as(seen.standing));
         if !is_there {
@@ -121,7 +123,8 @@ impl Engine {
             return;
         }
         let record = &mut self.keys[key];
-        let was_present = std::mem::replace(&mut record.present, present);
+        let was_present = record.is_present();
+        record.set_present(present);
         if was_present == present || record.watchers.is_empty() {
             return;
         }

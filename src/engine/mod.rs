@@ -293,9 +293,9 @@ impl Engine {
         for (id, record) in self.keys.iter() {
             assert_eq!(self.keys.find(record.key()), Some(id));
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
-            assert_eq!(record.ready, self.ready.contains(&id));
+            assert_eq!(record.is_ready(), self.ready.contains(&id));
             let first = record.holds.head();
-            assert!(first.is_none_or(|id| self.holds[id].mode.stands() == record.stands));
+            assert!(first.is_none_or(|id| self.holds[id].mode.stands() == record.stands()));
         }
         for (_, client) in self.clients.iter() {
             let nothing = (client.watch_count, client.wait_count) == (0, 0);

@@ -10,6 +10,7 @@ use super::clients::{Client, Clients};
 use super::effect::Form;
 use super::id::Moment;
 use super::keys::{KeyRecord, Keys};
+use hashbrown::HashMap;
 use std::collections::BTreeSet;
 use std::ops;
 
@@ -89,6 +90,8 @@ pub(super) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<Place>,
     deadlines: BTreeSet<(Moment, Id<Waiter>)>,
+    /// How many waits each owner has that are told by a push.
+    pushed: HashMap<(Id<Client>, Box<[u8]>), u32>,
 }
 
 impl Queues {
@@ -134,7 +137,10 @@ impl Queues {
         let client = &mut clients[request.client];
         client.waiting.push(&mut self.waiters, id);
         client.wait_count += 1;
-        if !request.push {
+        if request.push {
+            let owner = (request.client, request.label.into());
+            *self.pushed.entry(owner).or_default() += 1;
+        } else {
             client.blocked = Some(id);
         }
         id
@@ -149,6 +155,16 @@ impl Queues {
             client.blocked = None;
         }
         let mut waiter = self.waiters.remove(id);
+        if waiter.push {
+            let owner = (waiter.client, std::mem::take(&mut waiter.label));
+            if let Some(count) = self.pushed.get_mut(&owner) {
+                *count -= 1;
+                if *count == 0 {
+                    self.pushed.remove(&owner);
+                }
+            }
+            waiter.label = owner.1;
+        }
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
@@ -182,6 +198,25 @@ impl Queues {
         client: Id<Client>,
     ) -> impl Iterator<Item = Id<Waiter>> {
         clients[client].waiting.iter(&self.waiters)
+    }
+
+    /// Whether the waiter's owner has another wait that keeps it from going on. O(1).
+    pub fn has_other_wait(&self, clients: &Clients, id: Id<Waiter>) -> bool {
+        let waiter = &self.waiters[id];
+        let client = &clients[waiter.client];
+        if !waiter.push {
+            return client.wait_count > 1;
+        }
+        let owner = (waiter.client, waiter.label.clone());
+        client.blocked.is_some() || self.pushed.get(&owner).is_some_and(|count| *count > 1)
+    }
+
+    /// Whether anybody is behind the waiter in one of its queues. O(its keys).
+    pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> bool {
+        self.waiters[id].places.iter(&self.places).any(|place| {
+            let queue = &keys[self.places[place].key].queue;
+            queue.tail(&self.places) != Some(place)
+        })
     }
 
     /// The keys that a waiter asks for, as they stood in its request.
@@ -228,6 +263,8 @@ impl Queues {
             counted += mine.len();
         }
         assert_eq!(counted, self.len());
+        let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
+        assert_eq!(self.pushed.values().sum::<u32>() as usize, pushed.count());
     }
 }
 

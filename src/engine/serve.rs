@@ -6,7 +6,7 @@ use super::effect::{Effect, News, Push};
 use super::event::Standing;
 use super::holds::{Grant, Hold};
 use super::keys::KeyRecord;
-use super::queues::Waiter;
+use super::queues::{Request, Waiter};
 
 impl Engine {
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
@@ -16,15 +16,15 @@ impl Engine {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         self.holds.remove(keys, clients, hold);
         let record = &mut self.keys[key];
-        if record.holds.is_empty() && record.stands == Standing::Other {
+        if record.holds.is_empty() && record.stands() == Standing::Other {
             // A temporary key that has no owner any more: it is replaced or removed below.
-            record.stands = Standing::Absent;
+            record.set_stands(Standing::Absent);
         }
         if self.serve(key, effects) {
             self.totals.handoffs += 1;
         }
         if self.keys[key].holds.is_empty() {
-            self.keys[key].stands = Standing::Absent;
+            self.keys[key].set_stands(Standing::Absent);
             match self.keys.remove_if_idle(key) {
                 Some(name) => effects.push(Effect::Remove(name)),
                 None => {
@@ -52,8 +52,8 @@ impl Engine {
     /// Has the key's queue served as soon as the keyspace may be written. O(1).
     pub(super) fn make_ready(&mut self, key: Id<KeyRecord>) {
         let record = &mut self.keys[key];
-        if !record.queue.is_empty() && !record.ready {
-            record.ready = true;
+        if !record.queue.is_empty() && !record.is_ready() {
+            record.set_ready(true);
             self.ready.push_back(key);
         }
     }
@@ -64,10 +64,35 @@ impl Engine {
             let Some(key) = self.ready.pop_front() else {
                 return;
             };
-            self.keys[key].ready = false;
+            self.keys[key].set_ready(false);
             self.serve(key, effects);
             self.keys.remove_if_idle(key);
         }
+    }
+
+    /// Takes the last place in each of these queues.
+    pub(super) fn enqueue(&mut self, asked: &[Id<KeyRecord>], request: &Request<'_>) -> Id<Waiter> {
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        let is_new = |key: &&Id<KeyRecord>| keys[**key].queue.is_empty();
+        let new: Vec<_> = asked.iter().filter(is_new).copied().collect();
+        let waiter = self.queues.add(keys, clients, asked, request);
+        for key in new {
+            self.holds.contend(keys, clients, key);
+        }
+        waiter
+    }
+
+    /// Leaves all queues.
+    pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> Waiter {
+        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        let waiter = self.queues.remove(keys, clients, waiter);
+        for key in asked {
+            if keys[key].queue.is_empty() {
+                self.holds.contend(keys, clients, key);
+            }
+        }
+        waiter
     }
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.
@@ -82,8 +107,7 @@ impl Engine {
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
         let asked: Vec<_> = self.queues.keys_of(waiter).collect();
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let waiter = self.queues.remove(keys, clients, waiter);
+        let waiter = self.dequeue(waiter);
         let token = self.next_token(effects);
         self.waits.note(self.now.us_since(waiter.since));
         for key in &asked {

@@ -6,8 +6,8 @@ use super::raw::{Ctx, api};
 use super::reply;
 use super::state::shell;
 use crate::engine::{ClientId, Event, Reply};
+use hashbrown::HashMap;
 use redis_module::raw as c;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
