@@ -3,7 +3,8 @@
 #
 #   scripts/need.sh cargo cc libclang        to build the module
 #   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
-#   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library
+#   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
+#   scripts/need.sh node npm                 and Node.js with its package manager
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
 #
 # It installs nothing that is there already, and says what to do by hand where it can do nothing.
@@ -46,6 +47,7 @@ has() {
         server) server_path >/dev/null ;;
         python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
+        node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
         hiredis) any /usr/include/hiredis/hiredis.h /opt/homebrew/include/hiredis/hiredis.h /usr/local/include/hiredis/hiredis.h ;;
         *) command -v "$1" >/dev/null ;;
     esac
@@ -62,6 +64,8 @@ apt_package() {
         python) echo python3 python3-venv ;;
         ip) echo iproute2 ;;
         hiredis) echo libhiredis-dev ;;
+        node) echo nodejs ;;
+        npm) echo npm ;;
     esac
 }
 
@@ -80,6 +84,7 @@ brew_package() {
         server | redis-cli) echo redis ;;
         python) echo python3 ;;
         hiredis) echo hiredis ;;
+        node | npm) echo node ;;
     esac
 }
 
@@ -92,6 +97,7 @@ by_hand() {
         scripts/servers.sh valkey-9.1 fetches one without installing it: make run SERVER=.servers/valkey-9.1/redis-server)" ;;
         redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
+        node | npm) echo "Node.js 16 or later with npm: the packages nodejs and npm" ;;
         ip) echo "ip: the package iproute2 (Linux only)" ;;
         *) echo "$1" ;;
     esac

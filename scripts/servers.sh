@@ -4,6 +4,7 @@
 #   redis-7.0  redis-8.0  valkey-8.0  valkey-9.1    the servers: redis-server, redis-cli, redis-benchmark
 #   hiredis                                         include/ and lib/ of the C client (1.x, which knows RESP3)
 #   python                                          a virtual environment with redis-py
+#   node                                            node_modules/ with ioredis
 #
 #   scripts/servers.sh               all of them
 #   scripts/servers.sh redis-8.0     only those named
@@ -20,7 +21,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD/.servers
 SERVERS=(redis-7.0 redis-8.0 valkey-8.0 valkey-9.1)
-CLIENTS=(hiredis python)
+CLIENTS=(hiredis python node)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -198,6 +199,13 @@ fetch_python() {
     "$ROOT/python/bin/python" -m pip -q install 'redis>=5,<9' >&2 || die "$NAME: pip could not install redis (redis-py)"
 }
 
+# What the example asks for, from npm. Node itself is the system's.
+fetch_node() {
+    need node npm
+    cp "$ROOT/../examples/node/package.json" .
+    npm install --loglevel=error --no-audit --no-fund --no-package-lock --ignore-scripts >&2 || die "$NAME: npm could not install ioredis"
+}
+
 need() { "$ROOT/../scripts/need.sh" "$@"; }
 
 # ---- one after the other --------------------------------------------------------------------------------------
@@ -207,6 +215,7 @@ complete() { [ -f "$ROOT/$1/stamp" ]; }
 version_of() {
     case $1 in
         python) "$ROOT/python/bin/python" -c 'import redis; print("redis-py", redis.__version__)' ;;
+        node) node -p '"ioredis " + require(process.argv[1]).version + ", node " + process.version' "$ROOT/node/node_modules/ioredis/package.json" ;;
         hiredis) awk '/define HIREDIS_(MAJOR|MINOR|PATCH) /{printf "%s%s", sep, $3; sep = "."}' "$ROOT/hiredis/include/hiredis/hiredis.h" ;;
         *) "$ROOT/$1/redis-server" --version ;;
     esac
@@ -242,7 +251,7 @@ has_mirror() { command -v apt-get dpkg-deb >/dev/null && mkdir -p "$TMP/mirror" 
 # Whether this system can have it at all.
 can_fetch() {
     case $1 in
-        python) return 0 ;;
+        python | node) return 0 ;;
         hiredis) has_mirror || system_hiredis >/dev/null ;;
         valkey-9.1) [ "$(uname -s)" = Linux ] ;;
         *) has_mirror ;;

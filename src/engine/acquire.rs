@@ -116,9 +116,10 @@ impl Engine {
 
     /// A hold that the owner has already is deepened.
     fn again(&mut self, ask: &Acquire<'_>) -> Result<Option<Token>, Refusal> {
-        let Some(client) = self.clients.find(ask.client).filter(|_| ask.mode.is_lock()) else {
+        if !ask.mode.is_lock() {
             return Ok(None);
-        };
+        }
+        let client = self.clients.find(ask.client);
         let mut held = Vec::new();
         for seen in ask.seen {
             let Some(key) = self.keys.find(seen.key) else {
@@ -127,6 +128,7 @@ impl Engine {
             if let Some(total) = self.other_total(key, ask.mode) {
                 return Err(Refusal::OtherTotal { total });
             }
+            let Some(client) = client else { continue };
             held.extend(self.holds.find(&self.keys, key, client, ask.label));
         }
         let Some(&first) = held.first() else {
@@ -193,7 +195,7 @@ impl Engine {
     fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
         let limit = self.limits.keys_per_client;
         let record = &self.clients[client];
-        let taken = record.hold_count as usize + record.wait_count as usize;
+        let taken = record.hold_count as usize + record.place_count as usize;
         if taken + wanted > limit as usize {
             return Err(Refusal::TooManyKeys { limit });
         }
@@ -220,11 +222,12 @@ impl Engine {
             let key = self.keys.find_or_add(seen.key, seen.standing);
             let stood = self.write_down(key, &grant);
             if !ask.mode.is_lock() || stood != Standing::Lock {
-                effects.push(match ask.seen.len() {
-                    1 => Effect::MakeInHand,
-                    _ => Effect::MakeLock {
+                effects.push(if ask.in_hand {
+                    Effect::MakeInHand
+                } else {
+                    Effect::MakeLock {
                         key: seen.key.to_owned(),
-                    },
+                    }
                 });
             }
             self.set_present(key, true, effects);

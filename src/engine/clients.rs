@@ -24,6 +24,8 @@ pub(super) struct Client {
     pub contended: u32,
     pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
     pub wait_count: u32,
+    /// Its places in queues: a wait for several keys has several.
+    pub place_count: u32,
     /// The wait for whose end the connection stands still.
     pub blocked: Option<Id<Waiter>>,
     ending: Link<Client>,
@@ -68,6 +70,7 @@ impl Client {
             contended: 0,
             waiting: Chain::default(),
             wait_count: 0,
+            place_count: 0,
             blocked: None,
             ending: Link::default(),
         }

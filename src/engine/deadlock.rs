@@ -85,41 +85,44 @@ impl Engine {
         found
     }
 
-    /// What keeps the waiter from ever being served while all of these are stuck.
+    /// What keeps the waiter from ever being served while all of these are stuck: a stuck one ahead of
+    /// it, or somebody stuck who holds the key, or will, in a way that does not go with its own.
     fn obstacle(&self, waiter: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Option<Obstacle> {
+        let asked = self.queues[waiter].mode;
         self.queues.keys_of(waiter).find_map(|key| {
-            let is_stuck = |client, label: &[u8]| {
-                self.waits_of(client, label)
-                    .find(|waiter| stuck.contains(waiter))
+            let stuck_of = |client, label: &[u8]| {
+                let mut waits = self.waits_of(client, label);
+                waits.find(|waiter| stuck.contains(waiter))
             };
-            let ahead = self.ahead_of(waiter, key).find_map(|id| {
-                let other = &self.queues[id];
-                is_stuck(other.client, &other.label)
+            let mut free = match asked {
+                Mode::Permits { count, total } => i64::from(total) - i64::from(count),
+                _ => 0,
+            };
+            // The room that is left when all but the stuck have released what they hold.
+            let mut leaves_no_room = |held: Mode| {
+                let goes_with = asked.goes_with(held);
+                free -= i64::from(held.permits());
+                !goes_with || free < 0
+            };
+            let holders = self.holders_in_its_way(waiter, key).find_map(|id| {
+                let hold = &self.holds[id];
+                let wait = stuck_of(hold.client, hold.label())?;
+                leaves_no_room(hold.mode).then_some(wait)
             });
-            let held = || {
-                let mut free = match self.queues[waiter].mode {
-                    Mode::Permits { count, total } => i64::from(total) - i64::from(count),
-                    _ => 0,
-                };
-                self.holders_in_its_way(waiter, key).find_map(|id| {
-                    let hold = &self.holds[id];
-                    let waiter_of_holder = is_stuck(hold.client, hold.label())?;
-                    free -= self.needs(waiter, id);
-                    (free < 0).then_some(waiter_of_holder)
+            let ahead = || {
+                self.ahead_of(waiter, key).find_map(|id| {
+                    let other = &self.queues[id];
+                    if stuck.contains(&id) {
+                        return Some(id);
+                    }
+                    let wait = stuck_of(other.client, &other.label)?;
+                    let stays = other.lease_ms.is_none() && leaves_no_room(other.mode);
+                    stays.then_some(wait)
                 })
             };
-            ahead.or_else(held).map(|waiter| Obstacle { key, waiter })
+            let next = holders.or_else(ahead);
+            next.map(|waiter| Obstacle { key, waiter })
         })
-    }
-
-    /// Of what is left when a semaphore's request is served, how much a stuck hold takes away.
-    fn needs(&self, waiter: Id<Waiter>, hold: Id<Hold>) -> i64 {
-        let (asked, held) = (self.queues[waiter].mode, self.holds[hold].mode);
-        if asked.goes_with(held) {
-            i64::from(held.permits())
-        } else {
-            i64::MAX / 4
-        }
     }
 
     /// The holds that do not end by themselves and that the waiter may have to wait for.

@@ -12,8 +12,14 @@ pub enum Effect {
     Reply(Reply),
     /// Do not answer the command in hand yet: its connection waits for an `Answer`.
     Block,
-    /// End a connection's block with this answer.
-    Answer { client: ClientId, reply: Reply },
+    /// End a connection's block with this answer. Should the server answer it in another way before
+    /// this one is written, [`Event::Abandoned`](super::event::Event::Abandoned) names what was
+    /// granted.
+    Answer {
+        client: ClientId,
+        reply: Reply,
+        granted: Option<Token>,
+    },
     /// Make the key of the command in hand, in place of whatever stands there: with its value, or as
     /// a lock.
     MakeInHand,

@@ -12,6 +12,7 @@ use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
 use super::queues::Waiter;
+use super::tokens::Token;
 
 impl Engine {
     /// A connection is no more: its watches and waits end now, its holds as soon as may be.
@@ -93,6 +94,18 @@ impl Engine {
         let client = self.clients.find(client)?;
         let waiter = self.clients[client].blocked?;
         Some(self.leave_queues(waiter).form.not_granted())
+    }
+
+    /// Ends what was granted with this token, as soon as the keyspace may be written.
+    pub(super) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        let holds = self.holds.of_client(&self.clients, client);
+        let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
+        for hold in granted.collect::<Vec<_>>() {
+            self.holds.set_lease(hold, Some(self.now));
+        }
     }
 
     /// This server has a master now: nobody can wait here, and what was held is that one's affair.
@@ -185,7 +198,11 @@ impl Engine {
             effects.push(Effect::Push { to, push });
         } else {
             let reply = waiter.form.not_granted();
-            effects.push(Effect::Answer { client, reply });
+            effects.push(Effect::Answer {
+                client,
+                reply,
+                granted: None,
+            });
         }
     }
 

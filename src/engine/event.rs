@@ -6,6 +6,7 @@
 use super::ask::Mode;
 use super::effect::Form;
 use super::id::{ClientId, Db, Key};
+use super::tokens::Token;
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct Acquire<'a> {
     pub lease_ms: Option<u64>,
     pub wait: Option<Wait>,
     pub form: Form,
+    /// The shell has the (only) key in hand, and can make it without being told its name.
+    pub in_hand: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +105,12 @@ pub enum Event<'a> {
     /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
     /// reply.
     Unblocked { client: ClientId },
-    /// A blocked connection's wait ended without us, and it has been answered or is gone.
-    Abandoned { client: ClientId },
+    /// A blocked connection's wait ended without us, and it has been answered or is gone. What it was
+    /// granted in the same moment it does not know of, and does not get.
+    Abandoned {
+        client: ClientId,
+        granted: Option<Token>,
+    },
 
     /// A key came into being by another's hand, or its object was replaced by another in one step.
     Made { key: Key<'a>, by: Hand },

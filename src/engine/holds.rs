@@ -132,6 +132,15 @@ impl Holds {
         keys[key].holds.iter(&self.all)
     }
 
+    /// The connection's holds, the oldest first.
+    pub fn of_client(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        clients[client].holding.iter(&self.all)
+    }
+
     /// Whether the key's holders let another owner hold it in this way. O(1): they all go with each
     /// other, so one of them answers for all.
     pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {

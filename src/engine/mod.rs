@@ -152,8 +152,9 @@ impl Engine {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
                 effects.push(Effect::Reply(reply));
             }
-            Event::Abandoned { client } => {
+            Event::Abandoned { client, granted } => {
                 self.unblock(client);
+                self.take_back(client, granted);
             }
             Event::Made { key, by } => self.made(key, by, effects),
             Event::Gone { key, by } => self.gone(key, by, effects),

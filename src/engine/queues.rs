@@ -137,6 +137,7 @@ impl Queues {
         let client = &mut clients[request.client];
         client.waiting.push(&mut self.waiters, id);
         client.wait_count += 1;
+        client.place_count += asked.len() as u32;
         if request.push {
             let owner = (request.client, request.label.into());
             *self.pushed.entry(owner).or_default() += 1;
@@ -169,6 +170,7 @@ impl Queues {
             self.deadlines.remove(&(deadline, id));
         }
         while let Some(place) = waiter.places.head() {
+            clients[waiter.client].place_count -= 1;
             let key = self.places[place].key;
             keys[key].queue.remove(&mut self.places, place);
             waiter.places.remove(&mut self.places, place);
@@ -260,6 +262,8 @@ impl Queues {
             let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
             assert!(blocking.len() <= 1 && blocking.first().copied() == record.blocked.as_ref());
             assert_eq!(mine.len(), record.wait_count as usize);
+            let places = mine.iter().map(|id| self.keys_of(*id).count());
+            assert_eq!(places.sum::<usize>(), record.place_count as usize);
             counted += mine.len();
         }
         assert_eq!(counted, self.len());

@@ -7,6 +7,7 @@ use super::event::Standing;
 use super::holds::{Grant, Hold};
 use super::keys::KeyRecord;
 use super::queues::{Request, Waiter};
+use super::tokens::Token;
 
 impl Engine {
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
@@ -108,7 +109,7 @@ impl Engine {
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
         let asked: Vec<_> = self.queues.keys_of(waiter).collect();
         let waiter = self.dequeue(waiter);
-        let token = self.next_token(effects);
+        let token = self.token_for(&waiter, &asked, effects);
         self.waits.note(self.now.us_since(waiter.since));
         for key in &asked {
             self.grant_key(*key, &waiter, token, effects);
@@ -122,7 +123,28 @@ impl Engine {
             effects.push(Effect::Push { to, push });
         } else {
             let reply = waiter.form.granted(token);
-            effects.push(Effect::Answer { client, reply });
+            effects.push(Effect::Answer {
+                client,
+                reply,
+                granted: Some(token),
+            });
+        }
+    }
+
+    /// A new token; or the one of the hold that is deepened, where two requests of one owner waited.
+    fn token_for(
+        &mut self,
+        waiter: &Waiter,
+        asked: &[Id<KeyRecord>],
+        effects: &mut Vec<Effect>,
+    ) -> Token {
+        let own = asked.first().and_then(|key| {
+            let (client, label) = (waiter.client, &waiter.label);
+            self.holds.find(&self.keys, *key, client, label)
+        });
+        match own {
+            Some(hold) => self.holds[hold].token,
+            None => self.next_token(effects),
         }
     }
 
@@ -130,7 +152,7 @@ impl Engine {
         &mut self,
         key: Id<KeyRecord>,
         waiter: &Waiter,
-        token: super::Token,
+        token: Token,
         effects: &mut Vec<Effect>,
     ) {
         let (client, label) = (waiter.client, &waiter.label);

@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::raw::{Ctx, api};
 use super::reply;
 use super::state::shell;
-use crate::engine::{ClientId, Event, Reply};
+use crate::engine::{ClientId, Event, Reply, Token};
 use hashbrown::HashMap;
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
@@ -13,11 +13,13 @@ use std::ptr::null_mut;
 
 /// The server's handle of each blocked connection.
 ///
-/// Invariant: a handle is here from `RM_BlockClient` until `RM_UnblockClient`, which the server
-/// wants called once for each, also when the connection is gone.
+/// Invariant: a handle is in `handles` from `RM_BlockClient` until `RM_UnblockClient`, which the
+/// server wants called once for each, also when the connection is gone. After that a grant is in
+/// `granted` until the server has written the answer, a turn of its loop later.
 #[derive(Default)]
 pub struct Blocked {
     handles: HashMap<ClientId, *mut c::RedisModuleBlockedClient>,
+    granted: HashMap<ClientId, Token>,
 }
 
 /// Blocks the connection whose command is in hand. The engine keeps the time.
@@ -42,11 +44,13 @@ pub fn block(ctx: Ctx<'_>) {
 }
 
 /// Ends a connection's block with this answer.
-pub fn answer(client: ClientId, reply: Reply) {
+pub fn answer(client: ClientId, reply: Reply, granted: Option<Token>) {
     let answer = Box::into_raw(Box::new(reply));
     if !unblock(client, answer) {
         // SAFETY: ours a line ago, and nobody else's.
         drop(unsafe { Box::from_raw(answer) });
+    } else if let Some(token) = granted {
+        shell().blocked.borrow_mut().granted.insert(client, token);
     }
 }
 
@@ -71,6 +75,7 @@ unsafe extern "C" fn on_answer(
             let data = api!(RedisModule_GetBlockedClientPrivateData(ctx));
             (Ctx::new(ctx), data.cast::<Reply>().as_ref())
         };
+        shell().blocked.borrow_mut().granted.remove(&ctx.client());
         if let Some(reply) = reply {
             reply::send(ctx, reply);
         }
@@ -111,6 +116,7 @@ unsafe extern "C" fn on_abandoned(
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
         unblock(client, null_mut());
-        dispatch::tell(ctx, Event::Abandoned { client });
+        let granted = shell().blocked.borrow_mut().granted.remove(&client);
+        dispatch::tell(ctx, Event::Abandoned { client, granted });
     });
 }

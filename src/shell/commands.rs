@@ -163,6 +163,7 @@ impl<'c> Caller<'c> {
             lease_ms: None,
             wait,
             form: if token { Form::SettpToken } else { Form::Settp },
+            in_hand: true,
         });
         tell_in_hand(self.ctx, Some(&in_hand), event);
     }
@@ -187,11 +188,10 @@ impl<'c> Caller<'c> {
             lease_ms,
             wait,
             form: Form::Lock,
+            in_hand: self.spec.keys == KeyPlaces::First,
         };
-        if let [name] = names
-            && self.spec.keys == KeyPlaces::First
-        {
-            let (in_hand, seen) = self.open(name, None);
+        if ask.in_hand {
+            let (in_hand, seen) = self.open(names[0], None);
             let seen = &[seen];
             let event = Event::Acquire(Acquire { seen, ..ask });
             tell_in_hand(self.ctx, Some(&in_hand), event);

@@ -19,7 +19,11 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => blocked::block(ctx),
-        Effect::Answer { client, reply } => blocked::answer(client, reply),
+        Effect::Answer {
+            client,
+            reply,
+            granted,
+        } => blocked::answer(client, reply, granted),
         Effect::MakeInHand => match in_hand {
             Some(in_hand) => make_in_hand(ctx, in_hand),
             None => state::fault("a key was to be made without a command that asks for it"),
