@@ -7,6 +7,7 @@
 
 use super::guard::guard;
 use super::locktype;
+use super::observe;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, api};
 use super::state::shell;
@@ -27,6 +28,7 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     if let Some((db, by)) = shell.flush.take() {
         tell(ctx, Event::Flushed { db, by });
     }
+    observe::look_at_swapped(ctx);
     let now = raw::now();
     let mut effects = shell.spare.borrow_mut().pop().unwrap_or_default();
     shell.engine.borrow_mut().handle(now, event, &mut effects);

@@ -139,10 +139,11 @@ unsafe extern "C" fn on_flush(
     subevent: u64,
     data: *mut c_void,
 ) {
-    if subevent != c::REDISMODULE_SUBEVENT_FLUSHDB_END {
-        return;
-    }
     guard((), || {
+        if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
+            return threads::flush_begins();
+        }
+        threads::flush_ends();
         // SAFETY: as in `on_client`.
         let (ctx, number) = unsafe {
             (
@@ -175,7 +176,10 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         tell(ctx, Event::Swapped { one, other });
-        look_again(ctx, Some(&[one, other]));
+        // To look can expire a key, and replicas would be told of that before they are told of the
+        // swap. So not now, but before anything else is told.
+        shell().swapped.borrow_mut().extend([one, other]);
+        dispatch::wake_in_ms(0);
     });
 }
 
@@ -224,6 +228,14 @@ unsafe extern "C" fn on_role(
         }
         dispatch::wake_in_ms(0);
     });
+}
+
+/// Looks again at keys of databases that were swapped.
+pub fn look_at_swapped(ctx: Ctx<'_>) {
+    let swapped = shell().swapped.take();
+    if !swapped.is_empty() {
+        look_again(ctx, Some(&swapped));
+    }
 }
 
 /// After a change without events of its own: looks at each key that matters. O(their number).

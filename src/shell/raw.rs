@@ -324,7 +324,10 @@ impl Ctx<'_> {
     /// The database of a keyspace event, which comes with this context and is about this key.
     pub fn event_db(self, key: Str<'_>) -> Db {
         if shell().server.get().event_db_is_wrong_in_exec && self.state().in_exec() {
-            let open = self.open(key);
+            // To open a key can expire it, which must not be told before what this event is about.
+            let mode =
+                raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+            let open = self.open_as(key, mode as c_int);
             // SAFETY: the table; an open key.
             return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
         }

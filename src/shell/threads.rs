@@ -6,7 +6,8 @@
 //! nothing: client-side caching that tracks no key until it is asked to (`CLIENT TRACKING ON OPTIN`).
 //!
 //! The client may use `CLIENT TRACKING` all the same: a command filter takes our setting back before
-//! its command runs, and puts it on again after it where the client has none of its own.
+//! its command runs, and puts it on again after it where the client has none of its own. On a replica
+//! it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
 
 use super::dispatch::tell;
 use super::guard::guard;
@@ -50,6 +51,21 @@ pub fn forget(client: ClientId) {
     shell().threads.borrow_mut().kept.remove(&client);
 }
 
+/// The server tells all tracking connections of a flush, also those that track no key: so for its
+/// time ours do not. Begin and end come in one call of the server's, in the main thread.
+pub fn flush_begins() {
+    for client in &shell().threads.borrow().kept {
+        shim::let_go_of_main_thread(*client);
+    }
+}
+
+/// See [`flush_begins`].
+pub fn flush_ends() {
+    for client in &shell().threads.borrow().kept {
+        shim::keep_in_main_thread(*client);
+    }
+}
+
 fn keep(client: ClientId) {
     if !raw::is_tracking(client) && shim::keep_in_main_thread(client) {
         shell().threads.borrow_mut().kept.insert(client);
@@ -68,8 +84,10 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
             }
         };
         let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
-        // A transaction may have CLIENT TRACKING in it.
-        let touches = is(0, "reset") || is(0, "exec") || (is(0, "client") && is(1, "tracking"));
+        // A transaction may have CLIENT TRACKING in it. (On a replica that was seen when it was queued,
+        // see below.)
+        let is_exec = is(0, "exec") && !shell().is_replica.get();
+        let touches = is_exec || is(0, "reset") || (is(0, "client") && is(1, "tracking"));
         if !touches {
             return;
         }
@@ -95,7 +113,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         };
         if put_off != c::REDISMODULE_OK as c_int {
             // A replica's server does not call us after the command, so the connection would go to
-            // a thread: pushes to it have to end. It holds nothing there.
+            // a thread: its watches have to end. It holds nothing there.
             tell(ctx, Event::Ended { client });
         }
     });

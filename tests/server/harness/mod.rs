@@ -1,0 +1,15 @@
+//! What the themed tests stand on: a server of their own, a client that sees every byte, and waiting with deadlines.
+
+mod client;
+mod frame;
+#[cfg(target_os = "linux")]
+pub mod namespace;
+mod server;
+mod wait;
+mod words;
+
+pub use client::{Arrival, Client, push, reply};
+pub use frame::{Frame, array, bulk, int, null, ok, simple};
+pub use server::{Server, eventually_gone, free_port};
+pub use wait::{eventually, eventually_equal, eventually_within, one_at_a_time, say};
+pub use words::encode;

@@ -1,0 +1,58 @@
+//! Waiting: always with a deadline, and with the last observation in the message when it passes.
+
+use std::fmt::Debug;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that ought to happen soon.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Looks again and again until `look` has an answer; an `Err` is what it saw instead.
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, look)
+}
+
+pub fn eventually_within<T>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look() {
+            Ok(answer) => return answer,
+            Err(seen) if Instant::now() > deadline => {
+                panic!("{what}: not within {patience:?}; last seen: {seen}")
+            }
+            Err(_) => sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+pub fn eventually_equal<T: PartialEq + Debug>(
+    what: &str,
+    expected: T,
+    mut look: impl FnMut() -> T,
+) {
+    eventually(what, || {
+        let seen = look();
+        if seen == expected {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} instead of {expected:?}"))
+        }
+    });
+}
+
+/// For the tests that keep the whole machine busy, or that measure: no two of them run at once.
+pub fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints a line that is seen even when the test passes (the test runner swallows what `println!` says).
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

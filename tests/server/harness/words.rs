@@ -1,0 +1,44 @@
+//! Commands, as tests write them and as they go over the wire.
+
+/// The words of a command: `"SET k v"` is split at spaces, a list is taken as it is.
+pub trait Words {
+    fn words(&self) -> Vec<Vec<u8>>;
+}
+
+impl Words for &str {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.split_whitespace()
+            .map(|word| word.as_bytes().to_vec())
+            .collect()
+    }
+}
+
+impl Words for &String {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.as_str().words()
+    }
+}
+
+impl<T: AsRef<[u8]>, const N: usize> Words for [T; N] {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.iter().map(|word| word.as_ref().to_vec()).collect()
+    }
+}
+
+impl<T: AsRef<[u8]>> Words for Vec<T> {
+    fn words(&self) -> Vec<Vec<u8>> {
+        self.iter().map(|word| word.as_ref().to_vec()).collect()
+    }
+}
+
+/// A command as it goes over the wire.
+pub fn encode(command: impl Words) -> Vec<u8> {
+    let words = command.words();
+    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+        bytes.extend_from_slice(&word);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}

@@ -1,0 +1,172 @@
+//! Rights: key patterns and categories, as the server's ACL words its refusals.
+
+use crate::harness::*;
+
+/// A connection of a user with these rights.
+fn user(server: &Server, rules: &str) -> Client {
+    server
+        .resp2()
+        .run(&format!("ACL SETUSER u reset on >pw {rules}"));
+    let mut client = server.resp3();
+    client.run("AUTH u pw");
+    client
+}
+
+/// Whether a module's commands have ACL categories at all.
+fn knows_categories(server: &Server) -> bool {
+    server.is_at_least((7, 2), (7, 2))
+}
+
+fn assert_noperm(client: &mut Client, command: &str) {
+    let message = client.refused(command);
+    assert!(message.starts_with("NOPERM "), "{command}: {message}");
+}
+
+#[test]
+fn a_key_pattern_bounds_what_can_be_taken_and_watched() {
+    let server = Server::start();
+    let mut client = user(&server, "+@all ~app:*");
+    assert_eq!(client.call("SETTP app:k v"), int(1));
+    assert_eq!(
+        client.call("WATCHEX app:k app:l"),
+        array([bulk("EXIST"), bulk("NOEXIST")])
+    );
+    for command in [
+        "SETTP k v",
+        "DELTP k",
+        "WATCHEX k",
+        "WATCHEX app:k k",
+        "WATCHEX k app:k",
+    ] {
+        assert_noperm(&mut client, command);
+    }
+    assert_eq!(server.resp2().call("EXISTS k"), int(0));
+    assert_eq!(client.call("UNWATCHEX"), int(2));
+}
+
+#[test]
+fn watching_needs_the_right_to_read_and_taking_the_right_to_write() {
+    let server = Server::start();
+    let mut reader = user(&server, "+@all %R~k");
+    assert_eq!(reader.call("WATCHEX k"), bulk("NOEXIST"));
+    assert_eq!(reader.call("UNWATCHEX k"), int(1));
+    assert_noperm(&mut reader, "SETTP k v");
+    assert_noperm(&mut reader, "DELTP k");
+    let mut writer = user(&server, "+@all %W~k");
+    assert_eq!(writer.call("SETTP k v"), int(1));
+    assert_noperm(&mut writer, "WATCHEX k");
+    assert_eq!(writer.call("DELTP k"), int(1));
+}
+
+#[test]
+fn categories_bound_the_commands() {
+    let server = Server::start();
+    let mut client = user(&server, "+watchex ~*");
+    assert_eq!(client.call("WATCHEX k"), bulk("NOEXIST"));
+    assert_noperm(&mut client, "UNWATCHEX");
+    if !knows_categories(&server) {
+        return say(
+            "categories_bound_the_commands: Redis 7.0 puts the commands of modules into none",
+        );
+    }
+    let mut client = user(&server, "+@all -@write ~*");
+    assert_noperm(&mut client, "SETTP k v");
+    assert_eq!(client.call("WATCHEX absent"), bulk("NOEXIST"));
+    let mut client = user(&server, "+@all -@read ~*");
+    assert_noperm(&mut client, "WATCHEX absent");
+    assert_eq!(client.call("SETTP k v"), int(1));
+    let mut client = user(&server, "+@read ~*");
+    assert_eq!(client.call("WATCHEX absent"), bulk("NOEXIST"));
+    assert_noperm(&mut client, "SETTP k v");
+}
+
+#[test]
+fn the_commands_are_in_their_categories() {
+    let server = Server::start();
+    if !knows_categories(&server) {
+        return say(
+            "the_commands_are_in_their_categories: Redis 7.0 puts the commands of modules into none",
+        );
+    }
+    for (name, categories) in [
+        ("settp", &["@keyspace", "@write", "@fast"][..]),
+        ("deltp", &["@keyspace", "@write"]),
+        ("watchex", &["@keyspace", "@read"]),
+        ("unwatchex", &["@keyspace", "@read"]),
+    ] {
+        let info = server.resp2().run(["COMMAND", "INFO", name]).items()[0].items();
+        let told: Vec<_> = info[6].items().iter().map(Frame::text).collect();
+        for category in categories {
+            assert!(
+                told.iter().any(|told| told == category),
+                "{name} is not in {category}: {told:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn command_info_tells_flags_and_keys() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    for (name, arity, flags, first, last) in [
+        (
+            "settp",
+            -3,
+            &["write", "denyoom", "noscript", "fast"][..],
+            1,
+            1,
+        ),
+        ("deltp", -2, &["write", "noscript"][..], 1, -1),
+        ("watchex", -2, &["readonly", "noscript"][..], 1, -1),
+        ("unwatchex", -1, &["noscript"][..], 1, -1),
+    ] {
+        let info = client.run(["COMMAND", "INFO", name]).items()[0].items();
+        assert_eq!(info[1], int(arity), "{name}'s arity");
+        let told: Vec<_> = info[2].items().iter().map(Frame::text).collect();
+        for flag in flags {
+            assert!(
+                told.iter().any(|told| told == flag),
+                "{name} is not {flag}: {told:?}"
+            );
+        }
+        assert_eq!(
+            (&info[3], &info[4]),
+            (&int(first), &int(last)),
+            "{name}'s keys"
+        );
+    }
+}
+
+#[test]
+fn a_user_without_rights_to_del_still_frees_its_keys_by_ending() {
+    let server = Server::start();
+    let mut owner = user(&server, "+settp ~k");
+    assert_eq!(owner.call("SETTP k v"), int(1));
+    drop(owner);
+    eventually_gone(&mut server.resp2(), "k");
+}
+
+#[test]
+fn deleting_the_user_ends_its_connections_and_their_keys() {
+    let server = Server::start();
+    let mut owner = user(&server, "+@all ~*");
+    assert_eq!(owner.call("SETTP k v"), int(1));
+    let mut other = server.resp2();
+    assert_eq!(other.call("ACL DELUSER u"), int(1));
+    eventually_gone(&mut other, "k");
+    owner.expect_closed();
+}
+
+#[test]
+fn before_authentication_nothing_works() {
+    let server = Server::start();
+    server.resp2().run("CONFIG SET requirepass secret");
+    let mut client = server.resp2();
+    for command in ["SETTP k v", "DELTP k", "WATCHEX k", "UNWATCHEX"] {
+        let message = client.refused(command);
+        assert!(message.starts_with("NOAUTH "), "{command}: {message}");
+    }
+    client.run("AUTH secret");
+    assert_eq!(client.call("SETTP k v"), int(1));
+}

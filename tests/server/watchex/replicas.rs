@@ -1,0 +1,114 @@
+//! Watches on a replica: what the master does is told there, and a full resync tells the difference alone.
+
+use super::{exist, noexist};
+use crate::harness::*;
+
+#[test]
+fn the_masters_stream_is_told_on_the_replica() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let mut writer = master.resp2();
+    let (mut watcher, mut old) = (replica.resp3(), replica.resp2());
+    for watcher in [&mut watcher, &mut old] {
+        assert_eq!(watcher.call("WATCHEX k l"), array([noexist(), noexist()]));
+    }
+    writer.run_all(&[
+        "SET k v",
+        "SET k w",
+        "RENAME k l",
+        "MULTI",
+        "DEL l",
+        "SET k v",
+        "EXEC",
+        "FLUSHALL",
+    ]);
+    for watcher in [&mut watcher, &mut old] {
+        let told = watcher.next_pushes(6);
+        assert_eq!(told[0], "watchex k ADD");
+        let mut renamed = told[1..3].to_vec();
+        renamed.sort();
+        assert_eq!(renamed, ["watchex k DEL", "watchex l ADD"]);
+        assert_eq!(
+            told[3..],
+            ["watchex l DEL", "watchex k ADD", "watchex k DEL"]
+        );
+        assert_eq!(replica.settled(watcher), [""; 0]);
+    }
+}
+
+#[test]
+fn a_temporary_key_of_the_masters_client_is_told_on_the_replica() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let (mut watcher, mut owner) = (replica.resp3(), master.resp2());
+    watcher.run("WATCHEX k");
+    owner.run("SETTP k v");
+    assert_eq!(watcher.next_push(), "watchex k ADD");
+    drop(owner);
+    assert_eq!(watcher.next_push(), "watchex k DEL");
+    assert_eq!(replica.settled(&mut watcher), [""; 0]);
+}
+
+#[test]
+fn expiry_and_databases_are_told_on_the_replica() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let (mut watcher, mut writer) = (replica.resp3(), master.resp2());
+    watcher.run_all(&["SELECT 5", "WATCHEX k"]);
+    writer.run_all(&["SET k zeroth", "SELECT 5", "SET k v PX 30"]);
+    assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
+    writer.run_all(&["SELECT 0", "SWAPDB 0 5"]);
+    assert_eq!(watcher.next_push(), "watchex k ADD");
+    assert_eq!(replica.settled(&mut watcher), [""; 0]);
+}
+
+/// A replica with `a` and `b` is told to follow a master with `b` and `c`.
+fn resync(lines: &[&str]) {
+    let (first, second) = (Server::start(), Server::start());
+    first
+        .resp2()
+        .run_all(&["MSET a v b v", "SELECT 5", "SET a v"]);
+    second
+        .resp2()
+        .run_all(&["MSET b v c v", "SELECT 5", "SET a v"]);
+    let replica = Server::replica_of(&first, lines);
+    let (mut watcher, mut fifth) = (replica.resp3(), replica.resp3());
+    assert_eq!(
+        watcher.call("WATCHEX a b c d"),
+        array([exist(), exist(), noexist(), noexist()])
+    );
+    fifth.run_all(&["SELECT 5", "WATCHEX a"]);
+    replica.follow(&second);
+    let mut told = watcher.next_pushes(2);
+    told.sort();
+    assert_eq!(told, ["watchex a DEL", "watchex c ADD"]);
+    assert_eq!(replica.settled(&mut watcher), [""; 0]);
+    assert_eq!(replica.settled(&mut fifth), [""; 0]);
+    second.resp2().run_all(&["DEL b", "SET d v"]);
+    assert_eq!(watcher.next_pushes(2), ["watchex b DEL", "watchex d ADD"]);
+}
+
+#[test]
+fn a_full_resync_tells_the_difference_alone() {
+    resync(&[]);
+}
+
+#[test]
+fn a_full_resync_without_disk_tells_the_difference_alone() {
+    resync(&["repl-diskless-load swapdb"]);
+}
+
+#[test]
+fn a_resync_with_the_same_master_is_no_change() {
+    let master = Server::start();
+    master.resp2().run_all(&["MSET a v b v"]);
+    let replica = Server::replica_of(&master, &[]);
+    let mut watcher = replica.resp3();
+    watcher.run("WATCHEX a b c");
+    replica.resp2().run("REPLICAOF NO ONE");
+    assert_eq!(replica.settled(&mut watcher), [""; 0]);
+    replica.follow(&master);
+    assert_eq!(replica.settled(&mut watcher), [""; 0]);
+    master.resp2().run("SET c v");
+    assert_eq!(watcher.next_push(), "watchex c ADD");
+}
