@@ -188,7 +188,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Macquire,
         name: "lock.macquire",
         arity: -3,
-        flags: "write deny-oom deny-script blocking",
+        flags: "write deny-oom deny-script blocking getkeys-api",
         categories: "keyspace write slow blocking",
         access: Access::Write,
         keys: KeyPlaces::Numbered,

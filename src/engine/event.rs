@@ -120,6 +120,8 @@ pub enum Event<'a> {
     MovedFrom { key: Key<'a> },
     /// The new name of the key that just went. Told after `Made` for that name.
     MovedTo { key: Key<'a> },
+    /// A key was given a time to live. Its next owner shall not inherit that.
+    Timed { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Hand },
     /// Two databases have exchanged their contents. Followed by `Found` for what is known in them.

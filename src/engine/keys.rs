@@ -24,7 +24,7 @@ pub(super) struct KeyRecord {
     pub queue: Chain<Place, { queues::BY_KEY }>,
 }
 
-/// Three small facts about a key in one byte. With millions of keys it counts.
+/// Four small facts about a key in one byte. With millions of keys it counts.
 #[derive(Clone, Copy)]
 struct Marks(u8);
 
@@ -33,6 +33,7 @@ impl Marks {
     const READY: u8 = 2;
     const LOCK: u8 = 4;
     const OTHER: u8 = 8;
+    const TIMED: u8 = 16;
 
     fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -98,6 +99,15 @@ impl KeyRecord {
     pub fn set_stands(&mut self, standing: Standing) {
         self.marks.set(Marks::LOCK, standing == Standing::Lock);
         self.marks.set(Marks::OTHER, standing == Standing::Other);
+    }
+
+    /// What stands here may have a time to live.
+    pub fn is_timed(&self) -> bool {
+        self.marks.has(Marks::TIMED)
+    }
+
+    pub fn set_timed(&mut self, timed: bool) {
+        self.marks.set(Marks::TIMED, timed);
     }
 
     /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.

@@ -160,6 +160,11 @@ impl Engine {
             Event::Gone { key, by } => self.gone(key, by, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
             Event::MovedTo { key } => self.moved_to(key),
+            Event::Timed { key } => {
+                if let Some(key) = self.keys.find(key) {
+                    self.keys[key].set_timed(true);
+                }
+            }
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),

@@ -170,11 +170,13 @@ impl Engine {
             lease: waiter.lease_ms.map(|ms| self.now.after_ms(ms)),
         };
         let stood = self.write_down(key, &grant);
+        let stays = stood == Standing::Lock && !self.keys[key].is_timed();
+        self.keys[key].set_timed(false);
         let name = self.keys[key].key().to_owned();
         if !waiter.mode.is_lock() {
             let value = waiter.value.clone();
             effects.push(Effect::Make { key: name, value });
-        } else if stood != Standing::Lock {
+        } else if !stays {
             effects.push(Effect::MakeLock { key: name });
         }
         self.set_present(key, true, effects);

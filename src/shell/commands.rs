@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{Ctx, Str};
 use super::state::shell;
-use super::{inspect, locktype, push, replay, shim};
+use super::{dispatch, inspect, push, replay, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE};
 use crate::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
 use redis_module::raw as c;
@@ -25,12 +25,27 @@ pub unsafe extern "C" fn entry<const N: usize>(
             let arguments = std::slice::from_raw_parts(arguments.cast::<Str>(), count as usize);
             (Ctx::new(ctx), arguments)
         };
+        if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
+            return tell_keys(ctx, &arguments[1..]);
+        }
         if shell().server.get().late_pushes {
             shim::learn_arguments(ctx.client(), arguments);
         }
         run(ctx, &TABLE[N], &arguments[1..]);
     });
     c::REDISMODULE_OK as c_int
+}
+
+/// A cluster routes by keys, and asks where they stand when that depends on the arguments.
+fn tell_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+    let Some((number, rest)) = arguments.split_first() else {
+        return;
+    };
+    let number = std::str::from_utf8(number.bytes()).ok();
+    let count = number.and_then(|number| number.parse::<usize>().ok());
+    for place in 0..count.unwrap_or(0).min(rest.len()) {
+        ctx.key_stands_at(place + 2);
+    }
 }
 
 fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
@@ -67,7 +82,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if spec.access == Access::Write && shell().is_replica.get() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
-    locktype::look_at_suspects(ctx);
+    dispatch::catch_up(ctx);
     if push::is_any_waiting() && !ctx.state().in_exec() {
         push::send_waiting(ctx);
     }

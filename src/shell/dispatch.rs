@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::locktype;
 use super::observe;
 use super::perform::{self, InHand};
-use super::raw::{self, Ctx, api};
+use super::raw::{self, Ctx, api, have};
 use super::state::shell;
 use crate::engine::{Event, Moment};
 use redis_module::raw as c;
@@ -25,10 +25,7 @@ pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
 /// Tells the engine a fact; `in_hand` is the command that it stands for.
 pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
     let shell = shell();
-    if let Some((db, by)) = shell.flush.take() {
-        tell(ctx, Event::Flushed { db, by });
-    }
-    observe::look_at_swapped(ctx);
+    catch_up_before(ctx, Some(&event));
     let now = raw::now();
     let mut effects = shell.spare.borrow_mut().pop().unwrap_or_default();
     shell.engine.borrow_mut().handle(now, event, &mut effects);
@@ -37,6 +34,19 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     }
     shell.spare.borrow_mut().push(effects);
     wake_for_engine(now);
+}
+
+/// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
+pub fn catch_up(ctx: Ctx<'_>) {
+    catch_up_before(ctx, None);
+    locktype::look_at_suspects(ctx);
+}
+
+fn catch_up_before(ctx: Ctx<'_>, event: Option<&Event<'_>>) {
+    if let Some((db, by)) = shell().flush.take() {
+        tell(ctx, Event::Flushed { db, by });
+    }
+    observe::look_at_swapped(ctx, event);
 }
 
 /// How long a slice of removals may keep the server from its clients.
@@ -68,6 +78,34 @@ pub fn work(ctx: Ctx<'_>) {
         }
         tell(ctx, Event::Work { most: STEP });
     }
+}
+
+/// Has the server call [`catch_up`] as soon as the command in hand is over, before the next one of
+/// its connection; where it does not offer that, a little later.
+pub fn catch_up_soon() {
+    let Some(ctx) = shell().detached() else {
+        return;
+    };
+    if have!(RedisModule_AddPostNotificationJob) {
+        // SAFETY: the table, the context; the callback takes no data.
+        unsafe {
+            let ctx = ctx.as_ptr();
+            api!(RedisModule_AddPostNotificationJob(
+                ctx,
+                Some(after_command),
+                null_mut(),
+                None
+            ));
+        }
+    }
+    wake_in_ms(0);
+}
+
+unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        catch_up(unsafe { Ctx::new(ctx) });
+    });
 }
 
 /// Whether the keyspace may be written in this callback. Connections can end while a script or a
@@ -127,7 +165,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         shell().timer.set(None);
-        locktype::look_at_suspects(ctx);
+        catch_up(ctx);
         tell(ctx, Event::Tick);
         super::push::send_waiting(ctx);
         work(ctx);

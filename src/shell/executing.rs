@@ -39,12 +39,14 @@ pub fn observe(ctx: Ctx<'_>) {
         return;
     }
     SEEN.last.set(ctx.client().0);
+    // What we ask the server ourselves has no connection.
+    let not_ours = c::REDISMODULE_CMDFILTER_NOSELF as i32;
     // SAFETY: the table, the context.
     unsafe {
         api!(RedisModule_RegisterCommandFilter(
             ctx.as_ptr(),
             Some(note),
-            0
+            not_ours
         ))
     };
 }
@@ -107,6 +109,10 @@ fn names(arguments: &[Str<'_>], key: &[u8]) -> bool {
         return false;
     };
     let command = command.bytes().to_ascii_lowercase();
+    // A script need not name the keys that it ends.
+    if matches!(&*command, b"eval" | b"evalsha" | b"fcall") {
+        return true;
+    }
     let ends_keys = ENDS_KEYS.iter().any(|name| name.as_bytes() == command);
     ends_keys && rest.iter().any(|word| word.bytes() == key)
 }

@@ -6,10 +6,10 @@
 
 use super::dispatch::{self, tell};
 use super::guard::guard;
-use super::raw::{Ctx, Str, Text, api};
+use super::raw::{Ctx, Str, Text, api, have};
 use super::state::shell;
 use super::{executing, push, threads};
-use crate::engine::{ClientId, Db, Event, Hand, Key, Seen};
+use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -68,6 +68,7 @@ unsafe extern "C" fn on_key(
         };
         // SAFETY: as above.
         let event = match unsafe { CStr::from_ptr(event) }.to_bytes() {
+            b"expire" => Event::Timed { key },
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
             b"rename_to" | b"move_to" => Event::MovedTo { key },
             b"del" => Event::Gone { key, by: hand() },
@@ -157,11 +158,13 @@ unsafe extern "C" fn on_flush(
             return;
         }
         let db = u32::try_from(number).ok().map(Db);
+        // Of two in one transaction the first is told before the second is put off.
+        dispatch::catch_up(ctx);
         // A flush may be the beginning of a load, which tells what is different only at its end.
         let by = executing::hand_among_all(ctx);
         shell.flush.set(Some((db, by)));
         push::expect_late_reply();
-        dispatch::wake_in_ms(0);
+        dispatch::catch_up_soon();
     });
 }
 
@@ -176,10 +179,15 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         tell(ctx, Event::Swapped { one, other });
-        // To look can expire a key, and replicas would be told of that before they are told of the
-        // swap. So not now, but before anything else is told.
-        shell().swapped.borrow_mut().extend([one, other]);
-        dispatch::wake_in_ms(0);
+        let dbs = [one, other];
+        if have!(RedisModule_CommandFilterGetClientId) {
+            look_again(ctx, Some(&dbs), None);
+        } else {
+            // On Redis 7.0 to look can expire a key, and replicas would be told of that before they
+            // are told of the swap. So not now, but before anything else is told.
+            shell().swapped.borrow_mut().extend(dbs);
+            dispatch::wake_in_ms(0);
+        }
     });
 }
 
@@ -202,7 +210,7 @@ unsafe extern "C" fn on_loading(
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
-            look_again(ctx, None);
+            look_again(ctx, None, None);
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);
@@ -230,18 +238,24 @@ unsafe extern "C" fn on_role(
     });
 }
 
-/// Looks again at keys of databases that were swapped.
-pub fn look_at_swapped(ctx: Ctx<'_>) {
+/// Looks again at keys of databases that were swapped; but not at the one that `event` is about, whose
+/// state is that of a later moment already.
+pub fn look_at_swapped(ctx: Ctx<'_>, event: Option<&Event<'_>>) {
     let swapped = shell().swapped.take();
     if !swapped.is_empty() {
-        look_again(ctx, Some(&swapped));
+        let key = match event {
+            Some(Event::Made { key, .. } | Event::Gone { key, .. }) => Some(*key),
+            _ => None,
+        };
+        look_again(ctx, Some(&swapped), key);
     }
 }
 
 /// After a change without events of its own: looks at each key that matters. O(their number).
-fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
+fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>, except: Option<Key<'_>>) {
     let known = shell().engine.borrow().known_keys(dbs);
-    for key in known {
+    let meant = |key: &KeyBuf| Some(key.as_key()) != except;
+    for key in known.into_iter().filter(meant) {
         let name = Text::new(&key.name);
         look_at(ctx, key.as_key(), name.as_str());
     }
@@ -249,7 +263,7 @@ fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
 
 /// Looks at one key again.
 pub fn look_at(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) {
-    let standing = ctx.standing(key.db, name);
+    let standing = ctx.standing_without_trace(key.db, name);
     let seen = Seen { key, standing };
     tell(ctx, Event::Found { seen });
 }

@@ -65,7 +65,8 @@ fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
 }
 
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
-    ctx.in_db(db, || write(ctx, key, value, ctx.open(key)));
+    let there = ctx.in_db(db);
+    write(there, key, value, there.open(key));
     let command = if value.is_some() {
         c"SETTP"
     } else {
@@ -86,8 +87,8 @@ pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: OpenKey) 
 }
 
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
-    let removed = ctx.in_db(db, || performing(key, || ctx.remove(key, ctx.open(key))));
-    if removed {
+    let there = ctx.in_db(db);
+    if performing(key, || there.remove(key, there.open(key))) {
         ctx.replicate(db, c"DEL", key, None);
     }
 }

@@ -166,17 +166,12 @@ impl Ctx<'_> {
         Db(unsafe { api!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
     }
 
-    /// Runs `act` with a database selected, and selects the former one again: the context may be a
-    /// real connection's.
-    pub fn in_db<T>(self, db: Db, act: impl FnOnce() -> T) -> T {
-        let former = self.db();
-        if former == db {
-            return act();
-        }
-        self.select(db);
-        let result = act();
-        self.select(former);
-        result
+    /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
+    /// database a transaction hides on Valkey 9, so that it could not be selected again.
+    pub fn in_db(self, db: Db) -> Self {
+        let other = shell().detached().unwrap_or(self);
+        other.select(db);
+        other
     }
 
     fn select(self, db: Db) {
@@ -186,10 +181,9 @@ impl Ctx<'_> {
 
     /// Whether a key is there. One whose time has come is not; a master removes it, with its event.
     pub fn exists(self, db: Db, key: Str<'_>) -> bool {
+        let ctx = self.in_db(db).as_ptr();
         // SAFETY: the table, the context.
-        self.in_db(db, || unsafe {
-            api!(RedisModule_KeyExists(self.as_ptr(), key.as_ptr())) != 0
-        })
+        unsafe { api!(RedisModule_KeyExists(ctx, key.as_ptr())) != 0 }
     }
 
     /// What stands at a key.
@@ -197,10 +191,18 @@ impl Ctx<'_> {
         if !self.exists(db, key) {
             return Standing::Absent;
         }
-        self.in_db(db, || {
-            let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
-            self.open_as(key, mode as c_int).standing()
-        })
+        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
+        self.in_db(db).open_as(key, mode as c_int).standing()
+    }
+
+    /// What stands at a key, without a trace of the look: no key is expired by it. On Redis 7.0 there
+    /// is no such look, and a lapsed key is removed.
+    pub fn standing_without_trace(self, db: Db, key: Str<'_>) -> Standing {
+        if !have!(RedisModule_CommandFilterGetClientId) {
+            return self.standing(db, key);
+        }
+        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOEFFECTS;
+        self.in_db(db).open_as(key, mode as c_int).standing()
     }
 
     /// Opens a key of the selected database for writing. A master removes a key whose time has come.
@@ -279,32 +281,22 @@ impl Ctx<'_> {
 
     /// Tells replicas and the append-only file a command for a key of this database.
     pub fn replicate(self, db: Db, command: &CStr, key: Str<'_>, value: Option<Str<'_>>) {
-        self.in_db(db, || {
-            let (ctx, command) = (self.as_ptr(), command.as_ptr());
-            // SAFETY: the table, the context; the arguments are as the formats say.
-            unsafe {
-                match value {
-                    Some(value) => {
-                        let (key, value) = (key.as_ptr(), value.as_ptr());
-                        api!(RedisModule_Replicate(
-                            ctx,
-                            command,
-                            c"ss".as_ptr(),
-                            key,
-                            value
-                        ))
-                    }
-                    None => {
-                        api!(RedisModule_Replicate(
-                            ctx,
-                            command,
-                            c"s".as_ptr(),
-                            key.as_ptr()
-                        ))
-                    }
+        let (ctx, command, key) = (self.in_db(db).as_ptr(), command.as_ptr(), key.as_ptr());
+        // SAFETY: the table, the context; the arguments are as the formats say.
+        unsafe {
+            match value.map(Str::as_ptr) {
+                Some(value) => {
+                    api!(RedisModule_Replicate(
+                        ctx,
+                        command,
+                        c"ss".as_ptr(),
+                        key,
+                        value
+                    ))
                 }
-            };
-        });
+                None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
+            }
+        };
     }
 
     /// Tells replicas and the append-only file that tokens from this one on may be given.
@@ -371,6 +363,18 @@ impl Ctx<'_> {
         let message = c_string(message);
         // SAFETY: the table, the context; the message is copied.
         unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), message.as_ptr())) };
+    }
+
+    /// Whether the server only wants to know where the keys are.
+    pub fn asks_for_keys(self) -> bool {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
+    }
+
+    /// One answer to that; the command's name stands at 0.
+    pub fn key_stands_at(self, place: usize) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_KeyAtPos(self.as_ptr(), place as c_int)) };
     }
 
     /// In the server's own words.

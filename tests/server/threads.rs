@@ -302,7 +302,7 @@ fn a_watcher_of_a_replica_keeps_its_watches_through_transactions() {
 fn on_a_replica_with_threads_tracking_and_reset_end_the_watches() {
     let master = Server::start();
     let replica = Server::replica_of(&master, &["io-threads 4"]);
-    if !replica.is_redis() || replica.version().0 < 8 {
+    if !replica.is_at_least((8, 0), (u32::MAX, 0)) {
         return say("on_a_replica_with_threads_...: only Redis 8 has threads that own connections");
     }
     for commands in [
