@@ -226,6 +226,15 @@ impl Engine {
         }))
     }
 
+    /// What stands at a key that is there: a lock where one is held. O(1).
+    pub fn stands(&self, key: Key<'_>) -> Standing {
+        let held = self
+            .keys
+            .find(key)
+            .and_then(|key| self.keys[key].holds.head());
+        held.map_or(Standing::Other, |hold| self.holds[hold].mode.stands())
+    }
+
     /// Whether the new name of a key is about to be told.
     pub fn is_carrying(&self) -> bool {
         !self.carried.is_empty()

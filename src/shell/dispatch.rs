@@ -7,7 +7,6 @@
 
 use super::guard::guard;
 use super::locktype;
-use super::observe;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, api, have};
 use super::state::shell;
@@ -25,7 +24,7 @@ pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
 /// Tells the engine a fact; `in_hand` is the command that it stands for.
 pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
     let shell = shell();
-    catch_up_before(ctx, Some(&event));
+    tell_flush(ctx);
     let now = raw::now();
     let mut effects = shell.spare.borrow_mut().pop().unwrap_or_default();
     shell.engine.borrow_mut().handle(now, event, &mut effects);
@@ -38,15 +37,14 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
 
 /// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
 pub fn catch_up(ctx: Ctx<'_>) {
-    catch_up_before(ctx, None);
+    tell_flush(ctx);
     locktype::look_at_suspects(ctx);
 }
 
-fn catch_up_before(ctx: Ctx<'_>, event: Option<&Event<'_>>) {
+fn tell_flush(ctx: Ctx<'_>) {
     if let Some((db, by)) = shell().flush.take() {
         tell(ctx, Event::Flushed { db, by });
     }
-    observe::look_at_swapped(ctx, event);
 }
 
 /// How long a slice of removals may keep the server from its clients.

@@ -6,10 +6,10 @@
 
 use super::dispatch::{self, tell};
 use super::guard::guard;
-use super::raw::{Ctx, Str, Text, api, have};
+use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
 use super::{executing, push, threads};
-use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen};
+use crate::engine::{ClientId, Db, Event, Hand, Key, Seen};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -179,15 +179,7 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         tell(ctx, Event::Swapped { one, other });
-        let dbs = [one, other];
-        if have!(RedisModule_CommandFilterGetClientId) {
-            look_again(ctx, Some(&dbs), None);
-        } else {
-            // On Redis 7.0 to look can expire a key, and replicas would be told of that before they
-            // are told of the swap. So not now, but before anything else is told.
-            shell().swapped.borrow_mut().extend(dbs);
-            dispatch::wake_in_ms(0);
-        }
+        look_again(ctx, Some(&[one, other]));
     });
 }
 
@@ -210,7 +202,7 @@ unsafe extern "C" fn on_loading(
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
-            look_again(ctx, None, None);
+            look_again(ctx, None);
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);
@@ -238,24 +230,10 @@ unsafe extern "C" fn on_role(
     });
 }
 
-/// Looks again at keys of databases that were swapped; but not at the one that `event` is about, whose
-/// state is that of a later moment already.
-pub fn look_at_swapped(ctx: Ctx<'_>, event: Option<&Event<'_>>) {
-    let swapped = shell().swapped.take();
-    if !swapped.is_empty() {
-        let key = match event {
-            Some(Event::Made { key, .. } | Event::Gone { key, .. }) => Some(*key),
-            _ => None,
-        };
-        look_again(ctx, Some(&swapped), key);
-    }
-}
-
 /// After a change without events of its own: looks at each key that matters. O(their number).
-fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>, except: Option<Key<'_>>) {
+fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
     let known = shell().engine.borrow().known_keys(dbs);
-    let meant = |key: &KeyBuf| Some(key.as_key()) != except;
-    for key in known.into_iter().filter(meant) {
+    for key in known {
         let name = Text::new(&key.name);
         look_at(ctx, key.as_key(), name.as_str());
     }

@@ -35,8 +35,6 @@ pub struct Shell {
     pub outbox: RefCell<Outbox>,
     /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
     pub flush: Cell<Option<(Option<Db>, Hand)>>,
-    /// Databases that have exchanged their contents, and in which keys are to be looked at again.
-    pub swapped: RefCell<Vec<Db>>,
     /// The key whose effect is being carried out: events for it are of our own making.
     pub performing: Cell<Option<*mut raw::RedisModuleString>>,
     /// A data set is being loaded; events mean nothing until it is there.
@@ -69,7 +67,6 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     spare: RefCell::default(),
     outbox: RefCell::default(),
     flush: Cell::default(),
-    swapped: RefCell::default(),
     performing: Cell::default(),
     loading: Cell::default(),
     is_replica: Cell::default(),
