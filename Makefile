@@ -22,8 +22,8 @@ test: ## unit tests, then integration tests on a real server (installs what is m
 test-servers: ## the integration tests on Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
 
-bench: build servers ## the benchmarks, on Redis 7.0
-	TETHER_SERVER="$(CURDIR)/.servers/redis-7.0/redis-server" TETHER_MODULE="$(CURDIR)/target/release/libtether.so" cargo bench
+bench: build servers ## the benchmarks, on Redis 7.0 or SERVERS="..."; BENCH="pairs" a part, BENCH=--short a quick look
+	TETHER_SERVERS="$(SERVERS)" TETHER_MODULE="$(CURDIR)/target/release/libtether.so" cargo bench --bench servers -- $(BENCH)
 
 lint: ## formatting and clippy, as CI asks for
 	@scripts/need.sh cargo cc libclang

@@ -2,6 +2,7 @@
 //! refusal out ([`parse`]), and the one [`TABLE`] of commands. It knows nothing of servers.
 
 mod glob;
+mod options;
 mod parse;
 mod table;
 

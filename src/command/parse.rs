@@ -1,5 +1,9 @@
 //! Reading arguments. Total: any bytes in, a request or a refusal out.
 
+use super::options::{
+    ALL, CLIENT, COUNT, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN, WAIT,
+    number_in,
+};
 use super::table::Verb;
 use crate::engine::{Mode, Wait};
 use std::fmt;
@@ -101,9 +105,6 @@ fn shown(word: &[u8]) -> impl fmt::Display + '_ {
     word[..word.len().min(MOST)].escape_ascii()
 }
 
-/// The longest time that can be given: some 285 thousand years.
-const MOST_MS: u64 = (1 << 53) - 1;
-
 /// Understands a command's arguments, its name not among them. O(their number).
 pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
@@ -193,133 +194,6 @@ fn refuse_repeated(keys: &[&[u8]]) -> Result<(), BadInput> {
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(BadInput::RepeatedKey(pair[0].into())),
         None => Ok(()),
-    }
-}
-
-/// An option: its name, and how many words come after it.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Word {
-    name: &'static str,
-    values: usize,
-}
-
-const TOKEN: Word = word("TOKEN", 0);
-const WAIT: Word = word("WAIT", 1);
-const PUSH: Word = word("PUSH", 0);
-const SHARED: Word = word("SHARED", 0);
-/// `PERMITS n OF total`
-const PERMITS: Word = word("PERMITS", 3);
-const OWNER: Word = word("OWNER", 1);
-const LEASE: Word = word("LEASE", 1);
-const ALL: Word = word("ALL", 0);
-const CLIENT: Word = word("CLIENT", 1);
-const MATCH: Word = word("MATCH", 1);
-const COUNT: Word = word("COUNT", 1);
-
-const fn word(name: &'static str, values: usize) -> Word {
-    Word { name, values }
-}
-
-/// The options that were given, each once, in any order.
-struct Options<'a> {
-    /// There are few, so looking through them is quickest.
-    given: Vec<(Word, [&'a [u8]; 3])>,
-}
-
-impl<'a> Options<'a> {
-    fn read(mut words: &[&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
-        let mut given: Vec<(Word, [&'a [u8]; 3])> = Vec::new();
-        while let [first, rest @ ..] = words {
-            let option = known
-                .iter()
-                .find(|option| first.eq_ignore_ascii_case(option.name.as_bytes()))
-                .ok_or_else(|| BadInput::UnknownOption((*first).into()))?;
-            if given.iter().any(|(earlier, _)| earlier == option) {
-                return Err(BadInput::Repeated(option.name));
-            }
-            if rest.len() < option.values {
-                return Err(BadInput::Incomplete(option.name));
-            }
-            let mut values: [&[u8]; 3] = [&[]; 3];
-            values[..option.values].copy_from_slice(&rest[..option.values]);
-            given.push((*option, values));
-            words = &rest[option.values..];
-        }
-        Ok(Options { given })
-    }
-
-    fn values(&self, option: Word) -> Option<&[&'a [u8]; 3]> {
-        let found = self.given.iter().find(|(given, _)| *given == option);
-        found.map(|(_, values)| values)
-    }
-
-    fn has(&self, option: Word) -> bool {
-        self.values(option).is_some()
-    }
-
-    fn value(&self, option: Word) -> Option<&'a [u8]> {
-        self.values(option).map(|values| values[0])
-    }
-
-    fn number(&self, option: Word, least: u64, most: u64) -> Result<Option<u64>, BadInput> {
-        let value = self.value(option);
-        value
-            .map(|value| number_in(option.name, value, least, most))
-            .transpose()
-    }
-
-    fn label(&self) -> &'a [u8] {
-        self.value(OWNER).unwrap_or_default()
-    }
-
-    fn wait(&self) -> Result<Option<Wait>, BadInput> {
-        let push = self.has(PUSH);
-        let Some(ms) = self.number(WAIT, 0, MOST_MS)? else {
-            return if push {
-                Err(BadInput::PushWithoutWait)
-            } else {
-                Ok(None)
-            };
-        };
-        Ok(Some(Wait {
-            limit_ms: (ms > 0).then_some(ms),
-            push,
-        }))
-    }
-
-    fn permits(&self) -> Result<Option<Mode>, BadInput> {
-        let Some([count, of, total]) = self.values(PERMITS) else {
-            return Ok(None);
-        };
-        if !of.eq_ignore_ascii_case(b"OF") {
-            return Err(BadInput::Incomplete(PERMITS.name));
-        }
-        let total = number_in("the semaphore's total", total, 1, u32::MAX.into())?;
-        let count = number_in("the number of permits", count, 1, total)?;
-        Ok(Some(Mode::Permits {
-            count: count as u32,
-            total: total as u32,
-        }))
-    }
-}
-
-/// A plain decimal number.
-fn number_in(what: &'static str, word: &[u8], least: u64, most: u64) -> Result<u64, BadInput> {
-    let text = std::str::from_utf8(word).unwrap_or_default();
-    let is_number = !text.is_empty()
-        && text
-            .trim_start_matches('-')
-            .bytes()
-            .all(|c| c.is_ascii_digit());
-    if !is_number {
-        return Err(BadInput::NotANumber {
-            what,
-            given: word.into(),
-        });
-    }
-    match text.parse() {
-        Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(BadInput::OutOfRange { what, least, most }),
     }
 }
 

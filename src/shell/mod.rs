@@ -10,7 +10,11 @@
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!   special servers           threads.rs (Redis 8's I/O threads)
 //!   what is remembered        state.rs
-//!   unsafe                    raw.rs (the module API), shim.c and shim.rs (what it lacks), alloc.rs
+//!   unsafe                    raw.rs (the module API; a folder),
+//!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
+//!                             and a call or two where callbacks are handed in and what they are given
+//!                             is taken over: blocked.rs dispatch.rs executing.rs info.rs locktype.rs
+//!                             mod.rs observe.rs peers.rs register.rs replay.rs settings.rs threads.rs
 //! ```
 
 mod alloc;

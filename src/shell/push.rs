@@ -5,10 +5,11 @@
 //! same transaction has made void. Such pushes wait in the outbox until the command is over. Redis 8
 //! answers a flush only when its memory is freed: the flusher's own pushes wait for that.
 
+use super::dispatch;
 use super::executing::field;
 use super::raw::{self, Ctx, Text};
+use super::shim::Frames;
 use super::state::shell;
-use super::{dispatch, shim};
 use crate::engine::{ClientId, Key, KeyBuf, Kind, News, Push, Token};
 use std::collections::VecDeque;
 
@@ -51,8 +52,17 @@ pub fn is_any_waiting() -> bool {
 pub fn send_waiting(ctx: Ctx<'_>) {
     let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
     send_kept_back(ctx);
-    for (to, push) in waiting {
-        write(ctx, &to, &push);
+    let mut waiting = waiting.into_iter().peekable();
+    while let Some((to, push)) = waiting.next() {
+        // What is toggled many times at once goes to the same watchers each time.
+        let mut run = vec![push];
+        let is_loss = |push: &Push| matches!(push.news, News::Lost(_));
+        while let Some((_, push)) =
+            waiting.next_if(|(next, push)| *next == to && !is_loss(push) && !is_loss(&run[0]))
+        {
+            run.push(push);
+        }
+        write_all(ctx, &to, &run);
     }
 }
 
@@ -67,8 +77,8 @@ fn send_kept_back(ctx: Ctx<'_>) {
     outbox.flushing = !outbox.kept_back.is_empty();
 }
 
-/// Whether this push has to wait until the connection's own flush is answered.
-fn keep_back(ctx: Ctx<'_>, client: ClientId, push: &Push) -> bool {
+/// Whether these pushes have to wait until the connection's own flush is answered.
+fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
     let is_kept = |(kept, _): &(ClientId, Push)| *kept == client;
     let has_kept = shell().outbox.borrow().kept_back.iter().any(is_kept);
     let is_flusher = has_kept
@@ -78,7 +88,8 @@ fn keep_back(ctx: Ctx<'_>, client: ClientId, push: &Push) -> bool {
                 .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
     if is_flusher {
         let mut outbox = shell().outbox.borrow_mut();
-        outbox.kept_back.push((client, push.clone()));
+        let kept = pushes.iter().map(|push| (client, push.clone()));
+        outbox.kept_back.extend(kept);
         dispatch::wake_in_ms(1);
     }
     is_flusher
@@ -96,6 +107,36 @@ pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
 }
 
 fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
+    write_all(ctx, to, std::slice::from_ref(push));
+}
+
+/// Writes the same pushes to each of these connections: each is looked up once.
+fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
+    let mut frames = Frames::default();
+    for push in pushes {
+        let (head, news) = texts(push);
+        frames.add(head, news);
+    }
+    let flushing = shell().outbox.borrow().flushing;
+    let asked = |push: &Push| !matches!(push.news, News::Lost(_));
+    let mut sent = 0;
+    for client in to {
+        if flushing && keep_back(ctx, *client, pushes) {
+            continue;
+        }
+        // All but a loss were asked for, so they go to connections on RESP2 too.
+        if !pushes.iter().all(asked) && !speaks_resp3(ctx, *client) {
+            continue;
+        }
+        if frames.push(*client) {
+            sent += frames.len() as u64;
+        }
+    }
+    let pushes_sent = &shell().pushes_sent;
+    pushes_sent.set(pushes_sent.get() + sent);
+}
+
+fn texts(push: &Push) -> (Text, Text) {
     let token;
     let (kind, news): (&[u8], &[u8]) = match push.news {
         News::Added => (b"watchex", b"ADD"),
@@ -107,20 +148,7 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
         News::TimedOut(kind) => (word(kind), b"TIMEOUT"),
         News::Lost(kind) => (word(kind), b"LOST"),
     };
-    let head = Text::new(&head(kind, &push.key));
-    let news = Text::new(news);
-    let mut sent = 0;
-    let flushing = shell().outbox.borrow().flushing;
-    for client in to {
-        if flushing && keep_back(ctx, *client, push) {
-            continue;
-        }
-        // Other pushes were asked for, so they go to connections on RESP2 too.
-        let asked = !matches!(push.news, News::Lost(_)) || speaks_resp3(ctx, *client);
-        sent += u64::from(asked && shim::push(*client, head.as_str(), news.as_str()));
-    }
-    let pushes_sent = &shell().pushes_sent;
-    pushes_sent.set(pushes_sent.get() + sent);
+    (Text::new(&head(kind, &push.key)), Text::new(news))
 }
 
 fn word(kind: Kind) -> &'static [u8] {

@@ -36,10 +36,10 @@ int tether_is_connected(uint64_t client_id) {
     return lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
 }
 
-int tether_push(uint64_t client_id, void *head, void *news) {
+int tether_push(uint64_t client_id, void **heads, void **news, int count) {
     struct client *c;
     if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;
-    addReplyPubsubMessage(c, news, NULL, head);
+    for (int i = 0; i < count; i++) addReplyPubsubMessage(c, news[i], NULL, heads[i]);
     return 1;
 }
 

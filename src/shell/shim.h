@@ -15,9 +15,9 @@ int tether_can_push(void);
 /* Whether a connection with this id is there; 1 also where that cannot be told. */
 int tether_is_connected(uint64_t client_id);
 
-/* Writes one out-of-band frame of three elements: `head` as it stands (a string object that holds
- * the first two bulks), then `news` as a bulk. 0 if there is no such connection (any more). */
-int tether_push(uint64_t client_id, void *head, void *news);
+/* Writes out-of-band frames of three elements each: `heads[i]` as it stands (a string object that
+ * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such connection (any more). */
+int tether_push(uint64_t client_id, void **heads, void **news, int count);
 
 /* Has the server handle this connection in its main thread only, as it must be where others write
  * to it. 0 if that cannot be done. */

@@ -1,8 +1,9 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
-use super::raw::Str;
+use super::raw::{Str, Text};
 use crate::engine::ClientId;
 use redis_module::raw::RedisModuleString;
+use std::ffi::c_void;
 
 #[allow(
     non_camel_case_types,
@@ -24,12 +25,33 @@ pub fn is_connected(client: ClientId) -> bool {
     unsafe { c::tether_is_connected(client.0) != 0 }
 }
 
-/// Writes a frame of three elements: `head` holds the first two as they go over the wire.
-/// False if the connection is gone.
-pub fn push(client: ClientId, head: Str<'_>, news: Str<'_>) -> bool {
-    // SAFETY: the server copies from both strings or counts its references to them; the client is
-    // looked up by its id in the same call.
-    unsafe { c::tether_push(client.0, head.as_ptr().cast(), news.as_ptr().cast()) != 0 }
+/// Frames of three elements each: the heads hold the first two as they go over the wire.
+#[derive(Default)]
+pub struct Frames {
+    heads: Vec<*mut c_void>,
+    news: Vec<*mut c_void>,
+    /// What the pointers point at.
+    owned: Vec<Text>,
+}
+
+impl Frames {
+    pub fn add(&mut self, head: Text, news: Text) {
+        self.heads.push(head.as_str().as_ptr().cast());
+        self.news.push(news.as_str().as_ptr().cast());
+        self.owned.extend([head, news]);
+    }
+
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Writes all of them, in order. False if the connection is gone.
+    pub fn push(&mut self, client: ClientId) -> bool {
+        let (heads, news) = (self.heads.as_mut_ptr(), self.news.as_mut_ptr());
+        // SAFETY: the strings live as long as `self`, and there are as many of each; the server
+        // copies from them or counts its references; the client is looked up by its id in the call.
+        unsafe { c::tether_push(client.0, heads, news, self.heads.len() as i32) != 0 }
+    }
 }
 
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
@@ -56,7 +78,7 @@ pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) {
 
 /// See `tether_arguments`. Nothing where that cannot be told.
 pub fn arguments<T>(client: ClientId, look: impl FnOnce(&[Str<'_>]) -> T) -> Option<T> {
-    let mut strings: *mut *mut std::ffi::c_void = std::ptr::null_mut();
+    let mut strings: *mut *mut c_void = std::ptr::null_mut();
     // SAFETY: the client is looked up by its id in the same call.
     let count = unsafe { c::tether_arguments(client.0, &raw mut strings) };
     match usize::try_from(count) {

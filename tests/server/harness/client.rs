@@ -3,6 +3,7 @@
 //! Replies and pushes wait in one line, in the order in which they came. `read_reply` takes the first reply and
 //! `next_push` the first push, each leaving the others in their places; `next` takes whatever came first.
 
+use super::arrival::{Arrival, sentence};
 use super::frame::{Frame, Unread, bulk, parse};
 use super::wait::PATIENCE;
 use super::words::{Words, encode};
@@ -12,22 +13,6 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// One thing that came from the server.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    Reply(Frame),
-    /// `watchex key ADD` and the like, its elements joined by spaces.
-    Push(String),
-}
-
-pub fn reply(frame: Frame) -> Arrival {
-    Arrival::Reply(frame)
-}
-
-pub fn push(text: &str) -> Arrival {
-    Arrival::Push(text.into())
-}
 
 /// By what a push is told from a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -404,30 +389,4 @@ impl Client {
     pub fn into_stream(self) -> TcpStream {
         self.stream
     }
-}
-
-impl Arrival {
-    fn into_reply(self) -> Frame {
-        match self {
-            Arrival::Reply(frame) => frame,
-            Arrival::Push(push) => unreachable!("{push}"),
-        }
-    }
-
-    fn into_push(self) -> String {
-        match self {
-            Arrival::Push(push) => push,
-            Arrival::Reply(frame) => unreachable!("{frame:?}"),
-        }
-    }
-}
-
-/// A push as one line: its elements joined by spaces (those of `invalidate`, which holds a list, in Rust's notation).
-fn sentence(frame: &Frame) -> String {
-    let words = frame.items().into_iter().map(|item| match item {
-        Frame::Bulk(bytes) => String::from_utf8(bytes)
-            .unwrap_or_else(|bytes| bytes.as_bytes().escape_ascii().to_string()),
-        other => format!("{other:?}"),
-    });
-    words.collect::<Vec<_>>().join(" ")
 }

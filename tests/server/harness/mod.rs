@@ -1,5 +1,6 @@
 //! What the themed tests stand on: a server of their own, a client that sees every byte, and waiting with deadlines.
 
+mod arrival;
 mod client;
 mod frame;
 #[cfg(target_os = "linux")]
@@ -8,7 +9,8 @@ mod server;
 mod wait;
 mod words;
 
-pub use client::{Arrival, Client, push, reply};
+pub use arrival::{Arrival, push, reply};
+pub use client::Client;
 pub use frame::{Frame, array, bulk, int, null, ok, simple};
 pub use server::{Server, eventually_gone, free_port};
 pub use wait::{eventually, eventually_equal, eventually_within, one_at_a_time, say};

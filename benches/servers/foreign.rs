@@ -1,0 +1,132 @@
+//! What the module costs those who do not use it: SET, GET and DEL of keys that nobody cares for, on a server
+//! with the module and on one without.
+
+use super::Bench;
+use super::measure::{Cost, Side, Turns, cost};
+use super::server::{Loaded, Server};
+use super::table::{Table, Target};
+use super::wire::{Connection, command, line};
+
+const WATCHES: usize = 100_000;
+const CONNECTIONS: usize = 8;
+const DEPTH: usize = 16;
+/// Batches of [`DEPTH`] commands in one round.
+const BATCHES: usize = 3_000;
+/// How often both servers are started anew: where a process happens to lie in memory makes a
+/// difference of some hundredths, which no number of rounds evens out.
+const STARTS: usize = 5;
+const ROUNDS: usize = 12;
+
+pub fn run(bench: &Bench, table: &mut Table) {
+    for (setting, what) in [
+        (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
+        (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),
+    ] {
+        let mut turns = Turns::new();
+        for _ in 0..bench.scaled(STARTS) {
+            let mut ours = Load::on(bench.start(Loaded::Module), setting);
+            let mut floor = Load::on(bench.start(Loaded::Nothing), Setting::Nothing);
+            turns.take(bench.scaled(ROUNDS), |side| match side {
+                Side::Ours => ours.round(),
+                Side::Floor => floor.round(),
+            });
+        }
+        table.add_speed(what, &turns, Target::AtLeast(0.97));
+    }
+}
+
+/// What others use of the module meanwhile.
+#[derive(Clone, Copy)]
+enum Setting {
+    Nothing,
+    Watches,
+    /// From the first hold on, the module also looks at who executes commands.
+    Hold,
+}
+
+impl Setting {
+    fn make(self, owner: &mut Connection) {
+        const AT_ONCE: usize = 1_000;
+        match self {
+            Setting::Nothing => {}
+            Setting::Watches => {
+                for first in (0..WATCHES).step_by(AT_ONCE) {
+                    let names = (first..first + AT_ONCE).map(|n| format!("watched:{n:012}"));
+                    let words: Vec<_> =
+                        std::iter::once("WATCHEX".to_owned()).chain(names).collect();
+                    owner.run_all(&command(&words), 1);
+                }
+            }
+            Setting::Hold => owner.run_all(&line("SETTP held value"), 1),
+        }
+    }
+}
+
+struct Load {
+    connections: Vec<Connection>,
+    observer: Connection,
+    batches: Vec<Vec<u8>>,
+    _owner: Connection,
+    _server: Server,
+}
+
+impl Load {
+    fn on(server: Server, setting: Setting) -> Load {
+        let mut owner = server.connect_resp3();
+        setting.make(&mut owner);
+        Load {
+            connections: (0..CONNECTIONS).map(|_| server.connect()).collect(),
+            observer: server.connect(),
+            batches: batches(),
+            _owner: owner,
+            _server: server,
+        }
+    }
+
+    /// All batches, handed to the connections in turn.
+    fn round(&mut self) -> Cost {
+        let Load {
+            connections,
+            observer,
+            batches,
+            ..
+        } = self;
+        cost(observer, batches.len() * DEPTH, || {
+            for batches in batches.chunks(CONNECTIONS) {
+                for (connection, batch) in connections.iter_mut().zip(batches) {
+                    connection.send(batch);
+                }
+                for connection in &mut connections[..batches.len()] {
+                    connection.skip_replies(DEPTH);
+                }
+            }
+        })
+    }
+}
+
+/// The same commands for every server: SET, GET and DEL in turn, of keys that come in no order.
+fn batches() -> Vec<Vec<u8>> {
+    const KEYS: u64 = 100_000;
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut any_key = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % KEYS
+    };
+    let mut one = |number: usize| {
+        let key = format!("key:{:012}", any_key());
+        match number % 3 {
+            0 => line(&format!("SET {key} xxx")),
+            1 => line(&format!("GET {key}")),
+            _ => line(&format!("DEL {key}")),
+        }
+    };
+    (0..BATCHES)
+        .map(|batch| {
+            (0..DEPTH)
+                .flat_map(|place| one(batch * DEPTH + place))
+                .collect()
+        })
+        .collect()
+}

@@ -1,0 +1,109 @@
+//! Taking and giving back without contention, against the server's own commands for the same on a server
+//! without the module.
+
+use super::Bench;
+use super::measure::{Cost, Side, Turns, cost};
+use super::server::{Loaded, Server};
+use super::table::{Table, Target};
+use super::wire::{Connection, line};
+
+/// Two commands that undo each other; `KEY` stands for the key.
+struct Pair {
+    what: &'static str,
+    ours: [&'static str; 2],
+    floor: [&'static str; 2],
+}
+
+const PAIRS: &[Pair] = &[
+    Pair {
+        what: "SETTP + DEL against SETNX + DEL",
+        ours: ["SETTP KEY value", "DEL KEY"],
+        floor: ["SETNX KEY value", "DEL KEY"],
+    },
+    Pair {
+        what: "SETTP + DELTP against SET NX + DEL",
+        ours: ["SETTP KEY value", "DELTP KEY"],
+        floor: ["SET KEY value NX", "DEL KEY"],
+    },
+    Pair {
+        what: "LOCK.ACQUIRE + LOCK.RELEASE against SET NX + DEL",
+        ours: ["LOCK.ACQUIRE KEY", "LOCK.RELEASE KEY"],
+        floor: ["SET KEY value NX", "DEL KEY"],
+    },
+];
+
+/// Commands sent at once, and commands in one round.
+const DEPTHS: &[(usize, usize)] = &[(1, 2_000), (16, 16_000), (64, 32_000)];
+const STARTS: usize = 5;
+const ROUNDS: usize = 12;
+const TARGET: Target = Target::AtLeast(0.9);
+
+pub fn run(bench: &Bench, table: &mut Table) {
+    let probe = bench.start(Loaded::Module);
+    for pair in PAIRS {
+        let mut commands = pair
+            .ours
+            .iter()
+            .map(|line| line.split(' ').next().unwrap_or(line));
+        if let Some(missing) = commands.find(|name| !probe.has_command(name)) {
+            table.note(&format!("{}: there is no {missing} yet", pair.what));
+            continue;
+        }
+        measure(bench, table, pair);
+    }
+}
+
+fn measure(bench: &Bench, table: &mut Table, pair: &Pair) {
+    let mut all_turns: Vec<Turns> = DEPTHS.iter().map(|_| Turns::new()).collect();
+    for _ in 0..bench.scaled(STARTS) {
+        let mut ours = Seat::on(bench.start(Loaded::Module));
+        let mut floor = Seat::on(bench.start(Loaded::Nothing));
+        for ((depth, commands), turns) in DEPTHS.iter().zip(&mut all_turns) {
+            let our_batches = batches(pair.ours, *depth, *commands);
+            let floor_batches = batches(pair.floor, *depth, *commands);
+            turns.take(bench.scaled(ROUNDS), |side| match side {
+                Side::Ours => ours.round(&our_batches, *depth),
+                Side::Floor => floor.round(&floor_batches, *depth),
+            });
+        }
+    }
+    for ((depth, _), turns) in DEPTHS.iter().zip(&all_turns) {
+        table.add_speed(&format!("{}, {depth} at once", pair.what), turns, TARGET);
+    }
+}
+
+/// Pairs of commands for key after key, cut into pieces of so many commands.
+fn batches(pair: [&str; 2], depth: usize, commands: usize) -> Vec<Vec<u8>> {
+    let all: Vec<_> = (0..commands)
+        .map(|number| {
+            let key = format!("bench:{:014}", number / 2 % 1000);
+            line(&pair[number % 2].replace("KEY", &key))
+        })
+        .collect();
+    all.chunks(depth).map(<[Vec<u8>]>::concat).collect()
+}
+
+struct Seat {
+    connection: Connection,
+    observer: Connection,
+    _server: Server,
+}
+
+impl Seat {
+    fn on(server: Server) -> Seat {
+        Seat {
+            connection: server.connect(),
+            observer: server.connect(),
+            _server: server,
+        }
+    }
+
+    fn round(&mut self, batches: &[Vec<u8>], depth: usize) -> Cost {
+        let connection = &mut self.connection;
+        cost(&mut self.observer, batches.len() * depth, || {
+            for batch in batches {
+                connection.run_all(batch, depth);
+            }
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! A server of our own: free port, temporary folder, killed when it goes out of sight.
+
+use super::wire::Connection;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A server program of the matrix.
+#[derive(Clone)]
+pub struct Program {
+    pub name: String,
+    path: PathBuf,
+}
+
+impl Program {
+    /// Those that TETHER_SERVERS names; Redis 7.0 if it names none.
+    pub fn chosen() -> Vec<Program> {
+        let names = env::var("TETHER_SERVERS").unwrap_or_default();
+        let names: Vec<&str> = names.split_ascii_whitespace().collect();
+        let names = if names.is_empty() {
+            vec!["redis-7.0"]
+        } else {
+            names
+        };
+        names.into_iter().map(Program::fetched).collect()
+    }
+
+    fn fetched(name: &str) -> Program {
+        let path = home().join(".servers").join(name).join("redis-server");
+        assert!(
+            path.is_file(),
+            "{name} is not in .servers/: `make servers` fetches it"
+        );
+        Program {
+            name: name.to_owned(),
+            path,
+        }
+    }
+}
+
+/// What is loaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Loaded {
+    Nothing,
+    Module,
+}
+
+pub struct Server {
+    child: Child,
+    folder: TempDir,
+    port: u16,
+}
+
+impl Server {
+    /// Boots from the repository's redis.conf.
+    pub fn start(program: &Program, loaded: Loaded) -> Server {
+        let folder = TempDir::with_prefix("tether-bench-").expect("a temporary folder");
+        let port = free_port();
+        let config = folder.path().join("redis.conf");
+        fs::write(&config, configuration(loaded, port, folder.path())).expect("a file to write");
+        let log = fs::File::create(folder.path().join("log")).expect("a file to write");
+        let child = Command::new(&program.path)
+            .arg(config)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log"))
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.path.display()));
+        let mut server = Server {
+            child,
+            folder,
+            port,
+        };
+        server.wait_until_it_answers();
+        server
+    }
+
+    pub fn connect(&self) -> Connection {
+        Connection::open(self.port).expect("the server takes connections")
+    }
+
+    pub fn connect_resp3(&self) -> Connection {
+        let mut connection = self.connect();
+        connection.run("HELLO 3");
+        connection
+    }
+
+    pub fn version(&self) -> String {
+        let info = self.connect().text("INFO server");
+        let valkey = field(&info, "valkey_version").map(|version| format!("Valkey {version}"));
+        let redis = || format!("Redis {}", field(&info, "redis_version").unwrap_or("?"));
+        valkey.unwrap_or_else(redis)
+    }
+
+    pub fn has_command(&self, name: &str) -> bool {
+        let mut connection = self.connect_resp3();
+        !connection
+            .run(&format!("COMMAND INFO {name}"))
+            .ends_with(b"_\r\n")
+    }
+
+    /// The processor time that the server has used; nothing where the system does not tell.
+    #[cfg(target_os = "linux")]
+    pub fn cpu(&self) -> Option<Duration> {
+        let pid = libc::pid_t::try_from(self.child.id()).ok()?;
+        let mut clock = 0;
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both calls only fill in what they are given.
+        let told = unsafe {
+            libc::clock_getcpuclockid(pid, &raw mut clock) == 0
+                && libc::clock_gettime(clock, &raw mut time) == 0
+        };
+        let (seconds, nanoseconds) = (time.tv_sec.try_into(), time.tv_nsec.try_into());
+        told.then_some(Duration::new(seconds.ok()?, nanoseconds.ok()?))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub fn cpu(&self) -> Option<Duration> {
+        None
+    }
+
+    fn wait_until_it_answers(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let ready = Connection::open(self.port).is_ok();
+            if ready && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline && self.child.try_wait().is_ok_and(|e| e.is_none()),
+                "the server did not start; its log:\n{}",
+                fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A field of INFO.
+pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    info.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+}
+
+/// The repository's redis.conf, but alone on its port, without its own ways to the disk, and with limits
+/// that nothing measured here runs into.
+fn configuration(loaded: Loaded, port: u16, folder: &Path) -> String {
+    let source = home().join("redis.conf");
+    let source = fs::read_to_string(&source).expect("redis.conf is in the repository");
+    let mut lines: Vec<String> = source
+        .lines()
+        .filter(|line| !line.starts_with("loadmodule ") && !line.starts_with("tether."))
+        .map(str::to_owned)
+        .collect();
+    lines.extend([
+        format!("port {port}"),
+        "bind 127.0.0.1".to_owned(),
+        format!("dir {}", folder.display()),
+        "save \"\"".to_owned(),
+        "maxclients 15000".to_owned(),
+    ]);
+    if loaded == Loaded::Module {
+        lines.push(format!("loadmodule {}", module().display()));
+        lines.push("tether.max-watches-per-client 2000000".to_owned());
+        lines.push("tether.max-keys-per-client 2000000".to_owned());
+    }
+    lines.join("\n") + "\n"
+}
+
+/// TETHER_MODULE, or else the one that was built last beside this program.
+fn module() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_MODULE") {
+        return fs::canonicalize(&path).expect("TETHER_MODULE names a file");
+    }
+    let name = format!(
+        "{}tether{}",
+        env::consts::DLL_PREFIX,
+        env::consts::DLL_SUFFIX
+    );
+    let program = env::current_exe().expect("this program's path");
+    let built = |path: &PathBuf| path.metadata().and_then(|about| about.modified()).ok();
+    program
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(&name))
+        .filter(|path| path.is_file())
+        .max_by_key(built)
+        .expect("the module is built together with the benchmark")
+}
+
+fn home() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("its address").port()
+}

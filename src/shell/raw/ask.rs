@@ -1,0 +1,170 @@
+//! What the server can be asked about connections, users and itself.
+
+use super::{Ctx, Str, api};
+use crate::engine::ClientId;
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_longlong, c_void};
+use std::ptr::{NonNull, null_mut};
+
+impl Ctx<'_> {
+    /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds.
+    pub fn client_line(self, client: ClientId) -> Option<String> {
+        let id = c_longlong::try_from(client.0).ok()?;
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLIENT".as_ptr(),
+                c"ccl".as_ptr(),
+                c"LIST".as_ptr(),
+                c"ID".as_ptr(),
+                id
+            ))
+        };
+        Answer::new(reply)
+            .and_then(|answer| answer.text())
+            .filter(|line| !line.is_empty())
+    }
+
+    /// What `CLIENT LIST` says of all connections. O(their number).
+    pub fn client_lines(self) -> Option<String> {
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLIENT".as_ptr(),
+                c"c".as_ptr(),
+                c"LIST".as_ptr()
+            ))
+        };
+        Answer::new(reply).and_then(|answer| answer.text())
+    }
+
+    /// Whether the caller may read this key. One that no longer exists as a user may not.
+    pub fn may_read(self, key: Str<'_>) -> bool {
+        // SAFETY: the table, the context; what is got is freed.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(null_mut(), name));
+            if user.is_null() {
+                return false;
+            }
+            let access = raw::REDISMODULE_CMD_KEY_ACCESS as c_int;
+            let allowed = api!(RedisModule_ACLCheckKeyPermissions(
+                user,
+                key.as_ptr(),
+                access
+            ));
+            api!(RedisModule_FreeModuleUser(user));
+            allowed == raw::REDISMODULE_OK as c_int
+        }
+    }
+
+    /// A field of `INFO`'s section `server`.
+    pub fn server_info(self, field: &CStr) -> Option<String> {
+        // SAFETY: the table, the context; what is got is freed, and the text is copied before.
+        unsafe {
+            let info = api!(RedisModule_GetServerInfo(self.as_ptr(), c"server".as_ptr()));
+            let text = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
+            let text =
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+            api!(RedisModule_FreeServerInfo(self.as_ptr(), info));
+            text
+        }
+    }
+
+    /// A setting of the server itself.
+    pub fn server_setting(self, name: &CStr) -> Option<String> {
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CONFIG".as_ptr(),
+                c"cc".as_ptr(),
+                c"GET".as_ptr(),
+                name.as_ptr()
+            ))
+        };
+        Answer::new(reply).and_then(|answer| answer.element_text(1))
+    }
+}
+
+/// A reply to a call of ours.
+pub(super) struct Answer(NonNull<raw::RedisModuleCallReply>);
+
+impl Answer {
+    pub(super) fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
+        NonNull::new(reply).map(Answer)
+    }
+
+    pub(super) fn is_integer(&self) -> bool {
+        // SAFETY: the table; the reply lives as long as `self`.
+        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
+        kind == raw::REDISMODULE_REPLY_INTEGER as c_int
+    }
+
+    fn text(&self) -> Option<String> {
+        // SAFETY: the table; the reply lives as long as `self`.
+        unsafe { text_of(self.0.as_ptr()) }
+    }
+
+    fn element_text(&self, place: usize) -> Option<String> {
+        // SAFETY: as in `text`; an element belongs to its reply.
+        unsafe {
+            text_of(api!(RedisModule_CallReplyArrayElement(
+                self.0.as_ptr(),
+                place
+            )))
+        }
+    }
+}
+
+/// # Safety
+/// The reply is null or alive.
+unsafe fn text_of(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
+    let mut length = 0;
+    // SAFETY: the table, and the caller.
+    unsafe {
+        let bytes: *const u8 = api!(RedisModule_CallReplyStringPtr(reply, &mut length)).cast();
+        (!bytes.is_null()).then(|| {
+            String::from_utf8_lossy(std::slice::from_raw_parts(bytes, length)).into_owned()
+        })
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: the table; freed once.
+        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) }
+    }
+}
+
+/// Whether this connection has client-side caching (`CLIENT TRACKING`) switched on.
+pub fn is_tracking(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
+}
+
+/// Whether this connection stands still until a command of its own is answered.
+pub fn is_blocked(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
+}
+
+/// None where there is no such connection.
+fn client_flags(client: ClientId) -> u64 {
+    // SAFETY: plain integers and characters; zero is a value of each.
+    let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
+    info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
+    // SAFETY: the table; the structure says its version.
+    let found = unsafe {
+        api!(RedisModule_GetClientInfoById(
+            (&raw mut info).cast::<c_void>(),
+            client.0
+        ))
+    };
+    if found == raw::REDISMODULE_OK as c_int {
+        info.flags
+    } else {
+        0
+    }
+}

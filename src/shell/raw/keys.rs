@@ -1,0 +1,202 @@
+//! Keys: looked at, made, removed, and told to replicas.
+
+use super::ask::Answer;
+use super::{Ctx, Str, api, have};
+use crate::engine::{Db, Key, Standing, Token};
+use crate::shell::locktype;
+use crate::shell::state::shell;
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_longlong};
+
+impl Ctx<'_> {
+    /// Whether a key is there. One whose time has come is not; a master removes it, with its event.
+    pub fn exists(self, db: Db, key: Str<'_>) -> bool {
+        let ctx = self.in_db(db).as_ptr();
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_KeyExists(ctx, key.as_ptr())) != 0 }
+    }
+
+    /// What stands at a key.
+    pub fn standing(self, db: Db, key: Str<'_>) -> Standing {
+        if !self.exists(db, key) {
+            return Standing::Absent;
+        }
+        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
+        self.in_db(db).open_as(key, mode as c_int).standing()
+    }
+
+    /// What stands at a key, without a trace of the look: no key is expired by it. (To expire one in
+    /// the middle of a SWAPDB would be told to replicas before the swap.)
+    pub fn standing_without_trace(self, db: Db, key: Str<'_>) -> Standing {
+        let there = self.in_db(db);
+        if have!(RedisModule_CommandFilterGetClientId) {
+            let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOEFFECTS;
+            return there.open_as(key, mode as c_int).standing();
+        }
+        // Redis 7.0 has no such flag, but this command looks the key up like that. Its type cannot
+        // be had so: a lock is where we hold one.
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                there.as_ptr(),
+                c"MEMORY".as_ptr(),
+                c"cscc".as_ptr(),
+                c"USAGE".as_ptr(),
+                key.as_ptr(),
+                c"SAMPLES".as_ptr(),
+                c"1".as_ptr()
+            ))
+        };
+        let name = key.bytes();
+        match Answer::new(reply) {
+            Some(answer) if answer.is_integer() => shell().engine.borrow().stands(Key { db, name }),
+            _ => Standing::Absent,
+        }
+    }
+
+    /// Opens a key of the selected database for writing. A master removes a key whose time has come.
+    pub fn open(self, key: Str<'_>) -> OpenKey {
+        self.open_as(
+            key,
+            (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
+        )
+    }
+
+    fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
+        // SAFETY: the table, the context. The server holds on to the name by itself.
+        OpenKey(unsafe { api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
+    }
+
+    /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
+    /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
+    /// the server refuses.
+    pub fn make(self, key: Str<'_>, open: OpenKey, value: Str<'_>) -> bool {
+        // SAFETY: the table, the context; the key is open for writing.
+        let done = unsafe { api!(RedisModule_StringSet(open.0, value.as_ptr())) };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
+    }
+
+    /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
+    pub fn make_lock(self, key: Str<'_>, open: OpenKey) -> bool {
+        let Some(lock) = shell().lock_type.get() else {
+            return false;
+        };
+        // SAFETY: as in `make`; the value lives as long as the module.
+        let done = unsafe {
+            api!(RedisModule_ModuleTypeSetValue(
+                open.0,
+                lock,
+                locktype::value()
+            ))
+        };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_MODULE, c"lock")
+    }
+
+    /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
+    pub fn remove(self, key: Str<'_>, open: OpenKey) -> bool {
+        if !open.standing().is_present() {
+            return false;
+        }
+        // SAFETY: as in `make`.
+        let done = unsafe { api!(RedisModule_UnlinkKey(open.0)) };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_GENERIC, c"del")
+    }
+
+    /// Lets everyone know what was done to a key. It is closed before, since others hear of it and
+    /// may do as they like.
+    fn written(self, key: Str<'_>, open: OpenKey, done: c_int, class: i32, event: &CStr) -> bool {
+        drop(open);
+        if done != raw::REDISMODULE_OK as c_int {
+            return false;
+        }
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr()));
+            api!(RedisModule_NotifyKeyspaceEvent(
+                self.as_ptr(),
+                class,
+                event.as_ptr(),
+                key.as_ptr()
+            ));
+        }
+        true
+    }
+
+    /// Tells replicas and the append-only file the command in hand, as it was given.
+    pub fn replicate_verbatim(self) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+    }
+
+    /// Tells replicas and the append-only file a command for a key of this database.
+    pub fn replicate(self, db: Db, command: &CStr, key: Str<'_>, value: Option<Str<'_>>) {
+        let (ctx, command, key) = (self.in_db(db).as_ptr(), command.as_ptr(), key.as_ptr());
+        // SAFETY: the table, the context; the arguments are as the formats say.
+        unsafe {
+            match value.map(Str::as_ptr) {
+                Some(value) => {
+                    api!(RedisModule_Replicate(
+                        ctx,
+                        command,
+                        c"ss".as_ptr(),
+                        key,
+                        value
+                    ))
+                }
+                None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
+            }
+        };
+    }
+
+    /// Tells replicas and the append-only file that tokens from this one on may be given.
+    pub fn replicate_token(self, token: Token) {
+        // SAFETY: the table, the context; the argument is as the format says.
+        unsafe {
+            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                command,
+                c"l".as_ptr(),
+                token
+            ));
+        }
+    }
+
+    /// The database of a keyspace event, which comes with this context and is about this key.
+    pub fn event_db(self, key: Str<'_>) -> Db {
+        if shell().server.get().event_db_is_wrong_in_exec && self.state().in_exec() {
+            // To open a key can expire it, which must not be told before what this event is about.
+            let mode =
+                raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+            let open = self.open_as(key, mode as c_int);
+            // SAFETY: the table; an open key.
+            return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
+        }
+        self.db()
+    }
+}
+
+/// A key that is open until this is dropped, in the callback in which it was opened.
+pub struct OpenKey(*mut raw::RedisModuleKey);
+
+impl OpenKey {
+    pub fn standing(&self) -> Standing {
+        // SAFETY: the table; an open key, or null for an absent one opened for reading.
+        unsafe {
+            if api!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+                return Standing::Absent;
+            }
+            match shell().lock_type.get() {
+                Some(lock) if api!(RedisModule_ModuleTypeGetType(self.0)) == lock => Standing::Lock,
+                _ => Standing::Other,
+            }
+        }
+    }
+}
+
+impl Drop for OpenKey {
+    fn drop(&mut self) {
+        // SAFETY: the table; closed once. The server takes null for nothing.
+        unsafe { api!(RedisModule_CloseKey(self.0)) }
+    }
+}

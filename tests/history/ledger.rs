@@ -1,0 +1,209 @@
+//! Bugs that were found on servers, each as the shortest history that showed it. Nothing here is
+//! ever deleted.
+
+use crate::model::brief::{
+    close, connect, del, exec, multi, pipeline, run, script, set, settp, unwatchex, watchex,
+};
+use crate::model::command::{Command, Past};
+use crate::model::step::Step;
+use crate::random_histories::{ROOMY, try_history};
+use crate::trial::Stage;
+
+#[track_caller]
+fn holds(steps: &[Step]) {
+    if let Some(what) = try_history(&mut Stage::new(ROOMY), steps) {
+        panic!("{what}");
+    }
+}
+
+/// Redis 8 answers a flush when its memory is freed; its pushes waited longer than what came after.
+#[test]
+fn pushes_of_a_flush_come_before_what_its_client_causes_next() {
+    let flushes = [Command::Flushdb, Command::Flushall];
+    for flush in flushes {
+        holds(&[
+            connect(0),
+            run(0, set(0)),
+            pipeline(0, [watchex(0), flush.clone(), settp(0)]),
+            run(0, set(1)),
+            pipeline(0, [watchex(1), watchex(2), flush, set(2), set(1)]),
+        ]);
+    }
+}
+
+/// In a transaction Valkey 9.1 gives keyspace events the database of the client that executes it.
+#[test]
+fn a_key_carried_or_copied_to_another_database_in_a_transaction_is_known_there() {
+    let copy = Command::Copy {
+        from: 0,
+        to: 1,
+        db: 1,
+        replace: false,
+    };
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, watchex(1)),
+        run(1, set(0)),
+        multi(1),
+        run(1, copy),
+        exec(1),
+        run(0, settp(2)),
+        multi(1),
+        run(1, Command::Move { key: 2, db: 1 }),
+        exec(1),
+        run(0, Command::Select { db: 1 }),
+        run(0, del(2)),
+    ]);
+}
+
+/// The flush is told a moment later, so that there was nothing to be taken back.
+#[test]
+fn unwatchex_after_a_flush_in_a_transaction_silences_it() {
+    holds(&[
+        connect(0),
+        run(0, watchex(0)),
+        run(0, set(0)),
+        multi(0),
+        run(0, Command::Flushdb),
+        run(0, unwatchex()),
+        exec(0),
+    ]);
+}
+
+/// As before, without a transaction.
+#[test]
+fn a_flush_is_told_before_the_reply_of_the_watchex_or_unwatchex_that_follows() {
+    holds(&[
+        connect(0),
+        run(0, watchex(0)),
+        run(0, set(0)),
+        pipeline(0, [Command::Flushdb, watchex(0)]),
+        run(0, set(0)),
+        pipeline(0, [Command::Flushall, unwatchex()]),
+    ]);
+}
+
+/// A flush that was not yet told was forgotten for the next one.
+#[test]
+fn two_flushes_in_a_transaction_are_both_told() {
+    let select = |db| Command::Select { db };
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, watchex(0)),
+        run(0, settp(0)),
+        run(0, select(1)),
+        run(0, watchex(1)),
+        run(0, settp(1)),
+        multi(1),
+        run(1, Command::Flushdb),
+        run(1, select(1)),
+        run(1, Command::Flushdb),
+        exec(1),
+    ]);
+}
+
+/// Telling the one owner made the module ask the server, which hid the other's hand.
+#[test]
+fn an_owner_whose_script_deletes_anothers_key_and_its_own_loses_nothing() {
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, settp(0)),
+        run(1, settp(1)),
+        run(1, script([del(0), del(1)])),
+    ]);
+}
+
+/// As before: the first key of a connection makes the module ask the server, too.
+#[test]
+fn an_owner_that_replaces_its_key_after_a_script_loses_nothing() {
+    holds(&[
+        connect(0),
+        multi(0),
+        run(0, settp(0)),
+        run(0, script([set(1)])),
+        run(0, Command::Rename { from: 1, to: 0 }),
+        exec(0),
+    ]);
+}
+
+/// Valkey 9 says `expired` where others say `del`.
+#[test]
+fn an_owner_that_gives_its_key_a_time_in_the_past_loses_nothing() {
+    use Past::{Expire, Expireat, Getex, Pexpire, Pexpireat};
+    let mut steps = vec![connect(0), connect(1), run(0, watchex(0))];
+    for how in [Expire, Expireat, Getex, Pexpire, Pexpireat] {
+        for who in [0, 1] {
+            let lapse = Command::Lapse { key: 0, how };
+            steps.extend([run(0, settp(0)), run(who, lapse.clone())]);
+            steps.extend([run(0, settp(0)), run(who, script([lapse]))]);
+        }
+    }
+    holds(&steps);
+}
+
+/// On Redis 7.0 the module looks for the key among the arguments of what the owner executes.
+#[test]
+fn an_owner_whose_script_names_the_key_itself_loses_nothing() {
+    let commands = vec![del(0)];
+    let written = true;
+    holds(&[
+        connect(0),
+        run(0, settp(0)),
+        run(0, Command::Script { commands, written }),
+    ]);
+}
+
+/// Valkey 9 tells the database that a transaction has selected so far, not the one it is in.
+#[test]
+fn an_owner_that_ends_in_multi_after_a_queued_select_leaves_nothing() {
+    let select = |db| run(0, Command::Select { db });
+    holds(&[
+        connect(0),
+        select(1),
+        run(0, settp(0)),
+        select(0),
+        multi(0),
+        select(1),
+        close(0),
+    ]);
+}
+
+/// The look at swapped databases was put off, and came too late.
+#[test]
+fn a_swap_in_a_transaction_keeps_what_is_held() {
+    holds(&[
+        connect(0),
+        run(0, settp(0)),
+        multi(0),
+        run(0, Command::Swapdb),
+        exec(0),
+        run(0, Command::Select { db: 1 }),
+        run(0, del(0)),
+    ]);
+}
+
+/// As before.
+#[test]
+fn what_follows_a_swap_at_once_is_told_after_it() {
+    let swap_and = |then: Command| [Command::Swapdb, then];
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, watchex(0)),
+        run(1, set(0)),
+        pipeline(1, swap_and(set(0))),
+        pipeline(1, swap_and(Command::Flushdb)),
+        run(1, set(0)),
+        run(1, script(swap_and(set(0)))),
+        run(1, Command::Flushall),
+        run(1, Command::Select { db: 1 }),
+        run(1, set(0)),
+        multi(1),
+        run(1, Command::Swapdb),
+        run(1, Command::Flushall),
+        exec(1),
+    ]);
+}

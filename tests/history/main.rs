@@ -1,0 +1,18 @@
+//! Random histories on a real server, against the model that the simulation uses.
+//!
+//! After every step of a history everyone has heard what the model says, in its order, and nothing
+//! else; the same keys exist, and INFO counts the same. The server and its configuration come from
+//! the integration tests' harness (TETHER_SERVER, TETHER_MODULE). `TETHER_SEED` and `TETHER_STEPS`
+//! choose other histories; a failure prints the seed and the shortest history that fails.
+
+#[path = "../server/harness/mod.rs"]
+#[allow(dead_code, unused_imports)] // what other tests need
+mod harness;
+mod ledger;
+#[path = "../model/mod.rs"]
+#[allow(dead_code)] // what only the simulation needs
+mod model;
+mod players;
+mod random_histories;
+mod trial;
+mod wire;

@@ -1,0 +1,164 @@
+//! The connections of a history, and what each of them hears.
+
+use crate::harness::{Arrival as Came, Client, Frame, Server, bulk, encode};
+use crate::model::command::{Command, Who};
+use crate::model::told::{Arrival, Reply};
+use crate::wire::{self, Book};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub struct Players {
+    players: Vec<Option<Player>>,
+    pub book: Book,
+}
+
+struct Player {
+    client: Client,
+    /// Since its MULTI, whether each queued command is a fence of ours.
+    queued: Option<Vec<bool>>,
+    heard: Vec<Arrival>,
+}
+
+impl Players {
+    pub fn new(places: usize, observer: &mut Client) -> Players {
+        observer.run_all(&["SET dumped restored", "LPUSH listed 1"]);
+        let mut dump = |key| match observer.run(["DUMP", key]) {
+            Frame::Bulk(dump) => dump,
+            other => panic!("DUMP says {other:?}"),
+        };
+        let (text, list) = (dump("dumped"), dump("listed"));
+        observer.run("DEL dumped listed");
+        // As long as nobody was there, an id that nobody has.
+        let ids = vec![i64::MAX; places];
+        Players {
+            players: (0..places).map(|_| None).collect(),
+            book: Book { text, list, ids },
+        }
+    }
+
+    pub fn connect(&mut self, server: &Server, who: Who, resp3: bool) {
+        let mut client = if resp3 {
+            server.resp3()
+        } else {
+            server.resp2()
+        };
+        self.book.ids[who] = client.id();
+        self.players[who] = Some(Player {
+            client,
+            queued: None,
+            heard: Vec::new(),
+        });
+    }
+
+    /// Takes a connection out of the play.
+    pub fn leave(&mut self, who: Who) -> Option<Client> {
+        self.players[who].take().map(|player| player.client)
+    }
+
+    pub fn is_there(&self, who: Who) -> bool {
+        self.players[who].is_some()
+    }
+
+    /// Sends commands in one piece, and reads as many replies.
+    pub fn send(&mut self, who: Who, commands: &[Command]) {
+        let words = commands.iter().map(|command| self.book.words(command));
+        let bytes: Vec<u8> = words.flat_map(encode).collect();
+        let player = self.player(who);
+        player.client.send_bytes(&bytes);
+        for _ in commands {
+            player.hear_reply();
+            if let Some(queued) = &mut player.queued {
+                queued.push(false);
+            }
+        }
+    }
+
+    /// Sends a word of its own: MULTI, EXEC, DISCARD, PEXPIRE.
+    pub fn say(&mut self, who: Who, words: &[&[u8]]) {
+        let player = self.player(who);
+        player.client.send(words.to_vec());
+        player.hear_reply();
+        match words[0] {
+            b"MULTI" => player.queued = Some(Vec::new()),
+            b"EXEC" => player.forget_fences(),
+            b"DISCARD" => player.queued = None,
+            _ => {}
+        }
+    }
+
+    fn player(&mut self, who: Who) -> &mut Player {
+        self.players[who]
+            .as_mut()
+            .expect("only allowed steps are taken")
+    }
+
+    /// Asks for something whose reply comes behind all that was pushed to these before.
+    pub fn fence(&mut self, whom: impl Fn(Who) -> bool) {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let mark = format!("fence-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut fenced: Vec<&mut Player> = Vec::new();
+        for (who, player) in self.players.iter_mut().enumerate() {
+            fenced.extend(player.as_mut().filter(|_| whom(who)));
+        }
+        for player in &mut fenced {
+            player.client.send(["ECHO", &mark]);
+        }
+        for player in &mut fenced {
+            player.hear_up_to(&mark);
+        }
+    }
+
+    /// What this one has heard; it is kept until [`forget`](Self::forget).
+    pub fn heard(&self, who: Who) -> &[Arrival] {
+        self.players[who]
+            .as_ref()
+            .map_or(&[], |player| &player.heard)
+    }
+
+    pub fn forget(&mut self) {
+        for player in self.players.iter_mut().flatten() {
+            player.heard.clear();
+        }
+    }
+}
+
+impl Player {
+    fn hear_reply(&mut self) {
+        loop {
+            match self.client.next() {
+                Came::Push(sentence) => self.heard.push(Arrival::Push(sentence)),
+                Came::Reply(frame) => {
+                    self.heard.push(Arrival::Reply(wire::reply(frame)));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn hear_up_to(&mut self, mark: &str) {
+        loop {
+            match (self.client.next(), &mut self.queued) {
+                (Came::Push(sentence), _) => self.heard.push(Arrival::Push(sentence)),
+                (Came::Reply(frame), None) if frame == bulk(mark) => return,
+                (Came::Reply(Frame::Simple(text)), Some(queued)) if text == b"QUEUED" => {
+                    queued.push(true);
+                    return;
+                }
+                (Came::Reply(frame), _) => self.heard.push(Arrival::Reply(wire::reply(frame))),
+            }
+        }
+    }
+
+    /// Takes the replies to fences out of the transaction's.
+    fn forget_fences(&mut self) {
+        let queued = self.queued.take().unwrap_or_default();
+        let mut last = self.heard.iter_mut().rev();
+        let last = last.find_map(|heard| match heard {
+            Arrival::Reply(Reply::Array(replies)) => Some(replies),
+            _ => None,
+        });
+        if let Some(replies) = last.filter(|replies| replies.len() == queued.len()) {
+            let mut is_fence = queued.into_iter();
+            replies.retain(|_| !is_fence.next().unwrap_or(false));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Seeded random histories, and what becomes of one that fails.
+
+use crate::harness::say;
+use crate::model::generate::{Generator, Scope};
+use crate::model::random;
+use crate::model::shrink::shortest;
+use crate::model::step::Step;
+use crate::model::world::Limits;
+use crate::trial::{PLACES, Stage, Trial, USED_NAMES};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const SCOPE: Scope = Scope {
+    places: PLACES,
+    names: USED_NAMES,
+    server: true,
+};
+pub const ROOMY: Limits = Limits {
+    watches: 65_536,
+    keys: 65_536,
+};
+pub const NARROW: Limits = Limits {
+    watches: 4,
+    keys: 2,
+};
+const PER_HISTORY: usize = 500;
+
+fn histories(first_seed: u64, steps: usize) {
+    let mut roomy = Stage::new(ROOMY);
+    let mut narrow = Stage::new(NARROW);
+    let count = steps.div_ceil(PER_HISTORY).max(1);
+    for (seed, n) in (first_seed..).zip(0..count) {
+        let left = steps - n * PER_HISTORY;
+        // Which of them follows from the seed, so that the seed is the whole story.
+        let stage = match seed % 4 {
+            0 => &mut narrow,
+            _ => &mut roomy,
+        };
+        random_history(stage, seed, left.min(PER_HISTORY));
+    }
+}
+
+/// Takes random steps, and panics with the seed and the shortest history that fails.
+fn random_history(stage: &mut Stage, seed: u64, steps: usize) {
+    let mut generator = Generator::new(seed, SCOPE);
+    let mut taken = Vec::with_capacity(steps);
+    let what = failure(|| {
+        let mut trial = Trial::new(stage);
+        for _ in 0..steps {
+            let step = generator.step(&trial.world);
+            taken.push(step.clone());
+            trial.take(&step)?;
+        }
+        trial.finish()
+    });
+    let Some(what) = what else { return };
+    let at = taken.len();
+    say(&format!(
+        "TETHER_SEED={seed} fails at step {at}: {what}\nlooking for a shorter history"
+    ));
+    let shortest = shortest(taken, Duration::from_secs(90), |steps| {
+        try_history(stage, steps).is_some()
+    });
+    let lines: Vec<String> = shortest.iter().map(|step| format!("  {step:?}")).collect();
+    panic!(
+        "TETHER_SEED={seed} fails at step {at}: {what}\nthe shortest history that fails:\n{}\nnow: {:?}",
+        lines.join("\n"),
+        try_history(stage, &shortest)
+    );
+}
+
+/// What is wrong with a history, if anything is.
+pub fn try_history(stage: &mut Stage, steps: &[Step]) -> Option<String> {
+    failure(|| {
+        let mut trial = Trial::new(stage);
+        for (at, step) in steps.iter().enumerate() {
+            trial
+                .take(step)
+                .map_err(|what| format!("step {at}, {step:?}: {what}"))?;
+        }
+        trial.finish().map_err(|what| format!("at the end: {what}"))
+    })
+}
+
+/// A panic is a failure like others.
+fn failure(tried: impl FnOnce() -> Result<(), String>) -> Option<String> {
+    let words = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => format!("a panic: {:?}", panic.downcast_ref::<&str>()),
+    };
+    let result = catch_unwind(AssertUnwindSafe(tried));
+    result.unwrap_or_else(|panic| Err(words(panic))).err()
+}
+
+#[test]
+fn a_server_does_what_the_model_says() {
+    histories(random::seed(), random::steps(10_000));
+}
+
+#[test]
+#[ignore = "many new histories; some minutes"]
+fn a_server_does_what_the_model_says_for_long() {
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH);
+    let clock = clock.expect("a clock after 1970").as_secs();
+    let seed = random::from_environment("TETHER_SEED").unwrap_or(clock);
+    say(&format!("TETHER_SEED={seed}"));
+    histories(seed, random::steps(300_000));
+}

@@ -1,0 +1,284 @@
+//! A history on a real server: after every step it must agree with the model in everything.
+
+use crate::harness::{Client, Server, encode, eventually, int};
+use crate::model::command::{DATABASES, NAMES, Spot, Who};
+use crate::model::step::{Ending, Step};
+use crate::model::told::{Heard, check};
+use crate::model::world::{Limits, Outcome, Totals, World};
+use crate::players::Players;
+use std::collections::HashMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Of every world on a server.
+pub const PLACES: usize = 5;
+pub const USED_NAMES: usize = NAMES.len();
+
+/// A server that is used for one history after the other.
+pub struct Stage {
+    server: Server,
+    observer: Client,
+    limits: Limits,
+}
+
+impl Stage {
+    pub fn new(limits: Limits) -> Stage {
+        let Limits { watches, keys } = limits;
+        let watches = format!("tether.max-watches-per-client {watches}");
+        let keys = format!("tether.max-keys-per-client {keys}");
+        let server = Server::with(&[&watches, &keys]);
+        let observer = server.resp2();
+        Stage {
+            server,
+            observer,
+            limits,
+        }
+    }
+
+    fn totals(&mut self) -> Totals {
+        let info = info(&mut self.observer);
+        Totals {
+            lost: info["lost_total"],
+            removed_by_disconnect: info["keys_removed_by_disconnect"],
+        }
+    }
+
+    /// Nothing is there, and nobody.
+    fn clear(&mut self) {
+        let observer = &mut self.observer;
+        eventually("an empty stage", || {
+            observer.run("FLUSHALL");
+            let clients = observer.run("CLIENT LIST").text();
+            let info = info(observer);
+            let zero = ["temporary_keys", "watches"]
+                .iter()
+                .all(|name| info[*name] == 0);
+            match clients.lines().count() == 1 && zero {
+                true => Ok(()),
+                false => Err(format!("{clients}{info:?}")),
+            }
+        });
+    }
+}
+
+/// A world on a stage.
+pub struct Trial<'a> {
+    pub world: World,
+    players: Players,
+    stage: &'a mut Stage,
+    before: Totals,
+    taken: usize,
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(stage: &'a mut Stage) -> Trial<'a> {
+        stage.clear();
+        Trial {
+            world: World::new(PLACES, stage.limits, false),
+            players: Players::new(PLACES, &mut stage.observer),
+            before: stage.totals(),
+            stage,
+            taken: 0,
+        }
+    }
+
+    /// Takes a step that the world allows; a step that it does not allow is left out.
+    pub fn take(&mut self, step: &Step) -> Result<(), String> {
+        if !self.world.allows(step) {
+            return Ok(());
+        }
+        self.taken += 1;
+        let owned = match step {
+            Step::End { who, .. } => self.world.owned_by(*who),
+            _ => Vec::new(),
+        };
+        let outcome = self.world.take(step);
+        self.perform(step, &owned);
+        self.see_off_the_dead();
+        self.agree(&outcome)?;
+        self.players.forget();
+        Ok(())
+    }
+
+    fn perform(&mut self, step: &Step, owned: &[Spot]) {
+        let players = &mut self.players;
+        match step {
+            Step::Connect { who, resp3 } => players.connect(&self.stage.server, *who, *resp3),
+            Step::End { who, how } => self.end(*who, *how, owned),
+            Step::Run { who, command } => players.send(*who, std::slice::from_ref(command)),
+            Step::Multi { who } => players.say(*who, &[b"MULTI"]),
+            Step::Exec { who } => players.say(*who, &[b"EXEC"]),
+            Step::Discard { who } => players.say(*who, &[b"DISCARD"]),
+            Step::Pipeline { who, commands } => players.send(*who, commands),
+            Step::Expiry { who, key, then } => {
+                players.say(*who, &[b"PEXPIRE", NAMES[*key], b"1"]);
+                // Nothing tells that a key has lapsed but a look at it, which ends it.
+                sleep(Duration::from_millis(3));
+                if let Some((other, command)) = then {
+                    players.send(*other, std::slice::from_ref(command));
+                }
+            }
+            Step::Reload => drop(self.stage.observer.run("DEBUG RELOAD")),
+            Step::Evict { .. } | Step::Work { .. } | Step::Resync { .. } => {
+                panic!("{step:?} cannot be asked of a server")
+            }
+        }
+    }
+
+    fn end(&mut self, who: Who, how: Ending, owned: &[Spot]) {
+        let mut client = self.players.leave(who).expect("it is there");
+        let stage = &mut *self.stage;
+        if how == Ending::WhilePaused {
+            stage.observer.run("CLIENT PAUSE 60000 WRITE");
+        }
+        match how {
+            Ending::Close | Ending::WhilePaused => drop(client),
+            Ending::Reset => client.reset(),
+            Ending::Quit => {
+                client.send("QUIT");
+                client.expect_closed();
+            }
+        }
+        let id = self.players.book.ids[who];
+        eventually("the end of a connection", || {
+            match &*stage
+                .observer
+                .run(format!("CLIENT LIST ID {id}").as_str())
+                .text()
+            {
+                "" => Ok(()),
+                line => Err(line.to_owned()),
+            }
+        });
+        if how == Ending::WhilePaused {
+            let exist = exist(&mut stage.observer);
+            let missing: Vec<_> = owned.iter().filter(|spot| !exist.contains(spot)).collect();
+            stage.observer.run("CLIENT UNPAUSE");
+            assert!(
+                missing.is_empty(),
+                "removed while nobody might write: {missing:?}"
+            );
+        }
+    }
+
+    /// Those whom the step has killed.
+    fn see_off_the_dead(&mut self) {
+        for who in 0..PLACES {
+            if self.players.is_there(who) && self.world.client(who).is_none() {
+                let client = self.players.leave(who);
+                client.expect("it is there").expect_closed();
+            }
+        }
+    }
+
+    /// What is missing may still be under way; what is too much, or in a wrong order, is wrong.
+    fn agree(&mut self, outcome: &Outcome) -> Result<(), String> {
+        self.stage.observer.run("PING");
+        self.stage.observer.run("PING");
+        let expects = |who: Who| {
+            let mut heard = outcome.heard[who].iter();
+            heard.any(|heard| matches!(heard, Heard::Pushes(_)))
+        };
+        // A fence makes its client's last command an ECHO: sometimes it is to be another.
+        let taken = self.taken;
+        self.players
+            .fence(|who| expects(who) || !(taken + who).is_multiple_of(4));
+        let mut disagreement = self.disagreement(outcome);
+        for _ in 0..40 {
+            if disagreement.is_ok() {
+                break;
+            }
+            self.stage.server.settle();
+            self.players.fence(|_| true);
+            disagreement = self.disagreement(outcome);
+        }
+        disagreement
+    }
+
+    fn disagreement(&mut self, outcome: &Outcome) -> Result<(), String> {
+        // First, since it notices what has lapsed.
+        let exist = exist(&mut self.stage.observer);
+        let mut expected = self.world.spots();
+        expected.sort_unstable();
+        if exist != expected {
+            return Err(format!("these keys exist: {exist:?}, and not {expected:?}"));
+        }
+        for (who, expected) in outcome.heard.iter().enumerate() {
+            if self.world.client(who).is_some() {
+                let heard = self.players.heard(who);
+                check(expected, heard).map_err(|what| format!("client {who}: {what}"))?;
+            }
+        }
+        self.compare_info()
+    }
+
+    fn compare_info(&mut self) -> Result<(), String> {
+        let info = info(&mut self.stage.observer);
+        let world = &self.world;
+        let owned = (0..PLACES)
+            .map(|who| world.owned_by(who).len())
+            .sum::<usize>();
+        let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
+        watched.sort_unstable();
+        watched.dedup();
+        let (totals, before) = (world.totals, self.before);
+        let removed = before.removed_by_disconnect + totals.removed_by_disconnect;
+        for (name, expected) in [
+            ("temporary_keys", owned as u64),
+            ("watches", world.watches.len() as u64),
+            ("watched_keys", watched.len() as u64),
+            ("lost_total", before.lost + totals.lost),
+            ("keys_removed_by_disconnect", removed),
+        ] {
+            if info[name] != expected {
+                return Err(format!("{name} is {} and not {expected}", info[name]));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everyone goes; what they leave behind goes with them.
+    pub fn finish(mut self) -> Result<(), String> {
+        for who in 0..PLACES {
+            let how = Ending::Close;
+            self.take(&Step::End { who, how })?;
+        }
+        Ok(())
+    }
+}
+
+/// The module's numbers.
+fn info(observer: &mut Client) -> HashMap<String, u64> {
+    let text = observer.run("INFO tether").text();
+    assert!(
+        !text.contains("tether_fault"),
+        "the module has failed:\n{text}"
+    );
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("tether_")?.split_once(':'));
+    let numbers = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
+    numbers.collect()
+}
+
+/// All keys that there are, in order.
+fn exist(observer: &mut Client) -> Vec<Spot> {
+    let mut bytes = Vec::new();
+    for db in 0..DATABASES {
+        bytes.extend(encode(["SELECT", &db.to_string()]));
+        for name in &NAMES[..USED_NAMES] {
+            bytes.extend(encode([b"EXISTS".as_slice(), name]));
+        }
+    }
+    observer.send_bytes(&bytes);
+    let mut spots = Vec::new();
+    for db in 0..DATABASES {
+        observer.read_reply();
+        for name in 0..USED_NAMES {
+            if observer.read_reply() == int(1) {
+                spots.push(Spot { db, name });
+            }
+        }
+    }
+    spots
+}

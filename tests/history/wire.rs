@@ -1,0 +1,166 @@
+//! Commands as a server reads them, and its replies as the model says them.
+
+use crate::harness::Frame;
+use crate::model::command::{Command, Kind, NAMES, Name, Past};
+use crate::model::told::Reply;
+
+pub type Words = Vec<Vec<u8>>;
+
+/// What commands say that the model does not know.
+pub struct Book {
+    /// What `DUMP` says of the keys that `RESTORE` makes.
+    pub text: Vec<u8>,
+    pub list: Vec<u8>,
+    /// The last connection's id, for each place.
+    pub ids: Vec<i64>,
+}
+
+/// Runs what its arguments say: for each command the number of its words, and those.
+const SCRIPT: &str = "
+local at, replies = 1, {}
+while at <= #ARGV do
+    local count = tonumber(ARGV[at])
+    replies[#replies + 1] = redis.pcall(unpack(ARGV, at + 1, at + count))
+    at = at + count + 1
+end
+return replies";
+
+macro_rules! words {
+    ($($word:expr),*) => { vec![$(bytes(&$word)),*] };
+}
+
+fn bytes(word: &(impl AsRef<[u8]> + ?Sized)) -> Vec<u8> {
+    word.as_ref().to_vec()
+}
+
+fn key(name: &Name) -> &'static [u8] {
+    NAMES[*name]
+}
+
+fn with_keys(command: &str, keys: &[Name]) -> Words {
+    let keys = keys.iter().map(|name| bytes(key(name)));
+    std::iter::once(bytes(command)).chain(keys).collect()
+}
+
+impl Book {
+    pub fn words(&self, command: &Command) -> Words {
+        match command {
+            Command::Settp { key: k, value } => words!["SETTP", key(k), value.to_string()],
+            Command::Deltp { keys } => with_keys("DELTP", keys),
+            Command::Watchex { keys } => with_keys("WATCHEX", keys),
+            Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
+            Command::Set { key: k, value } => words!["SET", key(k), value.to_string()],
+            Command::Setnx { key: k, value } => words!["SETNX", key(k), value.to_string()],
+            Command::Append { key: k } => words!["APPEND", key(k), "+"],
+            Command::Mset { keys } => {
+                let pairs = keys.iter().flat_map(|name| [bytes(key(name)), bytes("m")]);
+                std::iter::once(bytes("MSET")).chain(pairs).collect()
+            }
+            Command::Lpush { key: k } => words!["LPUSH", key(k), "1"],
+            Command::Rename { from, to } => words!["RENAME", key(from), key(to)],
+            Command::Renamenx { from, to } => words!["RENAMENX", key(from), key(to)],
+            Command::Move { key: k, db } => words!["MOVE", key(k), db.to_string()],
+            Command::Sort { from, to } => words!["SORT", key(from), "STORE", key(to)],
+            Command::Swapdb => words!["SWAPDB", "0", "1"],
+            Command::Del { keys } => with_keys("DEL", keys),
+            Command::Unlink { keys } => with_keys("UNLINK", keys),
+            Command::Getdel { key: k } => words!["GETDEL", key(k)],
+            Command::Lpop { key: k } => words!["LPOP", key(k)],
+            Command::Sunionstore { to } => words!["SUNIONSTORE", key(to), "nosuch", "norsuch"],
+            Command::Flushdb => words!["FLUSHDB"],
+            Command::Flushall => words!["FLUSHALL"],
+            Command::Expire { key: k } => words!["EXPIRE", key(k), "100000"],
+            Command::Persist { key: k } => words!["PERSIST", key(k)],
+            Command::Exists { key: k } => words!["EXISTS", key(k)],
+            Command::Select { db } => words!["SELECT", db.to_string()],
+            Command::Kill { who } => words!["CLIENT", "KILL", "ID", self.ids[*who].to_string()],
+            Command::Lapse { key: k, how } => lapse(key(k), *how),
+            _ => self.longer_words(command),
+        }
+    }
+
+    fn longer_words(&self, command: &Command) -> Words {
+        match command {
+            Command::Copy {
+                from,
+                to,
+                db,
+                replace,
+            } => {
+                let mut words = words!["COPY", key(from), key(to), "DB", db.to_string()];
+                words.extend(replace.then(|| bytes("REPLACE")));
+                words
+            }
+            Command::Restore {
+                key: k,
+                kind,
+                replace,
+            } => {
+                let dump = match kind {
+                    Kind::Text => &self.text,
+                    Kind::List => &self.list,
+                };
+                let mut words = words!["RESTORE", key(k), "0", dump];
+                words.extend(replace.then(|| bytes("REPLACE")));
+                words
+            }
+            Command::RestoreLapsed { key: k } => {
+                words!["RESTORE", key(k), "1", &self.text, "ABSTTL", "REPLACE"]
+            }
+            Command::Script { commands, written } if *written => {
+                let script = self.script(commands);
+                words!["EVAL", script, "0"]
+            }
+            Command::Script { commands, .. } => {
+                let mut words = words!["EVAL", SCRIPT, "0"];
+                for command in commands {
+                    let inner = self.words(command);
+                    words.push(bytes(&inner.len().to_string()));
+                    words.extend(inner);
+                }
+                words
+            }
+            other => unreachable!("{other:?} has no words"),
+        }
+    }
+
+    /// A script in which the commands are written out.
+    fn script(&self, commands: &[Command]) -> String {
+        let calls = commands.iter().map(|command| {
+            let words = self.words(command);
+            let literals: Vec<String> = words.iter().map(|word| literal(word)).collect();
+            format!("redis.pcall({})", literals.join(", "))
+        });
+        let calls: Vec<String> = calls.collect();
+        format!("return {{{}}}", calls.join(", "))
+    }
+}
+
+/// Any bytes, for Lua.
+fn literal(word: &[u8]) -> String {
+    let escaped = word.iter().map(|byte| format!("\\{byte:03}"));
+    format!("'{}'", escaped.collect::<String>())
+}
+
+fn lapse(key: &[u8], how: Past) -> Words {
+    match how {
+        Past::Expire => words!["EXPIRE", key, "-1"],
+        Past::Pexpire => words!["PEXPIRE", key, "-1"],
+        Past::Expireat => words!["EXPIREAT", key, "1"],
+        Past::Pexpireat => words!["PEXPIREAT", key, "1"],
+        Past::Getex => words!["GETEX", key, "PXAT", "1"],
+    }
+}
+
+pub fn reply(frame: Frame) -> Reply {
+    match frame {
+        Frame::Simple(text) if text == b"OK" => Reply::Ok,
+        Frame::Simple(text) if text == b"QUEUED" => Reply::Queued,
+        Frame::Simple(text) | Frame::Bulk(text) => Reply::Text(text),
+        Frame::Error(text) => Reply::Refused(String::from_utf8_lossy(&text).into_owned()),
+        Frame::Integer(number) => Reply::Int(number),
+        Frame::Null => Reply::Null,
+        Frame::Array(frames) => Reply::Array(frames.into_iter().map(reply).collect()),
+        other => Reply::Text(format!("{other:?}").into_bytes()),
+    }
+}

@@ -1,0 +1,379 @@
+//! What an operator sees: LOCK.INFO, LOCK.LIST, INFO tether.
+
+use crate::harness::*;
+use crate::line::*;
+
+/// The names of a map's fields, in order.
+fn names(map: &Frame) -> Vec<String> {
+    map.items().iter().step_by(2).map(Frame::text).collect()
+}
+
+/// The address from which a connection comes, as CLIENT LIST has it.
+fn address(client: &mut Client) -> String {
+    let info = client.run("CLIENT INFO").text();
+    let field = info
+        .split(' ')
+        .find_map(|field| field.strip_prefix("addr="));
+    field.expect("an address").to_owned()
+}
+
+fn assert_between(frame: &Frame, least: i64, most: i64) {
+    let number = frame.number();
+    assert!((least..=most).contains(&number), "{least} {number} {most}");
+}
+
+const HOLDER: [&str; 10] = [
+    "client", "addr", "name", "user", "label", "token", "permits", "depth", "held-ms", "lease-ms",
+];
+const WAITER: [&str; 6] = ["client", "addr", "name", "label", "mode", "waiting-ms"];
+
+#[test]
+fn lock_info_tells_everything_about_holders_and_waiters() {
+    for resp3 in [false, true] {
+        let server = Server::start();
+        let mut operator = if resp3 {
+            server.resp3()
+        } else {
+            server.resp2()
+        };
+        let (mut one, mut two) = (server.resp3(), server.resp2());
+        operator.run("ACL SETUSER anna on nopass +@all ~*");
+        one.run_all(&["AUTH anna x", "CLIENT SETNAME worker-1"]);
+        let token = one.run("LOCK.ACQUIRE k OWNER job LEASE 60000").number();
+        one.run("LOCK.ACQUIRE k OWNER job");
+        two.run("CLIENT SETNAME worker-2");
+        let (id, addr) = (two.id(), address(&mut two));
+        queue(
+            &server,
+            &mut two,
+            "LOCK.ACQUIRE k SHARED OWNER reader WAIT 0",
+        );
+        let info = operator.run("LOCK.INFO k");
+        assert_eq!(matches!(info, Frame::Map(_)), resp3);
+        assert_eq!(names(&info), ["kind", "total", "holders", "waiters"]);
+        assert_eq!(field(&info, "kind"), bulk("exclusive"));
+        assert_eq!(field(&info, "total"), null());
+
+        let held = field(&info, "holders").items();
+        let [holder] = &held[..] else {
+            panic!("{info:?}")
+        };
+        assert_eq!(matches!(holder, Frame::Map(_)), resp3);
+        assert_eq!(names(holder), HOLDER);
+        for (name, value) in [
+            ("client", int(one.id())),
+            ("addr", bulk(address(&mut one))),
+            ("name", bulk("worker-1")),
+            ("user", bulk("anna")),
+            ("label", bulk("job")),
+            ("token", int(token)),
+            ("permits", int(0)),
+            ("depth", int(2)),
+        ] {
+            assert_eq!(field(holder, name), value, "{name}");
+        }
+        assert_between(&field(holder, "held-ms"), 0, 5000);
+        assert_between(&field(holder, "lease-ms"), 50_000, 60_000);
+
+        let waiting = field(&info, "waiters").items();
+        let [waiter] = &waiting[..] else {
+            panic!("{info:?}")
+        };
+        assert_eq!(names(waiter), WAITER);
+        for (name, value) in [
+            ("client", int(id)),
+            ("addr", bulk(addr)),
+            ("name", bulk("worker-2")),
+            ("label", bulk("reader")),
+            ("mode", bulk("shared")),
+        ] {
+            assert_eq!(field(waiter, name), value, "{name}");
+        }
+        assert_between(&field(waiter, "waiting-ms"), 0, 5000);
+    }
+}
+
+#[test]
+fn lock_info_tells_the_kind_and_the_mode_of_each() {
+    let server = Server::start();
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    for (take, kind, total, permits) in [
+        ("SETTP k v", "temporary-key", null(), 0),
+        ("LOCK.ACQUIRE k", "exclusive", null(), 0),
+        ("LOCK.ACQUIRE k SHARED", "shared", null(), 0),
+        ("LOCK.ACQUIRE k PERMITS 3 OF 7", "permits", int(7), 3),
+        ("LOCK.MACQUIRE 2 l k", "exclusive", null(), 0),
+    ] {
+        holder.run(take);
+        // A temporary key can be waited for by SETTP only.
+        let is_key = take.starts_with("SETTP");
+        queue_push(&mut waiter, "SETTP k v WAIT 0 PUSH");
+        if !is_key {
+            queue_push(&mut waiter, "LOCK.MACQUIRE 2 m k OWNER m WAIT 0 PUSH");
+            let request = "LOCK.ACQUIRE k PERMITS 2 OF 7 OWNER p WAIT 0 PUSH";
+            queue_push(&mut waiter, request);
+        }
+        let info = holder.run("LOCK.INFO k");
+        assert_eq!(field(&info, "kind"), bulk(kind), "{take}");
+        assert_eq!(field(&info, "total"), total, "{take}");
+        let one = &field(&info, "holders").items()[0];
+        assert_eq!(field(one, "permits"), int(permits), "{take}");
+        assert_eq!(field(one, "label"), bulk(""), "{take}");
+        assert_eq!(field(one, "lease-ms"), null(), "{take}");
+        let modes = field(&info, "waiters").items();
+        let modes: Vec<_> = modes.iter().map(|one| field(one, "mode").text()).collect();
+        let expected = ["temporary-key", "exclusive", "permits"];
+        assert_eq!(modes, expected[..if is_key { 1 } else { 3 }], "{take}");
+        waiter.run("DELTP k");
+        holder.run_all(&["FLUSHALL", "PING"]);
+        server.settle();
+    }
+}
+
+#[test]
+fn lock_info_of_what_nobody_holds_or_waits_for_is_null() {
+    let server = Server::start();
+    let (mut client, mut watcher) = (server.resp3(), server.resp2());
+    watcher.run("WATCHEX watched");
+    client.run_all(&["SET string v", "LOCK.ACQUIRE k", "LOCK.RELEASE k"]);
+    for key in ["none", "string", "watched", "k"] {
+        assert_eq!(client.call(["LOCK.INFO", key]), null(), "{key}");
+        assert_eq!(watcher.call(["LOCK.INFO", key]), null(), "{key}");
+    }
+    client.refused("LOCK.INFO");
+    client.refused("LOCK.INFO a b");
+    // A stranger's key that is waited for has no holder, but a line.
+    queue_push(&mut client, "SETTP string v WAIT 0 PUSH");
+    let info = watcher.run("LOCK.INFO string");
+    assert_eq!(field(&info, "holders"), array([]));
+    assert_eq!(field(&info, "waiters").items().len(), 1);
+}
+
+#[test]
+fn times_go_on_while_one_holds_and_waits() {
+    let server = Server::start();
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE k LEASE 100000");
+    queue_push(&mut waiter, "LOCK.ACQUIRE k WAIT 0 PUSH");
+    eventually("the times", || {
+        let info = waiter.run("LOCK.INFO k");
+        let (held, waiting) = (
+            &field(&info, "holders").items()[0],
+            &field(&info, "waiters").items()[0],
+        );
+        let held_ms = field(held, "held-ms").number();
+        let waiting_ms = field(waiting, "waiting-ms").number();
+        let lease_ms = field(held, "lease-ms").number();
+        assert!(waiting_ms <= held_ms && held_ms + lease_ms <= 100_000);
+        if waiting_ms >= 30 && held_ms + lease_ms >= 99_998 {
+            Ok(())
+        } else {
+            Err(format!("{info:?}"))
+        }
+    });
+    let line = &waiter.run("LOCK.LIST").items()[0];
+    assert!(field(line, "oldest-hold-ms").number() >= 30);
+}
+
+/// LOCK.LIST as (key, holders, waiters), sorted by key.
+fn list(client: &mut Client, options: &str) -> Vec<(String, Vec<i64>, i64)> {
+    let lines = client.run(&format!("LOCK.LIST {options}")).items();
+    let mut seen: Vec<_> = lines
+        .iter()
+        .map(|line| {
+            let names = names(line);
+            assert_eq!(names, ["key", "holders", "waiters", "oldest-hold-ms"]);
+            let holders = field(line, "holders").items();
+            let holders: Vec<_> = holders.iter().map(Frame::number).collect();
+            let oldest = field(line, "oldest-hold-ms");
+            assert_eq!(oldest == null(), holders.is_empty(), "{line:?}");
+            let waiters = field(line, "waiters").number();
+            (field(line, "key").text(), holders, waiters)
+        })
+        .collect();
+    seen.sort();
+    seen
+}
+
+#[test]
+fn lock_list_shows_the_held_and_waited_for_keys_of_this_database() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    let (mut operator, mut old) = (server.resp3(), server.resp2());
+    let (a, b) = (one.id(), two.id());
+    assert_eq!(operator.call("LOCK.LIST"), array([]));
+    one.run_all(&[
+        "LOCK.ACQUIRE l SHARED",
+        "SETTP t v",
+        "SET plain v",
+        "WATCHEX watched",
+    ]);
+    two.run_all(&[
+        "LOCK.ACQUIRE l SHARED",
+        "SELECT 3",
+        "LOCK.ACQUIRE third",
+        "SELECT 0",
+    ]);
+    queue_push(&mut two, "SETTP t v WAIT 0 PUSH");
+    let mut third = server.resp3();
+    queue_push(&mut third, "SETTP t v WAIT 0 PUSH");
+    queue_push(&mut two, "SETTP plain v WAIT 0 PUSH");
+    let l = ("l".to_owned(), vec![a, b], 0);
+    let t = ("t".to_owned(), vec![a], 2);
+    let plain = ("plain".to_owned(), vec![], 1);
+    assert_eq!(
+        list(&mut operator, ""),
+        [l.clone(), plain.clone(), t.clone()]
+    );
+    assert_eq!(list(&mut old, ""), [l.clone(), plain.clone(), t.clone()]);
+    for (options, expected) in [
+        (format!("CLIENT {a}"), vec![l.clone(), t.clone()]),
+        (format!("CLIENT {b} MATCH [a-m]*"), vec![l.clone()]),
+        (
+            format!("CLIENT {b}"),
+            vec![l.clone(), plain.clone(), t.clone()],
+        ),
+        ("CLIENT 999999".into(), vec![]),
+        ("MATCH pl*".into(), vec![plain.clone()]),
+        ("COUNT 10 MATCH ?".into(), vec![l.clone(), t.clone()]),
+        ("MATCH nothing".into(), vec![]),
+    ] {
+        assert_eq!(list(&mut operator, &options), expected, "{options}");
+    }
+    for count in [1, 2, 3, 100] {
+        let seen = list(&mut operator, &format!("COUNT {count}")).len();
+        assert_eq!(seen, count.min(3));
+    }
+    operator.run("SELECT 3");
+    assert_eq!(list(&mut operator, ""), [("third".to_owned(), vec![b], 0)]);
+    for options in [
+        "COUNT 0",
+        "COUNT x",
+        "CLIENT x",
+        "MATCH",
+        "NOW",
+        "COUNT 1 COUNT 1",
+    ] {
+        let message = operator.refused(&format!("LOCK.LIST {options}"));
+        assert!(message.starts_with("ERR "), "{options}: {message}");
+    }
+}
+
+#[test]
+fn a_user_sees_the_keys_that_it_may_read_and_no_others() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    for key in ["read:1", "write:1", "both:1", "secret:1"] {
+        holder.run(["LOCK.ACQUIRE", key]);
+        holder.run(["SETTP", &key.replace('1', "2"), "v"]);
+    }
+    server
+        .resp2()
+        .run("ACL SETUSER u on nopass +@all %R~read:* %W~write:* ~both:*");
+    let mut user = server.resp3();
+    user.run("AUTH u x");
+    let seen: Vec<_> = list(&mut user, "")
+        .into_iter()
+        .map(|(key, ..)| key)
+        .collect();
+    assert_eq!(seen, ["both:1", "both:2", "read:1", "read:2"]);
+    assert_eq!(list(&mut user, "MATCH secret:*"), []);
+    assert_eq!(
+        list(&mut user, "COUNT 4").len(),
+        4,
+        "of those that it may see"
+    );
+    for key in ["read:1", "read:2", "both:1"] {
+        assert_eq!(field(&user.run(["LOCK.INFO", key]), "waiters"), array([]));
+    }
+    for key in ["write:1", "secret:2"] {
+        let message = user.refused(["LOCK.INFO", key]);
+        assert!(message.starts_with("NOPERM"), "{message}");
+    }
+    for request in [
+        "LOCK.ACQUIRE read:9",
+        "LOCK.MACQUIRE 2 write:9 secret:9",
+        "SETTP read:9 v",
+    ] {
+        assert!(user.refused(request).starts_with("NOPERM"), "{request}");
+    }
+    user.run("LOCK.MACQUIRE 2 write:9 both:9").number();
+}
+
+#[test]
+fn info_counts_grants_handoffs_time_outs_deadlocks_and_losses() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    let totals =
+        |names: &[&str]| -> Vec<i64> { names.iter().map(|name| tether(&server, name)).collect() };
+    let all = [
+        "temporary_keys",
+        "holds",
+        "waiters",
+        "grants_total",
+        "handoffs_total",
+        "keys_removed_by_disconnect",
+        "timeouts_total",
+        "deadlocks_refused",
+        "lost_total",
+    ];
+    assert_eq!(totals(&all), [0; 9]);
+    assert_eq!(totals(&["wait_usec_p50", "wait_usec_p99"]), [0, 0]);
+    one.run_all(&[
+        "SETTP a v",
+        "LOCK.ACQUIRE b",
+        "LOCK.ACQUIRE b",
+        "LOCK.MACQUIRE 2 c d",
+    ]);
+    assert_eq!(totals(&all), [1, 3, 0, 3, 0, 0, 0, 0, 0]);
+    queue(&server, &mut two, "LOCK.ACQUIRE b WAIT 0");
+    assert_eq!(totals(&all), [1, 3, 1, 3, 0, 0, 0, 0, 0]);
+    one.run("LOCK.RELEASE b ALL");
+    let token = two.read_reply().number();
+    assert_eq!(totals(&all), [1, 3, 0, 4, 1, 0, 0, 0, 0]);
+    assert_eq!(tether(&server, "last_token"), token);
+    assert_eq!(two.call("SETTP a v WAIT 20"), int(0));
+    queue_push(&mut two, "SETTP a v WAIT 20 PUSH");
+    assert_eq!(two.next_push(), "settp a TIMEOUT");
+    assert_eq!(totals(&all), [1, 3, 0, 4, 1, 0, 2, 0, 0]);
+    two.refused("LOCK.ACQUIRE b OWNER other WAIT 0");
+    assert_eq!(totals(&all), [1, 3, 0, 4, 1, 0, 2, 1, 0]);
+    two.run("DEL c");
+    assert_eq!(one.next_push(), "lock c LOST");
+    assert_eq!(totals(&all), [1, 2, 0, 4, 1, 0, 2, 1, 1]);
+    let sent = tether(&server, "pushes_sent");
+    assert_eq!(sent, 2, "a time-out and a loss");
+    queue(&server, &mut two, "SETTP a v WAIT 0");
+    quit(&server, one);
+    assert_eq!(two.read_reply(), int(1));
+    assert_eq!(totals(&all), [1, 1, 0, 5, 2, 2, 2, 1, 1]);
+    quit(&server, two);
+    assert_eq!(totals(&all), [0, 0, 0, 5, 2, 4, 2, 1, 1]);
+}
+
+#[test]
+fn info_tells_how_long_grants_had_to_be_waited_for() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    one.run("LOCK.ACQUIRE k");
+    queue(&server, &mut two, "LOCK.ACQUIRE k WAIT 0");
+    one.run("LOCK.EXTEND k 100");
+    two.read_reply().number();
+    for name in ["wait_usec_p50", "wait_usec_p99"] {
+        let waited = tether(&server, name);
+        assert!((20_000..5_000_000).contains(&waited), "{name}: {waited}");
+    }
+    // Most come soon: a place, and the key at once.
+    two.run("LOCK.RELEASE k");
+    for _ in 0..20 {
+        one.run("LOCK.ACQUIRE k OWNER a");
+        queue_push(&mut one, "LOCK.ACQUIRE k OWNER b WAIT 0 PUSH");
+        one.run_all(&["LOCK.RELEASE k OWNER a", "LOCK.RELEASE k OWNER b"]);
+    }
+    let (half, most) = (
+        tether(&server, "wait_usec_p50"),
+        tether(&server, "wait_usec_p99"),
+    );
+    assert!(half < most, "{half} {most}");
+    assert!(most >= 20_000, "{most}");
+}

@@ -1,0 +1,173 @@
+//! Locks that others write over, copy, or try to bring back.
+
+use crate::harness::*;
+use crate::line::*;
+
+#[test]
+fn a_lock_that_is_written_over_is_lost_and_the_line_waits_for_what_is_there_now() {
+    for overwrite in [
+        vec!["SET k string"],
+        vec!["SET theirs string", "RENAME theirs k"],
+        vec!["SET theirs string", "COPY theirs k REPLACE"],
+        vec!["MSET k string"],
+        vec!["MULTI", "SET k string", "EXEC"],
+        vec![
+            "SET list 1",
+            "DEL list",
+            "RPUSH list string",
+            "SORT list ALPHA STORE k",
+        ],
+    ] {
+        let server = Server::start();
+        let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+        let mut other = server.resp3();
+        holder.run("LOCK.ACQUIRE k");
+        queue(&server, &mut waiter, "LOCK.ACQUIRE k WAIT 0");
+        other.run_all(&overwrite);
+        assert_eq!(holder.next_push(), "lock k LOST", "{overwrite:?}");
+        let message = other.refused("LOCK.ACQUIRE k");
+        assert!(message.starts_with("WRONGTYPE"), "{overwrite:?}: {message}");
+        assert!(holder.refused("LOCK.RELEASE k").starts_with("NOTHELD"));
+        assert_eq!(other.call("EXISTS k"), int(1), "{overwrite:?}");
+        assert_eq!(tether(&server, "waiters"), 1, "{overwrite:?}");
+        quit(&server, holder);
+        assert_eq!(other.call("EXISTS k"), int(1), "{overwrite:?}");
+        assert_eq!(other.call("DEL k"), int(1));
+        assert!(waiter.read_reply().number() > 0, "{overwrite:?}");
+        assert_eq!(waiter.call("LOCK.RELEASE k"), int(0));
+    }
+}
+
+#[test]
+fn right_after_an_overwrite_nobody_takes_the_lock_for_held() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE k");
+    other.pipeline(&[
+        "SET k string",
+        "LOCK.ACQUIRE k",
+        "SETTP k v",
+        "GET k",
+        "LOCK.INFO k",
+    ]);
+    let replies = other.read_replies(5);
+    assert!(matches!(&replies[1], Frame::Error(error) if error.starts_with(b"WRONGTYPE")));
+    assert_eq!(replies[2..], [int(0), bulk("string"), null()]);
+    // And its holder, in the same write, not for its own.
+    holder.run("LOCK.ACQUIRE l");
+    holder.pipeline(&["SET l string", "LOCK.RELEASE l", "GET l"]);
+    let replies = holder.read_replies(3);
+    assert!(matches!(&replies[1], Frame::Error(error) if error.starts_with(b"NOTHELD")));
+    assert_eq!(replies[2], bulk("string"));
+}
+
+#[test]
+fn a_lock_renamed_over_another_takes_its_place() {
+    let server = Server::start();
+    let (mut one, mut two, mut waiter) = (server.resp3(), server.resp3(), server.resp3());
+    one.run("LOCK.ACQUIRE a");
+    two.run("LOCK.ACQUIRE b");
+    queue(&server, &mut waiter, "LOCK.ACQUIRE b WAIT 0");
+    server.resp2().run("RENAME a b");
+    assert_eq!(two.next_push(), "lock b LOST");
+    assert_eq!(holders(&server, "b"), [one.id()]);
+    assert_eq!(holders(&server, "a"), [0; 0]);
+    assert_eq!(tether(&server, "waiters"), 1);
+    assert_eq!(one.call("LOCK.RELEASE b"), int(0));
+    assert!(waiter.read_reply().number() > 0);
+    assert_eq!(server.settled(&mut one), [""; 0]);
+}
+
+#[test]
+fn a_lock_cannot_be_copied_or_brought_back() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE k");
+    other.refused("COPY k copy");
+    other.refused("COPY k k DB 3");
+    other.run("SET string v");
+    other.refused("COPY k string REPLACE");
+    assert_eq!(other.call("GET string"), bulk("v"));
+    let Frame::Bulk(dump) = other.run("DUMP k") else {
+        panic!("no dump")
+    };
+    for options in [vec![], vec![b"REPLACE".to_vec()]] {
+        let name = if options.is_empty() {
+            b"new"
+        } else {
+            &b"string"[..]
+        };
+        let mut words = vec![
+            b"RESTORE".to_vec(),
+            name.to_vec(),
+            b"0".to_vec(),
+            dump.clone(),
+        ];
+        words.extend(options);
+        other.refused(words);
+    }
+    assert_eq!(other.call("EXISTS copy new"), int(0));
+    assert_eq!(other.call("GET string"), bulk("v"));
+    assert_eq!(holders(&server, "k"), [holder.id()]);
+    assert_eq!(server.settled(&mut holder), [""; 0]);
+}
+
+#[test]
+fn a_temporary_key_cannot_be_made_in_place_of_a_lock() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE k");
+    assert_eq!(other.call("SETTP k v"), int(0));
+    assert_eq!(holder.call("SETTP k v"), int(0), "its holder neither");
+    assert_eq!(other.call("DELTP k"), int(0));
+    assert_eq!(
+        holder.call("DELTP k"),
+        int(0),
+        "a lock is released, not dropped"
+    );
+    assert_eq!(holders(&server, "k"), [holder.id()]);
+}
+
+/// What replicas and the append-only file are told beyond the commands for everyone.
+#[test]
+fn internal_commands_are_for_the_server_alone() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let names = client.run("COMMAND LIST FILTERBY PATTERN tether*").items();
+    for name in names.iter().map(Frame::text) {
+        for arguments in [
+            vec![],
+            vec!["k"],
+            vec!["1"],
+            vec!["k", "1"],
+            vec!["k", "v", "1"],
+        ] {
+            let mut words = vec![name.as_str()];
+            words.extend(arguments);
+            client.refused(words.clone());
+            let listed: Vec<_> = words.iter().map(|word| format!("'{word}'")).collect();
+            let script = format!("return redis.call({})", listed.join(","));
+            client.refused(["EVAL", &script, "0"]);
+        }
+    }
+    let token = client.run("SETTP other v TOKEN").number();
+    assert!(token >> 22 < 1 << 32, "{token}");
+    assert_eq!(client.call("DBSIZE"), int(1));
+}
+
+#[test]
+fn locks_are_refused_to_scripts() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    for command in [
+        "'LOCK.ACQUIRE','k'",
+        "'LOCK.MACQUIRE','1','k'",
+        "'LOCK.RELEASE','k'",
+        "'LOCK.EXTEND','k','1'",
+        "'SETTP','k','v','WAIT','0'",
+        "'DELTP','k'",
+    ] {
+        client.refused(["EVAL", &format!("return redis.call({command})"), "1", "k"]);
+    }
+    assert_eq!(client.call("DBSIZE"), int(0));
+}

@@ -1,0 +1,270 @@
+//! Which step comes next: drawn at random, a little in favour of what makes things meet.
+
+use super::command::{Command, DATABASES, Kind, NAMES, Name, Past, Spot, Who};
+use super::random::Random;
+use super::step::{Ending, Step};
+use super::world::{Connection, World};
+
+/// What worlds are made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// How many connections there can be at a time.
+    pub places: usize,
+    /// How many of [`NAMES`] are used.
+    pub names: usize,
+    /// Whether there is a server.
+    pub server: bool,
+}
+
+pub struct Generator {
+    random: Random,
+    scope: Scope,
+}
+
+impl Generator {
+    pub fn new(seed: u64, scope: Scope) -> Generator {
+        assert!(scope.names <= NAMES.len());
+        let random = Random::new(seed);
+        Generator { random, scope }
+    }
+
+    /// A step that this world allows.
+    pub fn step(&mut self, world: &World) -> Step {
+        loop {
+            let step = self.draw(world);
+            if world.allows(&step) {
+                return step;
+            }
+        }
+    }
+
+    fn draw(&mut self, world: &World) -> Step {
+        let who = self.random.below(self.scope.places);
+        let Some(client) = world.client(who) else {
+            let resp3 = self.random.per_mille(800);
+            return Step::Connect { who, resp3 };
+        };
+        if !self.scope.server && self.random.per_mille(100) {
+            return self.without_server();
+        }
+        let queueing = client.in_multi();
+        match self.random.below(1000) {
+            0..25 => Step::End {
+                who,
+                how: self.ending(),
+            },
+            25..45 if self.rarely() => self.expiry(who),
+            45..47 if self.rarely() => Step::Reload,
+            47..120 => Step::Multi { who },
+            120..360 if queueing => Step::Exec { who },
+            360..380 if queueing => Step::Discard { who },
+            380..440 => {
+                let count = 2 + self.random.below(4);
+                let commands = (0..count).map(|_| self.command(who)).collect();
+                Step::Pipeline { who, commands }
+            }
+            _ => Step::Run {
+                who,
+                command: self.usual_command(client, who),
+            },
+        }
+    }
+
+    /// What takes a server milliseconds is done seldom there.
+    fn rarely(&mut self) -> bool {
+        !self.scope.server || self.random.per_mille(300)
+    }
+
+    fn without_server(&mut self) -> Step {
+        match self.random.below(100) {
+            0..70 => Step::Work {
+                most: self.random.pick(&[1, 1, 2, 64]),
+            },
+            70..95 => {
+                let db = self.random.below(DATABASES);
+                let name = self.name();
+                let spot = Spot { db, name };
+                Step::Evict { spot }
+            }
+            _ => self.resync(),
+        }
+    }
+
+    fn resync(&mut self) -> Step {
+        let names = self.scope.names;
+        let all = (0..DATABASES).flat_map(|db| (0..names).map(move |name| Spot { db, name }));
+        let present: Vec<Spot> = all.filter(|_| self.random.per_mille(500)).collect();
+        let held = present.iter().copied();
+        let held = held.filter(|_| self.random.per_mille(300)).collect();
+        Step::Resync { present, held }
+    }
+
+    fn ending(&mut self) -> Ending {
+        let paused = if self.scope.server { 1 } else { 0 };
+        self.random.weighted(&[
+            (10, Ending::Close),
+            (5, Ending::Reset),
+            (5, Ending::Quit),
+            (paused, Ending::WhilePaused),
+        ])
+    }
+
+    fn expiry(&mut self, who: Who) -> Step {
+        let key = self.name();
+        let keys = vec![key];
+        let value = self.value();
+        let command = match self.random.below(7) {
+            0 => {
+                return Step::Expiry {
+                    who,
+                    key,
+                    then: None,
+                };
+            }
+            1 | 2 => Command::Settp { key, value },
+            3 => Command::Watchex { keys },
+            4 => Command::Set { key, value },
+            5 => Command::Del { keys },
+            _ => Command::Exists { key },
+        };
+        let other = self.random.below(self.scope.places);
+        let then = Some((other, command));
+        Step::Expiry { who, key, then }
+    }
+
+    /// Somebody in the other database soon comes back, so that most meet.
+    fn usual_command(&mut self, client: &Connection, who: Who) -> Command {
+        if client.db != 0 && self.random.per_mille(60) {
+            return Command::Select { db: 0 };
+        }
+        if self.random.per_mille(50) {
+            return self.script(who);
+        }
+        self.command(who)
+    }
+
+    fn script(&mut self, who: Who) -> Command {
+        let count = 1 + self.random.below(4);
+        let mut commands = Vec::new();
+        while commands.len() < count {
+            let command = self.command(who);
+            if !matches!(command, Command::Kill { .. }) {
+                commands.push(command);
+            }
+        }
+        let written = self.random.per_mille(500);
+        Command::Script { commands, written }
+    }
+
+    fn command(&mut self, who: Who) -> Command {
+        match self.random.below(100) {
+            0..38 => self.ours(),
+            38..57 => self.coming(),
+            57..74 => self.changing_places(),
+            74..93 => self.going(),
+            93..95 => Command::Expire { key: self.name() },
+            95 => Command::Persist { key: self.name() },
+            96 => Command::Exists { key: self.name() },
+            97 => Command::Select {
+                db: self.random.below(DATABASES),
+            },
+            _ => {
+                // Never oneself: what is heard of one's own end is nobody's promise.
+                let other = 1 + self.random.below(self.scope.places.max(2) - 1);
+                Command::Kill {
+                    who: (who + other) % self.scope.places.max(2),
+                }
+            }
+        }
+    }
+
+    fn ours(&mut self) -> Command {
+        match self.random.below(38) {
+            0..19 => Command::Settp {
+                key: self.name(),
+                value: self.value(),
+            },
+            19..22 => Command::Deltp { keys: self.names() },
+            22..33 => Command::Watchex { keys: self.names() },
+            33..37 => Command::Unwatchex { keys: self.names() },
+            _ => Command::Unwatchex { keys: Vec::new() },
+        }
+    }
+
+    fn coming(&mut self) -> Command {
+        let key = self.name();
+        let value = self.value();
+        match self.random.below(19) {
+            0..5 => Command::Set { key, value },
+            5..8 => Command::Setnx { key, value },
+            8 => Command::Append { key },
+            9..11 => Command::Mset { keys: self.names() },
+            11..14 => Command::Lpush { key },
+            _ => Command::Restore {
+                key,
+                kind: self.random.pick(&[Kind::Text, Kind::List]),
+                replace: self.random.per_mille(500),
+            },
+        }
+    }
+
+    fn changing_places(&mut self) -> Command {
+        let (from, to) = (self.name(), self.name());
+        match self.random.below(17) {
+            0..5 => Command::Rename { from, to },
+            5..8 => Command::Renamenx { from, to },
+            8..12 => Command::Copy {
+                from,
+                to,
+                db: self.random.below(DATABASES),
+                replace: self.random.per_mille(500),
+            },
+            12..15 => Command::Move {
+                key: from,
+                db: self.random.below(DATABASES),
+            },
+            15 => Command::Sort { from, to },
+            _ => Command::Swapdb,
+        }
+    }
+
+    fn going(&mut self) -> Command {
+        const PASTS: [Past; 5] = [
+            Past::Expire,
+            Past::Pexpire,
+            Past::Expireat,
+            Past::Pexpireat,
+            Past::Getex,
+        ];
+        let key = self.name();
+        match self.random.below(19) {
+            0..6 => Command::Del { keys: self.names() },
+            6 => Command::Unlink { keys: self.names() },
+            7 | 8 => Command::Getdel { key },
+            9..11 => Command::Lpop { key },
+            11 => Command::Sunionstore { to: key },
+            12..15 => Command::Lapse {
+                key,
+                how: self.random.pick(&PASTS),
+            },
+            15 => Command::RestoreLapsed { key },
+            16 => Command::Flushdb,
+            17 => Command::Flushall,
+            _ => Command::Del { keys: vec![key] },
+        }
+    }
+
+    fn name(&mut self) -> Name {
+        self.random.below(self.scope.names)
+    }
+
+    /// Mostly one; the same one may be named twice.
+    fn names(&mut self) -> Vec<Name> {
+        let count = self.random.weighted(&[(6, 1), (3, 2), (1, 3)]);
+        (0..count).map(|_| self.name()).collect()
+    }
+
+    fn value(&mut self) -> u32 {
+        self.random.below(1000) as u32
+    }
+}

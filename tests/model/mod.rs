@@ -1,0 +1,35 @@
+//! What the module ought to do, as simply as it can be said: plain vectors, searched from end to end.
+//!
+//! Written from the contract (docs/commands.md) and not from the engine. Two test programs share
+//! it: `tests/simulation` holds the engine against it, `tests/history` real servers. Both draw
+//! their steps from [`generate`], so a world that fails in one can be tried in the other.
+//!
+//! ```text
+//!   random.rs    a seed, and all that follows from it
+//!   command.rs   what a client can say, ours and the server's own
+//!   step.rs      what can happen in a world
+//!   generate.rs  which of it happens next
+//!   world.rs     who is connected, which keys exist, who watches and owns what; one step at a time
+//!   entry.rs     a key that exists
+//!   changes.rs   the few things that can happen to a key, and who hears of them
+//!   ours.rs      the module's commands         servers.rs   the server's commands
+//!   told.rs      replies and pushes; whether what came is what was to come
+//!   shrink.rs    the shortest history that still fails         brief.rs   words for ledgers
+//! ```
+//!
+//! When a command is added: its words in `command.rs`, a weight in `generate.rs`, its meaning in
+//! `ours.rs`, its bytes in `tests/history/wire.rs`, its fact in `tests/simulation/machine.rs`.
+
+pub mod brief;
+pub mod command;
+pub mod generate;
+pub mod random;
+pub mod shrink;
+pub mod step;
+pub mod told;
+pub mod world;
+
+mod changes;
+mod entry;
+mod ours;
+mod servers;

@@ -1,0 +1,140 @@
+//! README.md says what is so: its transcripts are run on a real server, its settings are loaded into one, its shell
+//! commands and its links exist.
+
+#![cfg(feature = "server")]
+
+#[allow(dead_code, unused_imports)] // the harness is made for the tests in tests/server
+#[path = "server/harness/mod.rs"]
+mod harness;
+#[path = "../docs/transcript/mod.rs"]
+mod transcript;
+
+use harness::Server;
+use std::collections::BTreeSet;
+use std::path::Path;
+use transcript::{blocks, document};
+
+const README: &str = "README.md";
+
+#[test]
+fn redis_cli_prints_what_the_readme_shows() {
+    let plays = transcript::run_all(README);
+    assert!(plays >= 6, "only {plays} transcripts were found");
+}
+
+#[test]
+fn each_block_is_of_a_kind_that_is_tested() {
+    for block in blocks(README) {
+        let known = ["redis", "sh", "conf"].contains(&block.tag.as_str());
+        assert!(
+            known,
+            "a block of the kind {:?}: {:?}",
+            block.tag, block.lines
+        );
+    }
+}
+
+#[test]
+fn shell_commands_are_targets_of_the_makefile() {
+    let makefile = document("Makefile");
+    let targets: BTreeSet<&str> = makefile
+        .lines()
+        .filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()))
+        .filter_map(|line| Some(line.split_once(':')?.0))
+        .collect();
+    let readme = document(README);
+    let in_blocks = blocks(README).into_iter().filter(|block| block.tag == "sh");
+    let in_blocks: Vec<String> = in_blocks.flat_map(|block| block.lines).collect();
+    let in_text = readme.split('`').filter(|piece| piece.starts_with("make "));
+    let mut commands = 0;
+    for command in in_blocks.iter().map(String::as_str).chain(in_text) {
+        let words: Vec<_> = command.split_whitespace().collect();
+        let ["make", target, rest @ ..] = &words[..] else {
+            panic!("{command:?} is no call of make")
+        };
+        assert!(
+            targets.contains(target),
+            "the Makefile has no target {target}"
+        );
+        assert!(
+            rest.first().is_none_or(|word| word.starts_with('#')),
+            "{command:?}"
+        );
+        commands += 1;
+    }
+    assert!(commands >= 7, "only {commands} commands were found");
+}
+
+#[test]
+fn a_server_takes_the_lines_for_its_configuration() {
+    let mut loads = 0;
+    for block in blocks(README).iter().filter(|block| block.tag == "conf") {
+        let lines = block.lines.iter().map(String::as_str);
+        let lines = lines.filter(|line| !line.starts_with('#'));
+        let (module, settings): (Vec<_>, Vec<_>) =
+            lines.partition(|line| line.starts_with("loadmodule "));
+        for line in module {
+            assert_eq!(line, "loadmodule /path/to/libtether.so");
+            loads += 1;
+        }
+        let shown = document("redis.conf");
+        for line in &settings {
+            assert!(
+                shown.lines().any(|other| other == *line),
+                "redis.conf has another default than {line:?}"
+            );
+        }
+        let server = Server::with(&settings);
+        for line in settings {
+            let (name, value) = line.split_once(' ').expect("a name and a value");
+            let told = server.resp2().run(["CONFIG", "GET", name]).items();
+            assert_eq!(
+                told.last().map(harness::Frame::text).as_deref(),
+                Some(value),
+                "{name}"
+            );
+        }
+    }
+    assert_eq!(loads, 1);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for file in [README, "docs/commands.md", "docs/architecture.md"] {
+        let text = document(file);
+        let folder = Path::new(file).parent().expect("a folder");
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once(')')?.0));
+        for link in links.filter(|link| !link.starts_with("https://")) {
+            let (path, heading) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() {
+                Path::new(file).to_owned()
+            } else {
+                folder.join(path)
+            };
+            let is_there = Path::new(env!("CARGO_MANIFEST_DIR")).join(&target).exists();
+            assert!(is_there, "{file} has a link to {link}");
+            let has_heading =
+                || headings(&document(&target.display().to_string())).contains(heading);
+            assert!(
+                heading.is_empty() || has_heading(),
+                "{file}: nothing is headed {link}"
+            );
+        }
+    }
+}
+
+/// The names that a document's headings have in links.
+fn headings(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter(|line| line.starts_with('#'));
+    let name = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = title
+            .chars()
+            .filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    lines.map(name).collect()
+}

@@ -1,0 +1,51 @@
+//! Seeded random worlds, small enough that everything meets everything.
+
+use crate::model::generate::Scope;
+use crate::model::random;
+use crate::model::world::Limits;
+use crate::trial::random_world;
+
+const PER_WORLD: usize = 2_000;
+
+/// Worlds of different sizes, `steps` in all.
+fn worlds(first_seed: u64, steps: usize, check_every: usize) {
+    const SIZES: [(usize, usize, Limits); 4] = [
+        (2, 2, ROOMY),
+        (4, 3, ROOMY),
+        (6, 5, NARROW),
+        // More watchers of a key than are simply looked through.
+        (14, 2, ROOMY),
+    ];
+    const ROOMY: Limits = Limits {
+        watches: 65_536,
+        keys: 65_536,
+    };
+    const NARROW: Limits = Limits {
+        watches: 3,
+        keys: 2,
+    };
+    let count = steps.div_ceil(PER_WORLD).max(1);
+    for (seed, n) in (first_seed..).zip(0..count) {
+        // The size follows from the seed, so that the seed is the whole story.
+        let (places, names, limits) = SIZES[seed as usize % SIZES.len()];
+        let scope = Scope {
+            places,
+            names,
+            server: false,
+        };
+        let left = steps - n * PER_WORLD;
+        random_world(seed, scope, limits, left.min(PER_WORLD), check_every);
+    }
+}
+
+#[test]
+fn the_engine_does_what_the_model_says() {
+    worlds(random::seed(), random::steps(100_000), 7);
+}
+
+#[test]
+#[ignore = "ten million steps; for release builds"]
+fn the_engine_does_what_the_model_says_for_long() {
+    let seed = random::from_environment("TETHER_SEED").unwrap_or(1_000_000);
+    worlds(seed, random::steps(10_000_000), 50);
+}
