@@ -8,7 +8,7 @@
 use super::dispatch;
 use super::executing::field;
 use super::raw::{self, Ctx, Text};
-use super::shim::Frames;
+use super::shim::{self, Frames};
 use super::state::shell;
 use crate::engine::{ClientId, Key, KeyBuf, Kind, News, Push, Token};
 use std::collections::VecDeque;
@@ -70,8 +70,13 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 fn send_kept_back(ctx: Ctx<'_>) {
     let kept_back = std::mem::take(&mut shell().outbox.borrow_mut().kept_back);
     for (client, push) in kept_back {
-        // In its order: what is still to wait is put back.
-        write(ctx, &[client], &push);
+        // The flusher's next command is being executed already, so its flush is answered; and this
+        // was before that command.
+        let is_executing = client == ctx.client() && !raw::is_blocked(client);
+        if !(is_executing && shim::write(client, &frame(ctx, &push))) {
+            // In its order: what is still to wait is put back.
+            write(ctx, &[client], &push);
+        }
     }
     let mut outbox = shell().outbox.borrow_mut();
     outbox.flushing = !outbox.kept_back.is_empty();
@@ -149,6 +154,26 @@ fn texts(push: &Push) -> (Text, Text) {
         News::Lost(kind) => (word(kind), b"LOST"),
     };
     (Text::new(&head(kind, &push.key)), Text::new(news))
+}
+
+/// A whole frame for the connection whose command this is.
+fn frame(ctx: Ctx<'_>, push: &Push) -> Vec<u8> {
+    let start: &[u8] = if ctx.state().resp3() {
+        b">3\r\n"
+    } else {
+        b"*3\r\n"
+    };
+    let (head, news) = texts(push);
+    let news = news.as_str().bytes();
+    let length = format!("${}\r\n", news.len());
+    [
+        start,
+        head.as_str().bytes(),
+        length.as_bytes(),
+        news,
+        b"\r\n",
+    ]
+    .concat()
 }
 
 fn word(kind: Kind) -> &'static [u8] {

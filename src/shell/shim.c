@@ -1,7 +1,5 @@
 #include "shim.h"
 
-#include <stddef.h>
-
 #ifdef __APPLE__
 #define WEAK __attribute__((weak_import))
 #else
@@ -17,6 +15,9 @@ extern struct client *lookupClientByID(uint64_t id) WEAK;
  * three elements, then `message_bulk` raw, `channel` as a bulk, and `msg` as a bulk unless null. */
 extern void addReplyPubsubMessage(struct client *c, void *channel, void *msg,
                                   void *message_bulk) WEAK;
+
+/* Redis since 1.0, Valkey. */
+extern void addReplyProto(struct client *c, const char *bytes, size_t length) WEAK;
 
 /* Redis since 6.0. With the option OPTIN it tracks nothing until the client asks for it. */
 extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t options, void **prefix,
@@ -40,6 +41,14 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count) {
     struct client *c;
     if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;
     for (int i = 0; i < count; i++) addReplyPubsubMessage(c, news[i], NULL, heads[i]);
+    return 1;
+}
+
+int tether_write(uint64_t client_id, const char *bytes, size_t length) {
+    struct client *c;
+    if (lookupClientByID == NULL || addReplyProto == NULL) return 0;
+    if ((c = lookupClientByID(client_id)) == NULL) return 0;
+    addReplyProto(c, bytes, length);
     return 1;
 }
 

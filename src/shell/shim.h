@@ -7,6 +7,7 @@
 #ifndef TETHER_SHIM_H
 #define TETHER_SHIM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* Whether frames can be pushed to a connection that did not ask. */
@@ -18,6 +19,10 @@ int tether_is_connected(uint64_t client_id);
 /* Writes out-of-band frames of three elements each: `heads[i]` as it stands (a string object that
  * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such connection (any more). */
 int tether_push(uint64_t client_id, void **heads, void **news, int count);
+
+/* Writes bytes to a connection as they are, in front of the reply of the command that it executes: the
+ * server would hold a push back until after it. 0 if that cannot be done. */
+int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
 /* Has the server handle this connection in its main thread only, as it must be where others write
  * to it. 0 if that cannot be done. */

@@ -54,6 +54,12 @@ impl Frames {
     }
 }
 
+/// See `tether_write`.
+pub fn write(client: ClientId, bytes: &[u8]) -> bool {
+    // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
+    unsafe { c::tether_write(client.0, bytes.as_ptr().cast(), bytes.len()) != 0 }
+}
+
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call and is executing a command of
