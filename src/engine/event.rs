@@ -144,17 +144,10 @@ pub enum Event<'a> {
     Demoted,
     /// Time has passed: end the waits whose time is over.
     Tick,
+    /// A command is about to look at keys and may write them: end leases whose time is over, so that it
+    /// sees what is there then.
+    Lapse,
     /// The keyspace may be written now: end leases whose time is over, serve who can be served, and
     /// remove what ended connections left; at most so many of each.
     Work { most: usize },
-}
-
-impl Event<'_> {
-    /// Whether the shell may write the keyspace in this event's name.
-    pub(super) fn writes(&self) -> bool {
-        matches!(
-            self,
-            Event::Acquire(_) | Event::Drop { .. } | Event::Release { .. } | Event::Extend { .. }
-        )
-    }
 }

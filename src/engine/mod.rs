@@ -127,9 +127,6 @@ impl Engine {
         if !matches!(event, Event::MovedTo { .. }) {
             self.drop_carried();
         }
-        if event.writes() {
-            self.end_leases(usize::MAX, effects);
-        }
         match event {
             Event::Acquire(ask) => self.acquire(ask, effects),
             Event::Drop { client, keys } => self.drop_keys(client, keys, effects),
@@ -174,6 +171,7 @@ impl Engine {
             Event::Ended { client } => self.ended(client),
             Event::Demoted => self.demoted(effects),
             Event::Tick => self.tick(effects),
+            Event::Lapse => self.end_leases(usize::MAX, effects),
             Event::Work { most } => self.work(most, effects),
         }
     }

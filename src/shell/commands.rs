@@ -86,6 +86,9 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if push::is_any_waiting() && !ctx.state().in_exec() {
         push::send_waiting(ctx);
     }
+    if spec.access == Access::Write {
+        dispatch::end_leases(ctx);
+    }
     let caller = Caller {
         ctx,
         client,

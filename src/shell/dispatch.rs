@@ -41,6 +41,14 @@ pub fn catch_up(ctx: Ctx<'_>) {
     locktype::look_at_suspects(ctx);
 }
 
+/// Ends leases whose time is over, before a command that may write looks at keys.
+pub fn end_leases(ctx: Ctx<'_>) {
+    let deadline = shell().engine.borrow().deadline();
+    if deadline.is_some_and(|deadline| deadline <= raw::now()) {
+        tell(ctx, Event::Lapse);
+    }
+}
+
 fn tell_flush(ctx: Ctx<'_>) {
     if let Some((db, by)) = shell().flush.take() {
         tell(ctx, Event::Flushed { db, by });

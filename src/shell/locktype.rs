@@ -121,6 +121,7 @@ pub fn look_at_suspects(ctx: Ctx<'_>) {
     let suspects = shell().suspects.take();
     for key in suspects {
         let name = Text::new(&key.name);
-        super::observe::look_at(ctx, key.as_key(), name.as_str());
+        let standing = ctx.standing(key.db, name.as_str());
+        super::observe::found(ctx, key.as_key(), standing);
     }
 }

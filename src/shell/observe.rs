@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
 use super::{executing, push, threads};
-use crate::engine::{ClientId, Db, Event, Hand, Key, Seen};
+use crate::engine::{ClientId, Db, Event, Hand, Key, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -235,13 +235,13 @@ fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
     let known = shell().engine.borrow().known_keys(dbs);
     for key in known {
         let name = Text::new(&key.name);
-        look_at(ctx, key.as_key(), name.as_str());
+        let standing = ctx.standing_without_trace(key.db, name.as_str());
+        found(ctx, key.as_key(), standing);
     }
 }
 
-/// Looks at one key again.
-pub fn look_at(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) {
-    let standing = ctx.standing_without_trace(key.db, name);
+/// What a fresh look at a key showed.
+pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
     let seen = Seen { key, standing };
     tell(ctx, Event::Found { seen });
 }

@@ -16,6 +16,14 @@ pub struct InHand<'a> {
 }
 
 pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
+    let writes_by_name = matches!(
+        effect,
+        Effect::Make { .. } | Effect::MakeLock { .. } | Effect::Remove(_)
+    );
+    if let Some(in_hand) = in_hand.filter(|_| writes_by_name) {
+        // It may be the same key: what was opened would be closed after its value is freed.
+        in_hand.open.take();
+    }
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => blocked::block(ctx),
@@ -36,10 +44,6 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             make(ctx, key.db, Text::new(&key.name).as_str(), None);
         }
         Effect::Remove(key) => {
-            if let Some(in_hand) = in_hand {
-                // What it looked at may be about to go.
-                in_hand.open.take();
-            }
             let name = Text::new(&key.name);
             remove(ctx, key.db, name.as_str());
         }

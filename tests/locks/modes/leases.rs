@@ -172,3 +172,28 @@ fn a_lease_that_ends_while_writes_are_paused_ends_afterwards() {
     waiter.read_reply().number();
     assert_eq!(holder.next_push(), "lock k LOST");
 }
+
+#[test]
+fn the_longest_times_are_not_short_ones() {
+    let server = Server::start();
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    let longest = (1_u64 << 53) - 1;
+    holder.run(&format!("LOCK.ACQUIRE k LEASE {longest}"));
+    queue_push(&mut waiter, &format!("LOCK.ACQUIRE k WAIT {longest} PUSH"));
+    let mut other = server.resp3();
+    queue_push(&mut other, &format!("SETTP k v WAIT {longest} PUSH"));
+    assert_eq!(server.settled(&mut other), [""; 0]);
+    assert_eq!(server.settled(&mut waiter), [""; 0]);
+    assert_eq!(holder.call(&format!("LOCK.EXTEND k {longest}")), int(1));
+    assert!(lease_left(&server, "k").number() > 1 << 52);
+    for request in [
+        format!("LOCK.ACQUIRE k LEASE {}", longest + 1),
+        format!("LOCK.ACQUIRE k WAIT {}", u64::MAX),
+        format!("LOCK.EXTEND k {}0", u64::MAX),
+    ] {
+        assert!(holder.refused(&request).starts_with("ERR "), "{request}");
+    }
+    assert_eq!(server.settled(&mut holder), [""; 0]);
+    assert_eq!(holder.call("LOCK.RELEASE k"), int(0));
+    assert!(waiter.next_push().starts_with("lock k "));
+}

@@ -2,6 +2,7 @@
 
 mod fairness;
 mod keyspace;
+mod lapsing;
 mod leases;
 mod overwriting;
 mod reentrant;
@@ -165,6 +166,33 @@ fn labels_of_one_connection_wait_for_each_other_by_push() {
     assert!(first < second && second < third);
     assert_eq!(client.call("LOCK.RELEASE k OWNER three"), int(0));
     assert_eq!(server.settled(&mut client), [""; 0]);
+}
+
+#[test]
+fn names_and_labels_are_bytes() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let name = b"\0 \r\n\xff'{}".to_vec();
+    let ask = |label: &[u8]| [&b"LOCK.ACQUIRE"[..], &name, b"OWNER", label].map(<[u8]>::to_vec);
+    let token = client.run(ask(b"\xfe\r\n")).number();
+    assert_eq!(client.call(ask(b"\xfe\r\n")), int(token));
+    assert_eq!(client.call(ask(b"\xfe")), null());
+    assert_eq!(client.call(ask(b"")), null());
+    let info = client.run([b"LOCK.INFO".to_vec(), name.clone()]);
+    let holder = &field(&info, "holders").items()[0];
+    assert_eq!(field(holder, "label"), bulk(b"\xfe\r\n"));
+    // An error is one line, whatever it names.
+    let mut wait = ask(b"other").to_vec();
+    wait.extend([b"WAIT".to_vec(), b"0".to_vec()]);
+    let message = client.refused(wait);
+    assert!(
+        message.starts_with("DEADLOCK ") && message.is_ascii(),
+        "{message}"
+    );
+    let list = client.run("LOCK.LIST").items();
+    assert_eq!(field(&list[0], "key"), bulk(&name));
+    let release = [&b"LOCK.RELEASE"[..], &name, b"ALL", b"OWNER", b"\xfe\r\n"];
+    assert_eq!(client.call(release), int(0));
 }
 
 #[test]
