@@ -5,7 +5,7 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -171,7 +171,7 @@ fn on_path(program: &str) -> Option<PathBuf> {
 /// TETHER_CLI, or the client beside the server that is tested, or the first one on PATH.
 fn redis_cli() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_CLI") {
-        return fs::canonicalize(&path)
+        return path::absolute(&path)
             .unwrap_or_else(|error| panic!("TETHER_CLI={}: {error}", path.display()));
     }
     let server = env::var_os("TETHER_SERVER").map(PathBuf::from);
@@ -189,7 +189,7 @@ fn redis_cli() -> PathBuf {
     let found = found.expect(
         "neither redis-cli nor valkey-cli beside TETHER_SERVER or on PATH, and no TETHER_CLI: `make test` installs one",
     );
-    fs::canonicalize(found).expect("the client's path")
+    path::absolute(found).expect("the client's path")
 }
 
 /// The folder of the hiredis that was fetched; empty when the system has one that is new enough, which

@@ -8,10 +8,11 @@
 use super::client::Client;
 use super::wait::{PATIENCE, eventually, eventually_within};
 use std::env;
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 use tempfile::TempDir;
@@ -314,8 +315,7 @@ pub fn eventually_gone(client: &mut Client, key: &str) {
 
 fn server_binary() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_SERVER") {
-        return fs::canonicalize(&path)
-            .unwrap_or_else(|error| panic!("TETHER_SERVER={}: {error}", path.display()));
+        return named("TETHER_SERVER", &path);
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let folders: Vec<_> = env::split_paths(&path).collect();
@@ -327,11 +327,17 @@ fn server_binary() -> PathBuf {
     found.expect("neither redis-server nor valkey-server on PATH, and no TETHER_SERVER")
 }
 
+/// The whole path of a file that an environment variable names. Links are not followed: on Debian `redis-server` is
+/// a link to `redis-check-rdb`, and the program is whichever of the two it is called.
+fn named(variable: &str, path: &OsStr) -> PathBuf {
+    let whole = path::absolute(path).ok().filter(|file| file.is_file());
+    whole.unwrap_or_else(|| panic!("{variable}={}: no such file", path.display()))
+}
+
 /// The module that was built last, beside this test (target/<profile>/deps) or one folder above.
 fn module() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_MODULE") {
-        return fs::canonicalize(&path)
-            .unwrap_or_else(|error| panic!("TETHER_MODULE={}: {error}", path.display()));
+        return named("TETHER_MODULE", &path);
     }
     let name = format!(
         "{}tether{}",
@@ -355,7 +361,7 @@ fn module() -> PathBuf {
         .max_by_key(built);
     let newest = newest
         .unwrap_or_else(|| panic!("no {name} beside {}, and no TETHER_MODULE", deps.display()));
-    fs::canonicalize(newest).expect("the module's path")
+    path::absolute(newest).expect("the module's path")
 }
 
 /// A port that was free a moment ago.
