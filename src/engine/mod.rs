@@ -281,6 +281,11 @@ impl Engine {
         self.tokens.last()
     }
 
+    /// The same, if any is known to have been given, here or by a former server.
+    pub fn last_token_given(&self) -> Option<Token> {
+        self.tokens.last_given()
+    }
+
     /// The time within which this share of the grants came that had to be waited for, in
     /// microseconds; 0 before the first.
     pub fn wait_quantile_us(&self, share: f64) -> u64 {

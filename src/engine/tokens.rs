@@ -22,6 +22,8 @@ pub(super) struct Tokens {
     last: Token,
     /// The epoch that others were told of.
     told: u64,
+    /// Tokens were given, here or elsewhere.
+    any: bool,
 }
 
 impl Tokens {
@@ -45,11 +47,13 @@ impl Tokens {
     /// Whether the epoch is one that nobody was told of yet: once for each.
     pub fn is_news(&mut self) -> bool {
         let epoch = self.epoch();
+        self.any = true;
         std::mem::replace(&mut self.told, epoch) != epoch
     }
 
     /// A token that was given, here or elsewhere.
     pub fn know(&mut self, token: Token) {
+        self.any = true;
         self.last = self.last.max(token);
     }
 
@@ -59,7 +63,12 @@ impl Tokens {
         self.last
     }
 
-    /// The last one given.
+    /// The last one given, if any is known to have been.
+    pub fn last_given(&self) -> Option<Token> {
+        self.any.then_some(self.last)
+    }
+
+    /// The last one given, or the beginning of the epoch.
     pub fn last(&self) -> Token {
         self.last
     }
@@ -99,6 +108,15 @@ mod tests {
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
         assert!(tokens.is_news() && !tokens.is_news());
+    }
+
+    #[test]
+    fn what_begins_an_epoch_was_not_given() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(Duration::from_secs(7));
+        assert_eq!(tokens.last_given(), None);
+        tokens.know(Token(3));
+        assert_eq!(tokens.last_given(), Some(Token(7 << SEQUENCE_BITS)));
     }
 
     #[test]

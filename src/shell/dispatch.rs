@@ -9,6 +9,7 @@ use super::guard::guard;
 use super::locktype;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, api, have};
+use super::rewrite;
 use super::state::shell;
 use crate::engine::{Event, Moment};
 use redis_module::raw as c;
@@ -62,7 +63,7 @@ const SLICE: Duration = Duration::from_millis(2);
 const STEP: usize = 64;
 
 /// How soon to try again while the server must not write.
-const RETRY_MS: u64 = 20;
+pub const RETRY_MS: u64 = 20;
 
 /// Does what the engine wants to write, as far as that may be done now and for no longer than a
 /// slice; the rest soon.
@@ -174,6 +175,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         catch_up(ctx);
         tell(ctx, Event::Tick);
         super::push::send_waiting(ctx);
+        rewrite::tell_if_due(ctx);
         work(ctx);
     });
 }

@@ -7,6 +7,7 @@
 //!   orders are carried out    perform.rs   reply.rs    push.rs   blocked.rs
 //!   what there is to tell     inspect.rs   info.rs
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
+//!                             rewrite.rs (AOF that is rewritten)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!   special servers           threads.rs (Redis 8's I/O threads)
 //!   what is remembered        state.rs
@@ -14,7 +15,7 @@
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
 //!                             is taken over: blocked.rs dispatch.rs executing.rs info.rs locktype.rs
-//!                             mod.rs observe.rs peers.rs register.rs replay.rs settings.rs threads.rs
+//!                             mod.rs observe.rs peers.rs register.rs replay.rs rewrite.rs settings.rs threads.rs
 //! ```
 
 mod alloc;
@@ -35,6 +36,7 @@ mod raw;
 mod register;
 mod replay;
 mod reply;
+mod rewrite;
 mod settings;
 mod shim;
 mod state;
@@ -124,11 +126,11 @@ fn begin_epoch() {
 fn server(ctx: Ctx<'_>) -> Server {
     let major = |version: String| version.split('.').next()?.parse::<u32>().ok();
     let valkey = ctx
-        .server_info(c"valkey_version")
+        .server_info(c"server", c"valkey_version")
         .and_then(major)
         .unwrap_or(0);
     let is_valkey = valkey > 0;
-    let version = ctx.server_info(c"redis_version").and_then(major);
+    let version = ctx.server_info(c"server", c"redis_version").and_then(major);
     let io_threads = ctx.server_setting(c"io-threads");
     Server {
         event_db_is_wrong_in_exec: is_valkey && valkey >= 9,

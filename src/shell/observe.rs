@@ -8,7 +8,7 @@ use super::dispatch::{self, tell};
 use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{executing, push, threads};
+use super::{executing, push, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -90,12 +90,13 @@ unsafe extern "C" fn on_key(
 
 /// Subscribes to the server's events. Once, at load.
 pub fn subscribe_to_server(ctx: Ctx<'_>) {
-    let events: [(u64, c::RedisModuleEventCallback); 5] = [
+    let events: [(u64, c::RedisModuleEventCallback); 6] = [
         (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
         (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
         (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
         (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
         (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
+        (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
     ];
     for (id, callback) in events {
         let event = c::RedisModuleEvent { id, dataver: 1 };

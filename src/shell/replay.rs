@@ -10,9 +10,9 @@ use super::persist;
 use super::raw::{Ctx, Str, api};
 use super::state::shell;
 use crate::command::Request;
-use crate::engine::{Mode, Token};
+use crate::engine::{Mode, Standing, Token};
 use redis_module::raw as c;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 /// Carries out a command of the stream. Nobody reads the reply.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
@@ -35,16 +35,22 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
     persist::inherited(ctx, ctx.db(), string.bytes(), mode);
 }
 
-/// Registers the one command that only the stream has. Once, at load.
+/// Registers the commands that only the stream and the append-only file have. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
+    create(ctx, c"tether.token", token) && create(ctx, c"tether.bound", bound)
+}
+
+type Entry =
+    unsafe extern "C" fn(*mut c::RedisModuleCtx, *mut *mut c::RedisModuleString, c_int) -> c_int;
+
+fn create(ctx: Ctx<'_>, name: &CStr, entry: Entry) -> bool {
     let flags = c"write deny-script fast no-monitor".as_ptr();
-    let name = c"tether.token".as_ptr();
     // SAFETY: the table, the context.
     let made = unsafe {
         api!(RedisModule_CreateCommand(
             ctx.as_ptr(),
-            name,
-            Some(token),
+            name.as_ptr(),
+            Some(entry),
             flags,
             0,
             0,
@@ -60,22 +66,60 @@ unsafe extern "C" fn token(
     arguments: *mut *mut c::RedisModuleString,
     count: c_int,
 ) -> c_int {
+    // SAFETY: the server's arguments, for the length of this call.
+    unsafe { told(ctx, arguments, count, "TETHER.TOKEN", know_token) }
+}
+
+fn know_token(_ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+    let number = std::str::from_utf8(arguments[0].bytes()).ok();
+    if let Some(number) = number.and_then(|number| number.parse().ok()) {
+        shell().engine.borrow_mut().know_token(Token(number));
+    }
+}
+
+/// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
+unsafe extern "C" fn bound(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    // SAFETY: the server's arguments, for the length of this call.
+    unsafe { told(ctx, arguments, count, "TETHER.BOUND", know_bound) }
+}
+
+fn know_bound(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+    let db = ctx.db();
+    for key in arguments {
+        if ctx.standing(db, *key) == Standing::Other {
+            persist::inherited(ctx, db, key.bytes(), Mode::Temporary);
+        }
+    }
+}
+
+/// A command of the stream that makes no key, and says something of what is there.
+///
+/// # Safety
+/// The arguments are those that the server gave to the command in whose call this is.
+unsafe fn told(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+    name: &str,
+    know: fn(Ctx<'_>, &[Str<'_>]),
+) -> c_int {
     guard((), || {
-        // SAFETY: the server's arguments, for the length of this call; see `commands::entry`.
+        // SAFETY: the caller; a `Str` is a pointer to one, and there is no null among them.
         let (ctx, arguments) = unsafe {
             let arguments = std::slice::from_raw_parts(arguments.cast::<Str>(), count as usize);
-            (Ctx::new(ctx), arguments)
+            (Ctx::new(ctx), &arguments[1..])
         };
-        let [_, number] = arguments else {
+        if arguments.is_empty() {
             return ctx.reply_wrong_arity();
-        };
+        }
         if !ctx.state().is_replay() {
-            return ctx.reply_error("ERR TETHER.TOKEN is for replication only");
+            return ctx.reply_error(&format!("ERR {name} is for replication only"));
         }
-        let number = std::str::from_utf8(number.bytes()).ok();
-        if let Some(number) = number.and_then(|number| number.parse().ok()) {
-            shell().engine.borrow_mut().know_token(Token(number));
-        }
+        know(ctx, arguments);
         ctx.replicate_verbatim();
         ctx.reply_integer(1);
     });

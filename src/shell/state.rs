@@ -47,6 +47,8 @@ pub struct Shell {
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// Locks that may have been overwritten.
     pub suspects: RefCell<Vec<KeyBuf>>,
+    /// The append-only file is being rewritten, and was not yet told what is bound.
+    pub rewrite_is_due: Cell<bool>,
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
     pub subscribed: Cell<bool>,
@@ -75,6 +77,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     timer: Cell::default(),
     lock_type: Cell::default(),
     suspects: RefCell::default(),
+    rewrite_is_due: Cell::default(),
     settings: Cell::new(Settings {
         resp2_push: true,
         peer_timeout_ms: 10_000,

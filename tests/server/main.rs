@@ -1,5 +1,6 @@
 //! The module in real servers, by theme. Each test owns its server (see `harness`), so they can run side by side.
 
+#[allow(dead_code, unused_imports)] // of what it offers these tests need a part
 mod harness;
 
 mod info;

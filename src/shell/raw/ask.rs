@@ -61,11 +61,11 @@ impl Ctx<'_> {
         }
     }
 
-    /// A field of `INFO`'s section `server`.
-    pub fn server_info(self, field: &CStr) -> Option<String> {
+    /// A field of this section of `INFO`.
+    pub fn server_info(self, section: &CStr, field: &CStr) -> Option<String> {
         // SAFETY: the table, the context; what is got is freed, and the text is copied before.
         unsafe {
-            let info = api!(RedisModule_GetServerInfo(self.as_ptr(), c"server".as_ptr()));
+            let info = api!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
             let text = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
             let text =
                 (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());

@@ -1,7 +1,7 @@
 //! Keys: looked at, made, removed, and told to replicas.
 
 use super::ask::Answer;
-use super::{Ctx, Str, api, have};
+use super::{Ctx, Str, Text, api, have};
 use crate::engine::{Db, Key, Standing, Token};
 use crate::shell::locktype;
 use crate::shell::state::shell;
@@ -146,6 +146,35 @@ impl Ctx<'_> {
                 None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
             }
         };
+    }
+
+    /// Tells the append-only file alone that these keys of a database are temporary keys.
+    pub fn log_bound(self, db: Db, keys: &[Text]) {
+        let keys: Vec<_> = keys.iter().map(|key| key.as_str().as_ptr()).collect();
+        // SAFETY: the table, the context; the arguments are as the format says.
+        unsafe {
+            api!(RedisModule_Replicate(
+                self.in_db(db).as_ptr(),
+                c"TETHER.BOUND".as_ptr(),
+                c"Rv".as_ptr(),
+                keys.as_ptr(),
+                keys.len()
+            ));
+        }
+    }
+
+    /// Tells the append-only file alone that tokens up to this one have been given.
+    pub fn log_token(self, token: Token) {
+        // SAFETY: the table, the context; the argument is as the format says.
+        unsafe {
+            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                command,
+                c"Rl".as_ptr(),
+                token
+            ));
+        }
     }
 
     /// Tells replicas and the append-only file that tokens from this one on may be given.

@@ -5,6 +5,7 @@ mod client;
 mod frame;
 #[cfg(target_os = "linux")]
 pub mod namespace;
+mod programs;
 mod server;
 mod wait;
 mod words;
@@ -12,6 +13,7 @@ mod words;
 pub use arrival::{Arrival, push, reply};
 pub use client::Client;
 pub use frame::{Frame, array, bulk, int, null, ok, simple};
+pub use programs::server_binary;
 pub use server::{Server, eventually_gone, free_port};
 pub use wait::{eventually, eventually_equal, eventually_within, one_at_a_time, say};
 pub use words::encode;

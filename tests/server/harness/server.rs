@@ -6,15 +6,15 @@
 //! semicolons between them: `TETHER_CONFIG="io-threads 4"` runs all tests on servers with I/O threads.
 
 use super::client::Client;
+use super::programs::{module, server_binary};
 use super::wait::{PATIENCE, eventually, eventually_within};
 use std::env;
-use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::TcpListener;
-use std::path::{self, Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -140,6 +140,16 @@ impl Server {
         fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
+    /// What its append-only files hold now, one after another.
+    pub fn append_only_text(&self) -> String {
+        let folder = self.folder().join("appendonlydir");
+        let files = fs::read_dir(&folder).expect("the folder of append-only files");
+        let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        paths.sort();
+        let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        paths.iter().map(text).collect()
+    }
+
     // ---- connections ----
 
     pub fn resp2(&self) -> Client {
@@ -182,11 +192,31 @@ impl Server {
         self.boot();
     }
 
-    fn kill(&mut self) {
+    /// For signals: SIGKILL at any moment, SIGSTOP and SIGCONT.
+    pub fn pid(&self) -> libc::pid_t {
+        let child = self.child.as_ref().expect("it runs");
+        child.id().try_into().expect("a process id")
+    }
+
+    /// Sends a signal, from any thread; a process that has ended meanwhile is no mistake.
+    pub fn signal(pid: libc::pid_t, signal: libc::c_int) {
+        // SAFETY: a child of this test, which nobody has waited for: its number is not given anew.
+        unsafe { libc::kill(pid, signal) };
+    }
+
+    /// kill -9, if it still runs. It can be started again by [`Server::restart`].
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// A new start in the same folder, with these lines in place of the former ones.
+    pub fn restart(&mut self, lines: &[&str]) {
+        self.kill();
+        self.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.boot();
     }
 
     fn boot(&mut self) {
@@ -311,57 +341,6 @@ pub fn eventually_gone(client: &mut Client, key: &str) {
             _ => Err("it exists".into()),
         }
     });
-}
-
-fn server_binary() -> PathBuf {
-    if let Some(path) = env::var_os("TETHER_SERVER") {
-        return named("TETHER_SERVER", &path);
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<_> = env::split_paths(&path).collect();
-    let names = ["redis-server", "valkey-server"];
-    let found = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
-        .find(|file| file.is_file());
-    found.expect("neither redis-server nor valkey-server on PATH, and no TETHER_SERVER")
-}
-
-/// The whole path of a file that an environment variable names. Links are not followed: on Debian `redis-server` is
-/// a link to `redis-check-rdb`, and the program is whichever of the two it is called.
-fn named(variable: &str, path: &OsStr) -> PathBuf {
-    let whole = path::absolute(path).ok().filter(|file| file.is_file());
-    whole.unwrap_or_else(|| panic!("{variable}={}: no such file", path.display()))
-}
-
-/// The module that was built last, beside this test (target/<profile>/deps) or one folder above.
-fn module() -> PathBuf {
-    if let Some(path) = env::var_os("TETHER_MODULE") {
-        return named("TETHER_MODULE", &path);
-    }
-    let name = format!(
-        "{}tether{}",
-        env::consts::DLL_PREFIX,
-        env::consts::DLL_SUFFIX
-    );
-    let deps = env::current_exe()
-        .expect("this test's path")
-        .parent()
-        .expect("its folder")
-        .to_owned();
-    let built = |file: &PathBuf| {
-        fs::metadata(file)
-            .and_then(|about| about.modified())
-            .unwrap_or(SystemTime::UNIX_EPOCH)
-    };
-    let places = [deps.join(&name), deps.join("..").join(&name)];
-    let newest = places
-        .into_iter()
-        .filter(|file| file.is_file())
-        .max_by_key(built);
-    let newest = newest
-        .unwrap_or_else(|| panic!("no {name} beside {}, and no TETHER_MODULE", deps.display()));
-    path::absolute(newest).expect("the module's path")
 }
 
 /// A port that was free a moment ago.

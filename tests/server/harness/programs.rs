@@ -1,0 +1,59 @@
+//! The server and the module that are tested: TETHER_SERVER and TETHER_MODULE name them.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{self, PathBuf};
+use std::time::SystemTime;
+
+/// TETHER_SERVER, or the server on PATH.
+pub fn server_binary() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_SERVER") {
+        return named("TETHER_SERVER", &path);
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<_> = env::split_paths(&path).collect();
+    let names = ["redis-server", "valkey-server"];
+    let found = names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|file| file.is_file());
+    found.expect("neither redis-server nor valkey-server on PATH, and no TETHER_SERVER")
+}
+
+/// The whole path of a file that an environment variable names. Links are not followed: on Debian `redis-server` is
+/// a link to `redis-check-rdb`, and the program is whichever of the two it is called.
+fn named(variable: &str, path: &OsStr) -> PathBuf {
+    let whole = path::absolute(path).ok().filter(|file| file.is_file());
+    whole.unwrap_or_else(|| panic!("{variable}={}: no such file", path.display()))
+}
+
+/// The module that was built last, beside this test (target/<profile>/deps) or one folder above.
+pub fn module() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_MODULE") {
+        return named("TETHER_MODULE", &path);
+    }
+    let name = format!(
+        "{}tether{}",
+        env::consts::DLL_PREFIX,
+        env::consts::DLL_SUFFIX
+    );
+    let deps = env::current_exe()
+        .expect("this test's path")
+        .parent()
+        .expect("its folder")
+        .to_owned();
+    let built = |file: &PathBuf| {
+        fs::metadata(file)
+            .and_then(|about| about.modified())
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    let places = [deps.join(&name), deps.join("..").join(&name)];
+    let newest = places
+        .into_iter()
+        .filter(|file| file.is_file())
+        .max_by_key(built);
+    let newest = newest
+        .unwrap_or_else(|| panic!("no {name} beside {}, and no TETHER_MODULE", deps.display()));
+    path::absolute(newest).expect("the module's path")
+}
