@@ -17,17 +17,25 @@ fn start(preamble: &str) -> Server {
 }
 
 fn rewrite(server: &Server) {
+    let before = server.gauge("persistence", "aof_rewrites");
     server.resp2().run("BGREWRITEAOF");
-    wait_for_rewriting(server);
+    wait_for_rewriting(server, before + 1);
 }
 
-fn wait_for_rewriting(server: &Server) {
+/// Waits until the file was rewritten so many times since the server's start.
+fn wait_for_rewriting(server: &Server, times: i64) {
     eventually("the rewriting", || {
         let info = server.info("persistence");
-        let done = ["in_progress", "scheduled"]
+        let words = ["rewrite_in_progress:0", "rewrite_scheduled:0", "enabled:1"];
+        let done = words
             .iter()
-            .all(|word| info.contains(&format!("aof_rewrite_{word}:0")));
-        if done { Ok(()) } else { Err(info) }
+            .all(|word| info.contains(&format!("aof_{word}\r\n")));
+        let seen = server.gauge("persistence", "aof_rewrites");
+        if done && seen >= times {
+            Ok(())
+        } else {
+            Err(info)
+        }
     });
     let info = server.info("persistence");
     assert!(info.contains("aof_last_bgrewrite_status:ok"), "{info}");
@@ -90,7 +98,7 @@ fn what_is_bound_and_freed_after_the_fork_is_told_in_order() {
     // The rewriting may be under way, or over.
     one.run_all(&["DELTP gone", "SETTP later v", "RENAME moved elsewhere"]);
     other.run_all(&["DEL taken", "SET taken stranger", "SET gone stranger"]);
-    wait_for_rewriting(&server);
+    wait_for_rewriting(&server, 1);
     server.crash_and_restart();
     drop((one, other));
     let mut newcomer = server.resp2();
@@ -116,7 +124,7 @@ fn an_append_only_file_that_is_switched_on_knows_what_is_bound() {
         let (mut one, mut other) = (server.resp3(), server.resp3());
         fill(&mut one, &mut other);
         other.run("CONFIG SET appendonly yes");
-        wait_for_rewriting(&server);
+        wait_for_rewriting(&server, 1);
         let lines = lines(preamble);
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
         server.restart(&lines);
@@ -134,7 +142,7 @@ fn a_replicas_own_file_knows_what_is_bound() {
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     // Its full resynchronisation ends with a rewriting.
     let mut replica = Server::replica_of(&master, &lines);
-    wait_for_rewriting(&replica);
+    wait_for_rewriting(&replica, 1);
     one.run("SETTP later v");
     replica.catch_up(&master);
     replica.restart(&lines);
@@ -183,7 +191,7 @@ fn a_server_that_never_bound_anything_writes_a_file_for_any_server() {
 fn replicas_are_not_told_of_a_rewriting() {
     let master = start("no");
     let replica = Server::replica_of(&master, &["appendonly yes", "aof-use-rdb-preamble no"]);
-    wait_for_rewriting(&replica);
+    wait_for_rewriting(&replica, 1);
     let mut one = master.resp3();
     one.run_all(&["SETTP a v", "LOCK.ACQUIRE l"]);
     rewrite(&master);
