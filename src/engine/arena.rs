@@ -66,10 +66,14 @@ impl<T> fmt::Debug for Id<T> {
     }
 }
 
-/// Invariant: `roomy` names each chunk once that has room, and `len` counts the records.
+/// Invariant: `roomy` names each chunk once that has room, and `len` counts the records. No chunk
+/// without a record has memory but `spare`.
 pub struct Arena<T> {
     chunks: Vec<Chunk<T>>,
     roomy: Vec<u32>,
+    /// The last chunk to be emptied whose places are next: whoever comes and goes alone does not
+    /// have the memory taken and given back each time.
+    spare: Option<u32>,
     len: usize,
 }
 
@@ -96,6 +100,7 @@ impl<T> Default for Arena<T> {
         Arena {
             chunks: Vec::new(),
             roomy: Vec::new(),
+            spare: None,
             len: 0,
         }
     }
@@ -144,7 +149,7 @@ impl<T> Arena<T> {
         number
     }
 
-    /// O(1). A chunk's last record takes the chunk's memory along, unless no other has room.
+    /// O(1). A chunk's last record takes the chunk's memory along, or that of the former spare.
     pub fn remove(&mut self, id: Id<T>) -> T {
         let number = id.place() / CHUNK;
         let chunk = &mut self.chunks[number];
@@ -155,11 +160,26 @@ impl<T> Arena<T> {
         if !std::mem::replace(&mut chunk.is_roomy, true) {
             self.roomy.push(number as u32);
         }
-        if chunk.is_empty() && self.roomy.len() > 1 {
+        if chunk.is_empty() {
+            self.let_go(number as u32);
+        }
+        record
+    }
+
+    /// A chunk has become empty.
+    fn let_go(&mut self, number: u32) {
+        let gone = if self.roomy.last() == Some(&number) {
+            let former = self.spare.replace(number);
+            former.filter(|former| *former != number)
+        } else {
+            Some(number)
+        };
+        let chunk = gone.map(|gone| &mut self.chunks[gone as usize]);
+        // The former spare may be in use again.
+        if let Some(chunk) = chunk.filter(|chunk| chunk.is_empty()) {
             chunk.slots = Vec::new();
             chunk.free = Vec::new();
         }
-        record
     }
 
     /// Every record with its id, in the order of their places.
@@ -223,6 +243,25 @@ mod tests {
         let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
         assert_eq!(arena.iter().count(), again.len() + 1);
         assert_eq!(arena.chunks.len(), 10, "places are used again");
+    }
+
+    #[test]
+    fn a_record_that_comes_and_goes_alone_keeps_its_memory() {
+        let mut arena = Arena::default();
+        let ids: Vec<_> = (0..4 * CHUNK).map(|n| arena.insert(n)).collect();
+        for id in ids {
+            arena.remove(id);
+        }
+        let memory = |arena: &Arena<usize>| -> usize {
+            let chunks = arena.chunks.iter();
+            chunks.map(|chunk| chunk.slots.capacity()).sum()
+        };
+        for n in 0..3 {
+            let alone = arena.insert(n);
+            assert_eq!((arena[alone], memory(&arena)), (n, CHUNK));
+            arena.remove(alone);
+            assert_eq!(memory(&arena), CHUNK);
+        }
     }
 
     #[test]

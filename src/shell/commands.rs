@@ -293,7 +293,12 @@ impl<'c> Caller<'c> {
     }
 
     fn tell(&self, event: Event<'_>) {
-        tell_in_hand(self.ctx, None, event);
+        let in_hand = self.strings.first().map(|key| InHand {
+            key: *key,
+            value: None,
+            open: Cell::new(None),
+        });
+        tell_in_hand(self.ctx, in_hand.as_ref(), event);
     }
 
     fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {

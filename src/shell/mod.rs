@@ -134,6 +134,7 @@ fn server(ctx: Ctx<'_>) -> Server {
     let io_threads = ctx.server_setting(c"io-threads");
     Server {
         event_db_is_wrong_in_exec: is_valkey && valkey >= 9,
+        is_cluster: ctx.state().in_cluster(),
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
         threads_own_clients: !is_valkey
             && version.is_some_and(|major| major >= 8)

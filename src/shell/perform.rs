@@ -1,13 +1,14 @@
 //! Carries out the engine's orders.
 
-use super::raw::{Ctx, OpenKey, Str, Text};
+use super::raw::{Ctx, OpenKey, Str, Text, Told};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, reply, threads};
-use crate::engine::{Db, Effect};
+use crate::engine::{Db, Effect, KeyBuf};
 use std::cell::Cell;
 
-/// The command that is being answered, where it asks for one key.
+/// The command that is being answered.
 pub struct InHand<'a> {
+    /// Its first argument: where it is about one key, that key.
     pub key: Str<'a>,
     /// A temporary key's value; none for a lock.
     pub value: Option<Str<'a>>,
@@ -37,15 +38,16 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
-            let (name, value) = (Text::new(&key.name), Text::new(&value));
-            make(ctx, key.db, name.as_str(), Some(value.as_str()));
+            let value = Text::new(&value);
+            with_name(in_hand, &key, |name| {
+                make(ctx, key.db, name, Some(value.as_str()));
+            });
         }
         Effect::MakeLock { key } => {
-            make(ctx, key.db, Text::new(&key.name).as_str(), None);
+            with_name(in_hand, &key, |name| make(ctx, key.db, name, None));
         }
         Effect::Remove(key) => {
-            let name = Text::new(&key.name);
-            remove(ctx, key.db, name.as_str());
+            with_name(in_hand, &key, |name| remove(ctx, key.db, name));
         }
         Effect::TellToken(token) => ctx.replicate_token(token),
         Effect::Push { to, push } => push::send(ctx, to, push),
@@ -60,6 +62,14 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     }
 }
 
+/// Gives `act` the key's name as a string of the server's: the command's own where it is that key.
+fn with_name(in_hand: Option<&InHand<'_>>, key: &KeyBuf, act: impl FnOnce(Str<'_>)) {
+    match in_hand {
+        Some(in_hand) if *in_hand.key.bytes() == *key.name => act(in_hand.key),
+        _ => act(Text::new(&key.name).as_str()),
+    }
+}
+
 /// A command of ours that was granted what it asked for tells replicas the same: there it means
 /// that the key was made, and that somebody here holds it.
 fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
@@ -71,12 +81,12 @@ fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
     let there = ctx.in_db(db);
     write(there, key, value, there.open(key));
-    let command = if value.is_some() {
-        c"SETTP"
+    let told = if value.is_some() {
+        Told::Settp
     } else {
-        c"LOCK.ACQUIRE"
+        Told::Acquire
     };
-    ctx.replicate(db, command, key, value);
+    ctx.replicate(db, told, key, value);
 }
 
 /// Makes a temporary key, or without a value a lock.
@@ -93,7 +103,7 @@ pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: OpenKey) 
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
     let there = ctx.in_db(db);
     if performing(key, || there.remove(key, there.open(key))) {
-        ctx.replicate(db, c"DEL", key, None);
+        ctx.replicate(db, Told::Del, key, None);
     }
 }
 

@@ -26,6 +26,13 @@ extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t opti
 /* Redis since 6.0. */
 extern void disableTracking(struct client *c) WEAK;
 
+/* Four arguments up to Redis 8 and Valkey 8, with the slot a fifth since Valkey 9; who expects four
+ * does not see it. Holds on to the arguments by itself. */
+extern void alsoPropagate(int db, void **argv, int argc, int target, int slot) WEAK;
+
+/* PROPAGATE_AOF and PROPAGATE_REPL of the server's own headers. */
+enum { TO_ALL = 1 | 2 };
+
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
@@ -49,6 +56,12 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     if (lookupClientByID == NULL || addReplyProto == NULL) return 0;
     if ((c = lookupClientByID(client_id)) == NULL) return 0;
     addReplyProto(c, bytes, length);
+    return 1;
+}
+
+int tether_replicate(int db, void **argv, int argc) {
+    if (alsoPropagate == NULL) return 0;
+    alsoPropagate(db, argv, argc, TO_ALL, -1);
     return 1;
 }
 

@@ -24,6 +24,11 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count);
  * server would hold a push back until after it. 0 if that cannot be done. */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
+/* Tells replicas and the append-only file a command. RedisModule_Replicate does the same, but looks up
+ * the command by its name and copies it first, which costs more than to remove a key; and it counts a
+ * change for RDB's save points, which this does not. Not for a cluster. 0 if that cannot be done. */
+int tether_replicate(int db, void **argv, int argc);
+
 /* Has the server handle this connection in its main thread only, as it must be where others write
  * to it. 0 if that cannot be done. */
 int tether_keep_in_main_thread(uint64_t client_id);

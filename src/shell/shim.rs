@@ -1,7 +1,7 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
 use super::raw::{Str, Text};
-use crate::engine::ClientId;
+use crate::engine::{ClientId, Db};
 use redis_module::raw::RedisModuleString;
 use std::ffi::c_void;
 
@@ -58,6 +58,14 @@ impl Frames {
 pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
     unsafe { c::tether_write(client.0, bytes.as_ptr().cast(), bytes.len()) != 0 }
+}
+
+/// See `tether_replicate`.
+pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
+    let (db, count) = (db.0 as i32, words.len() as i32);
+    // SAFETY: a `Str` is a pointer to one of the server's strings, of which it takes a share each; it
+    // does not write to the words.
+    unsafe { c::tether_replicate(db, words.as_ptr().cast_mut().cast(), count) != 0 }
 }
 
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.

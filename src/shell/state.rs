@@ -2,7 +2,7 @@
 
 use super::blocked::Blocked;
 use super::push::Outbox;
-use super::raw::Ctx;
+use super::raw::{Ctx, Text};
 use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
 use redis_module::raw;
@@ -17,6 +17,8 @@ pub struct Server {
     /// In a transaction, an event's context names the transaction's database and not the event's
     /// (Valkey 9).
     pub event_db_is_wrong_in_exec: bool,
+    /// Keys have slots, by which others follow what happens to them.
+    pub is_cluster: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
 }
@@ -54,6 +56,8 @@ pub struct Shell {
     pub subscribed: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
+    /// The words for [`raw::Told`](super::raw::Told), made once.
+    pub told: OnceCell<[Text; 3]>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
 }
@@ -86,6 +90,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     subscribed: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
+    told: OnceCell::new(),
     detached: OnceCell::new(),
 }));
 

@@ -3,10 +3,33 @@
 use super::ask::Answer;
 use super::{Ctx, Str, Text, api, have};
 use crate::engine::{Db, Key, Standing, Token};
-use crate::shell::locktype;
 use crate::shell::state::shell;
+use crate::shell::{locktype, shim};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
+
+/// What replicas and the append-only file are told of keys.
+#[derive(Clone, Copy)]
+pub enum Told {
+    Del,
+    Settp,
+    Acquire,
+}
+
+impl Told {
+    fn name(self) -> &'static CStr {
+        match self {
+            Told::Del => c"DEL",
+            Told::Settp => c"SETTP",
+            Told::Acquire => c"LOCK.ACQUIRE",
+        }
+    }
+
+    /// The words as the server's strings, by their numbers.
+    fn all() -> [Text; 3] {
+        [Told::Del, Told::Settp, Told::Acquire].map(|told| Text::new(told.name().to_bytes()))
+    }
+}
 
 impl Ctx<'_> {
     /// Whether a key is there. One whose time has come is not; a master removes it, with its event.
@@ -129,8 +152,20 @@ impl Ctx<'_> {
     }
 
     /// Tells replicas and the append-only file a command for a key of this database.
-    pub fn replicate(self, db: Db, command: &CStr, key: Str<'_>, value: Option<Str<'_>>) {
-        let (ctx, command, key) = (self.in_db(db).as_ptr(), command.as_ptr(), key.as_ptr());
+    pub fn replicate(self, db: Db, command: Told, key: Str<'_>, value: Option<Str<'_>>) {
+        if !shell().server.get().is_cluster {
+            let told = shell().told.get_or_init(Told::all);
+            let word = told[command as usize].as_str();
+            let done = match value {
+                Some(value) => shim::replicate(db, &[word, key, value]),
+                None => shim::replicate(db, &[word, key]),
+            };
+            if done {
+                return;
+            }
+        }
+        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
+        let command = command.name().as_ptr();
         // SAFETY: the table, the context; the arguments are as the formats say.
         unsafe {
             match value.map(Str::as_ptr) {

@@ -15,7 +15,7 @@ mod keys;
 mod replies;
 
 pub use ask::{is_blocked, is_tracking};
-pub use keys::OpenKey;
+pub use keys::{OpenKey, Told};
 
 use crate::engine::{ClientId, Db, Moment};
 use redis_module::raw;
@@ -130,6 +130,10 @@ impl State {
     /// A data set is being loaded.
     pub fn loading(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+    }
+    /// This server is part of a cluster.
+    pub fn in_cluster(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
     /// This server has a master.
     pub fn is_replica(self) -> bool {
