@@ -5,7 +5,7 @@ export SERVER
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-servers bench lint soak servers clean-servers
+.PHONY: help run build test test-servers bench instructions lint soak servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test-servers: ## the integration tests on Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 
 bench: build servers ## the benchmarks, on Redis 7.0 or SERVERS="..."; BENCH="pairs" a part, BENCH=--short a quick look
 	TETHER_SERVERS="$(SERVERS)" TETHER_MODULE="$(CURDIR)/target/release/libtether.so" cargo bench --bench servers -- $(BENCH)
+
+instructions: ## fails if an operation needs over 5 % more instructions than were kept; INSTRUCTIONS=--keep keeps today's
+	@scripts/instructions.sh $(or $(INSTRUCTIONS),--check)
 
 lint: ## formatting and clippy, as CI asks for
 	@scripts/need.sh cargo cc libclang

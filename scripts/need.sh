@@ -5,6 +5,8 @@
 #   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
+#   scripts/need.sh valgrind                 to count instructions
+#   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
 #
 # It installs nothing that is there already, and says what to do by hand where it can do nothing.
@@ -48,6 +50,8 @@ has() {
         python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
         node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
+        postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
+        zookeeper) command -v java >/dev/null && any /usr/share/java/zookeeper.jar ;;
         hiredis) any /usr/include/hiredis/hiredis.h /opt/homebrew/include/hiredis/hiredis.h /usr/local/include/hiredis/hiredis.h ;;
         *) command -v "$1" >/dev/null ;;
     esac
@@ -66,6 +70,10 @@ apt_package() {
         hiredis) echo libhiredis-dev ;;
         node) echo nodejs ;;
         npm) echo npm ;;
+        valgrind) echo valgrind ;;
+        postgresql) echo postgresql ;;
+        etcd) echo etcd-server ;;
+        zookeeper) echo zookeeper default-jre-headless ;;
     esac
 }
 
@@ -85,6 +93,8 @@ brew_package() {
         python) echo python3 ;;
         hiredis) echo hiredis ;;
         node | npm) echo node ;;
+        postgresql) echo postgresql ;;
+        etcd) echo etcd ;;
     esac
 }
 
@@ -123,8 +133,8 @@ install_with_apt() {
     local package output
     output=$(without_services as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 \
         -o Dpkg::Use-Pty=0 install -qq -y --no-install-recommends "$@" 2>&1 </dev/null) || { printf '%s\n' "$output" >&2; return 1; }
-    for package in redis-server valkey-server; do
-        [[ " $* " != *" $package "* ]] || as_root update-rc.d "$package" disable >/dev/null 2>&1 || true
+    for package in redis-server valkey-server postgresql etcd-server; do
+        [[ " $* " != *" $package "* ]] || as_root update-rc.d "${package/etcd-server/etcd}" disable >/dev/null 2>&1 || true
     done
 }
 

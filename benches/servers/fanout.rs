@@ -45,7 +45,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
 }
 
 /// A push frame of these words.
-fn push(words: &str) -> Vec<u8> {
+pub fn push(words: &str) -> Vec<u8> {
     let mut frame = line(words);
     frame[0] = b'>';
     frame

@@ -86,6 +86,11 @@ fn against_floor(bench: &Bench, table: &mut Table, way: &Way, contenders: usize)
     });
 }
 
+/// A lock goes round so many contenders, so often.
+pub fn hand_around(server: &Server, contenders: usize, handoffs: usize) {
+    Ring::of(server, &WAYS[0], contenders).round(handoffs);
+}
+
 /// Contenders in the order in which they wait; the one whose turn it is has been granted.
 struct Ring {
     contenders: Vec<Connection>,

@@ -3,6 +3,8 @@
 //!     cargo bench --bench servers                    everything, on Redis 7.0
 //!     cargo bench --bench servers -- fanout memory   some parts
 //!     cargo bench --bench servers -- --short         a quick run that shows that all of it works
+//!     cargo bench --bench servers -- instructions --check   fails if an operation needs more instructions than it did
+//!     cargo bench --bench servers -- instructions --keep    from now on, it may need as many as it does now
 //!     TETHER_SERVERS="redis-7.0 valkey-9.1"          on these servers of .servers/
 //!
 //! Each part is a file with one function `run`; see [`PARTS`]. A ratio's two sides take turns within one
@@ -14,6 +16,7 @@ mod death;
 mod fanout;
 mod foreign;
 mod handoff;
+mod instructions;
 mod measure;
 mod memory;
 mod pairs;
@@ -29,6 +32,10 @@ use table::Table;
 pub struct Bench {
     program: Program,
     short: bool,
+    /// The counts of instructions are to be kept.
+    keep: bool,
+    /// A missed target is a failure.
+    check: bool,
 }
 
 impl Bench {
@@ -57,6 +64,7 @@ const PARTS: &[Part] = &[
     ("death", death::run),
     ("handoff", handoff::run),
     ("waiters", waiters::run),
+    ("instructions", instructions::run),
 ];
 
 fn main() {
@@ -67,10 +75,16 @@ fn main() {
         let known: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();
         assert!(known.contains(&name.as_str()), "the parts are {known:?}");
     }
-    let short = options.iter().any(|option| option == "--short");
+    let has = |wanted: &str| options.iter().any(|option| option == wanted);
+    let (short, keep, check) = (has("--short"), has("--keep"), has("--check"));
     let mut table = Table::default();
     for program in Program::chosen() {
-        let bench = Bench { program, short };
+        let bench = Bench {
+            program,
+            short,
+            keep,
+            check,
+        };
         let version = bench.start(Loaded::Module).version();
         let rounds = if short { " (a short run)" } else { "" };
         table.heading(&format!("{}: {version}{rounds}", bench.program.name));
@@ -81,4 +95,5 @@ fn main() {
         }
     }
     table.end();
+    std::process::exit(i32::from(check && table.missed() > 0));
 }

@@ -1,6 +1,6 @@
 //! A server of our own: free port, temporary folder, killed when it goes out of sight.
 
-use super::wire::Connection;
+use super::wire::{Connection, line};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,19 +57,46 @@ pub struct Server {
 impl Server {
     /// Boots from the repository's redis.conf.
     pub fn start(program: &Program, loaded: Loaded) -> Server {
+        Server::run(Command::new(&program.path), loaded, "")
+    }
+
+    /// The same under callgrind, which counts the instructions that it executes until [`Server::end_counting`].
+    pub fn start_counting(program: &Program, loaded: Loaded) -> Server {
+        let mut valgrind = Command::new("valgrind");
+        // The program may be a script that becomes the server: each process has a file of its own.
+        valgrind
+            .args(["-q", "--tool=callgrind", "--trace-children=yes"])
+            .arg("--callgrind-out-file=counts.%p")
+            .arg(&program.path);
+        // What is done from time to time is done more often under valgrind, which is slow.
+        let decay = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
+        valgrind
+            .env("MALLOC_CONF", decay)
+            .env("JE_MALLOC_CONF", decay);
+        Server::run(
+            valgrind,
+            loaded,
+            "hz 1\ndynamic-hz no\nactiverehashing no\n",
+        )
+    }
+
+    fn run(mut command: Command, loaded: Loaded, settings: &str) -> Server {
         let folder = TempDir::with_prefix("tether-bench-").expect("a temporary folder");
         let port = free_port();
         let config = folder.path().join("redis.conf");
-        fs::write(&config, configuration(loaded, port, folder.path())).expect("a file to write");
+        let lines = configuration(loaded, port, folder.path()) + settings;
+        fs::write(&config, lines).expect("a file to write");
         let log = fs::File::create(folder.path().join("log")).expect("a file to write");
-        let child = Command::new(&program.path)
+        command
             .arg(config)
             .current_dir(folder.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log"))
-            .stderr(log)
+            .stderr(log);
+        end_with_us(&mut command);
+        let child = command
             .spawn()
-            .unwrap_or_else(|error| panic!("{}: {error}", program.path.display()));
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let mut server = Server {
             child,
             folder,
@@ -77,6 +104,27 @@ impl Server {
         };
         server.wait_until_it_answers();
         server
+    }
+
+    /// Shuts the server down, and tells how many instructions it has executed in all its life.
+    pub fn end_counting(mut self) -> u64 {
+        self.connect().send(&line("SHUTDOWN NOSAVE"));
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !matches!(self.child.try_wait(), Ok(Some(_))) {
+            assert!(Instant::now() < deadline, "the server does not shut down");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let counts = self
+            .folder
+            .path()
+            .join(format!("counts.{}", self.child.id()));
+        let counts = fs::read_to_string(&counts).expect("callgrind writes what it counted");
+        let total = counts
+            .lines()
+            .find_map(|line| line.strip_prefix("totals: "));
+        total
+            .and_then(|total| total.trim().parse().ok())
+            .expect("callgrind's total")
     }
 
     pub fn connect(&self) -> Connection {
@@ -127,7 +175,7 @@ impl Server {
     }
 
     fn wait_until_it_answers(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let ready = Connection::open(self.port).is_ok();
             if ready && self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
@@ -149,6 +197,22 @@ impl Drop for Server {
         let _ = self.child.wait();
     }
 }
+
+/// Should this program be stopped or killed, what it started goes with it.
+#[cfg(target_os = "linux")]
+pub fn end_with_us(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: the one call made between fork and exec is a system call.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn end_with_us(_: &mut Command) {}
 
 /// A field of INFO.
 pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

@@ -112,6 +112,15 @@ impl Table {
         println!("{text}");
     }
 
+    /// Something could not be measured; that is loud, and no failure.
+    pub fn skip(&mut self, what: &str, why: &str) {
+        println!("SKIPPED {what}: {why}");
+    }
+
+    pub fn missed(&self) -> usize {
+        self.missed
+    }
+
     pub fn end(&self) {
         println!("\ntargets missed: {}", self.missed);
     }

@@ -1,0 +1,232 @@
+//! How many instructions a server executes for one operation: callgrind counts them, so they do not depend on
+//! the machine's mood, and a change of a few hundredths shows.
+//!
+//! Each operation is done a few times by one server and many times by another; the difference is the operations
+//! alone. The counts depend on the server's build and on the compiler, so those that are kept in
+//! `benches/instructions.txt` stand under both names; without kept ones of the same kind, nothing is compared.
+
+use super::Bench;
+use super::crowd::Crowd;
+use super::handoff;
+use super::measure::Spread;
+use super::server::{Loaded, Server};
+use super::table::{Row, Table, Target};
+use super::wire::{Connection, line};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+const FEW: usize = 2_000;
+const MANY: usize = 10_000;
+const AT_ONCE: usize = 50;
+/// A count may be above the kept one by this part.
+const MAY_GROW: f64 = 0.05;
+const STARTS: usize = 5;
+const WATCHERS: usize = 100;
+const CONTENDERS: usize = 8;
+
+struct Operation {
+    name: &'static str,
+    loaded: Loaded,
+    /// Does it so often, after all preparations.
+    run: fn(&Server, usize),
+}
+
+const OPERATIONS: &[Operation] = &[
+    Operation {
+        name: "SETTP",
+        loaded: Loaded::Module,
+        run: |server, count| run_each(&mut server.connect(), "SETTP KEY value", count),
+    },
+    Operation {
+        name: "DELTP",
+        loaded: Loaded::Module,
+        run: delete,
+    },
+    Operation {
+        name: "a handoff",
+        loaded: Loaded::Module,
+        run: |server, count| handoff::hand_around(server, CONTENDERS, count),
+    },
+    Operation {
+        name: "a push",
+        loaded: Loaded::Module,
+        run: push,
+    },
+    Operation {
+        name: "a foreign SET, nobody watching",
+        loaded: Loaded::Module,
+        run: set,
+    },
+];
+
+/// What the foreign SET is held against.
+const UNLOADED: Operation = Operation {
+    name: "SET without the module",
+    loaded: Loaded::Nothing,
+    run: set,
+};
+
+pub fn run(bench: &Bench, table: &mut Table) {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        return table.skip(
+            "instructions",
+            "there is no valgrind (scripts/need.sh valgrind)",
+        );
+    }
+    let mut kept = Kept::read(bench);
+    for operation in OPERATIONS {
+        let known = kept.count_of(operation.name);
+        let most = known.map(|count| count * (1.0 + MAY_GROW));
+        let mut count = operation.count(bench);
+        if most.is_some_and(|most| count > most) {
+            // Once more: chance can only add instructions.
+            count = count.min(operation.count(bench));
+        }
+        table.add(Row {
+            what: operation.name.to_owned(),
+            figure: "instructions",
+            value: Spread::of([count]),
+            target: most.map(|most| Target::AtMost(most.round())),
+            detail: known.map_or(
+                "none kept for this server and compiler".to_owned(),
+                |known| {
+                    format!(
+                        "{:+.1} % of the {known:.0} kept",
+                        (count / known - 1.0) * 100.0
+                    )
+                },
+            ),
+        });
+        kept.put(operation.name, count);
+    }
+    if bench.keep {
+        kept.write();
+        table.note("these counts are kept now");
+    } else if !bench.check {
+        against_unloaded(bench, table);
+    }
+}
+
+/// Chance (where the server's own table puts the keys) is some thousandths of a count, so each is the median of several.
+fn against_unloaded(bench: &Bench, table: &mut Table) {
+    let foreign = OPERATIONS.last().expect("the foreign SET");
+    let counts = |operation: &Operation| {
+        let counts = (0..bench.scaled(STARTS)).map(|_| operation.count(bench));
+        Spread::of(counts.collect::<Vec<_>>())
+    };
+    let (loaded, unloaded) = (counts(foreign), counts(&UNLOADED));
+    table.add(Row {
+        what: format!("{}, against without the module", foreign.name),
+        figure: "instructions, ratio",
+        value: Spread {
+            median: loaded.median / unloaded.median,
+            lower_quartile: loaded.lower_quartile / unloaded.upper_quartile,
+            upper_quartile: loaded.upper_quartile / unloaded.lower_quartile,
+        },
+        target: Some(Target::AtMost(1.02)),
+        detail: format!("{:.0} against {:.0}", loaded.median, unloaded.median),
+    });
+}
+
+impl Operation {
+    fn count(&self, bench: &Bench) -> f64 {
+        let after = |times| {
+            let server = Server::start_counting(&bench.program, self.loaded);
+            (self.run)(&server, times);
+            server.end_counting() as f64
+        };
+        (after(MANY) - after(FEW)) / (MANY - FEW) as f64
+    }
+}
+
+// ---- the operations ----
+
+/// The command once for each of so many keys.
+fn run_each(connection: &mut Connection, words: &str, count: usize) {
+    for first in (0..count).step_by(AT_ONCE) {
+        let batch: Vec<_> = (first..first + AT_ONCE)
+            .flat_map(|number| line(&words.replace("KEY", &format!("key:{number:012}"))))
+            .collect();
+        connection.run_all(&batch, AT_ONCE);
+    }
+}
+
+fn delete(server: &Server, count: usize) {
+    let mut owner = server.connect();
+    run_each(&mut owner, "SETTP KEY value", MANY);
+    run_each(&mut owner, "DELTP KEY", count);
+}
+
+/// Of few keys that are there already: how well the server's own table spreads many is a matter of chance.
+fn set(server: &Server, count: usize) {
+    const KEYS: usize = 1_000;
+    let mut writer = server.connect();
+    for _ in 0..=count / KEYS {
+        run_each(&mut writer, "SET KEY value", KEYS);
+    }
+}
+
+/// Each toggle of the key is as many pushes as there are watchers, so a push has its part of it in it.
+fn push(server: &Server, count: usize) {
+    let mut crowd = Crowd::gather(server, WATCHERS, &line("WATCHEX the-key"), 1, 0);
+    let mut writer = server.connect();
+    for _ in 0..count / WATCHERS / 2 {
+        for (words, event) in [("SET the-key x", "ADD"), ("DEL the-key", "DEL")] {
+            writer.run_all(&line(words), 1);
+            crowd.expect(&super::fanout::push(&format!("watchex the-key {event}")));
+        }
+    }
+}
+
+// ---- what is kept ----
+
+/// The file's lines: server, compiler, processor, operation, count, with tabs between; and what begins with `#`.
+struct Kept {
+    path: PathBuf,
+    /// What the lines of this server and compiler begin with.
+    kind: String,
+    lines: Vec<String>,
+}
+
+impl Kept {
+    fn read(bench: &Bench) -> Kept {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt");
+        let server = bench.start(Loaded::Nothing).version();
+        let compiler = std::env::var_os("RUSTC").unwrap_or("rustc".into());
+        let compiler = Command::new(compiler).arg("--version").output();
+        let compiler = compiler.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+        let compiler = compiler.unwrap_or_default();
+        let compiler = compiler.split(" (").next().unwrap_or_default().trim();
+        let lines = fs::read_to_string(&path).unwrap_or_default();
+        Kept {
+            path,
+            kind: format!("{server}\t{compiler}\t{}\t", std::env::consts::ARCH),
+            lines: lines.lines().map(str::to_owned).collect(),
+        }
+    }
+
+    fn beginning(&self, operation: &str) -> String {
+        format!("{}{operation}\t", self.kind)
+    }
+
+    fn count_of(&self, operation: &str) -> Option<f64> {
+        let beginning = self.beginning(operation);
+        let mut counts = self
+            .lines
+            .iter()
+            .filter_map(|line| line.strip_prefix(&beginning));
+        counts.next()?.parse().ok()
+    }
+
+    fn put(&mut self, operation: &str, count: f64) {
+        let beginning = self.beginning(operation);
+        self.lines.retain(|line| !line.starts_with(&beginning));
+        self.lines.push(format!("{beginning}{count:.0}"));
+    }
+
+    fn write(&self) {
+        let text = self.lines.join("\n") + "\n";
+        fs::write(&self.path, text).expect("benches/instructions.txt can be written");
+    }
+}
