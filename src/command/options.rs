@@ -6,69 +6,71 @@ use crate::engine::{Mode, Wait};
 /// The longest time that can be given: some 285 thousand years.
 pub(super) const MOST_MS: u64 = (1 << 53) - 1;
 
-/// An option: its name, and how many words come after it.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// An option: its number among all, its name, and how many words come after it.
+#[derive(Clone, Copy)]
 pub(super) struct Word {
+    number: usize,
     name: &'static str,
     values: usize,
 }
 
-pub(super) const TOKEN: Word = word("TOKEN", 0);
-pub(super) const WAIT: Word = word("WAIT", 1);
-pub(super) const PUSH: Word = word("PUSH", 0);
-pub(super) const SHARED: Word = word("SHARED", 0);
+pub(super) const TOKEN: Word = word(0, "TOKEN", 0);
+pub(super) const WAIT: Word = word(1, "WAIT", 1);
+pub(super) const PUSH: Word = word(2, "PUSH", 0);
+pub(super) const SHARED: Word = word(3, "SHARED", 0);
 /// `PERMITS n OF total`
-pub(super) const PERMITS: Word = word("PERMITS", 3);
-pub(super) const OWNER: Word = word("OWNER", 1);
-pub(super) const LEASE: Word = word("LEASE", 1);
-pub(super) const ALL: Word = word("ALL", 0);
-pub(super) const CLIENT: Word = word("CLIENT", 1);
-pub(super) const MATCH: Word = word("MATCH", 1);
-pub(super) const COUNT: Word = word("COUNT", 1);
+pub(super) const PERMITS: Word = word(4, "PERMITS", 3);
+pub(super) const OWNER: Word = word(5, "OWNER", 1);
+pub(super) const LEASE: Word = word(6, "LEASE", 1);
+pub(super) const ALL: Word = word(7, "ALL", 0);
+pub(super) const CLIENT: Word = word(8, "CLIENT", 1);
+pub(super) const MATCH: Word = word(9, "MATCH", 1);
+pub(super) const COUNT: Word = word(10, "COUNT", 1);
 
-const fn word(name: &'static str, values: usize) -> Word {
-    Word { name, values }
+const WORDS: usize = 11;
+
+const fn word(number: usize, name: &'static str, values: usize) -> Word {
+    assert!(number < WORDS);
+    Word {
+        number,
+        name,
+        values,
+    }
 }
 
 /// The options that were given, each once, in any order.
-pub(super) struct Options<'a> {
-    /// There are few, so looking through them is quickest.
-    given: Vec<(Word, [&'a [u8]; 3])>,
+pub(super) struct Options<'a, 'b> {
+    /// What came after each, by the number of its word.
+    given: [Option<&'b [&'a [u8]]>; WORDS],
 }
 
-impl<'a> Options<'a> {
-    pub fn read(mut words: &[&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
-        let mut given: Vec<(Word, [&'a [u8]; 3])> = Vec::new();
+impl<'a, 'b> Options<'a, 'b> {
+    pub fn read(mut words: &'b [&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
+        let mut given = [None; WORDS];
         while let [first, rest @ ..] = words {
             let option = known
                 .iter()
                 .find(|option| first.eq_ignore_ascii_case(option.name.as_bytes()))
                 .ok_or_else(|| BadInput::UnknownOption((*first).into()))?;
-            if given.iter().any(|(earlier, _)| earlier == option) {
+            let place = &mut given[option.number];
+            if place.is_some() {
                 return Err(BadInput::Repeated(option.name));
             }
-            if rest.len() < option.values {
+            let Some((values, rest)) = rest.split_at_checked(option.values) else {
                 return Err(BadInput::Incomplete(option.name));
-            }
-            let mut values: [&[u8]; 3] = [&[]; 3];
-            values[..option.values].copy_from_slice(&rest[..option.values]);
-            given.push((*option, values));
-            words = &rest[option.values..];
+            };
+            *place = Some(values);
+            words = rest;
         }
         Ok(Options { given })
     }
 
-    fn values(&self, option: Word) -> Option<&[&'a [u8]; 3]> {
-        let found = self.given.iter().find(|(given, _)| *given == option);
-        found.map(|(_, values)| values)
-    }
-
     pub fn has(&self, option: Word) -> bool {
-        self.values(option).is_some()
+        self.given[option.number].is_some()
     }
 
     pub fn value(&self, option: Word) -> Option<&'a [u8]> {
-        self.values(option).map(|values| values[0])
+        self.given[option.number]?.first().copied()
     }
 
     pub fn number(&self, option: Word, least: u64, most: u64) -> Result<Option<u64>, BadInput> {
@@ -98,7 +100,7 @@ impl<'a> Options<'a> {
     }
 
     pub fn permits(&self) -> Result<Option<Mode>, BadInput> {
-        let Some([count, of, total]) = self.values(PERMITS) else {
+        let Some([count, of, total]) = self.given[PERMITS.number] else {
             return Ok(None);
         };
         if !of.eq_ignore_ascii_case(b"OF") {
@@ -120,6 +122,17 @@ pub(super) fn number_in(
     least: u64,
     most: u64,
 ) -> Result<u64, BadInput> {
+    // What is written in so many digits is in range of the type.
+    const SHORT: usize = 19;
+    let digits = word.iter().map(|c| u64::from(c.wrapping_sub(b'0')));
+    if (1..=SHORT).contains(&word.len()) && digits.clone().all(|digit| digit <= 9) {
+        let number = digits.fold(0, |number, digit| number * 10 + digit);
+        return if (least..=most).contains(&number) {
+            Ok(number)
+        } else {
+            Err(BadInput::OutOfRange { what, least, most })
+        };
+    }
     let text = std::str::from_utf8(word).unwrap_or_default();
     let is_number = !text.is_empty()
         && text

@@ -171,7 +171,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 
 fn acquire<'a, 'b>(
     keys: &'b [&'a [u8]],
-    options: Options<'a>,
+    options: Options<'a, '_>,
 ) -> Result<Request<'a, 'b>, BadInput> {
     let mode = match options.permits()? {
         Some(_) if options.has(SHARED) => return Err(BadInput::SharedPermits),

@@ -6,11 +6,20 @@ use super::ask::Mode;
 use super::clients::Client;
 use super::effect::{Effect, Refusal, Reply};
 use super::event::{Acquire, Hand, Seen, Standing};
+use super::few::Few;
 use super::holds::{Grant, Hold};
-use super::id::ClientId;
-use super::keys::KeyRecord;
+use super::id::{ClientId, Key};
+use super::keys::{KeyRecord, Spot};
 use super::queues::Request;
 use super::tokens::Token;
+
+/// A key that is asked for, once what stands there is put right.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    key: Key<'a>,
+    standing: Standing,
+    spot: Spot,
+}
 
 impl Engine {
     pub(super) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
@@ -32,44 +41,32 @@ impl Engine {
         ask: Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
-        let mut corrected = Vec::new();
-        for (place, seen) in ask.seen.iter().enumerate() {
-            let standing = self.put_right(*seen, effects);
-            if standing != seen.standing {
-                if corrected.is_empty() {
-                    corrected = ask.seen.to_vec();
-                }
-                corrected[place].standing = standing;
+        let seen = ask.seen.iter();
+        let mut asked: Few<_> = seen.map(|seen| self.put_right(*seen, effects)).collect();
+        if let Few::Many(asked) = &mut asked {
+            // To put one right can have ended another's record.
+            for asked in asked {
+                asked.spot = self.keys.spot(asked.key);
             }
         }
-        let seen = if corrected.is_empty() {
-            ask.seen
-        } else {
-            &corrected
-        };
-        let ask = Acquire { seen, ..ask };
-        let wrong = |seen: &Seen<'_>| seen.standing == Standing::Other;
-        if ask.mode.is_lock() && ask.seen.iter().any(wrong) {
+        let wrong = |asked: &Asked<'_>| asked.standing == Standing::Other;
+        if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
-        if let Some(token) = self.again(&ask)? {
+        if let Some(token) = self.again(&ask, &asked)? {
             return Ok(Some(token));
         }
-        let free = ask.seen.iter().all(|seen| self.is_free(*seen, ask.mode));
+        let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
         if !free && ask.wait.is_none() {
             return Ok(None);
         }
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
         if free {
-            return Ok(Some(self.grant_now(client, &ask, effects)));
+            return Ok(Some(self.grant_now(client, &ask, &asked, effects)));
         }
         let wait = ask.wait.expect("what is not free is waited for");
-        let keys: Vec<_> = ask
-            .seen
-            .iter()
-            .map(|seen| self.keys.find_or_add(seen.key, seen.standing))
-            .collect();
+        let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
         let request = Request {
             client,
             label: ask.label,
@@ -84,8 +81,8 @@ impl Engine {
         let waiter = self.enqueue(&keys, &request);
         if let Some(circle) = self.circle_of(waiter) {
             self.dequeue(waiter);
-            for key in keys {
-                self.keys.remove_if_idle(key);
+            for key in &*keys {
+                self.keys.remove_if_idle(*key);
             }
             self.totals.deadlocks_refused += 1;
             return Err(Refusal::Deadlock { circle });
@@ -97,34 +94,48 @@ impl Engine {
     /// Ends what the look shows to be over: what ended connections left at this key, and holds of
     /// what is no longer there (another module can take a key away without an event; a lock can be
     /// overwritten). What stands there then.
-    fn put_right(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) -> Standing {
-        let Some(key) = self.keys.find(seen.key) else {
-            return seen.standing;
+    fn put_right<'a>(&mut self, seen: Seen<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
+        let Seen { key, standing } = seen;
+        let spot = self.keys.spot(key);
+        let asked = Asked {
+            key,
+            standing,
+            spot,
         };
-        self.keys[key].set_stands(seen.standing);
-        let Some(hold) = self.keys[key].holds.head() else {
-            return seen.standing;
+        let Some(known) = spot.found else {
+            return asked;
         };
-        if !self.holds[hold].mode.stands_as(seen.standing) {
-            self.lose(key, Hand::Nobody, effects);
-            return seen.standing;
+        self.keys[known].set_stands(standing);
+        let Some(hold) = self.keys[known].holds.head() else {
+            return asked;
+        };
+        if !self.holds[hold].mode.stands_as(standing) {
+            self.lose(known, Hand::Nobody, effects);
+            let spot = self.keys.spot(key);
+            return Asked { spot, ..asked };
         }
-        self.release_left_behind(key, effects);
-        let known = self.keys.find(seen.key);
-        known.map_or(Standing::Absent, |key| self.keys[key].stands())
+        if self.clients.first_ended().is_none() {
+            return asked;
+        }
+        self.release_left_behind(known, effects);
+        let spot = self.keys.spot(key);
+        let known = spot.found;
+        let standing = known.map_or(Standing::Absent, |known| self.keys[known].stands());
+        Asked {
+            key,
+            standing,
+            spot,
+        }
     }
 
     /// A hold that the owner has already is deepened.
-    fn again(&mut self, ask: &Acquire<'_>) -> Result<Option<Token>, Refusal> {
+    fn again(&mut self, ask: &Acquire<'_>, asked: &[Asked<'_>]) -> Result<Option<Token>, Refusal> {
         if !ask.mode.is_lock() {
             return Ok(None);
         }
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
-        for seen in ask.seen {
-            let Some(key) = self.keys.find(seen.key) else {
-                continue;
-            };
+        for key in asked.iter().filter_map(|asked| asked.spot.found) {
             if let Some(total) = self.other_total(key, ask.mode) {
                 return Err(Refusal::OtherTotal { total });
             }
@@ -182,14 +193,18 @@ impl Engine {
     }
 
     /// Whether a newcomer can have the key now.
-    fn is_free(&self, seen: Seen<'_>, mode: Mode) -> bool {
-        let Some(key) = self.keys.find(seen.key) else {
-            return seen.standing != Standing::Other;
+    fn is_free(&self, asked: &Asked<'_>, mode: Mode) -> bool {
+        let Some(key) = asked.spot.found else {
+            return asked.standing != Standing::Other;
         };
         let record = &self.keys[key];
         !record.is_taken_by_a_stranger()
             && record.queue.is_empty()
             && self.holds.admit(&self.keys, key, mode)
+    }
+
+    fn fill(&mut self, asked: &Asked<'_>) -> Id<KeyRecord> {
+        self.keys.fill(asked.spot, asked.key, asked.standing)
     }
 
     fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
@@ -206,6 +221,7 @@ impl Engine {
         &mut self,
         client: Id<Client>,
         ask: &Acquire<'_>,
+        asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
     ) -> Token {
         let token = self.next_token(effects);
@@ -218,15 +234,15 @@ impl Engine {
             since: self.now,
             lease,
         };
-        for seen in ask.seen {
-            let key = self.keys.find_or_add(seen.key, seen.standing);
+        for asked in asked {
+            let key = self.fill(asked);
             let stood = self.write_down(key, &grant);
             if !ask.mode.is_lock() || stood != Standing::Lock {
                 effects.push(if ask.in_hand {
                     Effect::MakeInHand
                 } else {
                     Effect::MakeLock {
-                        key: seen.key.to_owned(),
+                        key: asked.key.to_owned(),
                     }
                 });
             }

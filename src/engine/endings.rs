@@ -8,6 +8,7 @@ use super::Engine;
 use super::arena::Id;
 use super::ask::Mode;
 use super::effect::{Effect, News, Push};
+use super::few::Few;
 use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
@@ -208,11 +209,11 @@ impl Engine {
 
     /// Ends a wait; those behind it may be served now.
     pub(super) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
-        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let waiter = self.dequeue(waiter);
-        for key in asked {
-            self.make_ready(key);
-            self.keys.remove_if_idle(key);
+        for key in &*asked {
+            self.make_ready(*key);
+            self.keys.remove_if_idle(*key);
         }
         waiter
     }

@@ -141,6 +141,13 @@ pub(super) struct Keys {
     hasher: DefaultHashBuilder,
 }
 
+/// What a look for a key found, so that it need not be looked for again.
+#[derive(Clone, Copy)]
+pub(super) struct Spot {
+    hash: u32,
+    pub found: Option<Id<KeyRecord>>,
+}
+
 impl Keys {
     pub fn len(&self) -> usize {
         self.records.len()
@@ -156,12 +163,25 @@ impl Keys {
 
     /// The key's record, made with what stands there where there is none. O(1).
     pub fn find_or_add(&mut self, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+        let spot = self.spot(key);
+        self.fill(spot, key, standing)
+    }
+
+    /// Where a key is, or would be. O(1).
+    pub fn spot(&self, key: Key<'_>) -> Spot {
         let hash = self.hash(key);
-        if let Some(id) = self.lookup(hash, key) {
+        let found = self.lookup(hash, key);
+        Spot { hash, found }
+    }
+
+    /// The record at the key's spot, made with what stands there where there is none. Nothing was
+    /// added or forgotten at this spot since it was looked for. O(1).
+    pub fn fill(&mut self, spot: Spot, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+        if let Some(id) = spot.found {
             return id;
         }
         let id = self.records.insert(KeyRecord::new(key, standing));
-        self.index.insert(hash, id);
+        self.index.insert(spot.hash, id);
         id
     }
 

@@ -11,7 +11,7 @@
 //!   watches.rs    who watches what           tokens.rs     fencing tokens
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
-//!   arena.rs, chain.rs, index.rs, crowd.rs   how records stand in memory
+//!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs   how records stand in memory
 //! ```
 
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@ mod deadlock;
 mod effect;
 mod endings;
 mod event;
+mod few;
 mod holds;
 mod id;
 mod index;
@@ -43,6 +44,7 @@ pub use ask::Mode;
 pub use census::{Holder, KeyCensus, KeyLine, Waiting};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Wait};
+pub use few::Few;
 pub use id::{ClientId, Db, Key, KeyBuf, Moment};
 pub use tokens::Token;
 

@@ -20,7 +20,9 @@ impl Engine {
         let mut deleted = 0;
         if let Some(client) = self.clients.find(client) {
             for name in keys {
-                self.give_up_waiting(client, *name);
+                if self.clients[client].wait_count > 0 {
+                    self.give_up_waiting(client, *name);
+                }
                 let Some(key) = self.keys.find(*name) else {
                     continue;
                 };

@@ -4,6 +4,7 @@ use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push};
 use super::event::Standing;
+use super::few::Few;
 use super::holds::{Grant, Hold};
 use super::keys::KeyRecord;
 use super::queues::{Request, Waiter};
@@ -75,22 +76,22 @@ impl Engine {
     pub(super) fn enqueue(&mut self, asked: &[Id<KeyRecord>], request: &Request<'_>) -> Id<Waiter> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let is_new = |key: &&Id<KeyRecord>| keys[**key].queue.is_empty();
-        let new: Vec<_> = asked.iter().filter(is_new).copied().collect();
+        let new: Few<_> = asked.iter().filter(is_new).copied().collect();
         let waiter = self.queues.add(keys, clients, asked, request);
-        for key in new {
-            self.holds.contend(keys, clients, key);
+        for key in &*new {
+            self.holds.contend(keys, clients, *key);
         }
         waiter
     }
 
     /// Leaves all queues.
     pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> Waiter {
-        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let waiter = self.queues.remove(keys, clients, waiter);
-        for key in asked {
-            if keys[key].queue.is_empty() {
-                self.holds.contend(keys, clients, key);
+        for key in &*asked {
+            if keys[*key].queue.is_empty() {
+                self.holds.contend(keys, clients, *key);
             }
         }
         waiter
@@ -107,11 +108,11 @@ impl Engine {
     }
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
-        let asked: Vec<_> = self.queues.keys_of(waiter).collect();
+        let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let waiter = self.dequeue(waiter);
         let token = self.token_for(&waiter, &asked, effects);
         self.waits.note(self.now.us_since(waiter.since));
-        for key in &asked {
+        for key in &*asked {
             self.grant_key(*key, &waiter, token, effects);
         }
         let client = self.clients[waiter.client].id;
@@ -172,12 +173,12 @@ impl Engine {
         let stood = self.write_down(key, &grant);
         let stays = stood == Standing::Lock && !self.keys[key].is_timed();
         self.keys[key].set_timed(false);
-        let name = self.keys[key].key().to_owned();
         if !waiter.mode.is_lock() {
-            let value = waiter.value.clone();
-            effects.push(Effect::Make { key: name, value });
+            let (key, value) = (self.keys[key].key().to_owned(), waiter.value.clone());
+            effects.push(Effect::Make { key, value });
         } else if !stays {
-            effects.push(Effect::MakeLock { key: name });
+            let key = self.keys[key].key().to_owned();
+            effects.push(Effect::MakeLock { key });
         }
         self.set_present(key, true, effects);
     }

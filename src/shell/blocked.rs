@@ -8,18 +8,31 @@ use super::state::shell;
 use crate::engine::{ClientId, Event, Reply, Token};
 use hashbrown::HashMap;
 use redis_module::raw as c;
-use std::ffi::{c_int, c_void};
+use std::cell::RefMut;
+use std::ffi::c_int;
 use std::ptr::null_mut;
 
-/// The server's handle of each blocked connection.
+/// What became of each blocked connection.
 ///
-/// Invariant: a handle is in `handles` from `RM_BlockClient` until `RM_UnblockClient`, which the
-/// server wants called once for each, also when the connection is gone. After that a grant is in
-/// `granted` until the server has written the answer, a turn of its loop later.
+/// Invariant: a connection is in `all` as waiting from `RM_BlockClient` until `RM_UnblockClient`,
+/// which the server wants called once for each, also when the connection is gone; then as answered
+/// until the server has written the answer, a turn of its loop later.
 #[derive(Default)]
 pub struct Blocked {
-    handles: HashMap<ClientId, *mut c::RedisModuleBlockedClient>,
-    granted: HashMap<ClientId, Token>,
+    all: HashMap<ClientId, Block>,
+}
+
+enum Block {
+    /// With the server's handle.
+    Waits(*mut c::RedisModuleBlockedClient),
+    Answered {
+        reply: Reply,
+        granted: Option<Token>,
+    },
+}
+
+fn all() -> RefMut<'static, HashMap<ClientId, Block>> {
+    RefMut::map(shell().blocked.borrow_mut(), |blocked| &mut blocked.all)
 }
 
 /// Blocks the connection whose command is in hand. The engine keeps the time.
@@ -30,7 +43,7 @@ pub fn block(ctx: Ctx<'_>) {
             ctx.as_ptr(),
             Some(on_answer),
             Some(on_unblock_command),
-            Some(free_answer),
+            None,
             0
         ));
         api!(RedisModule_SetDisconnectCallback(
@@ -39,28 +52,24 @@ pub fn block(ctx: Ctx<'_>) {
         ));
         handle
     };
-    let mut blocked = shell().blocked.borrow_mut();
-    blocked.handles.insert(ctx.client(), handle);
+    all().insert(ctx.client(), Block::Waits(handle));
 }
 
 /// Ends a connection's block with this answer.
 pub fn answer(client: ClientId, reply: Reply, granted: Option<Token>) {
-    let answer = Box::into_raw(Box::new(reply));
-    if !unblock(client, answer) {
-        // SAFETY: ours a line ago, and nobody else's.
-        drop(unsafe { Box::from_raw(answer) });
-    } else if let Some(token) = granted {
-        shell().blocked.borrow_mut().granted.insert(client, token);
+    let mut all = all();
+    if let Some(block @ Block::Waits(_)) = all.get_mut(&client) {
+        let answered = Block::Answered { reply, granted };
+        unblock(std::mem::replace(block, answered));
     }
 }
 
-fn unblock(client: ClientId, answer: *mut Reply) -> bool {
-    let handle = shell().blocked.borrow_mut().handles.remove(&client);
-    if let Some(handle) = handle {
-        // SAFETY: the table; a handle of ours that was not unblocked yet.
-        unsafe { api!(RedisModule_UnblockClient(handle, answer.cast::<c_void>())) };
+fn unblock(block: Block) {
+    if let Block::Waits(handle) = block {
+        // SAFETY: the table; a handle of ours that was not unblocked yet. The server calls nobody
+        // back before this command or event is over.
+        unsafe { api!(RedisModule_UnblockClient(handle, null_mut())) };
     }
-    handle.is_some()
 }
 
 /// The server is ready to write the answer.
@@ -70,27 +79,17 @@ unsafe extern "C" fn on_answer(
     _count: c_int,
 ) -> c_int {
     guard((), || {
-        // SAFETY: the server's argument; the data is what `answer` gave, and is freed later.
-        let (ctx, reply) = unsafe {
-            let data = api!(RedisModule_GetBlockedClientPrivateData(ctx));
-            (Ctx::new(ctx), data.cast::<Reply>().as_ref())
-        };
-        shell().blocked.borrow_mut().granted.remove(&ctx.client());
-        if let Some(reply) = reply {
-            reply::send(ctx, reply);
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
+        let block = all().remove(&ctx.client());
+        if let Some(Block::Answered { reply, .. }) = block {
+            reply::send(ctx, &reply);
         }
     });
     c::REDISMODULE_OK as c_int
 }
 
-unsafe extern "C" fn free_answer(_ctx: *mut c::RedisModuleCtx, data: *mut c_void) {
-    if !data.is_null() {
-        // SAFETY: what `answer` gave; the server frees it once.
-        drop(unsafe { Box::from_raw(data.cast::<Reply>()) });
-    }
-}
-
-/// `CLIENT UNBLOCK`: as if the time were over.
+/// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered.
 unsafe extern "C" fn on_unblock_command(
     ctx: *mut c::RedisModuleCtx,
     _arguments: *mut *mut c::RedisModuleString,
@@ -100,7 +99,11 @@ unsafe extern "C" fn on_unblock_command(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
-        unblock(client, null_mut());
+        match all().remove(&client) {
+            Some(Block::Answered { reply, .. }) => return reply::send(ctx, &reply),
+            Some(waits) => unblock(waits),
+            None => (),
+        }
         dispatch::tell(ctx, Event::Unblocked { client });
     });
     c::REDISMODULE_OK as c_int
@@ -115,8 +118,14 @@ unsafe extern "C" fn on_abandoned(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
-        unblock(client, null_mut());
-        let granted = shell().blocked.borrow_mut().granted.remove(&client);
+        let granted = match all().remove(&client) {
+            Some(Block::Answered { granted, .. }) => granted,
+            Some(waits) => {
+                unblock(waits);
+                None
+            }
+            None => None,
+        };
         dispatch::tell(ctx, Event::Abandoned { client, granted });
     });
 }

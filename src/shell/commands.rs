@@ -7,7 +7,7 @@ use super::raw::{Ctx, Str};
 use super::state::shell;
 use super::{dispatch, inspect, push, replay, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE};
-use crate::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
+use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Wait};
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -306,7 +306,7 @@ impl<'c> Caller<'c> {
         Key { db, name }
     }
 
-    fn keys<'a>(&self, names: &[&'a [u8]]) -> Vec<Key<'a>> {
+    fn keys<'a>(&self, names: &[&'a [u8]]) -> Few<Key<'a>> {
         names.iter().map(|name| self.key(name)).collect()
     }
 
@@ -316,7 +316,7 @@ impl<'c> Caller<'c> {
         Seen { key, standing }
     }
 
-    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Vec<Seen<'a>> {
+    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<Seen<'a>> {
         let pairs = strings.iter().zip(names);
         pairs
             .map(|(string, name)| self.look(*string, name))

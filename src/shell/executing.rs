@@ -108,13 +108,15 @@ fn names(arguments: &[Str<'_>], key: &[u8]) -> bool {
     let Some((command, rest)) = arguments.split_first() else {
         return false;
     };
-    let command = command.bytes().to_ascii_lowercase();
+    let command = command.bytes();
+    let is = |name: &&str| name.as_bytes().eq_ignore_ascii_case(command);
     // A script need not name the keys that it ends.
-    if matches!(&*command, b"eval" | b"evalsha" | b"fcall") {
-        return true;
+    const SCRIPTS: [&str; 3] = ["eval", "evalsha", "fcall"];
+    if rest.iter().any(|word| word.bytes() == key) {
+        is(&"del") || ENDS_KEYS.iter().any(is)
+    } else {
+        SCRIPTS.iter().any(is)
     }
-    let ends_keys = ENDS_KEYS.iter().any(|name| name.as_bytes() == command);
-    ends_keys && rest.iter().any(|word| word.bytes() == key)
 }
 
 /// Whose command is being executed, when any holder may matter.
