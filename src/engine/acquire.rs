@@ -109,7 +109,7 @@ impl Engine {
         let Some(hold) = self.keys[known].holds.head() else {
             return asked;
         };
-        if !self.holds[hold].mode.stands_as(standing) {
+        if !self.holds.mode(hold).stands_as(standing) {
             self.lose(known, Hand::Nobody, effects);
             let spot = self.keys.spot(key);
             return Asked { spot, ..asked };
@@ -158,7 +158,7 @@ impl Engine {
         }
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
-            self.deepen(id, ask.mode);
+            self.holds.deepen(id, ask.mode);
             if lease.is_some() {
                 self.holds.set_lease(id, lease);
             }
@@ -168,7 +168,7 @@ impl Engine {
 
     fn other_total(&self, key: Id<KeyRecord>, mode: Mode) -> Option<u32> {
         let first = self.keys[key].holds.head()?;
-        match (self.holds[first].mode, mode) {
+        match (self.holds.mode(first), mode) {
             (Mode::Permits { total, .. }, Mode::Permits { total: asked, .. }) => {
                 (total != asked).then_some(total)
             }
@@ -179,17 +179,8 @@ impl Engine {
     /// In the same way again, or from exclusive to shared; never from shared to exclusive, for which
     /// two readers would wait for each other.
     fn deepens(&self, hold: Id<Hold>, mode: Mode) -> bool {
-        let held = self.holds[hold].mode;
+        let held = self.holds.mode(hold);
         held == mode || (held == Mode::Exclusive && mode == Mode::Shared)
-    }
-
-    pub(super) fn deepen(&mut self, hold: Id<Hold>, mode: Mode) {
-        let hold = &mut self.holds[hold];
-        if hold.mode == mode {
-            hold.depth += 1;
-        } else {
-            hold.set_shared_below(hold.shared_below() + 1);
-        }
     }
 
     /// Whether a newcomer can have the key now.

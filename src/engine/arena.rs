@@ -28,6 +28,18 @@ impl<T> Id<T> {
         }
     }
 
+    /// Never 0.
+    pub fn number(self) -> u32 {
+        self.number.get()
+    }
+
+    /// The id with this number; none for 0.
+    pub fn of_number(number: u32) -> Option<Self> {
+        let number = NonZeroU32::new(number)?;
+        let of = PhantomData;
+        Some(Id { number, of })
+    }
+
     fn place(self) -> usize {
         self.number.get() as usize - 1
     }

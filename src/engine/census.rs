@@ -96,7 +96,7 @@ impl Engine {
             key: record.key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
             waiters: self.queues.of_key(&self.keys, id).count(),
-            oldest_ms: living().map(|hold| now.ms_since(hold.since)).max(),
+            oldest_ms: living().map(|hold| hold.nature.held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)
     }
@@ -106,12 +106,12 @@ impl Engine {
         let owner = &self.clients[hold.client];
         (!owner.ended).then(|| Holder {
             client: owner.id,
-            label: hold.label().into(),
-            mode: hold.mode,
+            label: self.holds.label(id).into(),
+            mode: self.holds.mode(id),
             token: hold.token,
-            depth: hold.whole_depth(),
-            held_ms: now.ms_since(hold.since),
-            lease_ms: hold.lease().map(|end| end.ms_since(now)),
+            depth: self.holds.depth(id),
+            held_ms: hold.nature.held_ms(now),
+            lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
         })
     }
 

@@ -72,8 +72,7 @@ impl Engine {
             next += 1;
             for key in self.queues.keys_of(waiter) {
                 let holders = self.holders_in_its_way(waiter, key);
-                let owners =
-                    holders.map(|hold| (self.holds[hold].client, self.holds[hold].label()));
+                let owners = holders.map(|hold| (self.holds[hold].client, self.holds.label(hold)));
                 let ahead = self.ahead_of(waiter, key);
                 let ahead = ahead.map(|id| (self.queues[id].client, &*self.queues[id].label));
                 for (client, label) in owners.chain(ahead) {
@@ -105,9 +104,8 @@ impl Engine {
                 !goes_with || free < 0
             };
             let holders = self.holders_in_its_way(waiter, key).find_map(|id| {
-                let hold = &self.holds[id];
-                let wait = stuck_of(hold.client, hold.label())?;
-                leaves_no_room(hold.mode).then_some(wait)
+                let wait = stuck_of(self.holds[id].client, self.holds.label(id))?;
+                leaves_no_room(self.holds.mode(id)).then_some(wait)
             });
             let ahead = || {
                 self.ahead_of(waiter, key).find_map(|id| {
@@ -133,9 +131,9 @@ impl Engine {
     ) -> impl Iterator<Item = Id<Hold>> {
         let mode = self.queues[waiter].mode;
         self.holds.of_key(&self.keys, key).filter(move |id| {
-            let hold = &self.holds[*id];
-            let shares = mode.goes_with(hold.mode) && hold.mode.permits() == 0;
-            hold.lease().is_none() && !shares
+            let held = self.holds.mode(*id);
+            let shares = mode.goes_with(held) && held.permits() == 0;
+            self.holds.lease(*id).is_none() && !shares
         })
     }
 

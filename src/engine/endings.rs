@@ -131,7 +131,7 @@ impl Engine {
             let mode = self.keys[key]
                 .holds
                 .head()
-                .map(|hold| self.holds[hold].mode);
+                .map(|hold| self.holds.mode(hold));
             self.lose(key, super::Hand::Nobody, effects);
             if let Some(mode) = mode {
                 self.inherited(name.as_key(), mode, effects);
@@ -220,13 +220,14 @@ impl Engine {
 
     /// Tells an owner that a hold ended by another hand than its own.
     pub(super) fn tell_lost(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let is_lock = self.holds.mode(hold).is_lock();
         let hold = &self.holds[hold];
         let owner = &self.clients[hold.client];
         if owner.ended {
             return;
         }
         self.totals.lost += 1;
-        let kind = match hold.mode.is_lock() {
+        let kind = match is_lock {
             true => super::Kind::Lock,
             false => super::Kind::Temporary,
         };

@@ -2,81 +2,16 @@
 
 use super::arena::{Arena, Id};
 use super::ask::Mode;
-use super::chain::{Chained, Link};
+use super::chain::Link;
 use super::clients::{Client, Clients};
 use super::crowd::Crowd;
+pub(super) use super::hold::{BY_CLIENT, BY_KEY, Hold};
+use super::hold::{Extra, Kind, Nature};
 use super::id::Moment;
 use super::keys::{KeyRecord, Keys};
 use super::tokens::Token;
 use std::collections::{BTreeSet, HashMap};
 use std::ops;
-
-pub(super) const BY_KEY: usize = 0;
-pub(super) const BY_CLIENT: usize = 1;
-
-pub(super) struct Hold {
-    pub key: Id<KeyRecord>,
-    pub client: Id<Client>,
-    pub mode: Mode,
-    /// How often it was acquired and not yet released, in this mode.
-    pub depth: u32,
-    pub token: Token,
-    pub since: Moment,
-    /// What most holds do not have.
-    extra: Option<Box<Extra>>,
-    by_key: Link<Hold>,
-    by_client: Link<Hold>,
-}
-
-#[derive(Default)]
-struct Extra {
-    /// Tells the owners apart that share one connection.
-    label: Box<[u8]>,
-    /// Below an exclusive hold: how often its owner has also taken it shared.
-    shared_below: u32,
-    lease: Option<Moment>,
-}
-
-impl Hold {
-    pub fn label(&self) -> &[u8] {
-        self.extra.as_ref().map_or(&[], |extra| &extra.label)
-    }
-
-    pub fn lease(&self) -> Option<Moment> {
-        self.extra.as_ref().and_then(|extra| extra.lease)
-    }
-
-    pub fn shared_below(&self) -> u32 {
-        self.extra.as_ref().map_or(0, |extra| extra.shared_below)
-    }
-
-    pub fn set_shared_below(&mut self, depth: u32) {
-        self.extra.get_or_insert_default().shared_below = depth;
-    }
-
-    /// Everything that must be released before the hold is.
-    pub fn whole_depth(&self) -> u32 {
-        self.depth + self.shared_below()
-    }
-}
-
-impl Chained<BY_KEY> for Hold {
-    fn link(&self) -> &Link<Self> {
-        &self.by_key
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_key
-    }
-}
-
-impl Chained<BY_CLIENT> for Hold {
-    fn link(&self) -> &Link<Self> {
-        &self.by_client
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_client
-    }
-}
 
 /// A grant, as it is written down.
 pub(super) struct Grant<'a> {
@@ -90,12 +25,14 @@ pub(super) struct Grant<'a> {
 
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
-/// permits than there are; `permits` has their sum for each semaphore. `leases` has exactly the
+/// permits than there are; `permits` has their sum for each semaphore. `extras` has the records that
+/// holds name, each once. `leases` has exactly the
 /// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
 /// key's chain.
 #[derive(Default)]
 pub(super) struct Holds {
     all: Arena<Hold>,
+    extras: Arena<Extra>,
     crowd: Crowd<Hold>,
     permits: HashMap<Id<KeyRecord>, u32>,
     leases: BTreeSet<(Moment, Id<Hold>)>,
@@ -123,8 +60,71 @@ impl Holds {
         let chain = keys[key].holds.iter(&self.all);
         self.crowd.find(chain, (key, client, label), |id| {
             let hold = &self.all[id];
-            hold.key == key && hold.client == client && hold.label() == label
+            hold.key == key && hold.client == client && self.label(id) == label
         })
+    }
+
+    pub fn mode(&self, id: Id<Hold>) -> Mode {
+        match self.all[id].nature.kind() {
+            Kind::Temporary => Mode::Temporary,
+            Kind::Exclusive => Mode::Exclusive,
+            Kind::Shared => Mode::Shared,
+            Kind::Permits => {
+                let (count, total) = self.extra(id).map_or((0, 0), |extra| extra.permits);
+                Mode::Permits { count, total }
+            }
+        }
+    }
+
+    pub fn label(&self, id: Id<Hold>) -> &[u8] {
+        self.all[id].label(&self.extras)
+    }
+
+    pub fn lease(&self, id: Id<Hold>) -> Option<Moment> {
+        self.extra(id).and_then(|extra| extra.lease)
+    }
+
+    /// How often it must be released before it ends.
+    pub fn depth(&self, id: Id<Hold>) -> u32 {
+        self.extra(id)
+            .map_or(1, |extra| extra.depth + extra.shared_below)
+    }
+
+    /// Acquired once more: in its mode, or shared below an exclusive hold.
+    pub fn deepen(&mut self, id: Id<Hold>, mode: Mode) {
+        let is_same = self.mode(id) == mode;
+        let extra = self.extra_mut(id);
+        if is_same {
+            extra.depth += 1;
+        } else {
+            extra.shared_below += 1;
+        }
+    }
+
+    /// Released once, of several times. Whether it was exclusive and only shared holds are left.
+    pub fn lower(&mut self, id: Id<Hold>) -> bool {
+        let extra = self.extra_mut(id);
+        if extra.depth > 1 {
+            extra.depth -= 1;
+            return false;
+        }
+        extra.depth = std::mem::take(&mut extra.shared_below);
+        self.all[id].nature.set_kind(Kind::Shared);
+        true
+    }
+
+    fn extra(&self, id: Id<Hold>) -> Option<&Extra> {
+        self.all[id].extra(&self.extras)
+    }
+
+    /// Made where there is none.
+    fn extra_mut(&mut self, id: Id<Hold>) -> &mut Extra {
+        let extra = self.all[id].nature.extra().unwrap_or_else(|| {
+            let made = self.extras.insert(Extra::default());
+            self.all[id].nature.set_extra(made);
+            made
+        });
+        &mut self.extras[extra]
     }
 
     /// The key's holds, the oldest first.
@@ -148,10 +148,10 @@ impl Holds {
             return true;
         };
         let Mode::Permits { count, total } = mode else {
-            return self.all[first].mode.goes_with(mode);
+            return self.mode(first).goes_with(mode);
         };
         let taken = self.permits.get(&key).copied().unwrap_or(0);
-        self.all[first].mode.goes_with(mode) && count <= total.saturating_sub(taken)
+        self.mode(first).goes_with(mode) && count <= total.saturating_sub(taken)
     }
 
     /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
@@ -165,19 +165,17 @@ impl Holds {
         let id = self.all.insert(Hold {
             key,
             client: grant.client,
-            mode: grant.mode,
-            depth: 1,
             token: grant.token,
-            since: grant.since,
-            extra: (!grant.label.is_empty()).then(|| {
-                Box::new(Extra {
-                    label: grant.label.into(),
-                    ..Extra::default()
-                })
-            }),
+            nature: Nature::new(Kind::of(grant.mode), grant.since),
             by_key: Link::default(),
             by_client: Link::default(),
         });
+        if !grant.label.is_empty() {
+            self.extra_mut(id).label = grant.label.into();
+        }
+        if let Mode::Permits { count, total } = grant.mode {
+            self.extra_mut(id).permits = (count, total);
+        }
         self.set_lease(id, grant.lease);
         self.fasten(keys, clients, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
@@ -196,10 +194,10 @@ impl Holds {
     pub fn loosen(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
         let Hold { key, client, .. } = self.all[id];
         clients[client].contended -= u32::from(!keys[key].queue.is_empty());
-        let mark = (key, client, self.all[id].label());
+        let mark = (key, client, self.all[id].label(&self.extras));
         self.crowd.leave(mark, id);
         keys[key].holds.remove(&mut self.all, id);
-        let count = self.all[id].mode.permits();
+        let count = self.mode(id).permits();
         if count > 0
             && let Some(taken) = self.permits.get_mut(&key)
         {
@@ -222,8 +220,9 @@ impl Holds {
         let hold = &self.all[id];
         clients[hold.client].contended += u32::from(!keys[key].queue.is_empty());
         let chain = keys[key].holds.iter(&self.all);
-        self.crowd.join(chain, (key, hold.client, hold.label()), id);
-        let count = hold.mode.permits();
+        self.crowd
+            .join(chain, (key, hold.client, hold.label(&self.extras)), id);
+        let count = self.mode(id).permits();
         if count > 0 {
             *self.permits.entry(key).or_default() += count;
         }
@@ -236,8 +235,11 @@ impl Holds {
         let owner = &mut clients[self.all[id].client];
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
-        let hold = self.all.remove(id);
-        self.temporary -= usize::from(!hold.mode.is_lock());
+        let nature = self.all.remove(id).nature;
+        if let Some(extra) = nature.extra() {
+            self.extras.remove(extra);
+        }
+        self.temporary -= usize::from(nature.kind() == Kind::Temporary);
     }
 
     /// A queue came into being or ended at this key: its holders have somebody waiting for them, or
@@ -256,7 +258,7 @@ impl Holds {
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
     pub fn set_lease(&mut self, id: Id<Hold>, lease: Option<Moment>) {
-        let former = self.all[id].lease();
+        let former = self.lease(id);
         if former == lease {
             return;
         }
@@ -266,7 +268,7 @@ impl Holds {
         if let Some(lease) = lease {
             self.leases.insert((lease, id));
         }
-        self.all[id].extra.get_or_insert_default().lease = lease;
+        self.extra_mut(id).lease = lease;
     }
 
     /// The lease that ends first. O(1).
@@ -283,13 +285,13 @@ impl Holds {
             let mut owners = std::collections::HashSet::new();
             for (place, id) in holds.iter().enumerate() {
                 let hold = &self.all[*id];
-                assert!(hold.key == key && hold.depth > 0);
-                assert!(owners.insert((hold.client, hold.label())));
+                assert!(hold.key == key && self.depth(*id) > 0);
+                assert!(owners.insert((hold.client, self.label(*id))));
                 let others = holds.iter().filter(|other| *other != id);
-                assert!({ others }.all(|other| self.all[*other].mode.goes_with(hold.mode)));
+                assert!({ others }.all(|other| self.mode(*other).goes_with(self.mode(*id))));
                 self.crowd
-                    .check(place, (key, hold.client, hold.label()), *id);
-                if let Mode::Permits { count, total } = hold.mode {
+                    .check(place, (key, hold.client, self.label(*id)), *id);
+                if let Mode::Permits { count, total } = self.mode(*id) {
                     let taken: &mut u32 = permits.entry(key).or_default();
                     *taken += count;
                     assert!(*taken <= total);
@@ -309,10 +311,13 @@ impl Holds {
             counted += mine.len();
         }
         assert_eq!((chained, counted), (self.len(), self.len()));
-        let leased = |(id, hold): (_, &Hold)| hold.lease().map(|lease| (lease, id));
+        let leased = |(id, _)| self.lease(id).map(|lease| (lease, id));
         let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
         assert_eq!(leases, self.leases);
-        let temporary = self.all.iter().filter(|(_, hold)| !hold.mode.is_lock());
+        let extras = self.all.iter().filter_map(|(_, hold)| hold.nature.extra());
+        let extras: std::collections::HashSet<_> = extras.collect();
+        assert_eq!(extras.len(), self.extras.len());
+        let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
         assert!(self.crowd.len() <= self.len());
     }

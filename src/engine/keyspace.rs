@@ -47,7 +47,7 @@ impl Engine {
         let Some(&first) = self.carried.first() else {
             return;
         };
-        let standing = self.holds[first].mode.stands();
+        let standing = self.holds.mode(first).stands();
         let key = self.keys.find_or_add(key, standing);
         self.keys[key].set_stands(standing);
         for hold in self.carried.drain(..) {
@@ -91,7 +91,7 @@ impl Engine {
             self.keys.remove_if_idle(key);
         }
         for (name, hold) in carried {
-            let standing = self.holds[hold].mode.stands();
+            let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
             self.keys[key].set_stands(standing);
             self.holds
@@ -106,7 +106,7 @@ impl Engine {
         self.set_present(key, seen.standing.is_present(), effects);
         self.keys[key].set_stands(seen.standing);
         let held = self.keys[key].holds.head();
-        let is_there = held.is_some_and(|hold| self.holds[hold].mode.stands_as(seen.standing));
+        let is_there = held.is_some_and(|hold| self.holds.mode(hold).stands_as(seen.standing));
         if !is_there {
             self.lose(key, Hand::Nobody, effects);
         }

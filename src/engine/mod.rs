@@ -7,7 +7,7 @@
 //!   acquire.rs    asking for keys            serve.rs      handing them over
 //!   requests.rs   other commands             deadlock.rs   circles of waiting
 //!   keyspace.rs   what happened to keys      endings.rs    connections, waits and leases that end
-//!   holds.rs, ask.rs   who holds what, how   queues.rs     who waits for what
+//!   hold.rs, holds.rs, ask.rs   who holds what, how   queues.rs     who waits for what
 //!   watches.rs    who watches what           tokens.rs     fencing tokens
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
@@ -28,6 +28,7 @@ mod effect;
 mod endings;
 mod event;
 mod few;
+mod hold;
 mod holds;
 mod id;
 mod index;
@@ -232,7 +233,7 @@ impl Engine {
             .keys
             .find(key)
             .and_then(|key| self.keys[key].holds.head());
-        held.map_or(Standing::Other, |hold| self.holds[hold].mode.stands())
+        held.map_or(Standing::Other, |hold| self.holds.mode(hold).stands())
     }
 
     /// Whether the new name of a key is about to be told.
@@ -244,7 +245,7 @@ impl Engine {
     pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
         let temporary = |record: &&KeyRecord| {
             let hold = record.holds.head();
-            hold.is_some_and(|hold| self.holds[hold].mode == Mode::Temporary)
+            hold.is_some_and(|hold| self.holds.mode(hold) == Mode::Temporary)
         };
         let records = self.keys.iter().map(|(_, record)| record);
         records.filter(temporary).map(KeyRecord::key)
@@ -315,7 +316,7 @@ impl Engine {
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
             assert_eq!(record.is_ready(), self.ready.contains(&id));
             let first = record.holds.head();
-            assert!(first.is_none_or(|id| self.holds[id].mode.stands() == record.stands()));
+            assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
         }
         for (_, client) in self.clients.iter() {
             let nothing = (client.watch_count, client.wait_count) == (0, 0);

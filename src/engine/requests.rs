@@ -27,7 +27,7 @@ impl Engine {
                     continue;
                 };
                 let hold = self.holds.find(&self.keys, key, client, b"");
-                let mode = hold.map(|hold| self.holds[hold].mode);
+                let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
                     self.release(hold, effects);
                     deleted += 1;
@@ -63,23 +63,11 @@ impl Engine {
             effects.push(Effect::Reply(Reply::Refused(Refusal::NotHeld)));
             return;
         };
-        let left = if all {
-            0
-        } else {
-            self.holds[hold].whole_depth() - 1
-        };
+        let left = if all { 0 } else { self.holds.depth(hold) - 1 };
         if left == 0 {
             self.release(hold, effects);
-        } else if self.holds[hold].depth > 1 {
-            self.holds[hold].depth -= 1;
-        } else {
-            // The last exclusive depth, with shared ones below it.
-            let record = &mut self.holds[hold];
-            record.mode = Mode::Shared;
-            record.depth = left;
-            record.set_shared_below(0);
-            let key = record.key;
-            self.serve(key, effects);
+        } else if self.holds.lower(hold) {
+            self.serve(self.holds[hold].key, effects);
         }
         effects.push(Effect::Reply(Reply::Integer(left.into())));
     }
@@ -107,7 +95,7 @@ impl Engine {
         let key = self.keys.find(key)?;
         let client = self.clients.find(client)?;
         let hold = self.holds.find(&self.keys, key, client, label)?;
-        self.holds[hold].mode.is_lock().then_some(hold)
+        self.holds.mode(hold).is_lock().then_some(hold)
     }
 
     pub(super) fn watch(&mut self, client: ClientId, seen: &[Seen<'_>], effects: &mut Vec<Effect>) {

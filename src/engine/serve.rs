@@ -159,7 +159,7 @@ impl Engine {
         let (client, label) = (waiter.client, &waiter.label);
         // Two requests of the same readers' or permits' owner can have waited.
         if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
-            self.deepen(hold, waiter.mode);
+            self.holds.deepen(hold, waiter.mode);
             return;
         }
         let grant = Grant {

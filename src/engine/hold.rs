@@ -1,0 +1,183 @@
+//! The record of one hold. There can be millions, so it is small: what few of them have stands apart.
+
+use super::arena::{Arena, Id};
+use super::ask::Mode;
+use super::chain::{Chained, Link};
+use super::clients::Client;
+use super::id::Moment;
+use super::keys::KeyRecord;
+use super::tokens::Token;
+
+pub(super) const BY_KEY: usize = 0;
+pub(super) const BY_CLIENT: usize = 1;
+
+pub(super) struct Hold {
+    pub key: Id<KeyRecord>,
+    pub client: Id<Client>,
+    pub token: Token,
+    pub nature: Nature,
+    pub by_key: Link<Hold>,
+    pub by_client: Link<Hold>,
+}
+
+impl Hold {
+    pub fn extra<'a>(&self, extras: &'a Arena<Extra>) -> Option<&'a Extra> {
+        self.nature.extra().map(|extra| &extras[extra])
+    }
+
+    pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
+        self.extra(extras).map_or(&[], |extra| &extra.label)
+    }
+}
+
+impl Chained<BY_KEY> for Hold {
+    fn link(&self) -> &Link<Self> {
+        &self.by_key
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_key
+    }
+}
+
+impl Chained<BY_CLIENT> for Hold {
+    fn link(&self) -> &Link<Self> {
+        &self.by_client
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_client
+    }
+}
+
+/// What a hold that is acquired once, without a label, a lease or permits does not have.
+pub(super) struct Extra {
+    /// Tells the owners apart that share one connection.
+    pub label: Box<[u8]>,
+    /// How often it was acquired and not yet released, in its mode.
+    pub depth: u32,
+    /// Below an exclusive hold: how often its owner has also taken it shared.
+    pub shared_below: u32,
+    /// (count, total) of a semaphore.
+    pub permits: (u32, u32),
+    pub lease: Option<Moment>,
+}
+
+impl Default for Extra {
+    fn default() -> Self {
+        Extra {
+            label: Box::default(),
+            depth: 1,
+            shared_below: 0,
+            permits: (0, 0),
+            lease: None,
+        }
+    }
+}
+
+/// A mode without its numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Temporary,
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+impl Kind {
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Temporary => Kind::Temporary,
+            Mode::Exclusive => Kind::Exclusive,
+            Mode::Shared => Kind::Shared,
+            Mode::Permits { .. } => Kind::Permits,
+        }
+    }
+}
+
+/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits, of which millions
+/// are many), and the millisecond in which the hold began (36 bits, which come around again after two
+/// years: longer than that no hold is told to last).
+#[derive(Clone, Copy)]
+pub(super) struct Nature(u64);
+
+impl Nature {
+    const KIND: u64 = 0b11;
+    const EXTRA_BITS: u32 = 26;
+    const EXTRA_AT: u32 = 2;
+    const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
+
+    pub fn new(kind: Kind, since: Moment) -> Self {
+        Nature((Self::ms(since) << Self::SINCE_AT) | kind as u64)
+    }
+
+    fn ms(moment: Moment) -> u64 {
+        moment.ms_since(Moment::default())
+    }
+
+    pub fn kind(self) -> Kind {
+        const KINDS: [Kind; 4] = [
+            Kind::Temporary,
+            Kind::Exclusive,
+            Kind::Shared,
+            Kind::Permits,
+        ];
+        KINDS[(self.0 & Self::KIND) as usize]
+    }
+
+    pub fn set_kind(&mut self, kind: Kind) {
+        self.0 = (self.0 & !Self::KIND) | kind as u64;
+    }
+
+    pub fn extra(self) -> Option<Id<Extra>> {
+        let number = (self.0 >> Self::EXTRA_AT) & ((1 << Self::EXTRA_BITS) - 1);
+        Id::of_number(number as u32)
+    }
+
+    /// Once; there was none.
+    pub fn set_extra(&mut self, extra: Id<Extra>) {
+        let number = u64::from(extra.number());
+        assert!(number >> Self::EXTRA_BITS == 0, "fewer than 2^26 extras");
+        self.0 |= number << Self::EXTRA_AT;
+    }
+
+    /// For how many milliseconds it is held.
+    pub fn held_ms(self, now: Moment) -> u64 {
+        let since = self.0 >> Self::SINCE_AT;
+        (Self::ms(now).wrapping_sub(since) << Self::SINCE_AT) >> Self::SINCE_AT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small_and_keeps_what_it_is_told() {
+        assert_eq!(size_of::<Option<Hold>>(), 40);
+        for kind in [
+            Kind::Temporary,
+            Kind::Exclusive,
+            Kind::Shared,
+            Kind::Permits,
+        ] {
+            let mut nature = Nature::new(Kind::Exclusive, Moment(7_000_000));
+            nature.set_kind(kind);
+            assert!(nature.kind() == kind && nature.extra().is_none());
+            let extra = Id::of_number((1 << Nature::EXTRA_BITS) - 1).unwrap();
+            nature.set_extra(extra);
+            assert!(nature.kind() == kind && nature.extra() == Some(extra));
+            assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
+        }
+    }
+
+    #[test]
+    fn time_passes_and_comes_around_without_going_wrong() {
+        let around = 1 << (u64::BITS - Nature::SINCE_AT);
+        for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
+            let begin = Moment::default().after_ms(begin);
+            for passed in [0, 1, 1_000, around - 1] {
+                let nature = Nature::new(Kind::Shared, begin);
+                assert_eq!(nature.held_ms(begin.after_ms(passed)), passed);
+            }
+        }
+    }
+}
