@@ -42,12 +42,9 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
         let seen = ask.seen.iter();
-        let mut asked: Few<_> = seen.map(|seen| self.put_right(*seen, effects)).collect();
-        if let Few::Many(asked) = &mut asked {
-            // To put one right can have ended another's record.
-            for asked in asked {
-                asked.spot = self.keys.spot(asked.key);
-            }
+        let mut asked: Few<_> = seen.map(|seen| self.take_in(*seen, effects)).collect();
+        if self.clients.first_ended().is_some() || matches!(asked, Few::Many(_)) {
+            self.put_right(&mut asked, effects);
         }
         let wrong = |asked: &Asked<'_>| asked.standing == Standing::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
@@ -91,40 +88,40 @@ impl Engine {
         Ok(None)
     }
 
-    /// Ends what the look shows to be over: what ended connections left at this key, and holds of
-    /// what is no longer there (another module can take a key away without an event; a lock can be
-    /// overwritten). What stands there then.
-    fn put_right<'a>(&mut self, seen: Seen<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
+    /// Takes in what the look shows, and ends holds of what is no longer there (another module can
+    /// take a key away without an event; a lock can be overwritten).
+    fn take_in<'a>(&mut self, seen: Seen<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
         let Seen { key, standing } = seen;
-        let spot = self.keys.spot(key);
-        let asked = Asked {
-            key,
-            standing,
-            spot,
-        };
-        let Some(known) = spot.found else {
-            return asked;
-        };
-        self.keys[known].set_stands(standing);
-        let Some(hold) = self.keys[known].holds.head() else {
-            return asked;
-        };
-        if !self.holds.mode(hold).stands_as(standing) {
-            self.lose(known, Hand::Nobody, effects);
-            let spot = self.keys.spot(key);
-            return Asked { spot, ..asked };
+        let mut spot = self.keys.spot(key);
+        if let Some(known) = spot.found {
+            self.keys[known].set_stands(standing);
+            let hold = self.keys[known].holds.head();
+            if hold.is_some_and(|hold| !self.holds.mode(hold).stands_as(standing)) {
+                self.lose(known, Hand::Nobody, effects);
+                spot = self.keys.spot(key);
+            }
         }
-        if self.clients.first_ended().is_none() {
-            return asked;
-        }
-        self.release_left_behind(known, effects);
-        let spot = self.keys.spot(key);
-        let known = spot.found;
-        let standing = known.map_or(Standing::Absent, |known| self.keys[known].stands());
         Asked {
             key,
             standing,
             spot,
+        }
+    }
+
+    /// Ends what ended connections left at these keys, and says what stands there then: each can have
+    /// been handed over after the look at it, to somebody who waited for several.
+    fn put_right(&mut self, asked: &mut Few<Asked<'_>>, effects: &mut Vec<Effect>) {
+        for asked in asked.iter_mut() {
+            if let Some(known) = self.keys.find(asked.key) {
+                self.release_left_behind(known, effects);
+                asked.standing = Standing::Absent;
+            }
+        }
+        for asked in asked.iter_mut() {
+            asked.spot = self.keys.spot(asked.key);
+            if let Some(known) = asked.spot.found {
+                asked.standing = self.keys[known].stands();
+            }
         }
     }
 

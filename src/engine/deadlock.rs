@@ -88,6 +88,7 @@ impl Engine {
     /// it, or somebody stuck who holds the key, or will, in a way that does not go with its own.
     fn obstacle(&self, waiter: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Option<Obstacle> {
         let asked = self.queues[waiter].mode;
+        let owner = (self.queues[waiter].client, &*self.queues[waiter].label);
         self.queues.keys_of(waiter).find_map(|key| {
             let stuck_of = |client, label: &[u8]| {
                 let mut waits = self.waits_of(client, label);
@@ -97,15 +98,17 @@ impl Engine {
                 Mode::Permits { count, total } => i64::from(total) - i64::from(count),
                 _ => 0,
             };
-            // The room that is left when all but the stuck have released what they hold.
-            let mut leaves_no_room = |held: Mode| {
-                let goes_with = asked.goes_with(held);
+            // The room that is left when all but the stuck have released what they hold. An owner does
+            // not go with itself in another way.
+            let mut leaves_no_room = |other, held: Mode| {
+                let goes_with = asked.goes_with(held) && (other != owner || held == asked);
                 free -= i64::from(held.permits());
                 !goes_with || free < 0
             };
             let holders = self.holders_in_its_way(waiter, key).find_map(|id| {
-                let wait = stuck_of(self.holds[id].client, self.holds.label(id))?;
-                leaves_no_room(self.holds.mode(id)).then_some(wait)
+                let owner = (self.holds[id].client, self.holds.label(id));
+                let wait = stuck_of(owner.0, owner.1)?;
+                leaves_no_room(owner, self.holds.mode(id)).then_some(wait)
             });
             let ahead = || {
                 self.ahead_of(waiter, key).find_map(|id| {
@@ -114,7 +117,8 @@ impl Engine {
                         return Some(id);
                     }
                     let wait = stuck_of(other.client, &other.label)?;
-                    let stays = other.lease_ms.is_none() && leaves_no_room(other.mode);
+                    let stays = other.lease_ms.is_none()
+                        && leaves_no_room((other.client, &*other.label), other.mode);
                     stays.then_some(wait)
                 })
             };

@@ -147,6 +147,8 @@ impl Engine {
         if !self.keys[key].holds.is_empty() {
             return;
         }
+        // It may have a time to live, of which nobody told.
+        self.keys[key].set_timed(true);
         let client = self.clients.former();
         let grant = Grant {
             client,

@@ -35,6 +35,7 @@ impl Engine {
         };
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
+        self.carried_timed = self.keys[key].is_timed();
         while let Some(hold) = self.keys[key].holds.head() {
             self.holds.loosen(&mut self.keys, &mut self.clients, hold);
             self.carried.push(hold);
@@ -50,6 +51,7 @@ impl Engine {
         let standing = self.holds.mode(first).stands();
         let key = self.keys.find_or_add(key, standing);
         self.keys[key].set_stands(standing);
+        self.keys[key].set_timed(self.carried_timed);
         for hold in self.carried.drain(..) {
             self.holds
                 .fasten(&mut self.keys, &mut self.clients, hold, key);
@@ -83,19 +85,23 @@ impl Engine {
         for key in held {
             let mut name = self.keys[key].key().to_owned();
             name.db = if name.db == one { other } else { one };
+            let timed = self.keys[key].is_timed();
             while let Some(hold) = self.keys[key].holds.head() {
                 self.holds.loosen(&mut self.keys, &mut self.clients, hold);
-                carried.push((name.clone(), hold));
+                carried.push((name.clone(), hold, timed));
             }
             self.make_ready(key);
             self.keys.remove_if_idle(key);
         }
-        for (name, hold) in carried {
+        for (name, hold, timed) in carried {
             let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
             self.keys[key].set_stands(standing);
+            self.keys[key].set_timed(timed);
             self.holds
                 .fasten(&mut self.keys, &mut self.clients, hold, key);
+            // Who waits here may go with those who hold it now.
+            self.make_ready(key);
         }
     }
 

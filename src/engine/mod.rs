@@ -114,6 +114,8 @@ pub struct Engine {
     ready: VecDeque<Id<KeyRecord>>,
     /// The holds of a key whose old name has gone and whose new name is about to be told.
     carried: Vec<Id<Hold>>,
+    /// That key has a time to live, perhaps.
+    carried_timed: bool,
     /// A data set is being loaded.
     loading: bool,
     tokens: Tokens,

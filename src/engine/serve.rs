@@ -104,7 +104,21 @@ impl Engine {
             self.queues.head(&self.keys, key) == Some(waiter)
                 && !self.keys[key].is_taken_by_a_stranger()
                 && self.holds.admit(&self.keys, key, mode)
+                && !self.has_in_another_way(waiter, key)
         })
+    }
+
+    /// Whether the waiter's owner has the key already, in a way that cannot be made deeper: so many of
+    /// a semaphore's permits, and waits for another number of them.
+    fn has_in_another_way(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
+        let Waiter {
+            client,
+            label,
+            mode,
+            ..
+        } = &self.queues[waiter];
+        let own = self.holds.find(&self.keys, key, *client, label);
+        own.is_some_and(|hold| self.holds.mode(hold) != *mode)
     }
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
@@ -157,9 +171,13 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let (client, label) = (waiter.client, &waiter.label);
+        let lease = waiter.lease_ms.map(|ms| self.now.after_ms(ms));
         // Two requests of the same readers' or permits' owner can have waited.
         if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
             self.holds.deepen(hold, waiter.mode);
+            if lease.is_some() {
+                self.holds.set_lease(hold, lease);
+            }
             return;
         }
         let grant = Grant {
@@ -168,7 +186,7 @@ impl Engine {
             mode: waiter.mode,
             token,
             since: self.now,
-            lease: waiter.lease_ms.map(|ms| self.now.after_ms(ms)),
+            lease,
         };
         let stood = self.write_down(key, &grant);
         let stays = stood == Standing::Lock && !self.keys[key].is_timed();

@@ -9,6 +9,7 @@
 #[allow(dead_code, unused_imports)] // what other tests need
 mod harness;
 mod ledger;
+mod look;
 #[path = "../model/mod.rs"]
 #[allow(dead_code)] // what only the simulation needs
 mod model;

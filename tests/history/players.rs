@@ -58,14 +58,16 @@ impl Players {
         self.players[who].is_some()
     }
 
-    /// Sends commands in one piece, and reads as many replies.
-    pub fn send(&mut self, who: Who, commands: &[Command]) {
+    /// Sends commands in one piece, and reads so many replies: none comes to one that stands still.
+    pub fn send(&mut self, who: Who, commands: &[Command], replies: usize) {
         let words = commands.iter().map(|command| self.book.words(command));
         let bytes: Vec<u8> = words.flat_map(encode).collect();
         let player = self.player(who);
         player.client.send_bytes(&bytes);
-        for _ in commands {
-            player.hear_reply();
+        for at in 0..commands.len() {
+            if at < replies {
+                player.hear_reply();
+            }
             if let Some(queued) = &mut player.queued {
                 queued.push(false);
             }
@@ -104,6 +106,17 @@ impl Players {
         }
         for player in &mut fenced {
             player.hear_up_to(&mark);
+        }
+    }
+
+    /// Takes in what has come to one that stands still, and so cannot be asked for anything.
+    pub fn listen(&mut self, who: Who) {
+        let player = self.player(who);
+        for came in player.client.arrived() {
+            player.heard.push(match came {
+                Came::Push(sentence) => Arrival::Push(sentence),
+                Came::Reply(frame) => Arrival::Reply(wire::reply(frame)),
+            });
         }
     }
 

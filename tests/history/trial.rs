@@ -1,14 +1,18 @@
 //! A history on a real server: after every step it must agree with the model in everything.
 
-use crate::harness::{Client, Server, encode, eventually, int};
-use crate::model::command::{DATABASES, NAMES, Spot, Who};
+use crate::harness::{Client, Server, eventually};
+use crate::look;
+use crate::model::command::{Command, Mode, NAMES, Spot, Who};
 use crate::model::step::{Ending, Step};
-use crate::model::told::{Heard, check};
+use crate::model::told::{Heard, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
 use crate::players::Players;
 use std::collections::HashMap;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// What is not so after this time never will be.
+const SOON: Duration = Duration::from_secs(2);
 
 /// Of every world on a server.
 pub const PLACES: usize = 5;
@@ -40,6 +44,10 @@ impl Stage {
         Totals {
             lost: info["lost_total"],
             removed_by_disconnect: info["keys_removed_by_disconnect"],
+            grants: info["grants_total"],
+            handoffs: info["handoffs_total"],
+            timeouts: info["timeouts_total"],
+            deadlocks_refused: info["deadlocks_refused"],
         }
     }
 
@@ -50,7 +58,7 @@ impl Stage {
             observer.run("FLUSHALL");
             let clients = observer.run("CLIENT LIST").text();
             let info = info(observer);
-            let zero = ["temporary_keys", "watches"]
+            let zero = ["temporary_keys", "holds", "waiters", "watches"]
                 .iter()
                 .all(|name| info[*name] == 0);
             match clients.lines().count() == 1 && zero {
@@ -67,6 +75,7 @@ pub struct Trial<'a> {
     players: Players,
     stage: &'a mut Stage,
     before: Totals,
+    tokens: Tokens,
     taken: usize,
 }
 
@@ -78,6 +87,7 @@ impl<'a> Trial<'a> {
             players: Players::new(PLACES, &mut stage.observer),
             before: stage.totals(),
             stage,
+            tokens: Tokens::default(),
             taken: 0,
         }
     }
@@ -89,39 +99,53 @@ impl<'a> Trial<'a> {
         }
         self.taken += 1;
         let owned = match step {
-            Step::End { who, .. } => self.world.owned_by(*who),
+            Step::End { who, .. } => self.world.holds_of(*who),
             _ => Vec::new(),
         };
+        let owned: Vec<Spot> = owned.iter().map(|hold| hold.spot).collect();
+        let living: Vec<_> = self.world.holds.iter().map(|hold| hold.serial).collect();
+        self.tokens.begin_step(&living);
         let outcome = self.world.take(step);
-        self.perform(step, &owned);
+        self.perform(step, &owned, &outcome);
         self.see_off_the_dead();
         self.agree(&outcome)?;
+        self.world.put_in_order(&self.tokens);
+        self.world.check_rules()?;
+        self.world.check_nobody_is_forgotten()?;
         self.players.forget();
         Ok(())
     }
 
-    fn perform(&mut self, step: &Step, owned: &[Spot]) {
+    fn perform(&mut self, step: &Step, owned: &[Spot], outcome: &Outcome) {
         let players = &mut self.players;
+        let one = std::slice::from_ref::<Command>;
+        let replies = |who: Who| {
+            let heard = outcome.heard[who].iter();
+            let replies = heard.filter(|heard| matches!(heard, Heard::Reply { late: false, .. }));
+            replies.count()
+        };
         match step {
             Step::Connect { who, resp3 } => players.connect(&self.stage.server, *who, *resp3),
             Step::End { who, how } => self.end(*who, *how, owned),
-            Step::Run { who, command } => players.send(*who, std::slice::from_ref(command)),
+            Step::Run { who, command } => players.send(*who, one(command), replies(*who)),
             Step::Multi { who } => players.say(*who, &[b"MULTI"]),
             Step::Exec { who } => players.say(*who, &[b"EXEC"]),
             Step::Discard { who } => players.say(*who, &[b"DISCARD"]),
-            Step::Pipeline { who, commands } => players.send(*who, commands),
+            Step::Pipeline { who, commands } => players.send(*who, commands, replies(*who)),
             Step::Expiry { who, key, then } => {
                 players.say(*who, &[b"PEXPIRE", NAMES[*key], b"1"]);
                 // Nothing tells that a key has lapsed but a look at it, which ends it.
                 sleep(Duration::from_millis(3));
                 if let Some((other, command)) = then {
-                    players.send(*other, std::slice::from_ref(command));
+                    players.send(*other, one(command), 1);
                 }
             }
             Step::Reload => drop(self.stage.observer.run("DEBUG RELOAD")),
-            Step::Evict { .. } | Step::Work { .. } | Step::Resync { .. } => {
-                panic!("{step:?} cannot be asked of a server")
-            }
+            Step::Evict { .. }
+            | Step::Work { .. }
+            | Step::Resync { .. }
+            | Step::Pass { .. }
+            | Step::Drop { .. } => panic!("{step:?} cannot be asked of a server"),
         }
     }
 
@@ -151,8 +175,10 @@ impl<'a> Trial<'a> {
             }
         });
         if how == Ending::WhilePaused {
-            let exist = exist(&mut stage.observer);
-            let missing: Vec<_> = owned.iter().filter(|spot| !exist.contains(spot)).collect();
+            let seen = look::at_all(&mut stage.observer);
+            let is_missing =
+                |spot: &&Spot| !seen.iter().any(|seen| seen.spot == **spot && seen.exists);
+            let missing: Vec<_> = owned.iter().filter(is_missing).collect();
             stage.observer.run("CLIENT UNPAUSE");
             assert!(
                 missing.is_empty(),
@@ -181,32 +207,39 @@ impl<'a> Trial<'a> {
         };
         // A fence makes its client's last command an ECHO: sometimes it is to be another.
         let taken = self.taken;
-        self.players
-            .fence(|who| expects(who) || !(taken + who).is_multiple_of(4));
+        self.hear(|who| expects(who) || !(taken + who).is_multiple_of(4));
         let mut disagreement = self.disagreement(outcome);
-        for _ in 0..40 {
-            if disagreement.is_ok() {
-                break;
-            }
+        let deadline = Instant::now() + SOON;
+        while disagreement.is_err() && Instant::now() < deadline {
             self.stage.server.settle();
-            self.players.fence(|_| true);
+            self.hear(|_| true);
             disagreement = self.disagreement(outcome);
         }
         disagreement
     }
 
+    /// All that came to these; and to who stands still, what has come so far.
+    fn hear(&mut self, whom: impl Fn(Who) -> bool) {
+        let world = &self.world;
+        let still = |who: Who| world.is_blocked(who);
+        self.players.fence(|who| !still(who) && whom(who));
+        for who in (0..PLACES).filter(|who| still(*who)) {
+            self.players.listen(who);
+        }
+    }
+
     fn disagreement(&mut self, outcome: &Outcome) -> Result<(), String> {
         // First, since it notices what has lapsed.
-        let exist = exist(&mut self.stage.observer);
-        let mut expected = self.world.spots();
-        expected.sort_unstable();
-        if exist != expected {
-            return Err(format!("these keys exist: {exist:?}, and not {expected:?}"));
+        let seen = look::at_all(&mut self.stage.observer);
+        let ids = &self.players.book.ids;
+        for seen in &seen {
+            seen.compare(&self.world, ids, &mut self.tokens)?;
         }
         for (who, expected) in outcome.heard.iter().enumerate() {
             if self.world.client(who).is_some() {
                 let heard = self.players.heard(who);
-                check(expected, heard).map_err(|what| format!("client {who}: {what}"))?;
+                check(expected, heard, &mut self.tokens)
+                    .map_err(|what| format!("client {who}: {what}"))?;
             }
         }
         self.compare_info()
@@ -215,20 +248,32 @@ impl<'a> Trial<'a> {
     fn compare_info(&mut self) -> Result<(), String> {
         let info = info(&mut self.stage.observer);
         let world = &self.world;
-        let owned = (0..PLACES)
-            .map(|who| world.owned_by(who).len())
-            .sum::<usize>();
+        let temporary = world.holds.iter();
+        let temporary = temporary
+            .filter(|hold| hold.mode == Mode::Temporary)
+            .count();
         let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
         watched.sort_unstable();
         watched.dedup();
         let (totals, before) = (world.totals, self.before);
-        let removed = before.removed_by_disconnect + totals.removed_by_disconnect;
         for (name, expected) in [
-            ("temporary_keys", owned as u64),
+            ("temporary_keys", temporary as u64),
+            ("holds", (world.holds.len() - temporary) as u64),
+            ("waiters", world.waiters.len() as u64),
             ("watches", world.watches.len() as u64),
             ("watched_keys", watched.len() as u64),
             ("lost_total", before.lost + totals.lost),
-            ("keys_removed_by_disconnect", removed),
+            (
+                "keys_removed_by_disconnect",
+                before.removed_by_disconnect + totals.removed_by_disconnect,
+            ),
+            ("grants_total", before.grants + totals.grants),
+            ("handoffs_total", before.handoffs + totals.handoffs),
+            ("timeouts_total", before.timeouts + totals.timeouts),
+            (
+                "deadlocks_refused",
+                before.deadlocks_refused + totals.deadlocks_refused,
+            ),
         ] {
             if info[name] != expected {
                 return Err(format!("{name} is {} and not {expected}", info[name]));
@@ -237,8 +282,16 @@ impl<'a> Trial<'a> {
         Ok(())
     }
 
-    /// Everyone goes; what they leave behind goes with them.
+    /// Without faults everyone who still waits is served, in order. Then everyone goes; what they
+    /// leave behind goes with them.
     pub fn finish(mut self) -> Result<(), String> {
+        while let Some(step) = self.world.closing_step() {
+            if !self.world.allows(&step) {
+                return Err(format!("nobody can go on: {step:?}"));
+            }
+            self.take(&step)
+                .map_err(|what| format!("at the end, {step:?}: {what}"))?;
+        }
         for who in 0..PLACES {
             let how = Ending::Close;
             self.take(&Step::End { who, how })?;
@@ -259,26 +312,4 @@ fn info(observer: &mut Client) -> HashMap<String, u64> {
         .filter_map(|line| line.strip_prefix("tether_")?.split_once(':'));
     let numbers = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
     numbers.collect()
-}
-
-/// All keys that there are, in order.
-fn exist(observer: &mut Client) -> Vec<Spot> {
-    let mut bytes = Vec::new();
-    for db in 0..DATABASES {
-        bytes.extend(encode(["SELECT", &db.to_string()]));
-        for name in &NAMES[..USED_NAMES] {
-            bytes.extend(encode([b"EXISTS".as_slice(), name]));
-        }
-    }
-    observer.send_bytes(&bytes);
-    let mut spots = Vec::new();
-    for db in 0..DATABASES {
-        observer.read_reply();
-        for name in 0..USED_NAMES {
-            if observer.read_reply() == int(1) {
-                spots.push(Spot { db, name });
-            }
-        }
-    }
-    spots
 }

@@ -1,7 +1,7 @@
 //! Commands as a server reads them, and its replies as the model says them.
 
 use crate::harness::Frame;
-use crate::model::command::{Command, Kind, NAMES, Name, Past};
+use crate::model::command::{Ask, Command, Kind, Label, Mode, NAMES, Name, Past, Wait};
 use crate::model::told::Reply;
 
 pub type Words = Vec<Vec<u8>>;
@@ -45,7 +45,21 @@ fn with_keys(command: &str, keys: &[Name]) -> Words {
 impl Book {
     pub fn words(&self, command: &Command) -> Words {
         match command {
-            Command::Settp { key: k, value } => words!["SETTP", key(k), value.to_string()],
+            Command::Settp {
+                key: k,
+                value,
+                token,
+                wait,
+            } => {
+                let mut words = words!["SETTP", key(k), value.to_string()];
+                words.extend(token.then(|| bytes("TOKEN")));
+                words.extend(wait_words(*wait));
+                words
+            }
+            Command::Acquire { .. }
+            | Command::Macquire { .. }
+            | Command::Release { .. }
+            | Command::Extend { .. } => lock_words(command),
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
@@ -74,6 +88,10 @@ impl Book {
             Command::Exists { key: k } => words!["EXISTS", key(k)],
             Command::Select { db } => words!["SELECT", db.to_string()],
             Command::Kill { who } => words!["CLIENT", "KILL", "ID", self.ids[*who].to_string()],
+            Command::Unblock { who, error } => {
+                let how = if *error { "ERROR" } else { "TIMEOUT" };
+                words!["CLIENT", "UNBLOCK", self.ids[*who].to_string(), how]
+            }
             Command::Lapse { key: k, how } => lapse(key(k), *how),
             _ => self.longer_words(command),
         }
@@ -134,6 +152,74 @@ impl Book {
         let calls: Vec<String> = calls.collect();
         format!("return {{{}}}", calls.join(", "))
     }
+}
+
+/// What tells owners apart.
+pub const LABELS: [&[u8]; 3] = [b"", b"x", b"\xffy"];
+
+fn lock_words(command: &Command) -> Words {
+    match command {
+        Command::Acquire { key: k, mode, ask } => {
+            let mut words = words!["LOCK.ACQUIRE", key(k)];
+            match mode {
+                Mode::Shared => words.push(bytes("SHARED")),
+                Mode::Permits { count, total } => {
+                    let (count, total) = (count.to_string(), total.to_string());
+                    words.extend(words!["PERMITS", count, "OF", total]);
+                }
+                Mode::Exclusive | Mode::Temporary => {}
+            }
+            words.extend(ask_words(ask));
+            words
+        }
+        Command::Macquire { keys, ask } => {
+            let mut words = words!["LOCK.MACQUIRE", keys.len().to_string()];
+            words.extend(keys.iter().map(|name| bytes(key(name))));
+            words.extend(ask_words(ask));
+            words
+        }
+        Command::Release { key: k, label, all } => {
+            let mut words = words!["LOCK.RELEASE", key(k)];
+            words.extend(owner_words(*label));
+            words.extend(all.then(|| bytes("ALL")));
+            words
+        }
+        Command::Extend {
+            key: k,
+            label,
+            lease_ms,
+        } => {
+            let mut words = words!["LOCK.EXTEND", key(k), lease_ms.to_string()];
+            words.extend(owner_words(*label));
+            words
+        }
+        other => unreachable!("{other:?} is about no lock"),
+    }
+}
+
+fn ask_words(ask: &Ask) -> Words {
+    let mut words = owner_words(ask.label);
+    if let Some(ms) = ask.lease_ms {
+        words.extend(words!["LEASE", ms.to_string()]);
+    }
+    words.extend(wait_words(ask.wait));
+    words
+}
+
+fn owner_words(label: Label) -> Words {
+    match label {
+        0 => Vec::new(),
+        label => words!["OWNER", LABELS[label]],
+    }
+}
+
+fn wait_words(wait: Option<Wait>) -> Words {
+    let mut words = Vec::new();
+    if let Some(wait) = wait {
+        words = words!["WAIT", wait.limit_ms.to_string()];
+        words.extend(wait.push.then(|| bytes("PUSH")));
+    }
+    words
 }
 
 /// Any bytes, for Lua.

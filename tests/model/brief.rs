@@ -1,6 +1,6 @@
 //! Short words for histories that are written by hand.
 
-use super::command::{Command, Name, Who};
+use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
 use super::step::{Ending, Step};
 
 /// By RESP3.
@@ -31,7 +31,66 @@ pub fn pipeline(who: Who, commands: impl Into<Vec<Command>>) -> Step {
 }
 
 pub fn settp(key: Name) -> Command {
-    Command::Settp { key, value: 1 }
+    Command::Settp {
+        key,
+        value: 1,
+        token: false,
+        wait: None,
+    }
+}
+
+/// Without a limit.
+pub const BLOCK: Option<Wait> = Some(Wait {
+    limit_ms: 0,
+    push: false,
+});
+pub const PUSH: Option<Wait> = Some(Wait {
+    limit_ms: 0,
+    push: true,
+});
+
+pub fn settp_wait(key: Name, wait: Option<Wait>) -> Command {
+    Command::Settp {
+        key,
+        value: 3,
+        token: true,
+        wait,
+    }
+}
+
+/// With the empty label.
+pub fn acquire(key: Name, mode: Mode, wait: Option<Wait>) -> Command {
+    acquire_as(0, key, mode, wait)
+}
+
+pub fn acquire_as(label: Label, key: Name, mode: Mode, wait: Option<Wait>) -> Command {
+    let lease_ms = None;
+    let ask = Ask {
+        label,
+        lease_ms,
+        wait,
+    };
+    Command::Acquire { key, mode, ask }
+}
+
+pub fn macquire(keys: impl Into<Vec<Name>>, wait: Option<Wait>) -> Command {
+    let ask = Ask {
+        wait,
+        ..Ask::default()
+    };
+    let keys = keys.into();
+    Command::Macquire { keys, ask }
+}
+
+/// One depth, of the empty label's.
+pub fn release(key: Name) -> Command {
+    let (label, all) = (0, false);
+    Command::Release { key, label, all }
+}
+
+pub fn deltp(key: Name) -> Command {
+    let keys = vec![key];
+    Command::Deltp { keys }
 }
 
 pub fn set(key: Name) -> Command {

@@ -4,13 +4,18 @@
 
 use super::command::{Spot, Who};
 use super::told::{News, Push};
-use super::world::{Entry, Fact, Owner, Value, Watch, World};
+use super::world::{Entry, Fact, Value, Watch, World};
 
 /// What servers tell modules of a change of the keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `new`, of a key that was not there or that was replaced by another.
-    New(Spot),
+    /// `new`, of a key that was not there or that was replaced by another; whether it has a time to
+    /// live already.
+    New(Spot, bool),
+    /// What stood there was written over: not a word of that.
+    Overwritten(Spot),
+    /// `expire` or `persist`.
+    Timed(Spot, bool),
     Deleted(Spot),
     /// By its time, or by an eviction.
     Lapsed(Spot),
@@ -22,15 +27,21 @@ pub enum Change {
     /// The end of a flush, of one database or of all.
     Flushed(Option<usize>),
     Swapped,
-    /// The data set was loaded anew: the keys that there are, and those of them that were held where
-    /// it was saved.
-    Loaded {
-        present: Vec<Spot>,
-        held: Vec<Spot>,
-    },
+    /// The data set was loaded anew.
+    Loaded(Vec<Loaded>),
 }
 
-type Pushes = Vec<(Who, Push)>;
+/// A key of a data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    pub spot: Spot,
+    pub is_lock: bool,
+    pub expires: bool,
+    /// It was held where the data set was saved.
+    pub held: bool,
+}
+
+pub(super) type Pushes = Vec<(Who, Push)>;
 
 impl World {
     pub fn entry(&self, spot: Spot) -> Option<&Entry> {
@@ -59,14 +70,14 @@ impl World {
         self.facts.push(Fact::Changed { by, change });
     }
 
-    fn watchers(&self, spot: Spot, news: News) -> Pushes {
+    pub(super) fn watchers(&self, spot: Spot, news: News) -> Pushes {
         let watching = self.watches.iter().filter(|watch| watch.spot == spot);
         watching
             .map(|watch: &Watch| (watch.who, Push { spot, news }))
             .collect()
     }
 
-    fn take_out(&mut self, spot: Spot) -> Option<Entry> {
+    pub(super) fn take_out(&mut self, spot: Spot) -> Option<Entry> {
         let entries = &mut self.databases[spot.db];
         let place = entries.iter().position(|entry| entry.name == spot.name)?;
         Some(entries.remove(place))
@@ -75,21 +86,6 @@ impl World {
     fn put_in(&mut self, spot: Spot, entry: Entry) {
         let name = spot.name;
         self.databases[spot.db].push(Entry { name, ..entry });
-    }
-
-    /// What the owner of a key that went hears.
-    fn lost(&mut self, spot: Spot, entry: &Entry, by: Option<Who>) -> Pushes {
-        let Some(Owner::Connection(owner)) = entry.owner else {
-            return Vec::new();
-        };
-        if by == Some(owner) {
-            return Vec::new();
-        }
-        self.totals.lost += 1;
-        let resp3 = self.client(owner).is_some_and(|client| client.resp3);
-        let news = News::Lost;
-        let push = resp3.then_some((owner, Push { spot, news }));
-        push.into_iter().collect()
     }
 
     /// A key comes into being where there was none.
@@ -101,15 +97,15 @@ impl World {
 
     /// A key goes; both its watchers and its owner hear of it.
     fn vanish(&mut self, spot: Spot, by: Option<Who>) -> Pushes {
-        let entry = self.take_out(spot).expect("a key that is there");
+        self.take_out(spot).expect("a key that is there");
         let mut pushes = self.watchers(spot, News::Deleted);
-        pushes.extend(self.lost(spot, &entry, by));
+        pushes.extend(self.lose(spot, by));
         pushes
     }
 
     /// A command makes a key where there was none.
     pub(super) fn make(&mut self, by: Who, spot: Spot, value: Value) {
-        self.changed(Some(by), Change::New(spot));
+        self.changed(Some(by), Change::New(spot, false));
         self.appear(spot, value);
     }
 
@@ -130,9 +126,9 @@ impl World {
     /// Another key takes the place of what is there, if anything is. A watcher of a key that is
     /// there hears nothing, its owner does.
     pub(super) fn replace(&mut self, by: Who, spot: Spot, value: Value, expires: bool) {
-        self.changed(Some(by), Change::New(spot));
+        self.changed(Some(by), Change::New(spot, expires));
         let pushes = match self.take_out(spot) {
-            Some(former) => self.lost(spot, &former, Some(by)),
+            Some(_) => self.lose(spot, Some(by)),
             None => self.watchers(spot, News::Added),
         };
         let entry = Entry {
@@ -143,16 +139,32 @@ impl World {
         self.tell(pushes);
     }
 
+    /// A lock that is written over is lost; the server does not say by whose hand, and so its owner is
+    /// told in any case.
+    pub(super) fn overwrite(&mut self, spot: Spot, value: Value) {
+        let entry = self.entry_mut(spot).expect("a key that is there");
+        let was_lock = entry.value == Value::Lock;
+        (entry.value, entry.expires) = (value, false);
+        self.changed(None, Change::Overwritten(spot));
+        if was_lock {
+            let pushes = self.lose(spot, None);
+            self.tell(pushes);
+        }
+    }
+
     /// A key goes by another name from now on, in place of what was there.
     pub(super) fn carry(&mut self, by: Who, from: Spot, to: Spot) {
         self.changed(Some(by), Change::Carried { from, to });
         let entry = self.take_out(from).expect("a key that is there");
         let mut pushes = match self.take_out(to) {
-            Some(former) => self.lost(to, &former, Some(by)),
+            Some(_) => self.lose(to, Some(by)),
             None => self.watchers(to, News::Added),
         };
         pushes.extend(self.watchers(from, News::Deleted));
         self.put_in(to, entry);
+        for hold in self.holds.iter_mut().filter(|hold| hold.spot == from) {
+            hold.spot = to;
+        }
         self.tell(pushes);
     }
 
@@ -169,41 +181,63 @@ impl World {
     pub(super) fn swap(&mut self, by: Who) {
         let before = self.spots();
         self.databases.swap(0, 1);
+        for hold in &mut self.holds {
+            hold.spot.db = 1 - hold.spot.db;
+        }
         self.changed(Some(by), Change::Swapped);
         self.tell_differences(&before);
     }
 
     /// Nothing is different after it.
     pub(super) fn reload(&mut self) {
-        let spots = self.spots().into_iter();
-        let is_held = |spot: &Spot| self.entry(*spot).is_some_and(|entry| entry.owner.is_some());
-        let held = spots.filter(is_held).collect();
-        let present = self.spots();
-        self.changed(None, Change::Loaded { present, held });
+        let held = self.spots().into_iter();
+        let held: Vec<Spot> = held.filter(|spot| self.is_held(*spot)).collect();
+        self.load(&held);
     }
 
     /// What is held here by a connection that is there still stays held.
-    pub(super) fn resync(&mut self, present: &[Spot], held: &[Spot]) {
+    pub(super) fn resync(&mut self, present: &[Spot], held: &[Spot], locks: &[Spot]) {
         let before = self.spots();
         let mut pushes = Vec::new();
         for spot in before.iter().filter(|spot| !present.contains(spot)) {
-            let entry = self.take_out(*spot).expect("a key that is there");
-            pushes.extend(self.lost(*spot, &entry, None));
+            self.take_out(*spot).expect("a key that is there");
+            pushes.extend(self.lose(*spot, None));
         }
-        for spot in present {
-            if !self.exists(*spot) {
-                self.put_in(*spot, Entry::new(*spot, Value::Text(String::new())));
-            }
-            let entry = self.entry_mut(*spot).expect("it is there now");
-            entry.owner.take_if(|owner| *owner == Owner::Former);
-            if held.contains(spot) {
-                entry.owner.get_or_insert(Owner::Former);
-            }
+        for spot in present.iter().filter(|spot| !before.contains(spot)) {
+            let value = match locks.contains(spot) {
+                true => Value::Lock,
+                false => Value::Text(String::new()),
+            };
+            let entry = Entry::new(*spot, value);
+            let expires = true;
+            self.put_in(*spot, Entry { expires, ..entry });
         }
-        let (present, held) = (present.to_vec(), held.to_vec());
-        self.changed(None, Change::Loaded { present, held });
+        self.load(held);
         pushes.extend(self.differences(&before));
         self.tell(pushes);
+    }
+
+    /// Takes over what is there and held. (A lock would not be there if it were not held.)
+    fn load(&mut self, held: &[Spot]) {
+        self.holds
+            .retain(|hold| !(hold.is_gone() && hold.serial == 0));
+        let mut loaded = Vec::new();
+        let former = self.next_gone();
+        for spot in self.spots() {
+            let entry = self.entry(spot).expect("a key that is there");
+            let is_lock = entry.value == Value::Lock;
+            let (expires, held) = (entry.expires, is_lock || held.contains(&spot));
+            loaded.push(Loaded {
+                spot,
+                is_lock,
+                expires,
+                held,
+            });
+            if held {
+                self.inherit(spot, former);
+            }
+        }
+        self.changed(None, Change::Loaded(loaded));
     }
 
     fn tell_differences(&mut self, before: &[Spot]) {
@@ -220,44 +254,5 @@ impl World {
             .chain(come.map(|spot| (*spot, News::Added)))
             .flat_map(|(spot, news)| self.watchers(spot, news))
             .collect()
-    }
-
-    // ---- the module's own removals: no change that a server would tell of ----
-
-    pub(super) fn remove_own(&mut self, owner: Who, spot: Spot) {
-        let pushes = self.vanish(spot, Some(owner));
-        self.tell(pushes);
-    }
-
-    pub(super) fn leave_behind(&mut self, who: Who) {
-        let entries = self.databases.iter_mut().flatten();
-        for entry in entries.filter(|entry| entry.owner == Some(Owner::Connection(who))) {
-            entry.owner = Some(Owner::Ended);
-        }
-        if !self.slow {
-            let spots = self.left_behind();
-            let pushes = spots.iter().flat_map(|spot| self.remove(*spot)).collect();
-            self.tell(pushes);
-        }
-    }
-
-    /// The keys whose owners have ended.
-    pub fn left_behind(&self) -> Vec<Spot> {
-        let is_left = |spot: &Spot| {
-            let entry = self.entry(*spot);
-            entry.is_some_and(|entry| entry.owner.is_some_and(Owner::is_gone))
-        };
-        self.spots().into_iter().filter(is_left).collect()
-    }
-
-    fn remove(&mut self, spot: Spot) -> Pushes {
-        self.totals.removed_by_disconnect += 1;
-        self.vanish(spot, None)
-    }
-
-    /// A key whose owner has ended is removed.
-    pub(super) fn remove_left_behind(&mut self, spot: Spot) {
-        let pushes = self.remove(spot);
-        self.tell(pushes);
     }
 }

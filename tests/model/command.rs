@@ -22,9 +22,30 @@ pub enum Command {
     Settp {
         key: Name,
         value: u32,
+        token: bool,
+        wait: Option<Wait>,
     },
     Deltp {
         keys: Vec<Name>,
+    },
+    Acquire {
+        key: Name,
+        mode: Mode,
+        ask: Ask,
+    },
+    Macquire {
+        keys: Vec<Name>,
+        ask: Ask,
+    },
+    Release {
+        key: Name,
+        label: Label,
+        all: bool,
+    },
+    Extend {
+        key: Name,
+        label: Label,
+        lease_ms: u64,
     },
     Watchex {
         keys: Vec<Name>,
@@ -133,12 +154,45 @@ pub enum Command {
     Kill {
         who: Who,
     },
+    /// `CLIENT UNBLOCK ... TIMEOUT`, or `ERROR`.
+    Unblock {
+        who: Who,
+        error: bool,
+    },
     /// `EVAL`: runs these one after the other and returns their replies. They are written in the
     /// script itself, or given as its arguments.
     Script {
         commands: Vec<Command>,
         written: bool,
     },
+}
+
+/// How a key is asked for, and then held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Temporary,
+    Exclusive,
+    Shared,
+    Permits { count: u32, total: u32 },
+}
+
+/// What tells the owners apart that share a connection; 0 is the empty label.
+pub type Label = usize;
+
+/// `WAIT limit_ms [PUSH]`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// 0 for ever.
+    pub limit_ms: u64,
+    pub push: bool,
+}
+
+/// What a lock can be asked for with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ask {
+    pub label: Label,
+    pub lease_ms: Option<u64>,
+    pub wait: Option<Wait>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,12 +214,54 @@ pub enum Past {
 impl Command {
     /// Whether it is one of the module's.
     pub fn is_ours(&self) -> bool {
+        self.is_look() || self.is_write()
+    }
+
+    fn is_look(&self) -> bool {
+        matches!(self, Command::Watchex { .. } | Command::Unwatchex { .. })
+    }
+
+    /// Whether it is one of the module's that write.
+    pub fn is_write(&self) -> bool {
         matches!(
             self,
             Command::Settp { .. }
                 | Command::Deltp { .. }
-                | Command::Watchex { .. }
-                | Command::Unwatchex { .. }
+                | Command::Acquire { .. }
+                | Command::Macquire { .. }
+                | Command::Release { .. }
+                | Command::Extend { .. }
         )
+    }
+
+    /// How it waits, if it would.
+    pub fn wait(&self) -> Option<Wait> {
+        match self {
+            Command::Settp { wait, .. } => *wait,
+            Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => ask.wait,
+            _ => None,
+        }
+    }
+
+    /// After how long a hold ends that it begins or changes.
+    pub fn lease_ms(&self) -> Option<u64> {
+        match self {
+            Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => ask.lease_ms,
+            Command::Extend { lease_ms, .. } => Some(*lease_ms),
+            _ => None,
+        }
+    }
+
+    /// Whether it would keep its connection standing.
+    pub fn blocks(&self) -> bool {
+        self.wait().is_some_and(|wait| !wait.push)
+    }
+
+    /// Itself, or what a script consists of.
+    pub fn parts(&self) -> &[Command] {
+        match self {
+            Command::Script { commands, .. } => commands,
+            other => std::slice::from_ref(other),
+        }
     }
 }

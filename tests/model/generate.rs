@@ -14,11 +14,13 @@ pub struct Scope {
     pub names: usize,
     /// Whether there is a server.
     pub server: bool,
+    /// How many of a thousand commands are about locks and waits.
+    pub locks: usize,
 }
 
 pub struct Generator {
-    random: Random,
-    scope: Scope,
+    pub(super) random: Random,
+    pub(super) scope: Scope,
 }
 
 impl Generator {
@@ -45,7 +47,11 @@ impl Generator {
             return Step::Connect { who, resp3 };
         };
         if !self.scope.server && self.random.per_mille(100) {
-            return self.without_server();
+            return self.without_server(who);
+        }
+        if world.is_blocked(who) && self.random.per_mille(900) {
+            // It cannot say anything; somebody else can.
+            return self.draw(world);
         }
         let queueing = client.in_multi();
         match self.random.below(1000) {
@@ -60,12 +66,12 @@ impl Generator {
             360..380 if queueing => Step::Discard { who },
             380..440 => {
                 let count = 2 + self.random.below(4);
-                let commands = (0..count).map(|_| self.command(who)).collect();
+                let commands = (0..count).map(|_| self.command(world, who)).collect();
                 Step::Pipeline { who, commands }
             }
             _ => Step::Run {
                 who,
-                command: self.usual_command(client, who),
+                command: self.usual_command(world, client, who),
             },
         }
     }
@@ -75,12 +81,16 @@ impl Generator {
         !self.scope.server || self.random.per_mille(300)
     }
 
-    fn without_server(&mut self) -> Step {
+    fn without_server(&mut self, who: Who) -> Step {
         match self.random.below(100) {
-            0..70 => Step::Work {
+            0..55 => Step::Work {
                 most: self.random.pick(&[1, 1, 2, 64]),
             },
-            70..95 => {
+            55..75 => Step::Pass {
+                ms: self.random.pick(&[1, 2, 5, 20]),
+            },
+            75..80 => Step::Drop { who },
+            80..96 => {
                 let db = self.random.below(DATABASES);
                 let name = self.name();
                 let spot = Spot { db, name };
@@ -95,8 +105,14 @@ impl Generator {
         let all = (0..DATABASES).flat_map(|db| (0..names).map(move |name| Spot { db, name }));
         let present: Vec<Spot> = all.filter(|_| self.random.per_mille(500)).collect();
         let held = present.iter().copied();
-        let held = held.filter(|_| self.random.per_mille(300)).collect();
-        Step::Resync { present, held }
+        let held: Vec<Spot> = held.filter(|_| self.random.per_mille(300)).collect();
+        let locks = held.iter().copied();
+        let locks = locks.filter(|_| self.random.per_mille(400)).collect();
+        Step::Resync {
+            present,
+            held,
+            locks,
+        }
     }
 
     fn ending(&mut self) -> Ending {
@@ -121,7 +137,12 @@ impl Generator {
                     then: None,
                 };
             }
-            1 | 2 => Command::Settp { key, value },
+            1 | 2 => Command::Settp {
+                key,
+                value,
+                token: false,
+                wait: None,
+            },
             3 => Command::Watchex { keys },
             4 => Command::Set { key, value },
             5 => Command::Del { keys },
@@ -133,22 +154,22 @@ impl Generator {
     }
 
     /// Somebody in the other database soon comes back, so that most meet.
-    fn usual_command(&mut self, client: &Connection, who: Who) -> Command {
+    fn usual_command(&mut self, world: &World, client: &Connection, who: Who) -> Command {
         if client.db != 0 && self.random.per_mille(60) {
             return Command::Select { db: 0 };
         }
         if self.random.per_mille(50) {
-            return self.script(who);
+            return self.script(world, who);
         }
-        self.command(who)
+        self.command(world, who)
     }
 
-    fn script(&mut self, who: Who) -> Command {
+    fn script(&mut self, world: &World, who: Who) -> Command {
         let count = 1 + self.random.below(4);
         let mut commands = Vec::new();
         while commands.len() < count {
-            let command = self.command(who);
-            if !matches!(command, Command::Kill { .. }) {
+            let command = self.command(world, who);
+            if !matches!(command, Command::Kill { .. } | Command::Unblock { .. }) {
                 commands.push(command);
             }
         }
@@ -156,7 +177,10 @@ impl Generator {
         Command::Script { commands, written }
     }
 
-    fn command(&mut self, who: Who) -> Command {
+    fn command(&mut self, world: &World, who: Who) -> Command {
+        if self.random.per_mille(self.scope.locks) {
+            return self.about_locks(world, who);
+        }
         match self.random.below(100) {
             0..38 => self.ours(),
             38..57 => self.coming(),
@@ -183,6 +207,8 @@ impl Generator {
             0..19 => Command::Settp {
                 key: self.name(),
                 value: self.value(),
+                token: false,
+                wait: None,
             },
             19..22 => Command::Deltp { keys: self.names() },
             22..33 => Command::Watchex { keys: self.names() },
@@ -254,17 +280,17 @@ impl Generator {
         }
     }
 
-    fn name(&mut self) -> Name {
+    pub(super) fn name(&mut self) -> Name {
         self.random.below(self.scope.names)
     }
 
     /// Mostly one; the same one may be named twice.
-    fn names(&mut self) -> Vec<Name> {
+    pub(super) fn names(&mut self) -> Vec<Name> {
         let count = self.random.weighted(&[(6, 1), (3, 2), (1, 3)]);
         (0..count).map(|_| self.name()).collect()
     }
 
-    fn value(&mut self) -> u32 {
+    pub(super) fn value(&mut self) -> u32 {
         self.random.below(1000) as u32
     }
 }

@@ -7,18 +7,22 @@
 //! ```text
 //!   random.rs    a seed, and all that follows from it
 //!   command.rs   what a client can say, ours and the server's own
-//!   step.rs      what can happen in a world
-//!   generate.rs  which of it happens next
-//!   world.rs     who is connected, which keys exist, who watches and owns what; one step at a time
+//!   step.rs      what can happen in a world    allows.rs    where it can
+//!   generate.rs  which of it happens next      requests.rs  which of it is about locks
+//!   world.rs     who is connected, which keys exist, who watches what; one step at a time
 //!   entry.rs     a key that exists
+//!   holds.rs     who holds what                queues.rs    who waits for what, and is served
+//!   stuck.rs     circles of waiting            rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
-//!   ours.rs      the module's commands         servers.rs   the server's commands
+//!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands
 //!   told.rs      replies and pushes; whether what came is what was to come
+//!   hearing.rs   who is to hear what of a step  tokens.rs    which token belongs to which grant
+//!   closing.rs   the end of a history, in which everyone who waits is served
 //!   shrink.rs    the shortest history that still fails         brief.rs   words for ledgers
 //! ```
 //!
-//! When a command is added: its words in `command.rs`, a weight in `generate.rs`, its meaning in
-//! `ours.rs`, its bytes in `tests/history/wire.rs`, its fact in `tests/simulation/machine.rs`.
+//! When a command is added: its words in `command.rs`, a weight in `generate.rs` or `requests.rs`, its meaning in
+//! `ours.rs` or `locks.rs`, its bytes in `tests/history/wire.rs`, its fact in `tests/simulation/machine.rs`.
 
 pub mod brief;
 pub mod command;
@@ -29,7 +33,17 @@ pub mod step;
 pub mod told;
 pub mod world;
 
-mod changes;
+mod allows;
+pub mod changes;
+mod closing;
 mod entry;
+mod hearing;
+pub mod holds;
+mod locks;
 mod ours;
+pub mod queues;
+mod requests;
+mod rules;
 mod servers;
+mod stuck;
+mod tokens;

@@ -1,13 +1,24 @@
 //! The module's commands.
 
-use super::command::{Command, Name, Spot, Who};
-use super::told::{News, Reply};
-use super::world::{Owner, Turn, Value, Watch, World};
+use super::command::{Command, Mode, Name, Spot, Who};
+use super::told::Reply;
+use super::world::{Turn, Watch, World};
 
 impl World {
     pub(super) fn run_ours(&mut self, turn: &mut Turn, command: &Command) -> Reply {
+        if command.is_write() {
+            self.end_leases(usize::MAX, &[]);
+        }
         match command {
-            Command::Settp { key, value } => self.settp(turn, *key, *value),
+            Command::Settp { .. } => self.settp(turn, command),
+            Command::Acquire { key, mode, ask } => self.acquire(turn, &[*key], *mode, ask),
+            Command::Macquire { keys, ask } => self.acquire(turn, keys, Mode::Exclusive, ask),
+            Command::Release { key, label, all } => self.release_lock(turn, *key, *label, *all),
+            Command::Extend {
+                key,
+                label,
+                lease_ms,
+            } => self.extend(turn, *key, *label, *lease_ms),
             Command::Deltp { keys } => self.deltp(turn, keys),
             Command::Watchex { keys } => self.watchex(turn, keys),
             Command::Unwatchex { keys } => self.unwatchex(turn, keys),
@@ -15,30 +26,13 @@ impl World {
         }
     }
 
-    fn settp(&mut self, turn: &Turn, key: Name, value: u32) -> Reply {
-        let spot = turn.spot(key);
-        let owner = self.entry(spot).and_then(|entry| entry.owner);
-        let is_left = owner.is_some_and(Owner::is_gone);
-        if self.exists(spot) && !is_left {
-            return Reply::Int(0);
-        }
-        if is_left {
-            self.remove_left_behind(spot);
-        }
-        if self.owned_by(turn.who).len() >= self.limits.keys {
-            return Reply::refused("ERR too many");
-        }
-        self.appear(spot, Value::Text(value.to_string()));
-        let made = self.entry_mut(spot).expect("it was just made");
-        made.owner = Some(Owner::Connection(turn.who));
-        Reply::Int(1)
-    }
-
     fn deltp(&mut self, turn: &Turn, keys: &[Name]) -> Reply {
         let mut deleted = 0;
         for spot in turn.spots(keys) {
-            if self.owned_by(turn.who).contains(&spot) {
-                self.remove_own(turn.who, spot);
+            self.give_up(turn.who, spot);
+            let own = self.own_hold(turn.who, 0, spot);
+            if let Some(at) = own.filter(|at| self.holds[*at].mode == Mode::Temporary) {
+                self.release(at);
                 deleted += 1;
             }
         }
@@ -92,21 +86,13 @@ impl World {
         if turn.in_exec {
             // What this transaction caused before would be heard after its reply.
             for group in &mut self.pending[who] {
-                group.retain(|push| push.news == News::Lost || !spots.contains(&push.spot));
+                group.retain(|push| !push.is_watch() || !spots.contains(&push.spot));
             }
             self.pending[who].retain(|group| !group.is_empty());
         } else {
             turn.settles = spots;
         }
         Reply::Int((before - self.watches.len()) as i64)
-    }
-
-    pub fn owned_by(&self, who: Who) -> Vec<Spot> {
-        let is_own = |spot: &Spot| {
-            let entry = self.entry(*spot);
-            entry.is_some_and(|entry| entry.owner == Some(Owner::Connection(who)))
-        };
-        self.spots().into_iter().filter(is_own).collect()
     }
 
     pub fn watched_by(&self, who: Who) -> Vec<Spot> {

@@ -2,7 +2,7 @@
 
 use super::command::{Command, Kind, Name, Past, Spot};
 use super::told::Reply;
-use super::world::{Turn, Value, World};
+use super::world::{Change, Turn, Value, World};
 
 impl World {
     pub(super) fn run_servers(&mut self, turn: &mut Turn, command: &Command) -> Reply {
@@ -64,6 +64,7 @@ impl World {
                 Reply::Ok
             }
             Command::Kill { who } => self.kill(turn, *who),
+            Command::Unblock { who, error } => self.unblock_command(*who, *error),
             other => unreachable!("{other:?} is the module's, or no command of its own"),
         }
     }
@@ -91,9 +92,9 @@ impl World {
 
     fn store(&mut self, turn: &Turn, key: Name, value: Value) {
         let spot = turn.spot(key);
-        match self.entry_mut(spot) {
-            Some(entry) => (entry.value, entry.expires) = (value, false),
-            None => self.make(turn.who, spot, value),
+        match self.exists(spot) {
+            true => self.overwrite(spot, value),
+            false => self.make(turn.who, spot, value),
         }
     }
 
@@ -104,7 +105,7 @@ impl World {
                 text.push('+');
                 Reply::Int(text.len() as i64)
             }
-            Some(Value::List(_)) => Reply::refused("WRONGTYPE"),
+            Some(_) => Reply::refused("WRONGTYPE"),
             None => {
                 self.make(turn.who, spot, Value::Text("+".into()));
                 Reply::Int(1)
@@ -119,7 +120,7 @@ impl World {
                 *length += 1;
                 Reply::Int(*length)
             }
-            Some(Value::Text(_)) => Reply::refused("WRONGTYPE"),
+            Some(_) => Reply::refused("WRONGTYPE"),
             None => {
                 self.make(turn.who, spot, Value::List(1));
                 Reply::Int(1)
@@ -130,7 +131,7 @@ impl World {
     fn lpop(&mut self, turn: &Turn, key: Name) -> Reply {
         match self.entry_mut(turn.spot(key)).map(|entry| &mut entry.value) {
             None => return Reply::Null,
-            Some(Value::Text(_)) => return Reply::refused("WRONGTYPE"),
+            Some(Value::Text(_) | Value::Lock) => return Reply::refused("WRONGTYPE"),
             Some(Value::List(1)) => {
                 self.del(turn, key);
             }
@@ -178,6 +179,9 @@ impl World {
         if self.exists(to) && !replace {
             return Reply::Int(0);
         }
+        if source.value == Value::Lock {
+            return Reply::refused("ERR");
+        }
         self.replace(turn.who, to, source.value, source.expires);
         Reply::Int(1)
     }
@@ -196,7 +200,7 @@ impl World {
 
     fn sort(&mut self, turn: &Turn, from: Name, to: Name) -> Reply {
         match self.entry(turn.spot(from)).map(|entry| entry.value.clone()) {
-            Some(Value::Text(_)) => Reply::refused("WRONGTYPE"),
+            Some(Value::Text(_) | Value::Lock) => Reply::refused("WRONGTYPE"),
             Some(Value::List(length)) => {
                 self.store(turn, to, Value::List(length));
                 Reply::Int(length)
@@ -211,7 +215,7 @@ impl World {
     fn get_and_delete(&mut self, turn: &Turn, key: Name) -> Reply {
         match self.entry(turn.spot(key)).map(|entry| entry.value.clone()) {
             None => Reply::Null,
-            Some(Value::List(_)) => Reply::refused("WRONGTYPE"),
+            Some(Value::List(_) | Value::Lock) => Reply::refused("WRONGTYPE"),
             Some(Value::Text(text)) => {
                 self.del(turn, key);
                 Reply::text(&text)
@@ -230,10 +234,12 @@ impl World {
     }
 
     fn set_expires(&mut self, turn: &Turn, key: Name, expires: bool) -> Reply {
-        let Some(entry) = self.entry_mut(turn.spot(key)) else {
+        let spot = turn.spot(key);
+        let Some(entry) = self.entry_mut(spot) else {
             return Reply::Int(0);
         };
         let former = std::mem::replace(&mut entry.expires, expires);
+        self.changed(Some(turn.who), Change::Timed(spot, expires));
         Reply::Int((expires || former).into())
     }
 }

@@ -1,6 +1,6 @@
 //! The shortest history that still fails: steps are cut out as long as it goes on failing.
 
-use super::command::Command;
+use super::command::{Ask, Command};
 use super::step::Step;
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,20 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
         Command::Deltp { keys } => without_one(keys)
             .map(|keys| Command::Deltp { keys })
             .collect(),
+        Command::Macquire { keys, ask } => without_one(keys)
+            .map(|keys| Command::Macquire { keys, ask: *ask })
+            .chain(simpler_asks(ask).map(|ask| Command::Macquire {
+                keys: keys.clone(),
+                ask,
+            }))
+            .collect(),
+        Command::Acquire { key, mode, ask } => simpler_asks(ask)
+            .map(|ask| Command::Acquire {
+                key: *key,
+                mode: *mode,
+                ask,
+            })
+            .collect(),
         Command::Del { keys } => without_one(keys)
             .map(|keys| Command::Del { keys })
             .collect(),
@@ -131,6 +145,15 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// Without a lease, or with the empty label.
+fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
+    let ask = *ask;
+    let lease_ms = None;
+    let no_lease = ask.lease_ms.map(|_| Ask { lease_ms, ..ask });
+    let no_label = (ask.label > 0).then_some(Ask { label: 0, ..ask });
+    no_lease.into_iter().chain(no_label)
 }
 
 fn simpler_lists(commands: &[Command]) -> Vec<Vec<Command>> {

@@ -44,7 +44,8 @@ pub enum Step {
     Evict {
         spot: Spot,
     },
-    /// Some of what ended connections left is removed. (Without a server, endings remove nothing.)
+    /// The keyspace may be written: leases end whose time is over, who can be served is, and of what
+    /// ended connections left so much is removed. (Without a server, endings remove nothing.)
     Work {
         most: usize,
     },
@@ -53,6 +54,16 @@ pub enum Step {
     Resync {
         present: Vec<Spot>,
         held: Vec<Spot>,
+        /// The locks among them, as far as they are not here already.
+        locks: Vec<Spot>,
+    },
+    /// Time goes by, and waits whose time is over end. (Leases end with the next work.)
+    Pass {
+        ms: u64,
+    },
+    /// The answer to this one's wait was a grant, and never came to it.
+    Drop {
+        who: Who,
     },
 }
 

@@ -1,6 +1,10 @@
 //! Replies and pushes; whether what came is what was to come.
 
 use super::command::{NAMES, Spot};
+pub use super::tokens::Tokens;
+
+/// The number of a grant: the model's word for its token.
+pub type Serial = u64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
@@ -8,6 +12,10 @@ pub enum Reply {
     Queued,
     Null,
     Int(i64),
+    /// That of this grant.
+    Token(Serial),
+    /// None, for the connection stands still.
+    Blocked,
     Text(Vec<u8>),
     Array(Vec<Reply>),
     /// An error; of an expected one only the beginning is given.
@@ -24,15 +32,16 @@ impl Reply {
     }
 
     /// Whether `got` is what this one expects.
-    pub fn is_met_by(&self, got: &Reply) -> bool {
+    pub fn is_met_by(&self, got: &Reply, tokens: &mut Tokens) -> bool {
         match (self, got) {
+            (Reply::Token(serial), Reply::Int(token)) => tokens.is(*serial, *token),
             (Reply::Refused(beginning), Reply::Refused(error)) => error.starts_with(beginning),
             (Reply::Array(expected), Reply::Array(got)) => {
                 expected.len() == got.len()
                     && expected
                         .iter()
                         .zip(got)
-                        .all(|(one, other)| one.is_met_by(other))
+                        .all(|(one, other)| one.is_met_by(other, tokens))
             }
             _ => self == got,
         }
@@ -43,7 +52,40 @@ impl Reply {
 pub enum News {
     Added,
     Deleted,
-    Lost,
+    Lost(Kind),
+    Granted(Kind, Serial),
+    TimedOut(Kind),
+}
+
+/// Whose word a push begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Settp,
+    Lock,
+}
+
+/// In whose words a grant is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Settp,
+    SettpToken,
+    Lock,
+}
+
+impl Form {
+    pub fn granted(self, serial: Serial) -> Reply {
+        match self {
+            Form::Settp => Reply::Int(1),
+            Form::SettpToken | Form::Lock => Reply::Token(serial),
+        }
+    }
+
+    pub fn not_granted(self) -> Reply {
+        match self {
+            Form::Settp | Form::SettpToken => Reply::Int(0),
+            Form::Lock => Reply::Null,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,18 +95,50 @@ pub struct Push {
 }
 
 impl Push {
-    /// Its elements joined by spaces. Which database it is about, a push does not say.
+    /// Its elements joined by spaces; a token is left to be said. Which database it is about, a push
+    /// does not say.
     pub fn sentence(&self) -> String {
-        let (kind, news) = match self.news {
-            News::Added => ("watchex", "ADD"),
-            News::Deleted => ("watchex", "DEL"),
-            News::Lost => ("settp", "LOST"),
-        };
         let name = NAMES[self.spot.name];
-        match std::str::from_utf8(name) {
-            Ok(name) => format!("{kind} {name} {news}"),
-            Err(_) => format!("{kind} {} {news}", name.escape_ascii()),
+        let name = match std::str::from_utf8(name) {
+            Ok(name) => name.to_owned(),
+            Err(_) => name.escape_ascii().to_string(),
+        };
+        let news = match self.news {
+            News::Added => "ADD",
+            News::Deleted => "DEL",
+            News::Lost(_) => "LOST",
+            News::TimedOut(_) => "TIMEOUT",
+            News::Granted(..) => "",
+        };
+        format!("{} {name} {news}", self.word())
+    }
+
+    fn word(&self) -> &'static str {
+        match self.news {
+            News::Added | News::Deleted => "watchex",
+            News::Lost(Kind::Settp)
+            | News::Granted(Kind::Settp, _)
+            | News::TimedOut(Kind::Settp) => "settp",
+            News::Lost(Kind::Lock) | News::Granted(Kind::Lock, _) | News::TimedOut(Kind::Lock) => {
+                "lock"
+            }
         }
+    }
+
+    /// Whether it tells a watcher of coming and going.
+    pub fn is_watch(&self) -> bool {
+        matches!(self.news, News::Added | News::Deleted)
+    }
+
+    /// Whether this is what was heard.
+    fn is(&self, heard: &str, tokens: &mut Tokens) -> bool {
+        let sentence = self.sentence();
+        let News::Granted(_, serial) = self.news else {
+            return heard == sentence;
+        };
+        let token = heard.strip_prefix(&sentence);
+        let token = token.and_then(|token| token.parse().ok());
+        token.is_some_and(|token| tokens.is(serial, token))
     }
 }
 
@@ -75,8 +149,11 @@ pub enum Heard {
         reply: Reply,
         /// What was caused before for watches of these keys is heard before this reply.
         settles: Vec<Spot>,
+        /// It ends a wait. A server may write it a little later than what is pushed meanwhile.
+        late: bool,
     },
-    /// What one cause has it hear, in any order.
+    /// What one cause has it hear, in any order; only what is of one kind and about one key comes as
+    /// it stands here.
     Pushes(Vec<Push>),
 }
 
@@ -89,18 +166,19 @@ pub enum Arrival {
 
 /// Holds what came against what was to come. Pushes may be later than their cause's reply, never
 /// earlier; a reply that settles a key's past comes after all that was caused before.
-pub fn check(expected: &[Heard], got: &[Arrival]) -> Result<(), String> {
+pub fn check(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(), String> {
     if expected.is_empty() && got.is_empty() {
         return Ok(());
     }
-    compare(expected, got)
+    compare(expected, got, tokens)
         .map_err(|what| format!("{what}\n  expected: {expected:?}\n  heard:    {got:?}"))
 }
 
-fn compare(expected: &[Heard], got: &[Arrival]) -> Result<(), String> {
+fn compare(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(), String> {
     let replies: Vec<&Reply> = got.iter().filter_map(Arrival::reply).collect();
     let wanted: Vec<&Reply> = expected.iter().filter_map(Heard::reply).collect();
-    if let Some((want, got)) = wanted.iter().zip(&replies).find(|(w, g)| !w.is_met_by(g)) {
+    let mut pairs = wanted.iter().zip(&replies);
+    if let Some((want, got)) = pairs.find(|(want, got)| !want.is_met_by(got, tokens)) {
         return Err(format!("the reply is {got:?} and not {want:?}"));
     }
     if wanted.len() != replies.len() {
@@ -108,11 +186,15 @@ fn compare(expected: &[Heard], got: &[Arrival]) -> Result<(), String> {
         return Err(format!("{got} replies and not {want}"));
     }
     let mut pushes = with_replies_before(got).into_iter();
-    let mut replies_before = 0;
+    let (mut replies_before, mut late_before) = (0, 0);
     for (place, heard) in expected.iter().enumerate() {
-        let Heard::Pushes(group) = heard else {
-            replies_before += 1;
-            continue;
+        let group = match heard {
+            Heard::Pushes(group) => group,
+            Heard::Reply { late, .. } => {
+                replies_before += 1;
+                late_before += usize::from(*late);
+                continue;
+            }
         };
         let mut open: Vec<(usize, &Push)> = group
             .iter()
@@ -125,14 +207,15 @@ fn compare(expected: &[Heard], got: &[Arrival]) -> Result<(), String> {
                     "these pushes are missing, and later ones: {open:?}"
                 ));
             };
-            let Some(found) = open
-                .iter()
-                .position(|(_, push)| push.sentence() == sentence)
-            else {
+            let Some(found) = open.iter().enumerate().position(|(place, (_, push))| {
+                let mut before = open[..place].iter();
+                let is_same = |other: &Push| (other.word(), other.spot) == (push.word(), push.spot);
+                !before.any(|(_, other)| is_same(other)) && push.is(sentence, tokens)
+            }) else {
                 return Err(format!("the push {sentence:?} instead of one of {open:?}"));
             };
             let (latest, push) = open.remove(found);
-            if at < replies_before || at > latest {
+            if at + late_before < replies_before || at > latest {
                 return Err(format!(
                     "{push:?} after {at} replies, and not after {replies_before} to {latest}"
                 ));
@@ -165,7 +248,7 @@ fn latest(rest: &[Heard], before: usize, push: &Push) -> usize {
         Heard::Reply { settles, .. } => Some(settles),
         Heard::Pushes(_) => None,
     });
-    let is_watch = push.news != News::Lost;
+    let is_watch = push.is_watch();
     before
         + later
             .take_while(|settles| !(is_watch && settles.contains(&push.spot)))

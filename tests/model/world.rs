@@ -3,9 +3,11 @@
 
 pub use super::changes::Change;
 use super::command::{Command, DATABASES, Name, Spot, Who};
-pub use super::entry::{Entry, Owner, Value};
+pub use super::entry::{Entry, Value};
+use super::holds::Hold;
+use super::queues::Waiter;
 use super::step::Step;
-use super::told::{Heard, Push, Reply};
+use super::told::{Heard, Push, Reply, Serial};
 
 #[derive(Clone)]
 pub struct Connection {
@@ -15,7 +17,7 @@ pub struct Connection {
     pub resp3: bool,
     /// The transaction that is being queued; each command with the number that the next connection
     /// had then (`CLIENT KILL` says an id).
-    queue: Option<Vec<(Command, u64)>>,
+    pub(super) queue: Option<Vec<(Command, u64)>>,
 }
 
 impl Connection {
@@ -41,6 +43,10 @@ pub struct Limits {
 pub struct Totals {
     pub lost: u64,
     pub removed_by_disconnect: u64,
+    pub grants: u64,
+    pub handoffs: u64,
+    pub timeouts: u64,
+    pub deadlocks_refused: u64,
 }
 
 /// What happened in a step that a server would tell the module of, in order.
@@ -62,20 +68,49 @@ pub enum Fact {
     Ended {
         who: Who,
     },
+    /// `CLIENT UNBLOCK`, of somebody who stands still.
+    Unblocked {
+        who: Who,
+        error: bool,
+    },
+    /// The answer to this one's wait never came to it.
+    Dropped {
+        who: Who,
+    },
+    /// It is so late now.
+    Passed {
+        now: u64,
+    },
 }
 
 #[derive(Clone)]
 pub struct World {
     pub databases: [Vec<Entry>; DATABASES],
+    /// The oldest first.
+    pub holds: Vec<Hold>,
+    /// The oldest first.
+    pub waiters: Vec<Waiter>,
+    /// In milliseconds.
+    pub now: u64,
+    /// Of the last grant.
+    pub last_serial: Serial,
     pub clients: Vec<Option<Connection>>,
     pub watches: Vec<Watch>,
     pub limits: Limits,
     pub totals: Totals,
-    /// Endings leave their keys behind, to be removed later.
+    /// Whoever can be served, and what endings leave behind, waits for [`Step::Work`].
     pub slow: bool,
     made: u64,
+    /// How many connections have ended.
+    pub(super) gone: u64,
+    /// The key that is being handed over.
+    pub(super) handing: Option<Spot>,
+    /// What each was granted by the answer to its wait, in the last step.
+    pub(super) just_granted: Vec<Option<Serial>>,
     pub(super) facts: Vec<Fact>,
-    heard: Vec<Vec<Heard>>,
+    pub(super) heard: Vec<Vec<Heard>>,
+    /// Pushes that come in an order that is not said.
+    pub(super) gathered: Option<Vec<(Who, Push)>>,
     /// What is pushed after the reply that comes next.
     pub(super) pending: Vec<Vec<Vec<Push>>>,
 }
@@ -103,56 +138,43 @@ impl World {
     pub fn new(places: usize, limits: Limits, slow: bool) -> World {
         World {
             databases: Default::default(),
+            holds: Vec::new(),
+            waiters: Vec::new(),
+            now: 0,
+            last_serial: 0,
             clients: (0..places).map(|_| None).collect(),
             watches: Vec::new(),
             limits,
             totals: Totals::default(),
             slow,
             made: 0,
+            gone: 0,
+            handing: None,
+            just_granted: vec![None; places],
+            gathered: None,
             facts: Vec::new(),
             heard: Vec::new(),
             pending: vec![Vec::new(); places],
         }
     }
 
-    /// Whether a step can be taken here. Those that cannot are left out, so that a history from
-    /// which some steps were cut is a history still.
-    pub fn allows(&self, step: &Step) -> bool {
-        let free = |who: Who| self.client(who).is_some_and(|client| !client.in_multi());
-        let in_multi = |who: Who| self.client(who).is_some_and(Connection::in_multi);
-        let not_oneself = |who: Who, command: &Command| *command != Command::Kill { who };
-        match step {
-            Step::Connect { who, .. } => self.client(*who).is_none(),
-            Step::End { who, .. } => self.client(*who).is_some(),
-            Step::Run { who, command } => self.client(*who).is_some() && not_oneself(*who, command),
-            Step::Multi { who } => free(*who),
-            Step::Exec { who } | Step::Discard { who } => in_multi(*who),
-            Step::Pipeline { who, commands } => {
-                free(*who) && commands.iter().all(|command| not_oneself(*who, command))
-            }
-            Step::Expiry {
-                who, then: None, ..
-            } => free(*who),
-            Step::Expiry {
-                who,
-                then: Some((other, _)),
-                ..
-            } => free(*who) && free(*other) && self.db_of(*who) == self.db_of(*other),
-            Step::Reload | Step::Evict { .. } | Step::Work { .. } | Step::Resync { .. } => true,
-        }
-    }
-
     pub fn take(&mut self, step: &Step) -> Outcome {
-        self.heard.resize_with(self.clients.len(), Vec::new);
-        self.happen(step);
-        self.outcome()
+        self.take_in_order(step, &[])
     }
 
-    /// The module removed these keys, which ended connections had left.
-    pub fn removed(&mut self, spots: &[Spot]) -> Outcome {
+    /// Takes a step; where it is not said whose lease ends first, it is those of the keys in this
+    /// order.
+    pub fn take_in_order(&mut self, step: &Step, order: &[Spot]) -> Outcome {
         self.heard.resize_with(self.clients.len(), Vec::new);
-        for spot in spots {
-            self.remove_left_behind(*spot);
+        if !matches!(step, Step::Drop { .. }) {
+            self.just_granted.fill(None);
+        }
+        match step {
+            Step::Work { most } => self.work(*most, order),
+            _ => self.happen(step),
+        }
+        if !self.slow {
+            self.settle();
         }
         self.outcome()
     }
@@ -191,8 +213,22 @@ impl World {
                     self.lapse(*spot);
                 }
             }
-            Step::Work { .. } => {}
-            Step::Resync { present, held } => self.resync(present, held),
+            Step::Resync {
+                present,
+                held,
+                locks,
+            } => self.resync(present, held, locks),
+            Step::Pass { ms } => {
+                self.pass(*ms);
+                let now = self.now;
+                self.facts.push(Fact::Passed { now });
+            }
+            Step::Drop { who } => {
+                let who = *who;
+                self.take_back(who);
+                self.facts.push(Fact::Dropped { who });
+            }
+            Step::Work { .. } => unreachable!("taken in an order"),
         }
     }
 
@@ -227,6 +263,7 @@ impl World {
         self.heard[who].clear();
         self.pending[who].clear();
         self.watches.retain(|watch| watch.who != who);
+        self.waiters.retain(|waiter| waiter.who != who);
         self.facts.push(Fact::Ended { who });
         self.leave_behind(who);
     }
@@ -241,6 +278,14 @@ impl World {
         Reply::Int(1)
     }
 
+    pub(super) fn unblock_command(&mut self, who: Who, error: bool) -> Reply {
+        let reply = self.unblock(who, error);
+        if reply == Reply::Int(1) {
+            self.facts.push(Fact::Unblocked { who, error });
+        }
+        reply
+    }
+
     // ---- commands ----
 
     fn send(&mut self, who: Who, command: &Command) {
@@ -252,7 +297,9 @@ impl World {
         let mut turn = self.turn(who, sent_before, false);
         let reply = self.run(&mut turn, command);
         self.client_mut(who).db = turn.db;
-        self.answer(who, reply, turn.settles);
+        if reply != Reply::Blocked {
+            self.answer(who, reply, turn.settles);
+        }
     }
 
     fn exec(&mut self, who: Who) {
@@ -321,39 +368,6 @@ impl World {
             self.send(*other, command);
             if let Some(Heard::Reply { settles, .. }) = self.last_reply(*other) {
                 settles.clear();
-            }
-        }
-    }
-
-    // ---- what is heard ----
-
-    /// A reply, and then what has been caused so far.
-    fn answer(&mut self, who: Who, reply: Reply, settles: Vec<Spot>) {
-        self.heard[who].push(Heard::Reply { reply, settles });
-        self.flush_pending();
-    }
-
-    fn last_reply(&mut self, who: Who) -> Option<&mut Heard> {
-        let mut heard = self.heard[who].iter_mut().rev();
-        heard.find(|heard| matches!(heard, Heard::Reply { .. }))
-    }
-
-    fn flush_pending(&mut self) {
-        for (pending, heard) in self.pending.iter_mut().zip(&mut self.heard) {
-            heard.extend(pending.drain(..).map(Heard::Pushes));
-        }
-    }
-
-    /// One cause's pushes.
-    pub(super) fn tell(&mut self, pushes: Vec<(Who, Push)>) {
-        for who in 0..self.clients.len() {
-            let group: Vec<Push> = pushes
-                .iter()
-                .filter(|(to, _)| *to == who)
-                .map(|(_, push)| *push)
-                .collect();
-            if !group.is_empty() && self.client(who).is_some() {
-                self.pending[who].push(group);
             }
         }
     }

@@ -15,6 +15,7 @@ const SCOPE: Scope = Scope {
     places: 2,
     names: 2,
     server: false,
+    locks: 0,
 };
 const LIMITS: Limits = Limits {
     watches: 65_536,
@@ -97,7 +98,13 @@ impl Drop for Noted<'_> {
 /// What counts as a change.
 fn state(world: &World) -> impl PartialEq + use<'_> {
     let connected: Vec<bool> = world.clients.iter().map(Option::is_some).collect();
-    (&world.databases, &world.watches, connected)
+    (
+        &world.databases,
+        &world.holds,
+        &world.waiters,
+        &world.watches,
+        connected,
+    )
 }
 
 // ---- the steps ----

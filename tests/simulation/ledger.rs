@@ -1,6 +1,9 @@
 //! Bugs that were found, each as the shortest history that showed it. Nothing here is ever deleted.
 
-use crate::model::brief::{close, connect, run, settp};
+use crate::model::brief::{
+    BLOCK, PUSH, acquire, close, connect, del, macquire, pipeline, release, run, set, settp,
+};
+use crate::model::command::{Ask, Command, Mode, Spot};
 use crate::model::generate::Scope;
 use crate::model::step::Step;
 use crate::model::world::Limits;
@@ -12,6 +15,7 @@ fn holds(steps: &[Step]) {
         places: 4,
         names: 4,
         server: false,
+        locks: 0,
     };
     let limits = Limits {
         watches: 65_536,
@@ -31,5 +35,136 @@ fn a_key_left_behind_refuses_nobody() {
         run(0, settp(0)),
         close(0),
         run(1, settp(0)),
+    ]);
+}
+
+/// Who takes a lock again with a lease has the new lease; who had waited twice did not.
+#[test]
+fn a_lease_counts_for_who_waited_twice() {
+    let again = Ask {
+        lease_ms: Some(10),
+        wait: BLOCK,
+        ..Ask::default()
+    };
+    let (key, mode, ask) = (0, Mode::Shared, again);
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, acquire(0, Mode::Shared, PUSH)),
+        run(1, Command::Acquire { key, mode, ask }),
+        run(0, release(0)),
+        Step::Pass { ms: 10 },
+        Step::Work { most: 1 },
+    ]);
+}
+
+/// Such a hold became a shared one of a semaphore when a depth of it was released.
+#[test]
+fn nobody_holds_a_semaphore_with_two_numbers_of_permits() {
+    let permits = |count| Mode::Permits { count, total: 3 };
+    let leased = Ask {
+        lease_ms: Some(10),
+        wait: PUSH,
+        ..Ask::default()
+    };
+    let (key, mode, ask) = (0, permits(1), leased);
+    for first in [
+        acquire(0, permits(1), PUSH),
+        Command::Acquire { key, mode, ask },
+    ] {
+        holds(&[
+            connect(0),
+            connect(1),
+            run(0, acquire(0, permits(3), None)),
+            run(1, first),
+            run(1, acquire(0, permits(2), PUSH)),
+            run(0, release(0)),
+            run(1, release(0)),
+            Step::Work { most: 1 },
+            run(1, release(0)),
+        ]);
+    }
+}
+
+/// That a key had a time to live was remembered under its former name.
+#[test]
+fn a_lock_is_handed_over_without_a_time_to_live_also_under_a_new_name() {
+    let ways = [
+        Command::Rename { from: 0, to: 1 },
+        Command::Move { key: 0, db: 1 },
+        Command::Swapdb,
+    ];
+    for way in ways {
+        let (name, db) = match way {
+            Command::Rename { .. } => (1, 0),
+            _ => (0, 1),
+        };
+        holds(&[
+            connect(0),
+            connect(1),
+            run(0, acquire(0, Mode::Exclusive, None)),
+            run(1, Command::Expire { key: 0 }),
+            run(1, way),
+            run(0, Command::Select { db }),
+            run(1, Command::Select { db }),
+            run(1, acquire(name, Mode::Exclusive, BLOCK)),
+            run(0, release(name)),
+        ]);
+    }
+}
+
+/// Of what a data set brought along nobody had told that it had one.
+#[test]
+fn a_lock_of_a_former_server_is_handed_over_without_its_time_to_live() {
+    let spot = Spot { db: 0, name: 0 };
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, acquire(0, Mode::Exclusive, BLOCK)),
+        Step::Evict { spot },
+        Step::Resync {
+            present: vec![spot],
+            held: vec![spot],
+            locks: vec![spot],
+        },
+        Step::Work { most: 1 },
+    ]);
+}
+
+/// They waited for what had stood there before.
+#[test]
+fn readers_join_a_lock_that_comes_with_a_swap_of_databases() {
+    let select = |db| Command::Select { db };
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        run(0, acquire(0, Mode::Shared, None)),
+        run(1, select(1)),
+        run(1, acquire(0, Mode::Exclusive, None)),
+        run(2, select(1)),
+        run(2, acquire(0, Mode::Shared, BLOCK)),
+        pipeline(1, [del(0), set(0)]),
+        Step::Work { most: 1 },
+        run(0, Command::Swapdb),
+        Step::Work { most: 1 },
+    ]);
+}
+
+/// The look at the second key was older than the grant that followed from the first, which was taken
+/// for lost.
+#[test]
+fn who_is_handed_several_keys_keeps_them_when_another_asks_for_the_same() {
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, macquire([0, 1], PUSH)),
+        close(0),
+        run(2, macquire([0, 1], None)),
+        run(1, release(1)),
     ]);
 }

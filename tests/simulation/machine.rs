@@ -1,41 +1,52 @@
 //! Server and shell in one: facts in, orders carried out, without either.
 //!
-//! What a server tells a module of each change is in `Machine::changed`, in the order in which
-//! servers tell it; what the shell filters out is filtered out here. Every order is held against
-//! what must be true when it is given.
+//! What a server tells a module of each change is in `keyspace.rs`. Every order is held against what
+//! must be true when it is given.
 
-use crate::model::command::{Command, DATABASES, NAMES, Spot, Who};
-use crate::model::told::{Arrival, Reply};
-use crate::model::world::{Change, Fact};
-use std::collections::BTreeSet;
+use crate::model::command::{Spot, Who};
+use crate::model::told::{Arrival, Reply, Tokens};
+use crate::model::world::Fact;
+use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
+use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, ClientId, Db, Effect, Engine, Event, Form, Hand, Key, KeyBuf, Limits, Mode, Moment,
-    News, Push, Seen, Standing,
+    Acquire, ClientId, Effect, Engine, Event, Key, Limits, Moment, News, Push, Seen, Standing,
+    Token,
 };
 
 pub struct Machine {
     pub engine: Engine,
-    pub present: BTreeSet<Spot>,
-    lines: Vec<Option<Line>>,
+    pub things: BTreeMap<Spot, Thing>,
+    pub(super) lines: Vec<Option<Line>>,
     next_id: u64,
+    pub now: Moment,
     heard: Vec<Vec<Arrival>>,
     /// Pushes wait here until a transaction is over.
     outbox: Vec<(Vec<ClientId>, Push)>,
-    in_exec: bool,
+    pub(super) in_exec: bool,
     /// The engine's last answer.
-    reply: Option<tether::engine::Reply>,
-    removed: Vec<Spot>,
+    pub(super) reply: Option<Reply>,
+    /// The keys that orders were about, in order.
+    named: Vec<Spot>,
+}
+
+/// What stands at a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thing {
+    pub is_lock: bool,
+    /// It has a time to live.
+    pub expires: bool,
 }
 
 /// A connection.
-struct Line {
-    id: ClientId,
+pub(super) struct Line {
+    pub id: ClientId,
     resp3: bool,
     attended: bool,
     guarded: bool,
+    pub blocked: bool,
+    /// By the last answer to a wait.
+    granted: Option<Token>,
 }
-
-const NOW: Moment = Moment(0);
 
 impl Machine {
     pub fn new(places: usize, limits: Limits) -> Machine {
@@ -43,14 +54,15 @@ impl Machine {
         engine.set_limits(limits);
         Machine {
             engine,
-            present: BTreeSet::new(),
+            things: BTreeMap::new(),
             lines: (0..places).map(|_| None).collect(),
             next_id: 1,
+            now: Moment(0),
             heard: vec![Vec::new(); places],
             outbox: Vec::new(),
             in_exec: false,
             reply: None,
-            removed: Vec::new(),
+            named: Vec::new(),
         }
     }
 
@@ -67,18 +79,28 @@ impl Machine {
             resp3,
             attended: false,
             guarded: false,
+            blocked: false,
+            granted: None,
         });
     }
 
-    /// The keyspace may be written: says what was removed.
+    /// The keyspace may be written: says what keys that was about, in order.
     pub fn work(&mut self, most: usize) -> Vec<Spot> {
-        self.removed.clear();
+        self.named.clear();
         self.tell(None, Event::Work { most });
-        std::mem::take(&mut self.removed)
+        std::mem::take(&mut self.named)
     }
 
     pub fn id(&self, who: Who) -> Option<ClientId> {
         self.lines[who].as_ref().map(|line| line.id)
+    }
+
+    pub fn who(&self, id: ClientId) -> Option<Who> {
+        (0..self.lines.len()).find(|who| self.id(*who) == Some(id))
+    }
+
+    pub fn is_blocked(&self, who: Who) -> bool {
+        self.lines[who].as_ref().is_some_and(|line| line.blocked)
     }
 
     pub fn is_guarded(&self, who: Who) -> bool {
@@ -86,7 +108,7 @@ impl Machine {
     }
 
     /// Lets something happen; `Err` is a wrong answer.
-    pub fn happen(&mut self, fact: &Fact) -> Result<(), String> {
+    pub fn happen(&mut self, fact: &Fact, tokens: &mut Tokens) -> Result<(), String> {
         match fact {
             Fact::Ours {
                 who,
@@ -94,8 +116,8 @@ impl Machine {
                 command,
                 reply,
             } => {
-                let got = self.command(*who, *db, command);
-                if !reply.is_met_by(&got) {
+                let got = self.command(*who, *db, command)?;
+                if !reply.is_met_by(&got, tokens) {
                     return Err(format!(
                         "{command:?} of {who} gets {got:?} and not {reply:?}"
                     ));
@@ -112,73 +134,58 @@ impl Machine {
             Fact::Ended { who } => {
                 let line = self.lines[*who].take().expect("a connection ends once");
                 self.heard[*who].clear();
-                self.tell(None, Event::Ended { client: line.id });
-                assert!(!self.engine.knows_client(line.id));
+                let client = line.id;
+                self.tell(None, Event::Ended { client });
+                assert!(!self.engine.knows_client(client));
+                if line.blocked {
+                    let granted = None;
+                    self.tell(None, Event::Abandoned { client, granted });
+                }
+            }
+            Fact::Unblocked { who, error } => self.unblocked(*who, *error),
+            Fact::Dropped { who } => {
+                let line = self.lines[*who].as_ref().expect("it is there still");
+                let (client, granted) = (line.id, line.granted);
+                assert!(granted.is_some(), "no grant that could be dropped");
+                self.tell(None, Event::Abandoned { client, granted });
+            }
+            Fact::Passed { now } => {
+                self.now = Moment(now * 1000);
+                self.tell(None, Event::Tick);
             }
         }
         Ok(())
     }
 
-    // ---- the module's commands ----
-
-    fn command(&mut self, who: Who, db: usize, command: &Command) -> Reply {
-        let client = self.id(who).expect("only connections send commands");
-        match command {
-            Command::Settp { key, .. } => {
-                let spot = Spot { db, name: *key };
-                let seen = [self.look(spot)];
-                let ask = Acquire {
-                    client,
-                    seen: &seen,
-                    mode: Mode::Temporary,
-                    value: b"",
-                    label: b"",
-                    lease_ms: None,
-                    wait: None,
-                    form: Form::Settp,
-                    in_hand: true,
-                };
-                self.tell(Some(spot), Event::Acquire(ask));
-            }
-            Command::Deltp { keys } => {
-                let keys: Vec<Key<'_>> = keys.iter().map(|name| key_of(db, *name)).collect();
-                let keys = &keys;
-                self.tell(None, Event::Drop { client, keys });
-            }
-            Command::Watchex { keys } => {
-                let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
-                let seen: Vec<Seen<'_>> = looks.collect();
-                let seen = &seen;
-                self.tell(None, Event::Watch { client, seen });
-            }
-            Command::Unwatchex { keys } => {
-                let keys: Vec<Key<'_>> = keys.iter().map(|name| key_of(db, *name)).collect();
-                self.take_back(client, &keys);
-                self.tell(
-                    None,
-                    match &keys[..] {
-                        [] => Event::UnwatchAll { client },
-                        keys => Event::Unwatch { client, keys },
-                    },
-                );
-            }
-            other => unreachable!("{other:?} is not the module's"),
-        }
-        answer(self.reply.take().expect("each command is answered"))
+    fn unblocked(&mut self, who: Who, error: bool) {
+        let line = self.lines[who].as_mut().expect("who stands still is there");
+        assert!(std::mem::replace(&mut line.blocked, false));
+        let client = line.id;
+        let reply = if error {
+            let granted = None;
+            self.tell(None, Event::Abandoned { client, granted });
+            Reply::refused("UNBLOCKED")
+        } else {
+            let outer = self.reply.take();
+            self.tell(None, Event::Unblocked { client });
+            std::mem::replace(&mut self.reply, outer).expect("it is answered")
+        };
+        self.heard[who].push(Arrival::Reply(reply));
     }
 
-    fn look(&self, spot: Spot) -> Seen<'static> {
+    pub(super) fn look(&self, spot: Spot) -> Seen<'static> {
         Seen {
             key: key_of(spot.db, spot.name),
-            standing: match self.present.contains(&spot) {
-                true => Standing::Other,
-                false => Standing::Absent,
+            standing: match self.things.get(&spot) {
+                Some(thing) if thing.is_lock => Standing::Lock,
+                Some(_) => Standing::Other,
+                None => Standing::Absent,
             },
         }
     }
 
     /// As the shell does: what a transaction caused is not heard after it has ended the watch.
-    fn take_back(&mut self, client: ClientId, keys: &[Key<'_>]) {
+    pub(super) fn take_back(&mut self, client: ClientId, keys: &[Key<'_>]) {
         for (to, push) in &mut self.outbox {
             let is_watch = matches!(push.news, News::Added | News::Deleted);
             if is_watch && (keys.is_empty() || keys.contains(&push.key.as_key())) {
@@ -187,126 +194,68 @@ impl Machine {
         }
     }
 
-    // ---- what servers tell ----
-
-    fn changed(&mut self, by: Option<Who>, change: &Change) {
-        match change {
-            Change::New(spot) => {
-                self.present.insert(*spot);
-                self.made(by, *spot);
-            }
-            Change::Deleted(spot) => {
-                self.present.remove(spot);
-                self.gone(by, *spot);
-            }
-            Change::Lapsed(spot) => {
-                self.present.remove(spot);
-                self.gone(None, *spot);
-            }
-            Change::Carried { from, to } => {
-                self.present.remove(from);
-                self.present.insert(*to);
-                self.made(by, *to);
-                let key = key_of(from.db, from.name);
-                if self.engine.look_up(key).is_some() {
-                    self.tell(None, Event::MovedFrom { key });
-                }
-                if self.engine.is_carrying() {
-                    let key = key_of(to.db, to.name);
-                    self.tell(None, Event::MovedTo { key });
-                }
-            }
-            Change::Flushed(db) => {
-                self.present
-                    .retain(|spot| db.is_some_and(|db| db != spot.db));
-                let hand = by.and_then(|who| self.id(who));
-                let by = hand.map_or(Hand::Nobody, Hand::Client);
-                let db = db.map(|db| Db(db as u32));
-                self.tell(None, Event::Flushed { db, by });
-            }
-            Change::Swapped => {
-                let swapped = self.present.iter().map(|spot| Spot {
-                    db: DATABASES - 1 - spot.db,
-                    ..*spot
-                });
-                self.present = swapped.collect();
-                let (one, other) = (Db(0), Db(1));
-                self.tell(None, Event::Swapped { one, other });
-                self.look_again(Some(&[one, other]));
-            }
-            Change::Loaded { present, held } => {
-                self.present = present.iter().copied().collect();
-                self.tell(None, Event::LoadBegins);
-                for spot in held {
-                    let (key, mode) = (key_of(spot.db, spot.name), Mode::Temporary);
-                    self.tell(None, Event::Inherited { key, mode });
-                }
-                self.tell(None, Event::LoadEnded);
-                self.look_again(None);
-            }
-        }
-    }
-
-    fn made(&mut self, by: Option<Who>, spot: Spot) {
-        let key = key_of(spot.db, spot.name);
-        if let Some(holder) = self.engine.look_up(key) {
-            let by = self.hand(by, holder);
-            self.tell(None, Event::Made { key, by });
-        }
-    }
-
-    fn gone(&mut self, by: Option<Who>, spot: Spot) {
-        let key = key_of(spot.db, spot.name);
-        if let Some(holder) = self.engine.look_up(key) {
-            let by = self.hand(by, holder);
-            self.tell(None, Event::Gone { key, by });
-        }
-    }
-
-    /// The shell asks whose hand it was only where somebody holds the key.
-    fn hand(&self, by: Option<Who>, holder: Option<ClientId>) -> Hand {
-        match (by.and_then(|who| self.id(who)), holder) {
-            (Some(client), Some(_)) => Hand::Client(client),
-            _ => Hand::Nobody,
-        }
-    }
-
-    fn look_again(&mut self, dbs: Option<&[Db]>) {
-        for key in self.engine.known_keys(dbs) {
-            let seen = self.look(spot_of(&key));
-            self.tell(None, Event::Found { seen });
-        }
-    }
-
     // ---- the engine and its orders ----
 
-    fn tell(&mut self, in_hand: Option<Spot>, event: Event<'_>) {
+    pub(super) fn tell(&mut self, in_hand: Option<(Spot, Thing)>, event: Event<'_>) {
         let mut effects = Vec::new();
-        self.engine.handle(NOW, event, &mut effects);
+        let asked = match &event {
+            Event::Acquire(ask) => Some(*ask),
+            _ => None,
+        };
+        self.engine.handle(self.now, event, &mut effects);
         for effect in effects {
-            self.perform(in_hand, effect);
+            self.perform(in_hand, asked.as_ref(), effect);
         }
     }
 
-    fn perform(&mut self, in_hand: Option<Spot>, effect: Effect) {
+    fn perform(
+        &mut self,
+        in_hand: Option<(Spot, Thing)>,
+        asked: Option<&Acquire<'_>>,
+        effect: Effect,
+    ) {
         match effect {
             Effect::Reply(reply) => {
-                let former = self.reply.replace(reply);
-                assert_eq!(former, None, "a second answer to one command");
+                let wrong = asked.and_then(|ask| refuse_circle(&self.engine, ask, &reply));
+                let reply = wrong.map_or_else(|| answer(reply), Reply::Refused);
+                self.answer_once(reply);
+            }
+            Effect::Block => self.answer_once(Reply::Blocked),
+            Effect::Answer {
+                client,
+                reply,
+                granted,
+            } => {
+                let who = self.who(client).expect("who stands still is there");
+                let line = self.line(client).expect("it was just found");
+                assert!(std::mem::replace(&mut line.blocked, false));
+                line.granted = granted;
+                self.heard[who].push(Arrival::Reply(answer(reply)));
             }
             Effect::MakeInHand => {
-                let spot = in_hand.expect("a command that asks for a key");
-                assert!(self.present.insert(spot), "{spot:?} is made over another");
+                let (spot, thing) = in_hand.expect("a command that asks for a key");
+                let former = self.things.insert(spot, thing);
+                assert_eq!(former, None, "{spot:?} is made over another");
             }
+            Effect::Make { key, .. } => self.make(spot_of(&key), false),
+            Effect::MakeLock { key } => self.make(spot_of(&key), true),
             Effect::Remove(key) => {
                 let spot = spot_of(&key);
-                assert!(self.present.remove(&spot), "{key:?} is removed twice");
-                self.removed.push(spot);
+                self.named.push(spot);
+                let former = self.things.remove(&spot);
+                assert!(former.is_some(), "{key:?} is removed twice");
             }
             // What replicas are told is not this test's affair.
             Effect::TellToken(_) => {}
-            Effect::Push { to, push } if self.in_exec => self.outbox.push((to, push)),
-            Effect::Push { to, push } => self.deliver(&to, &push),
+            Effect::Push { to, push } => {
+                if matches!(push.news, News::Lost(_)) {
+                    self.named.push(spot_of(&push.key));
+                }
+                match self.in_exec {
+                    true => self.outbox.push((to, push)),
+                    false => self.deliver(&to, &push),
+                }
+            }
             Effect::Attend(client) => {
                 let line = self.line(client).expect("who is attended lives");
                 assert!(!std::mem::replace(&mut line.attended, true));
@@ -315,18 +264,28 @@ impl Machine {
                 let line = self.line(client).expect("who is guarded lives");
                 assert!(!std::mem::replace(&mut line.guarded, true));
             }
-            other => panic!("nobody asked for {other:?}"),
         }
     }
 
-    fn line(&mut self, client: ClientId) -> Option<&mut Line> {
+    fn answer_once(&mut self, reply: Reply) {
+        let former = self.reply.replace(reply);
+        assert_eq!(former, None, "a second answer to one command");
+    }
+
+    fn make(&mut self, spot: Spot, is_lock: bool) {
+        self.named.push(spot);
+        let expires = false;
+        self.things.insert(spot, Thing { is_lock, expires });
+    }
+
+    pub(super) fn line(&mut self, client: ClientId) -> Option<&mut Line> {
         let mut lines = self.lines.iter_mut().flatten();
         lines.find(|line| line.id == client)
     }
 
     fn deliver(&mut self, to: &[ClientId], push: &Push) {
         for client in to {
-            let Some(who) = (0..self.lines.len()).find(|who| self.id(*who) == Some(*client)) else {
+            let Some(who) = self.who(*client) else {
                 // It has ended meanwhile, in the same transaction.
                 continue;
             };
@@ -336,49 +295,5 @@ impl Machine {
                 self.heard[who].push(Arrival::Push(sentence));
             }
         }
-    }
-}
-
-pub fn key_of(db: usize, name: usize) -> Key<'static> {
-    let db = Db(db as u32);
-    let name = NAMES[name];
-    Key { db, name }
-}
-
-fn spot_of(key: &KeyBuf) -> Spot {
-    let name = NAMES.iter().position(|name| **name == *key.name);
-    Spot {
-        db: key.db.0 as usize,
-        name: name.expect("one of the names"),
-    }
-}
-
-/// As the shell would send it, if it would.
-fn sentence(push: &Push, resp3: bool) -> Option<String> {
-    use crate::model::told;
-    let news = match push.news {
-        News::Added => told::News::Added,
-        News::Deleted => told::News::Deleted,
-        News::Lost(_) if resp3 => told::News::Lost,
-        News::Lost(_) => return None,
-        other => panic!("nobody asked for {other:?}"),
-    };
-    let spot = spot_of(&push.key);
-    Some(told::Push { spot, news }.sentence())
-}
-
-fn answer(reply: tether::engine::Reply) -> Reply {
-    use tether::engine::{Refusal, Reply as Said};
-    let state = |present: &bool| Reply::text(if *present { "EXIST" } else { "NOEXIST" });
-    match reply {
-        Said::Integer(number) => Reply::Int(number),
-        Said::Null => Reply::Null,
-        Said::States(states) => match &states[..] {
-            [present] => state(present),
-            all => Reply::Array(all.iter().map(state).collect()),
-        },
-        Said::Refused(Refusal::TooManyWatches { .. }) => Reply::refused("ERR too many watches"),
-        Said::Refused(Refusal::TooManyKeys { .. }) => Reply::refused("ERR too many keys"),
-        Said::Refused(other) => Reply::Refused(format!("{other:?}")),
     }
 }

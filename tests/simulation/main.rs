@@ -1,13 +1,16 @@
 //! The engine against a naive model, without a server.
 //!
 //! `machine.rs` stands where the server and the shell stand: it turns what a step does into the
-//! facts that a server would send, has the engine's orders carried out on a keyspace in memory, and
+//! facts that a server would send (`keyspace.rs`, `words.rs`), has the engine's orders carried out on a keyspace in memory, and
 //! notes who hears what. After each step `trial.rs` holds all of that against the model's word.
 //!
 //! A failure prints the seed and the shortest history that fails. `TETHER_SEED` and `TETHER_STEPS`
 //! choose other worlds; `ledger.rs` keeps what was found.
 
+mod commands;
+mod compare;
 mod exhaustive;
+mod keyspace;
 mod ledger;
 mod machine;
 #[path = "../model/mod.rs"]
@@ -15,3 +18,4 @@ mod machine;
 mod model;
 mod random_worlds;
 mod trial;
+mod words;

@@ -1,19 +1,20 @@
 //! A history, tried: after every step the machine must agree with the model in everything.
 
-use crate::machine::{Machine, key_of};
-use crate::model::command::{DATABASES, Spot};
+use crate::machine::Machine;
+use crate::model::command::{Command, DATABASES, Spot};
 use crate::model::generate::{Generator, Scope};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
-use crate::model::told::{Arrival, Heard, check};
-use crate::model::world::{Limits, Outcome, Owner, World};
+use crate::model::told::{Heard, Tokens, check};
+use crate::model::world::{Limits, Outcome, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// A world and the machine that is to behave like it.
 pub struct Trial {
     pub world: World,
-    machine: Machine,
+    pub machine: Machine,
+    pub tokens: Tokens,
     scope: Scope,
     taken: usize,
     /// The engine looks through all that it knows after so many steps.
@@ -29,6 +30,7 @@ impl Trial {
         Trial {
             world: World::new(scope.places, limits, true),
             machine: Machine::new(scope.places, engine_limits),
+            tokens: Tokens::default(),
             scope,
             taken: 0,
             check_every,
@@ -41,9 +43,15 @@ impl Trial {
             return Ok(());
         }
         self.taken += 1;
+        self.begin_step();
         let outcome = self.both_take(step)?;
-        self.compare_pushes(&outcome)?;
-        self.compare_state()?;
+        self.compare_state(self.scope)?;
+        self.world.put_in_order(&self.tokens);
+        self.compare_heard(&outcome)?;
+        self.world.check_rules()?;
+        if !self.machine.engine.has_work(self.machine.now) {
+            self.world.check_nobody_is_forgotten()?;
+        }
         if self.taken.is_multiple_of(self.check_every) {
             self.machine.engine.check_invariants();
         }
@@ -52,127 +60,93 @@ impl Trial {
 
     /// Takes a step that the world allows, and looks at nothing.
     pub fn take_again(&mut self, step: &Step) -> Result<(), String> {
+        self.begin_step();
         self.both_take(step)?;
+        self.compare_state(self.scope)?;
+        self.world.put_in_order(&self.tokens);
         self.machine.heard();
         Ok(())
     }
 
+    fn begin_step(&mut self) {
+        let living: Vec<_> = self.world.holds.iter().map(|hold| hold.serial).collect();
+        self.tokens.begin_step(&living);
+    }
+
     fn both_take(&mut self, step: &Step) -> Result<Outcome, String> {
         let outcome = match step {
-            Step::Work { most } => self.work(*most)?,
+            Step::Work { most } => self.work(*most),
             _ => self.world.take(step),
         };
         if let Step::Connect { who, resp3 } = step {
             self.machine.connect(*who, *resp3);
         }
         for fact in &outcome.facts {
-            self.machine.happen(fact)?;
+            self.machine.happen(fact, &mut self.tokens)?;
         }
         Ok(outcome)
     }
 
-    /// Which keys go first is the engine's choice; that they are the right ones is checked.
-    fn work(&mut self, most: usize) -> Result<Outcome, String> {
-        let left = self.world.left_behind();
-        let removed = self.machine.work(most);
-        if removed.len() != left.len().min(most) {
-            return Err(format!(
-                "{removed:?} were removed of {left:?}, at most {most}"
-            ));
-        }
-        if let Some(spot) = removed.iter().find(|spot| !left.contains(spot)) {
-            return Err(format!("{spot:?} was removed, which nobody had left"));
-        }
-        Ok(self.world.removed(&removed))
+    /// Whose turn is first among those that can be served is the engine's choice, so all of them are
+    /// served at once; and so is which of two leases ends first that are over at the same time.
+    fn work(&mut self, most: usize) -> Outcome {
+        let most = match self.world.first_servable() {
+            Some(_) => usize::MAX,
+            None => most,
+        };
+        let order = self.machine.work(most);
+        self.world.take_in_order(&Step::Work { most }, &order)
     }
 
-    fn compare_pushes(&mut self, outcome: &Outcome) -> Result<(), String> {
+    fn compare_heard(&mut self, outcome: &Outcome) -> Result<(), String> {
         let heard = self.machine.heard();
         for (who, (expected, got)) in outcome.heard.iter().zip(&heard).enumerate() {
             if got.is_empty() && expected.is_empty() {
                 continue;
             }
-            let pushes: Vec<Heard> = expected
-                .iter()
-                .filter(|heard| matches!(heard, Heard::Pushes(_)))
-                .cloned()
-                .collect();
-            assert!(!got.iter().any(|got| matches!(got, Arrival::Reply(_))));
-            check(&pushes, got).map_err(|what| format!("client {who}: {what}"))?;
+            // What commands are answered was looked at already.
+            let is_compared = |heard: &&Heard| !matches!(heard, Heard::Reply { late: false, .. });
+            let expected: Vec<Heard> = expected.iter().filter(is_compared).cloned().collect();
+            check(&expected, got, &mut self.tokens)
+                .map_err(|what| format!("client {who}: {what}"))?;
         }
         Ok(())
     }
 
-    fn compare_state(&self) -> Result<(), String> {
-        let (world, machine) = (&self.world, &self.machine);
-        let mut owned = 0;
-        for spot in all_spots(self.scope) {
-            let entry = world.entry(spot);
-            if entry.is_some() != machine.present.contains(&spot) {
-                return Err(format!("{spot:?} is there on one side only"));
+    /// Without faults everyone who still waits is served, in order.
+    fn serve_all(&mut self) -> Result<(), String> {
+        loop {
+            while self.machine.engine.has_work(self.machine.now) {
+                self.take(&Step::Work { most: 64 })?;
             }
-            let owner = entry.and_then(|entry| entry.owner);
-            owned += usize::from(owner.is_some());
-            let key = key_of(spot.db, spot.name);
-            let living = match owner {
-                Some(Owner::Connection(who)) => machine.id(who),
-                _ => None,
+            let Some(step) = self.world.closing_step() else {
+                return Ok(());
             };
-            let known = machine.engine.look_up(key);
-            let holder = known.flatten();
-            if holder != living {
-                return Err(format!(
-                    "{spot:?} is held by {holder:?} and not by {living:?}"
-                ));
+            if !self.world.allows(&step) {
+                return Err(format!("nobody can go on: {step:?}"));
             }
-            if let Some(Owner::Connection(who)) = owner
-                && !machine.is_guarded(who)
-            {
-                return Err(format!(
-                    "nobody was told to look after {who}, who owns a key"
-                ));
-            }
-            let watched = world.watches.iter().any(|watch| watch.spot == spot);
-            if known.is_some() != (watched || owner.is_some()) {
-                return Err(format!("{spot:?} is known for nothing, or is not known"));
-            }
-        }
-        self.compare_numbers(owned)
-    }
-
-    fn compare_numbers(&self, owned: usize) -> Result<(), String> {
-        let (world, engine) = (&self.world, &self.machine.engine);
-        let gauges = engine.gauges();
-        let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
-        watched.sort_unstable();
-        watched.dedup();
-        let totals = engine.totals();
-        for (what, got, expected) in [
-            ("temporary keys", gauges.temporary_keys, owned),
-            ("watches", gauges.watches, world.watches.len()),
-            ("watched keys", gauges.watched_keys, watched.len()),
-            ("holds", gauges.holds, 0),
-            ("waiters", gauges.waiters, 0),
-            ("lost", totals.lost as usize, world.totals.lost as usize),
-            (
-                "removed by disconnect",
-                totals.keys_removed_by_disconnect as usize,
-                world.totals.removed_by_disconnect as usize,
-            ),
-        ] {
-            if got != expected {
-                return Err(format!("{what}: {got} and not {expected}"));
+            let before = self.world.clone();
+            self.take(&step)
+                .map_err(|what| format!("at the end, {step:?}: {what}"))?;
+            if self.world.waiters == before.waiters && self.world.holds == before.holds {
+                let moved = matches!(
+                    step,
+                    Step::Run {
+                        command: Command::Select { .. } | Command::Del { .. },
+                        ..
+                    }
+                );
+                let came = matches!(step, Step::Connect { .. } | Step::Discard { .. });
+                if !moved && !came {
+                    return Err(format!("{step:?} changes nothing"));
+                }
             }
         }
-        let has_work = !world.left_behind().is_empty();
-        if engine.has_work(tether::engine::Moment(0)) != has_work {
-            return Err("it has work that nobody left, or none where there is some".into());
-        }
-        Ok(())
     }
 
     /// Everyone goes, and what they left goes; then nothing may be remembered.
     pub fn finish(&mut self) -> Result<(), String> {
+        self.serve_all()?;
         for who in 0..self.scope.places {
             let how = crate::model::step::Ending::Close;
             let end = Step::End { who, how };

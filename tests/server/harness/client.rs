@@ -202,6 +202,25 @@ impl Client {
         self.take(PATIENCE, "anything", |_| true)
     }
 
+    /// Whatever has come by now and was not yet taken, without waiting for more.
+    pub fn arrived(&mut self) -> Vec<Arrival> {
+        let blocking = |client: &Client, blocking: bool| {
+            let set = client.stream.set_nonblocking(!blocking);
+            set.expect("a socket that can do either");
+        };
+        blocking(self, false);
+        loop {
+            while self.parse_one() {}
+            match self.fill(Instant::now() + PATIENCE) {
+                Wire::Bytes => {}
+                Wire::Closed(how) => panic!("{how}; {}", self.seen()),
+                Wire::Late => break,
+            }
+        }
+        blocking(self, true);
+        self.arrived.drain(..).collect()
+    }
+
     pub fn next_many(&mut self, count: usize) -> Vec<Arrival> {
         (0..count).map(|_| self.next()).collect()
     }

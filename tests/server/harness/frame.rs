@@ -83,7 +83,7 @@ impl Frame {
         let [Frame::Bulk(kind), Frame::Bulk(_), Frame::Bulk(_)] = items.as_slice() else {
             return false;
         };
-        matches!(kind.as_slice(), b"watchex" | b"settp")
+        matches!(kind.as_slice(), b"watchex" | b"settp" | b"lock")
     }
 }
 

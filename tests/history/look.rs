@@ -1,0 +1,147 @@
+//! What a server tells of a key when it is asked, against the world.
+
+use crate::harness::{Client, Frame, bulk, encode, int, null};
+use crate::model::command::{DATABASES, Mode, NAMES, Spot, Who};
+use crate::model::holds::{Hold, Owner};
+use crate::model::queues::Waiter;
+use crate::model::told::Tokens;
+use crate::model::world::World;
+use crate::trial::USED_NAMES;
+use crate::wire::LABELS;
+
+pub struct Seen {
+    pub spot: Spot,
+    pub exists: bool,
+    expires: bool,
+    /// `LOCK.INFO`
+    info: Frame,
+}
+
+/// Looks at all keys of all databases.
+pub fn at_all(observer: &mut Client) -> Vec<Seen> {
+    let mut bytes = Vec::new();
+    for db in 0..DATABASES {
+        bytes.extend(encode(["SELECT", &db.to_string()]));
+        for name in &NAMES[..USED_NAMES] {
+            bytes.extend(encode([b"PTTL".as_slice(), name]));
+            bytes.extend(encode([b"LOCK.INFO".as_slice(), name]));
+        }
+    }
+    observer.send_bytes(&bytes);
+    let mut seen = Vec::new();
+    for db in 0..DATABASES {
+        observer.read_reply();
+        for name in 0..USED_NAMES {
+            let spot = Spot { db, name };
+            let (ttl, info) = (observer.read_reply(), observer.read_reply());
+            let (exists, expires) = (ttl != int(-2), ttl.number() >= 0);
+            seen.push(Seen {
+                spot,
+                exists,
+                expires,
+                info,
+            });
+        }
+    }
+    seen
+}
+
+impl Seen {
+    /// `ids` are those of the connections in each place.
+    pub fn compare(&self, world: &World, ids: &[i64], tokens: &mut Tokens) -> Result<(), String> {
+        let spot = self.spot;
+        let entry = world.entry(spot);
+        let (exists, expires) = (entry.is_some(), entry.is_some_and(|entry| entry.expires));
+        if (self.exists, self.expires) != (exists, expires) {
+            return Err(format!(
+                "{spot:?} exists {}, with a time to live {}, and not {exists}, {expires}",
+                self.exists, self.expires
+            ));
+        }
+        let (mut held, queue) = (world.holds_at(spot), world.queue(spot));
+        let met = match &self.info {
+            Frame::Null => held.is_empty() && queue.is_empty(),
+            Frame::Array(info) => {
+                held.sort_by_key(|hold| hold.serial);
+                self.is_met(info, &held, &queue, ids, tokens)
+            }
+            _ => false,
+        };
+        match met {
+            true => Ok(()),
+            false => Err(format!(
+                "of {spot:?} is said {:?}\n  and not {held:?}, {queue:?}, ids {ids:?}",
+                self.info
+            )),
+        }
+    }
+
+    fn is_met(
+        &self,
+        info: &[Frame],
+        held: &[&Hold],
+        queue: &[&Waiter],
+        ids: &[i64],
+        tokens: &mut Tokens,
+    ) -> bool {
+        let Some(first) = held.first().map(|hold| hold.mode) else {
+            return self.is_queue(info, queue, ids) && !queue.is_empty();
+        };
+        let total = match first {
+            Mode::Permits { total, .. } => int(total.into()),
+            _ => null(),
+        };
+        let holders = info[5].items();
+        let holders: Vec<Vec<Frame>> = holders.iter().map(Frame::items).collect();
+        let mut greatest = 0;
+        let is_held = |hold: &&Hold| {
+            let holder = holders.iter().find(|holder| is_holder(hold, holder, ids));
+            let token = holder.map_or(0, |holder| holder[11].number());
+            let rises = token > greatest;
+            greatest = token;
+            rises && tokens.is(hold.serial, token)
+        };
+        info[1] == bulk(word(first))
+            && info[3] == total
+            && self.is_queue(info, queue, ids)
+            && holders.len() == held.len()
+            && held.iter().all(is_held)
+    }
+
+    fn is_queue(&self, info: &[Frame], queue: &[&Waiter], ids: &[i64]) -> bool {
+        let waiters = info[7].items();
+        let is_next = |(waiter, said): (&&Waiter, &Frame)| {
+            let said = said.items();
+            said[1] == int(ids[waiter.who])
+                && said[7] == label(waiter.label)
+                && said[9] == bulk(word(waiter.mode))
+        };
+        waiters.len() == queue.len() && queue.iter().zip(&waiters).all(is_next)
+    }
+}
+
+fn is_holder(hold: &Hold, said: &[Frame], ids: &[i64]) -> bool {
+    let id = |who: Who| int(ids[who]);
+    let permits = match hold.mode {
+        Mode::Permits { count, .. } => count,
+        _ => 0,
+    };
+    matches!(hold.owner, Owner::Connection(who) if said[1] == id(who))
+        && said[9] == label(hold.label)
+        && said[13] == int(permits.into())
+        && said[15] == int(hold.whole_depth().into())
+        && (said[19] == null()) == hold.ends.is_none()
+}
+
+fn label(label: usize) -> Frame {
+    Frame::Bulk(LABELS[label].to_vec())
+}
+
+fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Temporary => "temporary-key",
+        Mode::Exclusive => "exclusive",
+        Mode::Shared => "shared",
+        Mode::Permits { .. } => "permits",
+    }
+}

@@ -1,0 +1,162 @@
+//! Which steps can be taken in a world. Those that cannot are left out, so that a history from which
+//! some steps were cut is a history still.
+//!
+//! Some are left out on servers since it is not said there what comes of them: which of two things
+//! is quicker, the server's timer or the next command.
+
+use super::command::{Command, Who};
+use super::entry::Value;
+use super::step::{Ending, Step};
+use super::world::{Connection, World};
+
+/// Waits and leases shorter than this end within the step that begins them.
+const SHORT_MS: u64 = 1000;
+
+impl World {
+    pub fn allows(&self, step: &Step) -> bool {
+        match step {
+            Step::Connect { who, .. } => self.client(*who).is_none(),
+            Step::End { who, how } => {
+                self.client(*who).is_some() && !(*how == Ending::Quit && self.is_blocked(*who))
+            }
+            Step::Run { who, command } => self.is_ready(*who) && self.allows_command(*who, command),
+            Step::Multi { who } => self.is_free(*who),
+            Step::Discard { who } => self.is_in_multi(*who),
+            Step::Exec { who } => {
+                let queued = self.client(*who).and_then(|client| client.queue.as_ref());
+                queued.is_some_and(|queued| {
+                    let commands: Vec<&Command> = queued.iter().map(|(queued, _)| queued).collect();
+                    self.allows_several(&commands)
+                })
+            }
+            Step::Pipeline { who, commands } => {
+                let (_, before) = commands.split_last().expect("a pipeline of something");
+                let one = |command| self.allows_command(*who, command) && !is_single(command);
+                let all: Vec<&Command> = commands.iter().collect();
+                self.is_free(*who)
+                    && commands.iter().all(one)
+                    && !before.iter().any(Command::blocks)
+                    && self.allows_several(&all)
+            }
+            Step::Expiry { who, key, then } => {
+                let spot = super::command::Spot {
+                    db: self.db_of(*who),
+                    name: *key,
+                };
+                let then = then.as_ref().is_none_or(|(other, command)| {
+                    let meet = self.db_of(*who) == self.db_of(*other);
+                    let said = self.slow || !self.is_waited_for(spot);
+                    self.is_free(*other) && meet && said && self.allows_command(*other, command)
+                });
+                self.is_free(*who) && then
+            }
+            Step::Drop { who } => self.can_be_dropped(*who),
+            Step::Reload
+            | Step::Evict { .. }
+            | Step::Work { .. }
+            | Step::Resync { .. }
+            | Step::Pass { .. } => true,
+        }
+    }
+
+    /// Whether it can say something.
+    fn is_ready(&self, who: Who) -> bool {
+        self.client(who).is_some() && !self.is_blocked(who)
+    }
+
+    fn is_in_multi(&self, who: Who) -> bool {
+        self.client(who).is_some_and(Connection::in_multi)
+    }
+
+    fn is_free(&self, who: Who) -> bool {
+        self.is_ready(who) && !self.is_in_multi(who)
+    }
+
+    fn allows_command(&self, who: Who, command: &Command) -> bool {
+        let in_multi = self.is_in_multi(who);
+        let oneself = *command == Command::Kill { who };
+        // Whether its circle is looked for, if it does not close that itself, is not said.
+        let astray = command.wait().is_some() && !in_multi && !self.stuck().is_empty();
+        // Nor in which order leases end that end at once.
+        let open = command.is_write() && self.is_order_of_leases_open();
+        !oneself
+            && !astray
+            && !open
+            && !(in_multi && is_single(command))
+            && !(in_multi && self.slow_only(command))
+            && (self.slow || self.allows_script(command))
+            && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
+    }
+
+    /// On a server: it is not said what comes of it together with other commands.
+    fn slow_only(&self, command: &Command) -> bool {
+        let short = |ms: Option<u64>| ms.is_some_and(|ms| ms > 0 && ms < SHORT_MS);
+        let wait = command.wait().map(|wait| wait.limit_ms);
+        !self.slow && (short(wait) || short(command.lease_ms()))
+    }
+
+    fn allows_script(&self, command: &Command) -> bool {
+        match command {
+            Command::Script { commands, .. } => {
+                let commands: Vec<&Command> = commands.iter().collect();
+                self.allows_several(&commands)
+            }
+            _ => true,
+        }
+    }
+
+    /// Commands that follow each other at once.
+    fn allows_several(&self, commands: &[&Command]) -> bool {
+        let parts = || commands.iter().flat_map(|command| command.parts());
+        let waits = parts().any(|part| part.wait().is_some());
+        let carries = |part: &Command| {
+            use Command::{Move, Rename, Renamenx, Swapdb};
+            matches!(part, Rename { .. } | Renamenx { .. } | Move { .. } | Swapdb)
+        };
+        if waits && parts().any(carries) {
+            return false;
+        }
+        if parts().any(Command::is_write) && self.is_order_of_leases_open() {
+            return false;
+        }
+        if self.slow {
+            return true;
+        }
+        let flushes = |part: &Command| matches!(part, Command::Flushdb | Command::Flushall);
+        let kills = |part: &Command| matches!(part, Command::Kill { .. });
+        let awaited = waits || !self.waiters.is_empty();
+        let locks = parts()
+            .any(|part| matches!(part, Command::Acquire { .. } | Command::Macquire { .. }))
+            || self.is_any_lock();
+        let overwrites = |part: &Command| {
+            use Command::{Mset, Set, Sort};
+            matches!(part, Set { .. } | Mset { .. } | Sort { .. })
+        };
+        !(awaited && parts().any(|part| flushes(part) || kills(part)))
+            && !(locks && parts().any(overwrites))
+            && !parts().any(|part| self.slow_only(part))
+    }
+
+    fn is_any_lock(&self) -> bool {
+        let locks = |waiter: &super::queues::Waiter| waiter.value == Value::Lock;
+        let mut entries = self.databases.iter().flatten();
+        entries.any(|entry| entry.value == Value::Lock) || self.waiters.iter().any(locks)
+    }
+
+    fn can_be_dropped(&self, who: Who) -> bool {
+        let granted = self.just_granted[who];
+        let mut own = self.holds.iter();
+        self.slow
+            && granted.is_some()
+            && self.client(who).is_some()
+            && own.any(|hold| Some(hold.serial) == granted && hold.whole_depth() == 1)
+    }
+}
+
+fn is_single(command: &Command) -> bool {
+    matches!(command, Command::Unblock { .. })
+}
+
+fn is_leased_shortly(command: &Command) -> bool {
+    command.lease_ms().is_some_and(|ms| ms < SHORT_MS)
+}

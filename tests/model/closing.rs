@@ -1,0 +1,84 @@
+//! The end of a history, without faults: whoever can go on does, and gives back what it has, until
+//! nobody waits any more.
+
+use super::command::{Command, Mode, Spot, Who};
+use super::step::{Ending, Step};
+use super::world::World;
+
+impl World {
+    /// What is done next so that the waiting go on; nothing when nobody waits.
+    pub fn closing_step(&self) -> Option<Step> {
+        if self.waiters.is_empty() {
+            return None;
+        }
+        let places = 0..self.clients.len();
+        let mut can_speak = places.clone().filter(|who| self.can_speak(*who));
+        let in_multi = |who: &Who| self.client(*who).is_some_and(|client| client.in_multi());
+        if let Some(who) = can_speak.clone().find(in_multi) {
+            return Some(Step::Discard { who });
+        }
+        let gives = |who: Who| self.give_back(who);
+        if let Some(step) = can_speak.clone().find_map(gives) {
+            return Some(step);
+        }
+        let Some(who) = can_speak.next() else {
+            let mut free = places.clone().filter(|who| self.client(*who).is_none());
+            return Some(match free.next() {
+                Some(who) => Step::Connect { who, resp3: true },
+                // All stand still: the last of them that came is sent away.
+                None => Step::End {
+                    who: self.waiters[self.waiters.len() - 1].who,
+                    how: Ending::Close,
+                },
+            });
+        };
+        let mut awaited = self.waiters.iter().flat_map(|waiter| &waiter.spots);
+        if let Some(spot) = awaited.find(|spot| self.is_strangers(**spot)) {
+            let keys = vec![spot.name];
+            return Some(self.said_in(who, *spot, Command::Del { keys }));
+        }
+        // What is left waits for each other, by others' hands.
+        let stuck = &self.waiters[*self.stuck().first()?];
+        let (who, command) = match stuck.push {
+            true => (
+                stuck.who,
+                Command::Deltp {
+                    keys: vec![stuck.spots[0].name],
+                },
+            ),
+            false => {
+                let (who, error) = (stuck.who, false);
+                (
+                    can_speak.next().unwrap_or(who),
+                    Command::Unblock { who, error },
+                )
+            }
+        };
+        Some(self.said_in(who, stuck.spots[0], command))
+    }
+
+    fn can_speak(&self, who: Who) -> bool {
+        self.client(who).is_some() && !self.is_blocked(who)
+    }
+
+    /// Something of what this one holds.
+    fn give_back(&self, who: Who) -> Option<Step> {
+        let hold = self.holds_of(who).into_iter().next()?;
+        let (key, label, all) = (hold.spot.name, hold.label, true);
+        let command = match hold.mode {
+            Mode::Temporary => Command::Deltp { keys: vec![key] },
+            _ => Command::Release { key, label, all },
+        };
+        Some(self.said_in(who, hold.spot, command))
+    }
+
+    /// In the key's database, and in the one before in a step of its own.
+    fn said_in(&self, who: Who, spot: Spot, command: Command) -> Step {
+        let db = spot.db;
+        let command = match self.db_of(who) == db {
+            true => command,
+            false => Command::Select { db },
+        };
+        Step::Run { who, command }
+    }
+}

@@ -1,0 +1,280 @@
+//! Who holds what: one list of holds, in the order in which they were granted.
+
+use super::changes::Pushes;
+use super::command::{Label, Mode, Spot, Who};
+use super::entry::{Entry, Value};
+use super::told::{Kind, News, Push, Serial, Tokens};
+use super::world::World;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    pub owner: Owner,
+    pub label: Label,
+    pub spot: Spot,
+    pub mode: Mode,
+    /// How often it was acquired in this mode.
+    pub depth: u32,
+    /// Below an exclusive hold: how often its owner has taken it shared, too.
+    pub below: u32,
+    pub serial: Serial,
+    /// When it ends by itself.
+    pub ends: Option<u64>,
+}
+
+/// To whom a hold belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Connection(Who),
+    /// A connection that is no more, here or on a server whose data set this one took over. The
+    /// longest gone has the smallest number.
+    Gone(u64),
+}
+
+impl Hold {
+    pub fn kind(&self) -> Kind {
+        self.mode.kind()
+    }
+
+    pub fn is_gone(&self) -> bool {
+        matches!(self.owner, Owner::Gone(_))
+    }
+
+    pub fn whole_depth(&self) -> u32 {
+        self.depth + self.below
+    }
+}
+
+impl Mode {
+    pub fn kind(self) -> Kind {
+        match self {
+            Mode::Temporary => Kind::Settp,
+            _ => Kind::Lock,
+        }
+    }
+}
+
+impl World {
+    pub fn holds_at(&self, spot: Spot) -> Vec<&Hold> {
+        self.holds.iter().filter(|hold| hold.spot == spot).collect()
+    }
+
+    pub fn is_held(&self, spot: Spot) -> bool {
+        !self.holds_at(spot).is_empty()
+    }
+
+    pub fn holds_of(&self, who: Who) -> Vec<&Hold> {
+        let owner = Owner::Connection(who);
+        let own = self.holds.iter().filter(|hold| hold.owner == owner);
+        own.collect()
+    }
+
+    /// The place in the list of what this owner holds at a key.
+    pub(super) fn own_hold(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {
+        self.holds.iter().position(|hold| {
+            (hold.owner, hold.label, hold.spot) == (Owner::Connection(who), label, spot)
+        })
+    }
+
+    /// Whether those who hold a key let one more hold it in this way.
+    pub(super) fn admits(&self, spot: Spot, mode: Mode) -> bool {
+        let held = self.holds_at(spot);
+        match mode {
+            _ if held.is_empty() => true,
+            Mode::Temporary | Mode::Exclusive => false,
+            Mode::Shared => held.iter().all(|hold| hold.mode == Mode::Shared),
+            Mode::Permits { count, total } => {
+                let mut taken = count;
+                for hold in held {
+                    match hold.mode {
+                        Mode::Permits { count, total: t } if t == total => taken += count,
+                        _ => return false,
+                    }
+                }
+                taken <= total
+            }
+        }
+    }
+
+    /// Something stands there that nobody holds.
+    pub(super) fn is_strangers(&self, spot: Spot) -> bool {
+        self.exists(spot) && !self.is_held(spot) && self.handing != Some(spot)
+    }
+
+    /// A grant is written down, and its key made where it is not there. Whoever is handed a key has
+    /// it without the time to live that another gave it.
+    pub(super) fn write_down(&mut self, hold: Hold, value: Value, handed: bool) {
+        let (spot, is_lock) = (hold.spot, value == Value::Lock);
+        self.holds.push(hold);
+        match self.entry_mut(spot) {
+            Some(entry) if handed || !is_lock => {
+                (entry.value, entry.expires) = (value, false);
+            }
+            Some(_) => {}
+            None => self.appear(spot, value),
+        }
+    }
+
+    pub(super) fn next_serial(&mut self) -> Serial {
+        self.totals.grants += 1;
+        self.last_serial += 1;
+        self.last_serial
+    }
+
+    /// Ends a hold; its key is handed over in the same step, or goes.
+    pub(super) fn release(&mut self, at: usize) {
+        let spot = self.holds.remove(at).spot;
+        let former = self.handing.replace(spot);
+        if self.serve(spot) {
+            self.totals.handoffs += 1;
+        }
+        self.handing = former;
+        if !self.is_held(spot) {
+            self.take_out(spot);
+            self.tell(self.watchers(spot, News::Deleted));
+        }
+    }
+
+    /// Ends all holds of a key that went by another hand; what their owners hear.
+    pub(super) fn lose(&mut self, spot: Spot, by: Option<Who>) -> Pushes {
+        let (lost, left) = self.holds.drain(..).partition(|hold| hold.spot == spot);
+        self.holds = left;
+        let lost: Vec<Hold> = lost;
+        lost.iter().filter_map(|hold| self.lost(hold, by)).collect()
+    }
+
+    /// What the owner of a hold that ends by another hand hears.
+    pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>) -> Option<(Who, Push)> {
+        let Owner::Connection(owner) = hold.owner else {
+            return None;
+        };
+        if by == Some(owner) {
+            return None;
+        }
+        self.totals.lost += 1;
+        let resp3 = self.client(owner).is_some_and(|client| client.resp3);
+        let (spot, news) = (hold.spot, News::Lost(hold.kind()));
+        resp3.then_some((owner, Push { spot, news }))
+    }
+
+    /// Puts the holds in the order of their tokens: of some grants the model does not know which was
+    /// first.
+    pub fn put_in_order(&mut self, tokens: &Tokens) {
+        let token = |hold: &Hold| tokens.of(hold.serial).unwrap_or(i64::MAX);
+        self.holds.sort_by_key(token);
+    }
+
+    // ---- leases ----
+
+    /// The holds whose lease is over.
+    pub fn due(&self) -> Vec<&Hold> {
+        let is_due = |hold: &&Hold| hold.ends.is_some_and(|ends| ends <= self.now);
+        self.holds.iter().filter(is_due).collect()
+    }
+
+    /// Whether it is not said which of several keys' leases ends first.
+    pub fn is_order_of_leases_open(&self) -> bool {
+        let due = self.due();
+        let ties = |one: &Hold| {
+            due.iter()
+                .any(|other| other.ends == one.ends && other.spot != one.spot)
+        };
+        due.iter().any(|hold| ties(hold))
+    }
+
+    /// Ends up to so many leases that are over, the earliest first; of equal ones first that whose
+    /// key is named first.
+    pub(super) fn end_leases(&mut self, most: usize, order: &[Spot]) {
+        for _ in 0..most {
+            let due = self.holds.iter().enumerate();
+            let due = due.filter(|(_, hold)| hold.ends.is_some_and(|ends| ends <= self.now));
+            let first = due.min_by_key(|(_, hold)| {
+                let place = order.iter().position(|spot| *spot == hold.spot);
+                (hold.ends, place.unwrap_or(usize::MAX))
+            });
+            let Some((at, hold)) = first else { return };
+            let hold = hold.clone();
+            let push = self.lost(&hold, None);
+            self.tell(push.into_iter().collect());
+            self.release(at);
+        }
+    }
+
+    // ---- what ended connections left ----
+
+    /// Its place in the list: the longest gone owner's oldest hold.
+    fn first_left_behind(&self) -> Option<usize> {
+        let all = self.holds.iter().enumerate();
+        let gone = all.filter_map(|(at, hold)| match hold.owner {
+            Owner::Gone(since) => Some((since, at)),
+            Owner::Connection(_) => None,
+        });
+        gone.min().map(|(_, at)| at)
+    }
+
+    pub fn is_anything_left_behind(&self) -> bool {
+        self.first_left_behind().is_some()
+    }
+
+    pub(super) fn remove_left_behind(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(at) = self.first_left_behind() else {
+                return;
+            };
+            self.totals.removed_by_disconnect += 1;
+            self.release(at);
+        }
+    }
+
+    /// What is asked for anew refuses nobody because of an owner that is no more.
+    pub(super) fn remove_left_at(&mut self, spot: Spot) {
+        let is_left = |hold: &Hold| hold.spot == spot && hold.is_gone();
+        while let Some(at) = self.holds.iter().position(is_left) {
+            self.totals.removed_by_disconnect += 1;
+            self.release(at);
+        }
+    }
+
+    pub(super) fn next_gone(&mut self) -> Owner {
+        self.gone += 1;
+        Owner::Gone(self.gone)
+    }
+
+    pub(super) fn leave_behind(&mut self, who: Who) {
+        let gone = self.next_gone();
+        let own = self.holds.iter_mut();
+        for hold in own.filter(|hold| hold.owner == Owner::Connection(who)) {
+            hold.owner = gone;
+        }
+        if !self.slow {
+            self.serve_all();
+            self.remove_left_behind(usize::MAX);
+        }
+    }
+
+    /// A key that a connection of a former server held.
+    pub(super) fn inherit(&mut self, spot: Spot, owner: Owner) {
+        if self.is_held(spot) {
+            return;
+        }
+        let is_lock = matches!(
+            self.entry(spot),
+            Some(Entry {
+                value: Value::Lock,
+                ..
+            })
+        );
+        self.holds.push(Hold {
+            owner,
+            label: 0,
+            spot,
+            mode: match is_lock {
+                true => Mode::Exclusive,
+                false => Mode::Temporary,
+            },
+            depth: 1,
+            below: 0,
+            serial: 0,
+            ends: None,
+        });
+    }
+}

@@ -1,0 +1,227 @@
+//! The commands that ask for keys, and those that give locks back.
+
+use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who};
+use super::entry::Value;
+use super::holds::{Hold, Owner};
+use super::queues::Waiter;
+use super::told::{Form, Reply, Serial};
+use super::world::{Turn, World};
+
+/// A request for keys.
+struct Request {
+    who: Who,
+    spots: Vec<Spot>,
+    mode: Mode,
+    value: Value,
+    label: Label,
+    lease_ms: Option<u64>,
+    wait: Option<Wait>,
+    form: Form,
+}
+
+impl World {
+    pub(super) fn settp(&mut self, turn: &Turn, command: &Command) -> Reply {
+        let Command::Settp {
+            key,
+            value,
+            token,
+            wait,
+        } = command
+        else {
+            unreachable!()
+        };
+        self.request(Request {
+            who: turn.who,
+            spots: vec![turn.spot(*key)],
+            mode: Mode::Temporary,
+            value: Value::Text(value.to_string()),
+            label: 0,
+            lease_ms: None,
+            wait: wait.filter(|_| !turn.in_exec),
+            form: match token {
+                true => Form::SettpToken,
+                false => Form::Settp,
+            },
+        })
+    }
+
+    pub(super) fn acquire(&mut self, turn: &Turn, keys: &[Name], mode: Mode, ask: &Ask) -> Reply {
+        self.request(Request {
+            who: turn.who,
+            spots: turn.spots(keys),
+            mode,
+            value: Value::Lock,
+            label: ask.label,
+            lease_ms: ask.lease_ms,
+            wait: ask.wait.filter(|_| !turn.in_exec),
+            form: Form::Lock,
+        })
+    }
+
+    fn request(&mut self, request: Request) -> Reply {
+        for spot in &request.spots {
+            self.remove_left_at(*spot);
+        }
+        if request.mode != Mode::Temporary {
+            if self.is_any_no_lock(&request.spots) {
+                return Reply::refused("WRONGTYPE");
+            }
+            match self.again(&request) {
+                Ok(Some(serial)) => return Reply::Token(serial),
+                Ok(None) => {}
+                Err(refusal) => return refusal,
+            }
+        }
+        let is_free = |spot: &Spot| {
+            !self.is_strangers(*spot)
+                && !self.is_waited_for(*spot)
+                && self.admits(*spot, request.mode)
+        };
+        let free = request.spots.iter().all(is_free);
+        if !free && request.wait.is_none() {
+            return request.form.not_granted();
+        }
+        let places = self
+            .waiters
+            .iter()
+            .filter(|waiter| waiter.who == request.who);
+        let places: usize = places.map(|waiter| waiter.spots.len()).sum();
+        let taken = self.holds_of(request.who).len() + places;
+        if taken + request.spots.len() > self.limits.keys {
+            return Reply::refused("ERR too many keys");
+        }
+        match request.wait {
+            _ if free => self.grant_at_once(&request),
+            Some(wait) => self.queue_up(request, wait),
+            None => unreachable!(),
+        }
+    }
+
+    fn is_any_no_lock(&self, spots: &[Spot]) -> bool {
+        let mut entries = spots.iter().filter_map(|spot| self.entry(*spot));
+        entries.any(|entry| entry.value != Value::Lock)
+    }
+
+    /// An owner that has what it asks for has it one deeper.
+    fn again(&mut self, request: &Request) -> Result<Option<Serial>, Reply> {
+        for spot in &request.spots {
+            if let (Mode::Permits { total, .. }, Some(hold)) =
+                (request.mode, self.holds_at(*spot).first())
+                && let Mode::Permits { total: t, .. } = hold.mode
+                && t != total
+            {
+                return Err(Reply::refused("ERR the semaphore has another total"));
+            }
+        }
+        let own = |spot: &Spot| self.own_hold(request.who, request.label, *spot);
+        let own: Vec<usize> = request.spots.iter().filter_map(own).collect();
+        let Some(first) = own.first().map(|at| self.holds[*at].clone()) else {
+            return Ok(None);
+        };
+        let as_one = |at: &usize| self.holds[*at].serial == first.serial;
+        if own.len() < request.spots.len() || !own.iter().all(as_one) {
+            return Err(Reply::refused("ERR this owner holds '"));
+        }
+        let deepens = |at: &usize| {
+            let held = self.holds[*at].mode;
+            held == request.mode || (held, request.mode) == (Mode::Exclusive, Mode::Shared)
+        };
+        if !own.iter().all(deepens) {
+            return Err(Reply::refused(
+                "ERR this owner holds the lock in another way",
+            ));
+        }
+        let ends = request.lease_ms.map(|ms| self.now + ms);
+        for at in own {
+            self.deepen(at, request.mode, ends);
+        }
+        Ok(Some(first.serial))
+    }
+
+    pub(super) fn deepen(&mut self, at: usize, mode: Mode, ends: Option<u64>) {
+        let hold = &mut self.holds[at];
+        match hold.mode == mode {
+            true => hold.depth += 1,
+            false => hold.below += 1,
+        }
+        hold.ends = ends.or(hold.ends);
+    }
+
+    fn grant_at_once(&mut self, request: &Request) -> Reply {
+        let serial = self.next_serial();
+        for spot in &request.spots {
+            let hold = Hold {
+                owner: Owner::Connection(request.who),
+                label: request.label,
+                spot: *spot,
+                mode: request.mode,
+                depth: 1,
+                below: 0,
+                serial,
+                ends: request.lease_ms.map(|ms| self.now + ms),
+            };
+            self.write_down(hold, request.value.clone(), false);
+        }
+        request.form.granted(serial)
+    }
+
+    fn queue_up(&mut self, request: Request, wait: Wait) -> Reply {
+        self.waiters.push(Waiter {
+            who: request.who,
+            label: request.label,
+            spots: request.spots,
+            mode: request.mode,
+            value: request.value,
+            lease_ms: request.lease_ms,
+            ends: (wait.limit_ms > 0).then(|| self.now + wait.limit_ms),
+            push: wait.push,
+            form: request.form,
+        });
+        let newest = self.waiters.len() - 1;
+        if self.stuck().contains(&newest) {
+            self.waiters.pop();
+            self.totals.deadlocks_refused += 1;
+            return Reply::refused("DEADLOCK");
+        }
+        match wait.push {
+            true => request.form.not_granted(),
+            false => Reply::Blocked,
+        }
+    }
+
+    pub(super) fn release_lock(
+        &mut self,
+        turn: &Turn,
+        key: Name,
+        label: Label,
+        all: bool,
+    ) -> Reply {
+        let Some(at) = self.own_lock(turn.who, label, turn.spot(key)) else {
+            return Reply::refused("NOTHELD");
+        };
+        let hold = &mut self.holds[at];
+        let left = if all { 0 } else { hold.whole_depth() - 1 };
+        if left == 0 {
+            self.release(at);
+        } else if hold.depth > 1 {
+            hold.depth -= 1;
+        } else {
+            (hold.mode, hold.depth, hold.below) = (Mode::Shared, left, 0);
+            self.serve(turn.spot(key));
+        }
+        Reply::Int(left.into())
+    }
+
+    pub(super) fn extend(&mut self, turn: &Turn, key: Name, label: Label, lease_ms: u64) -> Reply {
+        let Some(at) = self.own_lock(turn.who, label, turn.spot(key)) else {
+            return Reply::refused("NOTHELD");
+        };
+        self.holds[at].ends = Some(self.now + lease_ms);
+        Reply::Int(1)
+    }
+
+    fn own_lock(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {
+        let at = self.own_hold(who, label, spot)?;
+        (self.holds[at].mode != Mode::Temporary).then_some(at)
+    }
+}

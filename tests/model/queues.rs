@@ -1,0 +1,230 @@
+//! Who waits for what: one list of requests, in the order in which they came. A key's queue are those
+//! among them that ask for it.
+
+use super::command::{Label, Mode, Spot, Who};
+use super::entry::Value;
+use super::holds::{Hold, Owner};
+use super::told::{Form, Heard, News, Push, Reply};
+use super::world::World;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    pub who: Who,
+    pub label: Label,
+    pub spots: Vec<Spot>,
+    pub mode: Mode,
+    pub value: Value,
+    pub lease_ms: Option<u64>,
+    /// When its time is over.
+    pub ends: Option<u64>,
+    pub push: bool,
+    pub form: Form,
+}
+
+impl World {
+    /// Who waits for a key, in order.
+    pub fn queue(&self, spot: Spot) -> Vec<&Waiter> {
+        let all = self.waiters.iter();
+        all.filter(|waiter| waiter.spots.contains(&spot)).collect()
+    }
+
+    pub fn is_waited_for(&self, spot: Spot) -> bool {
+        !self.queue(spot).is_empty()
+    }
+
+    /// The place in the list of the wait for whose end a connection stands still.
+    fn blocking(&self, who: Who) -> Option<usize> {
+        let mut all = self.waiters.iter();
+        all.position(|waiter| waiter.who == who && !waiter.push)
+    }
+
+    pub fn is_blocked(&self, who: Who) -> bool {
+        self.blocking(who).is_some()
+    }
+
+    /// First in line for each of its keys, and all of them can be had.
+    fn can_be_served(&self, waiter: &Waiter) -> bool {
+        let (who, label) = (waiter.who, waiter.label);
+        waiter.spots.iter().all(|spot| {
+            let own = self.own_hold(who, label, *spot);
+            let in_another_way = own.is_some_and(|at| self.holds[at].mode != waiter.mode);
+            let first = self.queue(*spot)[0];
+            std::ptr::eq(first, waiter)
+                && !in_another_way
+                && !self.is_strangers(*spot)
+                && self.admits(*spot, waiter.mode)
+        })
+    }
+
+    /// Somebody who could have been served and was not.
+    pub fn first_servable(&self) -> Option<&Waiter> {
+        self.waiters
+            .iter()
+            .find(|waiter| self.can_be_served(waiter))
+    }
+
+    /// Serves a key's queue as far as that goes; whether anybody was.
+    pub(super) fn serve(&mut self, spot: Spot) -> bool {
+        let mut served = false;
+        loop {
+            let mut all = self.waiters.iter();
+            let head = all.position(|waiter| waiter.spots.contains(&spot));
+            match head {
+                Some(at) if self.can_be_served(&self.waiters[at]) => self.grant(at),
+                _ => return served,
+            }
+            served = true;
+        }
+    }
+
+    /// Serves whoever can be, in an order that is not said.
+    pub(super) fn serve_all(&mut self) {
+        let outer = self.gathered.replace(Vec::new());
+        assert!(outer.is_none());
+        loop {
+            let mut all = self.waiters.iter();
+            let Some(at) = all.position(|waiter| self.can_be_served(waiter)) else {
+                break;
+            };
+            self.grant(at);
+        }
+        let pushes = self.gathered.take().unwrap_or_default();
+        self.tell(pushes);
+    }
+
+    fn grant(&mut self, at: usize) {
+        let waiter = self.waiters.remove(at);
+        let (who, label) = (waiter.who, waiter.label);
+        let ends = waiter.lease_ms.map(|ms| self.now + ms);
+        let own = self.own_hold(who, label, waiter.spots[0]);
+        let serial = match own {
+            Some(at) => self.holds[at].serial,
+            None => self.next_serial(),
+        };
+        for spot in &waiter.spots {
+            if let Some(at) = self.own_hold(who, label, *spot) {
+                self.deepen(at, waiter.mode, ends);
+                continue;
+            }
+            let hold = Hold {
+                owner: Owner::Connection(who),
+                label,
+                spot: *spot,
+                mode: waiter.mode,
+                depth: 1,
+                below: 0,
+                serial,
+                ends,
+            };
+            self.write_down(hold, waiter.value.clone(), true);
+        }
+        if waiter.push {
+            let news = News::Granted(waiter.mode.kind(), serial);
+            self.push_to(&waiter, news);
+        } else {
+            self.answer_late(who, waiter.form.granted(serial));
+            self.just_granted[who] = own.is_none().then_some(serial);
+        }
+    }
+
+    fn push_to(&mut self, waiter: &Waiter, news: News) {
+        let spot = waiter.spots[0];
+        self.tell(vec![(waiter.who, Push { spot, news })]);
+    }
+
+    fn answer_late(&mut self, who: Who, reply: Reply) {
+        self.heard[who].push(Heard::Reply {
+            reply,
+            settles: Vec::new(),
+            late: true,
+        });
+    }
+
+    // ---- waits that end ----
+
+    /// Ends the waits whose time is over.
+    pub(super) fn end_waits(&mut self) {
+        let now = self.now;
+        let is_over = |waiter: &Waiter| waiter.ends.is_some_and(|ends| ends <= now);
+        while let Some(at) = self.waiters.iter().position(is_over) {
+            self.totals.timeouts += 1;
+            let waiter = self.waiters.remove(at);
+            if waiter.push {
+                self.push_to(&waiter, News::TimedOut(waiter.mode.kind()));
+            } else {
+                self.answer_late(waiter.who, waiter.form.not_granted());
+            }
+        }
+    }
+
+    /// `CLIENT UNBLOCK`: whether there was somebody to unblock.
+    pub(super) fn unblock(&mut self, who: Who, error: bool) -> Reply {
+        let Some(at) = self.blocking(who) else {
+            return Reply::Int(0);
+        };
+        let waiter = self.waiters.remove(at);
+        let reply = match error {
+            true => Reply::refused("UNBLOCKED"),
+            false => waiter.form.not_granted(),
+        };
+        self.answer_late(who, reply);
+        Reply::Int(1)
+    }
+
+    /// A connection gives up its places in a key's queue.
+    pub(super) fn give_up(&mut self, who: Who, spot: Spot) {
+        let stays = |waiter: &Waiter| waiter.who != who || !waiter.spots.contains(&spot);
+        self.waiters.retain(stays);
+    }
+
+    /// What a connection was granted, and never heard of, ends as soon as may be.
+    pub(super) fn take_back(&mut self, who: Who) {
+        let serial = self.just_granted[who].take();
+        let now = self.now;
+        for hold in &mut self.holds {
+            if hold.owner == Owner::Connection(who) && Some(hold.serial) == serial {
+                hold.ends = Some(now);
+            }
+        }
+    }
+
+    // ---- time ----
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now += ms;
+        let outer = self.gathered.replace(Vec::new());
+        assert!(outer.is_none());
+        self.end_waits();
+        let pushes = self.gathered.take().unwrap_or_default();
+        self.tell(pushes);
+    }
+
+    /// When the next wait or lease ends.
+    pub fn next_end(&self) -> Option<u64> {
+        let waits = self.waiters.iter().filter_map(|waiter| waiter.ends);
+        let leases = self.holds.iter().filter_map(|hold| hold.ends);
+        waits.chain(leases).min()
+    }
+
+    /// The keyspace may be written.
+    pub(super) fn work(&mut self, most: usize, order: &[Spot]) {
+        self.end_leases(most, order);
+        self.serve_all();
+        self.remove_left_behind(most);
+    }
+
+    /// What a server does by itself after each step: it serves who can be, and what ends within a
+    /// moment ends.
+    pub(super) fn settle(&mut self) {
+        const MOMENT_MS: u64 = 100;
+        loop {
+            self.serve_all();
+            let soon = self.now + MOMENT_MS;
+            if self.next_end().is_none_or(|end| end > soon) {
+                return;
+            }
+            self.pass(MOMENT_MS);
+            self.end_leases(usize::MAX, &[]);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Commands about locks and waits, drawn at random, a little in favour of what somebody holds.
+
+use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
+use super::generate::Generator;
+use super::world::World;
+
+impl Generator {
+    pub(super) fn about_locks(&mut self, world: &World, who: Who) -> Command {
+        match self.random.below(100) {
+            0..32 => {
+                let mode = self.mode();
+                let key = self.name();
+                let ask = self.ask();
+                Command::Acquire { key, mode, ask }
+            }
+            32..46 => {
+                let wait = self.wait();
+                let token = self.random.per_mille(400);
+                Command::Settp {
+                    key: self.name(),
+                    value: self.value(),
+                    token,
+                    wait,
+                }
+            }
+            46..55 => {
+                let mut keys = Vec::new();
+                for name in self.names() {
+                    if !keys.contains(&name) {
+                        keys.push(name);
+                    }
+                }
+                let ask = self.ask();
+                Command::Macquire { keys, ask }
+            }
+            55..80 => {
+                let (key, label) = self.something_held(world, who);
+                let all = self.random.per_mille(250);
+                Command::Release { key, label, all }
+            }
+            80..85 => {
+                let (key, label) = self.something_held(world, who);
+                let lease_ms = self.lease_ms();
+                Command::Extend {
+                    key,
+                    label,
+                    lease_ms,
+                }
+            }
+            85..92 => {
+                let keys = match self.random.below(2) {
+                    0 => self.names(),
+                    _ => vec![self.something_held(world, who).0],
+                };
+                Command::Deltp { keys }
+            }
+            _ => {
+                let blocked = (0..self.scope.places).filter(|who| world.is_blocked(*who));
+                let blocked: Vec<Who> = blocked.collect();
+                let who = match blocked.is_empty() {
+                    true => self.random.below(self.scope.places),
+                    false => self.random.pick(&blocked),
+                };
+                let error = self.random.per_mille(500);
+                Command::Unblock { who, error }
+            }
+        }
+    }
+
+    fn mode(&mut self) -> Mode {
+        let total = self.random.weighted(&[(9, 3), (1, 2)]);
+        let count = 1 + self.random.below(total as usize) as u32;
+        let permits = Mode::Permits { count, total };
+        self.random
+            .weighted(&[(4, Mode::Exclusive), (4, Mode::Shared), (3, permits)])
+    }
+
+    fn ask(&mut self) -> Ask {
+        let lease = self.random.per_mille(150);
+        Ask {
+            label: self.label(),
+            lease_ms: lease.then(|| self.lease_ms()),
+            wait: self.wait(),
+        }
+    }
+
+    fn label(&mut self) -> Label {
+        self.random.weighted(&[(6, 0), (2, 1), (1, 2)])
+    }
+
+    fn lease_ms(&mut self) -> u64 {
+        match self.scope.server {
+            true => self.random.pick(&[5, 100_000, 200_000]),
+            false => self.random.pick(&[1, 3, 10, 30, 100]),
+        }
+    }
+
+    fn wait(&mut self) -> Option<Wait> {
+        let limits: &[u64] = match self.scope.server {
+            true => &[0, 0, 0, 100_000, 5],
+            false => &[0, 0, 1, 4, 12, 40],
+        };
+        let waits = self.random.per_mille(600);
+        waits.then(|| Wait {
+            limit_ms: self.random.pick(limits),
+            push: self.random.per_mille(500),
+        })
+    }
+
+    /// Mostly what this one holds in its database.
+    fn something_held(&mut self, world: &World, who: Who) -> (Name, Label) {
+        let held = world.holds_of(who).into_iter();
+        let held = held.filter(|hold| hold.spot.db == world.db_of(who));
+        let held: Vec<(Name, Label)> = held.map(|hold| (hold.spot.name, hold.label)).collect();
+        match held.is_empty() || self.random.per_mille(150) {
+            true => (self.name(), self.label()),
+            false => self.random.pick(&held),
+        }
+    }
+}

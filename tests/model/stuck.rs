@@ -1,0 +1,89 @@
+//! Circles of waiting, tried out: what if everyone who can go on does?
+
+use super::command::{Label, Mode, Spot, Who};
+use super::holds::Owner;
+use super::world::World;
+
+/// A hold in the dream.
+#[derive(PartialEq)]
+struct Held {
+    who: Who,
+    label: Label,
+    spot: Spot,
+    mode: Mode,
+}
+
+impl World {
+    /// The places of those waiters that would wait for ever, even if every owner that does not wait
+    /// gave back all that it holds, and so on with those who are served then.
+    pub fn stuck(&self) -> Vec<usize> {
+        let mut waiting: Vec<usize> = (0..self.waiters.len()).collect();
+        let mut held: Vec<Held> = Vec::new();
+        for hold in &self.holds {
+            // A lease ends by itself, and what the dead left goes.
+            if let (Owner::Connection(who), None) = (hold.owner, hold.ends) {
+                let (label, spot, mode) = (hold.label, hold.spot, hold.mode);
+                held.push(Held {
+                    who,
+                    label,
+                    spot,
+                    mode,
+                });
+            }
+        }
+        loop {
+            held.retain(|held| {
+                let mut waiters = waiting.iter().map(|at| &self.waiters[*at]);
+                waiters.any(|waiter| {
+                    waiter.who == held.who && (!waiter.push || waiter.label == held.label)
+                })
+            });
+            let served = waiting
+                .iter()
+                .position(|at| self.goes_on(*at, &waiting, &held));
+            let Some(served) = served else { return waiting };
+            let waiter = &self.waiters[waiting.remove(served)];
+            for spot in waiter.spots.iter().filter(|_| waiter.lease_ms.is_none()) {
+                let new = Held {
+                    who: waiter.who,
+                    label: waiter.label,
+                    spot: *spot,
+                    mode: waiter.mode,
+                };
+                if !held.contains(&new) {
+                    held.push(new);
+                }
+            }
+        }
+    }
+
+    /// Whether this one is first in all its queues and goes with all that is still held.
+    fn goes_on(&self, at: usize, waiting: &[usize], held: &[Held]) -> bool {
+        let waiter = &self.waiters[at];
+        waiter.spots.iter().all(|spot| {
+            let first = waiting
+                .iter()
+                .find(|at| self.waiters[**at].spots.contains(spot));
+            let there: Vec<&Held> = held.iter().filter(|held| held.spot == *spot).collect();
+            let is_own = |held: &&Held| (held.who, held.label) == (waiter.who, waiter.label);
+            let admitted = match waiter.mode {
+                Mode::Temporary | Mode::Exclusive => there.is_empty(),
+                Mode::Shared => there.iter().all(|held| held.mode == Mode::Shared),
+                Mode::Permits { count, total } => {
+                    let mut taken = count;
+                    let all = there.iter().all(|held| match held.mode {
+                        Mode::Permits { count, total: t } => {
+                            // Nobody holds a semaphore with two numbers of permits at once.
+                            let own = is_own(held);
+                            taken += count;
+                            t == total && (!own || held.mode == waiter.mode)
+                        }
+                        _ => false,
+                    });
+                    all && taken <= total
+                }
+            };
+            first == Some(&at) && admitted
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! The module's commands, as the shell tells the engine of them.
+
+use crate::machine::{Machine, Thing};
+use crate::model::command::{Command, Label, Mode as Way, Name, Spot, Wait as Waits, Who};
+use crate::model::told::Reply;
+use crate::words::{LABELS, key_of};
+use tether::engine::{Acquire, Event, Form, Key, Mode, Seen, Wait};
+
+impl Machine {
+    pub(super) fn command(
+        &mut self,
+        who: Who,
+        db: usize,
+        command: &Command,
+    ) -> Result<Reply, String> {
+        let client = self.id(who).expect("only connections send commands");
+        assert!(!self.is_blocked(who), "who stands still says nothing");
+        if command.is_write() && self.engine.deadline().is_some_and(|end| end <= self.now) {
+            self.tell(None, Event::Lapse);
+        }
+        match command {
+            Command::Settp {
+                key, token, wait, ..
+            } => {
+                let form = match token {
+                    true => Form::SettpToken,
+                    false => Form::Settp,
+                };
+                self.acquire(who, db, &[*key], Mode::Temporary, form, (0, None, *wait));
+            }
+            Command::Acquire { key, mode, ask } => {
+                let (mode, ask) = (mode_of(*mode), (ask.label, ask.lease_ms, ask.wait));
+                self.acquire(who, db, &[*key], mode, Form::Lock, ask);
+            }
+            Command::Macquire { keys, ask } => {
+                let ask = (ask.label, ask.lease_ms, ask.wait);
+                self.acquire(who, db, keys, Mode::Exclusive, Form::Lock, ask);
+            }
+            Command::Release { key, label, all } => {
+                let (key, label, all) = (key_of(db, *key), LABELS[*label], *all);
+                self.tell(
+                    None,
+                    Event::Release {
+                        client,
+                        key,
+                        label,
+                        all,
+                    },
+                );
+            }
+            Command::Extend {
+                key,
+                label,
+                lease_ms,
+            } => {
+                let (key, label, lease_ms) = (key_of(db, *key), LABELS[*label], *lease_ms);
+                self.tell(
+                    None,
+                    Event::Extend {
+                        client,
+                        key,
+                        label,
+                        lease_ms,
+                    },
+                );
+            }
+            Command::Deltp { keys } => {
+                let keys: Vec<Key<'_>> = keys.iter().map(|name| key_of(db, *name)).collect();
+                let keys = &keys;
+                self.tell(None, Event::Drop { client, keys });
+            }
+            Command::Watchex { keys } => {
+                let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
+                let seen: Vec<Seen<'_>> = looks.collect();
+                let seen = &seen;
+                self.tell(None, Event::Watch { client, seen });
+            }
+            Command::Unwatchex { keys } => {
+                let keys: Vec<Key<'_>> = keys.iter().map(|name| key_of(db, *name)).collect();
+                self.take_back(client, &keys);
+                self.tell(
+                    None,
+                    match &keys[..] {
+                        [] => Event::UnwatchAll { client },
+                        keys => Event::Unwatch { client, keys },
+                    },
+                );
+            }
+            other => unreachable!("{other:?} is not the module's"),
+        }
+        let reply = self.reply.take().expect("each command is answered");
+        self.line(client).expect("it is there").blocked = reply == Reply::Blocked;
+        match reply {
+            Reply::Refused(what) if what.starts_with('!') => Err(what),
+            reply => Ok(reply),
+        }
+    }
+
+    fn acquire(
+        &mut self,
+        who: Who,
+        db: usize,
+        keys: &[Name],
+        mode: Mode,
+        form: Form,
+        (label, lease_ms, wait): (Label, Option<u64>, Option<Waits>),
+    ) {
+        let client = self.id(who).expect("only connections send commands");
+        let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
+        let seen: Vec<Seen<'_>> = looks.collect();
+        let wait = wait.filter(|_| !self.in_exec).map(|wait| Wait {
+            limit_ms: (wait.limit_ms > 0).then_some(wait.limit_ms),
+            push: wait.push,
+        });
+        // The shell has a single key in hand, as it does for all but LOCK.MACQUIRE.
+        let in_hand = keys.len() == 1;
+        let ask = Acquire {
+            client,
+            seen: &seen,
+            mode,
+            value: b"",
+            label: LABELS[label],
+            lease_ms,
+            wait,
+            form,
+            in_hand,
+        };
+        let spot = Spot { db, name: keys[0] };
+        let thing = Thing {
+            is_lock: mode.is_lock(),
+            expires: false,
+        };
+        self.tell(in_hand.then_some((spot, thing)), Event::Acquire(ask));
+    }
+}
+
+fn mode_of(way: Way) -> Mode {
+    match way {
+        Way::Temporary => Mode::Temporary,
+        Way::Exclusive => Mode::Exclusive,
+        Way::Shared => Mode::Shared,
+        Way::Permits { count, total } => Mode::Permits { count, total },
+    }
+}

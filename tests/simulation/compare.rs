@@ -1,0 +1,210 @@
+//! What the engine says of a world, against the world.
+
+use crate::model::command::{Mode as Way, Spot, Who};
+use crate::model::generate::Scope;
+use crate::model::holds::{Hold, Owner};
+use crate::model::queues::Waiter;
+use crate::model::world::{Value, World};
+use crate::trial::{Trial, all_spots};
+use crate::words::{LABELS, key_of};
+use tether::engine::{ClientId, Holder, KeyCensus, Mode, Waiting};
+
+impl Trial {
+    pub fn compare_state(&mut self, scope: Scope) -> Result<(), String> {
+        for spot in all_spots(scope) {
+            self.compare_thing(spot)?;
+            self.compare_census(spot)?;
+            self.compare_notice(spot)?;
+        }
+        for who in 0..scope.places {
+            if self.world.is_blocked(who) != self.machine.is_blocked(who) {
+                return Err(format!("{who} stands still on one side only"));
+            }
+        }
+        self.compare_numbers()
+    }
+
+    fn compare_thing(&self, spot: Spot) -> Result<(), String> {
+        let thing = self.machine.things.get(&spot);
+        let there = thing.map(|thing| (thing.is_lock, thing.expires));
+        let entry = self.world.entry(spot);
+        let expected = entry.map(|entry| (entry.value == Value::Lock, entry.expires));
+        match there == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "{spot:?} is there as {there:?} and not as {expected:?} (a lock, with a time to live)"
+            )),
+        }
+    }
+
+    /// Who holds a key, how, and with what tokens; and who waits for it, in order.
+    fn compare_census(&mut self, spot: Spot) -> Result<(), String> {
+        let machine = &self.machine;
+        let key = key_of(spot.db, spot.name);
+        let census = machine.engine.census(machine.now, key);
+        let KeyCensus { holders, waiters } = census.unwrap_or(KeyCensus {
+            holders: Vec::new(),
+            waiters: Vec::new(),
+        });
+        let held = self.world.holds_at(spot).into_iter();
+        let mut held: Vec<Hold> = held.filter(|hold| !hold.is_gone()).cloned().collect();
+        let queue = self.world.queue(spot);
+        let waits = queue.len() == waiters.len()
+            && queue.iter().zip(&waiters).all(|(waiter, waiting)| {
+                self.machine.who(waiting.client) == Some(waiter.who) && is_waiter(waiter, waiting)
+            });
+        if !waits {
+            return Err(format!("at {spot:?} wait {waiters:?} and not {queue:?}"));
+        }
+        let mut met = held.len() == holders.len();
+        held.sort_by_key(|hold| hold.serial);
+        let mut greatest = 0;
+        for hold in &held {
+            let client = self.id_of(hold.owner);
+            let mut holders = holders.iter();
+            let holder = holders.find(|holder| {
+                Some(holder.client) == client && is_holder(hold, holder, &self.world)
+            });
+            let Some(holder) = holder.filter(|_| met) else {
+                met = false;
+                break;
+            };
+            let token = holder.token.0 as i64;
+            // Those whose commands were not answered with a token have one, too.
+            met = self.tokens.is(hold.serial, token) && token > greatest;
+            greatest = token;
+        }
+        match met {
+            true => Ok(()),
+            false => Err(format!(
+                "{spot:?} is held by {holders:?} and not by {held:?}"
+            )),
+        }
+    }
+
+    fn id_of(&self, owner: Owner) -> Option<ClientId> {
+        match owner {
+            Owner::Connection(who) => self.machine.id(who),
+            Owner::Gone(_) => None,
+        }
+    }
+
+    /// Nothing is known that nobody cares for, and whoever holds or waits is looked after.
+    fn compare_notice(&self, spot: Spot) -> Result<(), String> {
+        let (world, machine) = (&self.world, &self.machine);
+        let matters = world.watches.iter().any(|watch| watch.spot == spot)
+            || world.is_held(spot)
+            || world.is_waited_for(spot);
+        let known = machine.engine.knows(key_of(spot.db, spot.name));
+        let settled = !machine.engine.has_work(machine.now);
+        if (matters && !known) || (known && !matters && settled) {
+            return Err(format!("{spot:?} is known for nothing, or is not known"));
+        }
+        let holders = world.holds_at(spot).into_iter();
+        let holders = holders.filter_map(|hold| match hold.owner {
+            Owner::Connection(who) => Some(who),
+            Owner::Gone(_) => None,
+        });
+        let waiters = world.queue(spot).into_iter().map(|waiter| waiter.who);
+        let mut all: Vec<Who> = holders.chain(waiters).collect();
+        all.retain(|who| !machine.is_guarded(*who));
+        match all.is_empty() {
+            true => Ok(()),
+            false => Err(format!("nobody was told to look after {all:?}")),
+        }
+    }
+
+    fn compare_numbers(&self) -> Result<(), String> {
+        let (world, machine) = (&self.world, &self.machine);
+        let engine = &machine.engine;
+        let gauges = engine.gauges();
+        let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
+        watched.sort_unstable();
+        watched.dedup();
+        let temporary = world.holds.iter();
+        let temporary = temporary.filter(|hold| hold.mode == Way::Temporary).count();
+        let (totals, model) = (engine.totals(), &world.totals);
+        for (what, got, expected) in [
+            ("temporary keys", gauges.temporary_keys, temporary),
+            ("holds", gauges.holds, world.holds.len() - temporary),
+            ("waiters", gauges.waiters, world.waiters.len()),
+            ("watches", gauges.watches, world.watches.len()),
+            ("watched keys", gauges.watched_keys, watched.len()),
+        ] {
+            if got != expected {
+                return Err(format!("{what}: {got} and not {expected}"));
+            }
+        }
+        for (what, got, expected) in [
+            ("lost", totals.lost, model.lost),
+            (
+                "removed by disconnect",
+                totals.keys_removed_by_disconnect,
+                model.removed_by_disconnect,
+            ),
+            ("grants", totals.grants, model.grants),
+            ("handoffs", totals.handoffs, model.handoffs),
+            ("timeouts", totals.timeouts, model.timeouts),
+            (
+                "refused deadlocks",
+                totals.deadlocks_refused,
+                model.deadlocks_refused,
+            ),
+        ] {
+            if got != expected {
+                return Err(format!("{what}: {got} and not {expected}"));
+            }
+        }
+        self.compare_times()
+    }
+
+    fn compare_times(&self) -> Result<(), String> {
+        let (world, machine) = (&self.world, &self.machine);
+        let deadline = machine.engine.deadline().map(|end| end.0 / 1000);
+        if deadline != world.next_end() {
+            let expected = world.next_end();
+            return Err(format!(
+                "it is to be woken at {deadline:?} and not at {expected:?}"
+            ));
+        }
+        let last = machine.engine.last_token().0 as i64;
+        if last < self.tokens.greatest() {
+            return Err(format!("{last} was not the last token"));
+        }
+        let must_work = world.is_anything_left_behind()
+            || world.first_servable().is_some()
+            || !world.due().is_empty();
+        match must_work && !machine.engine.has_work(machine.now) {
+            true => Err(format!(
+                "it has no work, and yet there is some: {:?}, {:?}, {:?}",
+                world.first_servable(),
+                world.due(),
+                world.holds
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+fn is_waiter(waiter: &Waiter, waiting: &Waiting) -> bool {
+    LABELS[waiter.label] == &*waiting.label && is_mode(waiter.mode, waiting.mode)
+}
+
+fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
+    let lease = hold.ends.map(|ends| ends.saturating_sub(world.now));
+    LABELS[hold.label] == &*holder.label
+        && is_mode(hold.mode, holder.mode)
+        && (hold.whole_depth(), lease) == (holder.depth, holder.lease_ms)
+}
+
+fn is_mode(way: Way, mode: Mode) -> bool {
+    match (way, mode) {
+        (Way::Temporary, Mode::Temporary)
+        | (Way::Exclusive, Mode::Exclusive)
+        | (Way::Shared, Mode::Shared) => true,
+        (Way::Permits { count, total }, Mode::Permits { count: c, total: t }) => {
+            (count, total) == (c, t)
+        }
+        _ => false,
+    }
+}

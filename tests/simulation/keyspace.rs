@@ -1,0 +1,126 @@
+//! What a server tells a module of each change of the keyspace, in the order in which servers tell
+//! it; what the shell filters out is filtered out here.
+
+use crate::machine::{Machine, Thing};
+use crate::model::changes::{Change, Loaded};
+use crate::model::command::{DATABASES, Spot, Who};
+use crate::words::{key_of, spot_of};
+use tether::engine::{ClientId, Db, Event, Hand, Mode};
+
+impl Machine {
+    pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
+        match change {
+            Change::New(spot, expires) => {
+                let (is_lock, expires) = (false, *expires);
+                self.things.insert(*spot, Thing { is_lock, expires });
+                self.made(by, *spot);
+            }
+            Change::Overwritten(spot) => {
+                let (is_lock, expires) = (false, false);
+                let new = Thing { is_lock, expires };
+                let former = self.things.insert(*spot, new);
+                // The shell hears of a lock's value that it left its key.
+                if former.is_some_and(|thing| thing.is_lock) {
+                    let seen = self.look(*spot);
+                    self.tell(None, Event::Found { seen });
+                }
+            }
+            Change::Timed(spot, expires) => {
+                let thing = self.things.get_mut(spot).expect("a key that is there");
+                thing.expires = *expires;
+                if *expires {
+                    let key = key_of(spot.db, spot.name);
+                    self.tell(None, Event::Timed { key });
+                }
+            }
+            Change::Deleted(spot) => {
+                self.things.remove(spot);
+                self.gone(by, *spot);
+            }
+            Change::Lapsed(spot) => {
+                self.things.remove(spot);
+                self.gone(None, *spot);
+            }
+            Change::Carried { from, to } => {
+                let thing = self.things.remove(from).expect("a key that is there");
+                self.things.insert(*to, thing);
+                self.made(by, *to);
+                let key = key_of(from.db, from.name);
+                if self.engine.look_up(key).is_some() {
+                    self.tell(None, Event::MovedFrom { key });
+                }
+                if self.engine.is_carrying() {
+                    let key = key_of(to.db, to.name);
+                    self.tell(None, Event::MovedTo { key });
+                }
+            }
+            Change::Flushed(db) => {
+                self.things
+                    .retain(|spot, _| db.is_some_and(|db| db != spot.db));
+                let hand = by.and_then(|who| self.id(who));
+                let by = hand.map_or(Hand::Nobody, Hand::Client);
+                let db = db.map(|db| Db(db as u32));
+                self.tell(None, Event::Flushed { db, by });
+            }
+            Change::Swapped => {
+                let swapped = self.things.iter().map(|(spot, thing)| {
+                    let db = DATABASES - 1 - spot.db;
+                    (Spot { db, ..*spot }, *thing)
+                });
+                self.things = swapped.collect();
+                let (one, other) = (Db(0), Db(1));
+                self.tell(None, Event::Swapped { one, other });
+                self.look_again(Some(&[one, other]));
+            }
+            Change::Loaded(loaded) => {
+                let things = loaded.iter().map(|loaded| {
+                    let (is_lock, expires) = (loaded.is_lock, loaded.expires);
+                    (loaded.spot, Thing { is_lock, expires })
+                });
+                self.things = things.collect();
+                self.tell(None, Event::LoadBegins);
+                for Loaded { spot, is_lock, .. } in loaded.iter().filter(|loaded| loaded.held) {
+                    let key = key_of(spot.db, spot.name);
+                    let mode = match is_lock {
+                        true => Mode::Exclusive,
+                        false => Mode::Temporary,
+                    };
+                    self.tell(None, Event::Inherited { key, mode });
+                }
+                self.tell(None, Event::LoadEnded);
+                self.look_again(None);
+            }
+        }
+    }
+
+    fn made(&mut self, by: Option<Who>, spot: Spot) {
+        let key = key_of(spot.db, spot.name);
+        if let Some(holder) = self.engine.look_up(key) {
+            let by = self.hand(by, holder);
+            self.tell(None, Event::Made { key, by });
+        }
+    }
+
+    fn gone(&mut self, by: Option<Who>, spot: Spot) {
+        let key = key_of(spot.db, spot.name);
+        if let Some(holder) = self.engine.look_up(key) {
+            let by = self.hand(by, holder);
+            self.tell(None, Event::Gone { key, by });
+        }
+    }
+
+    /// The shell asks whose hand it was only where somebody holds the key.
+    fn hand(&self, by: Option<Who>, holder: Option<ClientId>) -> Hand {
+        match (by.and_then(|who| self.id(who)), holder) {
+            (Some(client), Some(_)) => Hand::Client(client),
+            _ => Hand::Nobody,
+        }
+    }
+
+    fn look_again(&mut self, dbs: Option<&[Db]>) {
+        for key in self.engine.known_keys(dbs) {
+            let seen = self.look(spot_of(&key));
+            self.tell(None, Event::Found { seen });
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The engine's words in the model's.
+
+use crate::model::command::{NAMES, Spot};
+use crate::model::told::{self, Kind, Reply};
+use tether::engine::{
+    Acquire, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, Push, Refusal,
+    Reply as Said, Waits,
+};
+
+/// What tells owners apart.
+pub const LABELS: [&[u8]; 3] = [b"", b"x", b"\xffy"];
+
+pub fn key_of(db: usize, name: usize) -> Key<'static> {
+    let db = Db(db as u32);
+    let name = NAMES[name];
+    Key { db, name }
+}
+
+pub fn spot_of(key: &KeyBuf) -> Spot {
+    let name = NAMES.iter().position(|name| **name == *key.name);
+    Spot {
+        db: key.db.0 as usize,
+        name: name.expect("one of the names"),
+    }
+}
+
+/// As the shell would send it, if it would. A token is written as it is.
+pub fn sentence(push: &Push, resp3: bool) -> Option<String> {
+    let kind = |sort| match sort {
+        Sort::Temporary => Kind::Settp,
+        Sort::Lock => Kind::Lock,
+    };
+    let (news, token) = match push.news {
+        News::Added => (told::News::Added, None),
+        News::Deleted => (told::News::Deleted, None),
+        News::Lost(sort) => (told::News::Lost(kind(sort)), None),
+        News::TimedOut(sort) => (told::News::TimedOut(kind(sort)), None),
+        News::Granted(sort, token) => (told::News::Granted(kind(sort), 0), Some(token.0)),
+    };
+    let spot = spot_of(&push.key);
+    let sentence = told::Push { spot, news }.sentence();
+    let token = token.map_or_else(String::new, |token| token.to_string());
+    let is_asked_for = !matches!(push.news, News::Lost(_));
+    (is_asked_for || resp3).then(|| sentence + &token)
+}
+
+pub fn answer(reply: Said) -> Reply {
+    let state = |present: &bool| Reply::text(if *present { "EXIST" } else { "NOEXIST" });
+    let refusal = match reply {
+        Said::Integer(number) => return Reply::Int(number),
+        Said::Null => return Reply::Null,
+        Said::States(states) => {
+            return match &states[..] {
+                [present] => state(present),
+                all => Reply::Array(all.iter().map(state).collect()),
+            };
+        }
+        Said::Refused(refusal) => refusal,
+    };
+    Reply::refused(match refusal {
+        Refusal::TooManyWatches { .. } => "ERR too many watches",
+        Refusal::TooManyKeys { .. } => "ERR too many keys",
+        Refusal::WrongType => "WRONGTYPE",
+        Refusal::NotHeld => "NOTHELD",
+        Refusal::HeldOtherwise => "ERR this owner holds the lock in another way",
+        Refusal::OtherTotal { .. } => "ERR the semaphore has another total",
+        Refusal::HeldAlready { .. } => "ERR this owner holds '",
+        Refusal::Deadlock { .. } => "DEADLOCK",
+    })
+}
+
+/// What is wrong with the circle because of which a request is refused, if anything is: each in it
+/// must wait for the next, which holds the key or waits for it, too.
+pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option<String> {
+    let Said::Refused(Refusal::Deadlock { circle }) = reply else {
+        return None;
+    };
+    let caller = circle.first().is_some_and(|link| link.client == ask.client);
+    let asked = |key: &KeyBuf| ask.seen.iter().any(|seen| seen.key == key.as_key());
+    let of_key = |key: &KeyBuf| engine.census(Moment(0), key.as_key());
+    let waits = |link: &Waits| {
+        let waiters = of_key(&link.key).map_or(Vec::new(), |census| census.waiters);
+        waiters.iter().any(|waiter| waiter.client == link.client)
+    };
+    let is_in_the_way = |key: &KeyBuf, client: ClientId| {
+        of_key(key).is_some_and(|census| {
+            let mut holders = census.holders.iter();
+            let mut waiters = census.waiters.iter();
+            holders.any(|holder| holder.client == client)
+                || waiters.any(|waiter| waiter.client == client)
+        })
+    };
+    let holds_together = |(at, link): (usize, &Waits)| {
+        let next = &circle[(at + 1) % circle.len()];
+        let waits = if at == 0 {
+            asked(&link.key)
+        } else {
+            waits(link)
+        };
+        waits && is_in_the_way(&link.key, next.client)
+    };
+    let good = caller && circle.iter().enumerate().all(holds_together);
+    (!good).then(|| format!("!no circle: {circle:?}"))
+}
