@@ -190,23 +190,17 @@ fn a_server_that_never_bound_anything_writes_a_file_for_any_server() {
 #[test]
 fn replicas_are_not_told_of_a_rewriting() {
     let master = start("no");
-    let replica = Server::replica_of(&master, &["appendonly yes", "aof-use-rdb-preamble no"]);
-    wait_for_rewriting(&replica, 1);
+    let replica = Server::replica_of(&master, &[]);
     let mut one = master.resp3();
     one.run_all(&["SETTP a v", "LOCK.ACQUIRE l"]);
     rewrite(&master);
     one.run("SET plain v");
-    replica.catch_up(&master);
-    eventually("the replica's file", || {
-        let all = replica.append_only_text();
-        if all.contains("plain") {
-            assert!(!all.contains("TETHER.BOUND"), "{all}");
-            Ok(())
-        } else {
-            Err(all)
-        }
-    });
     assert!(master.append_only_text().contains("TETHER.BOUND"));
+    replica.catch_up(&master);
+    let calls = replica.info("commandstats").to_lowercase();
+    assert!(calls.contains("cmdstat_settp:calls=1,"), "{calls}");
+    assert!(calls.contains("cmdstat_set:calls=1,"), "{calls}");
+    assert!(!calls.contains("bound"), "{calls}");
 }
 
 #[test]
