@@ -40,11 +40,11 @@ pub fn run(bench: &Bench, table: &mut Table) {
     });
 }
 
-fn ms(duration: Duration) -> f64 {
+pub fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-fn owner_of(server: &Server, keys: usize) -> Connection {
+pub fn owner_of(server: &Server, keys: usize) -> Connection {
     const AT_ONCE: usize = 1000;
     let mut owner = server.connect();
     for first in (0..keys).step_by(AT_ONCE) {
@@ -59,13 +59,13 @@ fn owner_of(server: &Server, keys: usize) -> Connection {
 
 /// From question to answer.
 #[derive(Default)]
-struct Ping {
-    cpu: Duration,
-    clock: Duration,
+pub struct Ping {
+    pub cpu: Duration,
+    pub clock: Duration,
 }
 
 /// Pings until all keys have gone; the longest by either measure.
-fn longest_ping(server: &Server) -> Ping {
+pub fn longest_ping(server: &Server) -> Ping {
     let mut bystander = server.connect();
     let (ping, size) = (line("PING"), line("DBSIZE"));
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -17,9 +17,11 @@ mod fanout;
 mod foreign;
 mod handoff;
 mod instructions;
+mod loading;
 mod measure;
 mod memory;
 mod pairs;
+mod replicated;
 mod server;
 mod table;
 mod waiters;
@@ -44,6 +46,11 @@ impl Bench {
         Server::start(&self.program, loaded)
     }
 
+    /// The same with these lines after those of redis.conf.
+    fn start_with(&self, loaded: Loaded, settings: &str) -> Server {
+        Server::start_with(&self.program, loaded, settings)
+    }
+
     /// How often to do something: a tenth, when the run is to be short.
     fn scaled(&self, count: usize) -> usize {
         if self.short {
@@ -62,6 +69,8 @@ const PARTS: &[Part] = &[
     ("fanout", fanout::run),
     ("memory", memory::run),
     ("death", death::run),
+    ("loading", loading::run),
+    ("replicated", replicated::run),
     ("handoff", handoff::run),
     ("waiters", waiters::run),
     ("instructions", instructions::run),

@@ -57,7 +57,12 @@ pub struct Server {
 impl Server {
     /// Boots from the repository's redis.conf.
     pub fn start(program: &Program, loaded: Loaded) -> Server {
-        Server::run(Command::new(&program.path), loaded, "")
+        Server::start_with(program, loaded, "")
+    }
+
+    /// The same with these lines after those of redis.conf.
+    pub fn start_with(program: &Program, loaded: Loaded, settings: &str) -> Server {
+        Server::run(Command::new(&program.path), loaded, settings)
     }
 
     /// The same under callgrind, which counts the instructions that it executes until [`Server::end_counting`].
@@ -125,6 +130,15 @@ impl Server {
         total
             .and_then(|total| total.trim().parse().ok())
             .expect("callgrind's total")
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where its files are.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     pub fn connect(&self) -> Connection {

@@ -114,6 +114,10 @@ impl Clients {
         former
     }
 
+    pub fn is_former(&self, id: Id<Client>) -> bool {
+        self.former == Some(id)
+    }
+
     /// Forgets an ended connection to which nothing is bound any more. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
         if self.records[id].ended && self.records[id].hold_count == 0 {

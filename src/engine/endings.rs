@@ -144,8 +144,14 @@ impl Engine {
     pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
         let key = self.keys.find_or_add(key, mode.stands());
         self.set_present(key, true, effects);
-        if !self.keys[key].holds.is_empty() {
-            return;
+        if let Some(held) = self.keys[key].holds.head() {
+            let hold = &self.holds[held];
+            if !self.clients.is_former(hold.client) || hold.mode.is_lock() == mode.is_lock() {
+                return;
+            }
+            // Handed over on that server: a lock has become a temporary key, or the other way round.
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.holds.remove(keys, clients, held);
         }
         // It may have a time to live, of which nobody told.
         self.keys[key].set_timed(true);

@@ -135,7 +135,7 @@ pub enum Event<'a> {
     /// A data set is about to be loaded: what is inherited comes anew with it, and watchers are told
     /// what is different when it is there.
     LoadBegins,
-    /// The data set is there. Followed by `Found` for every known key.
+    /// The data set is there. Followed by `Found` for every key that somebody here watches, holds or waits for.
     LoadEnded,
 
     /// A connection is no more.

@@ -258,15 +258,29 @@ impl Engine {
         self.clients.find(client).is_some()
     }
 
-    /// The keys of these databases, or of all, that somebody watches, holds or waits for; for a fresh look at
-    /// each of them. O(their number).
-    pub fn known_keys(&self, dbs: Option<&[Db]>) -> Vec<KeyBuf> {
+    /// The keys of these databases that somebody watches, holds or waits for; for a fresh look at each of
+    /// them. O(keys known).
+    pub fn known_keys(&self, dbs: &[Db]) -> Vec<KeyBuf> {
         self.keys
             .iter()
             .map(|(_, record)| record.key())
-            .filter(|key| dbs.is_none_or(|dbs| dbs.contains(&key.db)))
+            .filter(|key| dbs.contains(&key.db))
             .map(Key::to_owned)
             .collect()
+    }
+
+    /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
+    /// among them: they go in any case. O(keys known).
+    pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
+        let matters = |record: &&KeyRecord| {
+            let mut holds = record.holds.head().into_iter();
+            !record.watchers.is_empty()
+                || !record.queue.is_empty()
+                || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
+        };
+        let records = self.keys.iter().map(|(_, record)| record);
+        let keys = records.filter(matters).map(KeyRecord::key);
+        keys.map(Key::to_owned).collect()
     }
 
     pub fn limits(&self) -> Limits {

@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
 use super::{executing, push, rewrite, threads};
-use crate::engine::{ClientId, Db, Event, Hand, Key, Seen, Standing};
+use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -180,7 +180,7 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         tell(ctx, Event::Swapped { one, other });
-        look_again(ctx, Some(&[one, other]));
+        look_again(ctx, shell().engine.borrow().known_keys(&[one, other]));
     });
 }
 
@@ -203,7 +203,7 @@ unsafe extern "C" fn on_loading(
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
-            look_again(ctx, None);
+            look_again(ctx, shell.engine.borrow().keys_of_the_living());
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);
@@ -231,10 +231,9 @@ unsafe extern "C" fn on_role(
     });
 }
 
-/// After a change without events of its own: looks at each key that matters. O(their number).
-fn look_again(ctx: Ctx<'_>, dbs: Option<&[Db]>) {
-    let known = shell().engine.borrow().known_keys(dbs);
-    for key in known {
+/// After a change without events of its own: looks at each of the keys that it can matter to.
+fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
+    for key in keys {
         let name = Text::new(&key.name);
         let standing = ctx.standing_without_trace(key.db, name.as_str());
         found(ctx, key.as_key(), standing);

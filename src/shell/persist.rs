@@ -6,7 +6,7 @@
 use super::dispatch::tell;
 use super::guard::guard;
 use super::observe;
-use super::raw::{Ctx, api, have};
+use super::raw::{self, Ctx, api, have};
 use super::state::shell;
 use crate::engine::{Db, Event, Key, Mode, Token};
 use redis_module::raw as c;
@@ -60,21 +60,31 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
             let token = api!(RedisModule_LoadUnsigned(io));
             (Token(token), api!(RedisModule_LoadUnsigned(io)))
         };
-        shell().engine.borrow_mut().know_token(token);
         let Some(ctx) = shell().detached() else {
             return err;
         };
+        if count > 0 {
+            observe::subscribe(ctx);
+        }
+        let now = raw::now();
+        let mut effects = Vec::new();
+        // Nothing below calls us back, so one borrowing is enough for a million keys.
+        let mut engine = shell().engine.borrow_mut();
+        engine.know_token(token);
         for _ in 0..count {
             // SAFETY: as above; what is loaded is ours to free, and is copied before.
             unsafe {
                 let db = Db(api!(RedisModule_LoadUnsigned(io)) as u32);
                 let mut length = 0;
                 let name = api!(RedisModule_LoadStringBuffer(io, &raw mut length));
-                let bytes = std::slice::from_raw_parts(name.cast::<u8>(), length);
-                inherited(ctx, db, bytes, Mode::Temporary);
-                api!(RedisModule_Free(name.cast()));
+                let name = std::slice::from_raw_parts(name.cast::<u8>(), length);
+                let (key, mode) = (Key { db, name }, Mode::Temporary);
+                engine.handle(now, Event::Inherited { key, mode }, &mut effects);
+                api!(RedisModule_Free(name.as_ptr().cast_mut().cast()));
             }
         }
+        // What is loaded is told to nobody before all of it is there.
+        debug_assert!(effects.is_empty());
         c::REDISMODULE_OK as c_int
     })
 }

@@ -5,7 +5,7 @@ use crate::machine::{Machine, Thing};
 use crate::model::changes::{Change, Loaded};
 use crate::model::command::{DATABASES, Spot, Who};
 use crate::words::{key_of, spot_of};
-use tether::engine::{ClientId, Db, Event, Hand, Mode};
+use tether::engine::{ClientId, Db, Event, Hand, KeyBuf, Mode};
 
 impl Machine {
     pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
@@ -70,7 +70,7 @@ impl Machine {
                 self.things = swapped.collect();
                 let (one, other) = (Db(0), Db(1));
                 self.tell(None, Event::Swapped { one, other });
-                self.look_again(Some(&[one, other]));
+                self.look_again(self.engine.known_keys(&[one, other]));
             }
             Change::Loaded(loaded) => {
                 let things = loaded.iter().map(|loaded| {
@@ -88,7 +88,7 @@ impl Machine {
                     self.tell(None, Event::Inherited { key, mode });
                 }
                 self.tell(None, Event::LoadEnded);
-                self.look_again(None);
+                self.look_again(self.engine.keys_of_the_living());
             }
         }
     }
@@ -117,8 +117,8 @@ impl Machine {
         }
     }
 
-    fn look_again(&mut self, dbs: Option<&[Db]>) {
-        for key in self.engine.known_keys(dbs) {
+    fn look_again(&mut self, keys: Vec<KeyBuf>) {
+        for key in keys {
             let seen = self.look(spot_of(&key));
             self.tell(None, Event::Found { seen });
         }
