@@ -6,7 +6,7 @@
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
 use super::{dispatch, guard::guard, persist};
-use crate::engine::{Db, Key, Mode};
+use crate::engine::{Db, Key, Mode, Standing};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 
@@ -98,7 +98,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
             let db = api!(RedisModule_GetDbIdFromOptCtx(ctx));
             (Db(db as u32), name.cast_mut())
         };
-        if name.is_null() || shell.performing.get() == Some(name) || shell.loading.get() {
+        if name.is_null() || shell.performing.get() == Some(name) {
             return;
         }
         // SAFETY: not null, and the server's.
@@ -114,6 +114,15 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
             dispatch::wake_in_ms(0);
         }
     });
+}
+
+/// What goes by another name may have been overwritten just before.
+pub fn suspect_renamed(key: Key<'_>) {
+    let shell = shell();
+    if shell.engine.borrow().stands(key) == Standing::Lock {
+        shell.suspects.borrow_mut().push(key.to_owned());
+        dispatch::wake_in_ms(0);
+    }
 }
 
 /// Looks again at locks that may have been overwritten.

@@ -8,7 +8,7 @@ use super::dispatch::{self, tell};
 use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{executing, push, rewrite, threads};
+use super::{executing, locktype, push, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -70,7 +70,10 @@ unsafe extern "C" fn on_key(
         let event = match unsafe { CStr::from_ptr(event) }.to_bytes() {
             b"expire" => Event::Timed { key },
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
-            b"rename_to" | b"move_to" => Event::MovedTo { key },
+            b"rename_to" | b"move_to" => {
+                tell(ctx, Event::MovedTo { key });
+                return locktype::suspect_renamed(key);
+            }
             b"del" => Event::Gone { key, by: hand() },
             b"expired" => {
                 let by = holder.map_or(Hand::Nobody, |id| executing::hand_of_expiry(ctx, id));
@@ -129,6 +132,8 @@ unsafe extern "C" fn on_client(
         };
         if shell().engine.borrow().knows_client(client) {
             threads::forget(client);
+            // A lock of its own may have been overwritten: that key is not its any more.
+            dispatch::catch_up(ctx);
             tell(ctx, Event::Ended { client });
             dispatch::work(ctx);
         }
@@ -180,7 +185,8 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         tell(ctx, Event::Swapped { one, other });
-        look_again(ctx, shell().engine.borrow().known_keys(&[one, other]));
+        let known = shell().engine.borrow().known_keys(&[one, other]);
+        look_again(ctx, known);
     });
 }
 
@@ -203,7 +209,8 @@ unsafe extern "C" fn on_loading(
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
-            look_again(ctx, shell.engine.borrow().keys_of_the_living());
+            let known = shell.engine.borrow().keys_of_the_living();
+            look_again(ctx, known);
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);

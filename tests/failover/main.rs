@@ -11,4 +11,6 @@ mod line;
 #[allow(dead_code)] // as above
 mod random;
 
+mod crashes;
+mod overwriting;
 mod rewriting;

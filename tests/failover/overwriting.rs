@@ -1,0 +1,75 @@
+//! Locks that are overwritten, and keys that change from one kind to the other, before their holder or its server ends.
+
+use crate::harness::*;
+use crate::line::*;
+
+#[test]
+fn an_overwritten_lock_outlives_its_holder_who_ends_in_the_same_step() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp2(), server.resp2());
+    holder.run("LOCK.ACQUIRE k");
+    let id = holder.id();
+    other.run_all(&["MULTI", "SET k stranger"]);
+    other.run(&format!("CLIENT KILL ID {id}"));
+    other.run("EXEC");
+    holder.expect_closed();
+    eventually_nothing_is_left(&server);
+    assert_eq!(other.run("GET k"), bulk("stranger"));
+}
+
+#[test]
+fn an_overwritten_lock_that_is_renamed_at_once_is_not_its_holders_any_more() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp2());
+    holder.run("LOCK.ACQUIRE k");
+    other.run_all(&["MULTI", "SET k stranger", "RENAME k l", "EXEC"]);
+    assert!(["lock k LOST", "lock l LOST"].contains(&holder.next_push().as_str()));
+    holder.run("QUIT");
+    holder.expect_closed();
+    eventually_nothing_is_left(&server);
+    assert_eq!(other.run("GET l"), bulk("stranger"));
+}
+
+#[test]
+fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let (mut holder, mut other) = (server.resp2(), server.resp2());
+    holder.run_all(&["LOCK.ACQUIRE k", "LOCK.ACQUIRE l"]);
+    other.run_all(&["SET k stranger", "DEL l", "SET l stranger"]);
+    server.crash_and_restart();
+    let mut looker = server.resp2();
+    assert_eq!(looker.run("SETTP k newcomer"), int(0));
+    eventually_nothing_is_left(&server);
+    let stranger = || bulk("stranger");
+    assert_eq!(looker.run("MGET k l"), array([stranger(), stranger()]));
+    drop((holder, other));
+}
+
+/// Which kind a key is, a replica must know after each handover: a look at it (as after SWAPDB) would otherwise find
+/// something else than it remembers, and take it for a stranger's.
+#[test]
+fn what_was_handed_over_to_the_other_kind_is_no_ghost_on_a_promoted_replica() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let [mut one, mut two, mut three] = [(); 3].map(|()| master.resp2());
+    one.run_all(&["LOCK.ACQUIRE to-key", "LOCK.ACQUIRE to-lock"]);
+    queue(&master, &mut two, "SETTP to-key v WAIT 0");
+    one.run("LOCK.RELEASE to-key");
+    assert_eq!(two.read_reply(), int(1));
+    queue(&master, &mut two, "SETTP to-lock v WAIT 0");
+    queue(&master, &mut three, "LOCK.ACQUIRE to-lock WAIT 0");
+    one.run("LOCK.RELEASE to-lock");
+    assert_eq!(two.read_reply(), int(1));
+    two.run("DELTP to-lock");
+    three.read_reply().number();
+    one.run_all(&["SWAPDB 0 1", "SWAPDB 0 1"]);
+    replica.catch_up(&master);
+    let mut newcomer = replica.resp2();
+    newcomer.pipeline(&["REPLICAOF NO ONE", "LOCK.ACQUIRE to-key", "SETTP to-lock v"]);
+    assert_eq!(newcomer.read_reply(), ok());
+    assert!(newcomer.read_reply().number() > 0);
+    assert_eq!(newcomer.read_reply(), int(1));
+    drop((one, two, three, newcomer));
+    eventually_nothing_is_left(&replica);
+    assert_eq!(replica.resp2().run("DBSIZE"), int(0));
+}
