@@ -145,8 +145,9 @@ impl Engine {
         let key = self.keys.find_or_add(key, mode.stands());
         self.set_present(key, true, effects);
         if let Some(held) = self.keys[key].holds.head() {
-            let hold = &self.holds[held];
-            if !self.clients.is_former(hold.client) || hold.mode.is_lock() == mode.is_lock() {
+            let client = self.holds[held].client;
+            let is_lock = self.holds.mode(held).is_lock();
+            if !self.clients.is_former(client) || is_lock == mode.is_lock() {
                 return;
             }
             // Handed over on that server: a lock has become a temporary key, or the other way round.

@@ -237,7 +237,12 @@ impl<'a> Workload<'a> {
             after
         });
         self.may_become(copies.chain([before.clone()]).collect::<Vec<_>>());
-        let requests = [format!("GET {key}"), format!("COPY {key} {plain} REPLACE")];
+        let requests = [
+            format!("GET {key}"),
+            format!("COPY {key} {plain} REPLACE"),
+            // A copy has the time to live, too.
+            format!("PERSIST {plain}"),
+        ];
         let replies = self.exec(at, &requests)?;
         let mut after = before;
         if let (Frame::Bulk(value), Frame::Integer(1)) = (&replies[0], &replies[1]) {
