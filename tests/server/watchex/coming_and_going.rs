@@ -278,3 +278,31 @@ fn a_watcher_that_is_killed_while_pushes_wait_for_it_harms_nobody() {
     );
     assert_eq!(server.gauge("tether", "tether_watches"), 1);
 }
+
+/// What goes to many connections may wait for more of the same; what goes to few must not overtake it.
+#[test]
+fn a_crowd_hears_all_in_order_however_much_comes_at_once() {
+    const ROUNDS: usize = 100;
+    let server = Server::start();
+    let mut crowd: Vec<_> = (0..80).map(|_| server.resp3()).collect();
+    for watcher in &mut crowd {
+        watcher.run("WATCHEX crowded");
+    }
+    crowd[0].run("WATCHEX quiet");
+    let mut other = server.resp2();
+    let round = ["SET crowded v", "SET quiet v", "DEL quiet", "DEL crowded"];
+    other.pipeline(&round.repeat(ROUNDS));
+    other.read_replies(round.len() * ROUNDS);
+    let told = [
+        "watchex crowded ADD",
+        "watchex quiet ADD",
+        "watchex quiet DEL",
+        "watchex crowded DEL",
+    ];
+    let all = told.repeat(ROUNDS);
+    assert_eq!(crowd[0].next_pushes(all.len()), all);
+    let crowded = [told[0], told[3]].repeat(ROUNDS);
+    for watcher in &mut crowd[1..] {
+        assert_eq!(watcher.next_pushes(crowded.len()), crowded);
+    }
+}
