@@ -123,11 +123,11 @@ impl Engine {
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
         let asked: Few<_> = self.queues.keys_of(waiter).collect();
-        let waiter = self.dequeue(waiter);
+        let mut waiter = self.dequeue(waiter);
         let token = self.token_for(&waiter, &asked, effects);
         self.waits.note(self.now.us_since(waiter.since));
         for key in &*asked {
-            self.grant_key(*key, &waiter, token, effects);
+            self.grant_key(*key, &mut waiter, token, effects);
         }
         let client = self.clients[waiter.client].id;
         if waiter.push {
@@ -166,7 +166,7 @@ impl Engine {
     fn grant_key(
         &mut self,
         key: Id<KeyRecord>,
-        waiter: &Waiter,
+        waiter: &mut Waiter,
         token: Token,
         effects: &mut Vec<Effect>,
     ) {
@@ -192,7 +192,9 @@ impl Engine {
         let stays = stood == Standing::Lock && !self.keys[key].is_timed();
         self.keys[key].set_timed(false);
         if !waiter.mode.is_lock() {
-            let (key, value) = (self.keys[key].key().to_owned(), waiter.value.clone());
+            // There is only this one key.
+            let value = std::mem::take(&mut waiter.value);
+            let key = self.keys[key].key().to_owned();
             effects.push(Effect::Make { key, value });
         } else if !stays {
             let key = self.keys[key].key().to_owned();
