@@ -7,7 +7,7 @@ use super::clients::Client;
 use super::effect::{Effect, Refusal, Reply};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
-use super::holds::{Grant, Hold};
+use super::holds::Grant;
 use super::id::{ClientId, Key};
 use super::keys::{KeyRecord, Spot};
 use super::queues::Request;
@@ -149,7 +149,7 @@ impl Engine {
             return Err(Refusal::HeldAlready { key });
         }
         for id in &held {
-            if !self.deepens(*id, ask.mode) {
+            if !self.holds.mode(*id).deepens_as(ask.mode) {
                 return Err(Refusal::HeldOtherwise);
             }
         }
@@ -171,13 +171,6 @@ impl Engine {
             }
             _ => None,
         }
-    }
-
-    /// In the same way again, or from exclusive to shared; never from shared to exclusive, for which
-    /// two readers would wait for each other.
-    fn deepens(&self, hold: Id<Hold>, mode: Mode) -> bool {
-        let held = self.holds.mode(hold);
-        held == mode || (held == Mode::Exclusive && mode == Mode::Shared)
     }
 
     /// Whether a newcomer can have the key now.

@@ -31,6 +31,14 @@ impl Mode {
         }
     }
 
+    /// Whether an owner that holds a lock in this way can take it in that one, too, and so make its
+    /// hold deeper: in the same way again, or from exclusive to shared; never from shared to
+    /// exclusive, for which two readers would wait for each other.
+    pub(super) fn deepens_as(self, asked: Mode) -> bool {
+        let same = self == asked || (self == Mode::Exclusive && asked == Mode::Shared);
+        self.is_lock() && same
+    }
+
     /// What stands at a key that is held in this way.
     pub(super) fn stands(self) -> Standing {
         if self.is_lock() {

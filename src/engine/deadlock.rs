@@ -27,6 +27,43 @@ struct Obstacle {
     waiter: Id<Waiter>,
 }
 
+type Owner<'a> = (Id<Client>, &'a [u8]);
+
+/// The room that is left for one who asks when all but the stuck have released what they hold.
+struct Room<'a> {
+    asked: Mode,
+    owner: Owner<'a>,
+    /// Permits that nobody takes.
+    free: i64,
+    /// Whose permits are counted: those of one owner once, however deep its hold will be.
+    counted: HashSet<Owner<'a>>,
+}
+
+impl<'a> Room<'a> {
+    fn for_one(asked: Mode, owner: Owner<'a>) -> Self {
+        let free = match asked {
+            Mode::Permits { count, total } => i64::from(total) - i64::from(count),
+            _ => 0,
+        };
+        let counted = HashSet::new();
+        Room {
+            asked,
+            owner,
+            free,
+            counted,
+        }
+    }
+
+    /// Whether there is room still when this one, too, holds the key in this way. An owner does not
+    /// go with itself.
+    fn suffices(&mut self, other: Owner<'a>, held: Mode) -> bool {
+        if held.permits() > 0 && self.counted.insert(other) {
+            self.free -= i64::from(held.permits());
+        }
+        other != self.owner && self.asked.goes_with(held) && self.free >= 0
+    }
+}
+
 impl Engine {
     /// The circle that this waiter, the newest, closes. O(1) while nobody waits for what its
     /// connection holds and its owner has no other wait; otherwise O(waiters and holders that it
@@ -87,28 +124,24 @@ impl Engine {
     /// What keeps the waiter from ever being served while all of these are stuck: a stuck one ahead of
     /// it, or somebody stuck who holds the key, or will, in a way that does not go with its own.
     fn obstacle(&self, waiter: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Option<Obstacle> {
-        let asked = self.queues[waiter].mode;
-        let owner = (self.queues[waiter].client, &*self.queues[waiter].label);
+        let Waiter {
+            client,
+            label,
+            mode: asked,
+            ..
+        } = &self.queues[waiter];
+        let owner: Owner<'_> = (*client, label);
         self.queues.keys_of(waiter).find_map(|key| {
-            let stuck_of = |client, label: &[u8]| {
+            let stuck_of = |(client, label): Owner<'_>| {
                 let mut waits = self.waits_of(client, label);
                 waits.find(|waiter| stuck.contains(waiter))
             };
-            let mut free = match asked {
-                Mode::Permits { count, total } => i64::from(total) - i64::from(count),
-                _ => 0,
-            };
-            // The room that is left when all but the stuck have released what they hold. An owner does
-            // not go with itself in another way.
-            let mut leaves_no_room = |other, held: Mode| {
-                let goes_with = asked.goes_with(held) && (other != owner || held == asked);
-                free -= i64::from(held.permits());
-                !goes_with || free < 0
-            };
+            let deepens = self.will_deepen(waiter, key);
+            let mut room = Room::for_one(*asked, owner);
             let holders = self.holders_in_its_way(waiter, key).find_map(|id| {
-                let owner = (self.holds[id].client, self.holds.label(id));
-                let wait = stuck_of(owner.0, owner.1)?;
-                leaves_no_room(owner, self.holds.mode(id)).then_some(wait)
+                let other = (self.holds[id].client, self.holds.label(id));
+                let wait = stuck_of(other)?;
+                (!deepens && !room.suffices(other, self.holds.mode(id))).then_some(wait)
             });
             let ahead = || {
                 self.ahead_of(waiter, key).find_map(|id| {
@@ -116,15 +149,37 @@ impl Engine {
                     if stuck.contains(&id) {
                         return Some(id);
                     }
-                    let wait = stuck_of(other.client, &other.label)?;
-                    let stays = other.lease_ms.is_none()
-                        && leaves_no_room((other.client, &*other.label), other.mode);
-                    stays.then_some(wait)
+                    let owner: Owner<'_> = (other.client, &other.label);
+                    let wait = stuck_of(owner)?;
+                    let stays = other.lease_ms.is_none() && !deepens;
+                    (stays && !room.suffices(owner, other.mode)).then_some(wait)
                 })
             };
             let next = holders.or_else(ahead);
             next.map(|waiter| Obstacle { key, waiter })
         })
+    }
+
+    /// Whether the waiter's owner holds the key already, or will before it is the waiter's turn, so
+    /// that it can make its hold deeper then.
+    fn will_deepen(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
+        let Waiter {
+            client,
+            label,
+            mode,
+            ..
+        } = &self.queues[waiter];
+        if !self.queues.asks_for_one(waiter) {
+            return false;
+        }
+        let held = self.holds.find(&self.keys, key, *client, label);
+        let held = held.filter(|hold| self.holds.lease(*hold).is_none());
+        let held = held.map(|hold| self.holds.mode(hold));
+        let own = self.ahead_of(waiter, key).map(|id| &self.queues[id]);
+        let own = own.filter(|other| (other.client, &other.label) == (*client, label));
+        let own = own.filter(|other| other.lease_ms.is_none());
+        let mut first = held.into_iter().chain(own.map(|other| other.mode));
+        first.next().is_some_and(|first| first.deepens_as(*mode))
     }
 
     /// The holds that do not end by themselves and that the waiter may have to wait for.

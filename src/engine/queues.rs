@@ -221,6 +221,11 @@ impl Queues {
         })
     }
 
+    /// Whether a waiter asks for one key only. O(1).
+    pub fn asks_for_one(&self, id: Id<Waiter>) -> bool {
+        self.keys_of(id).nth(1).is_none()
+    }
+
     /// The keys that a waiter asks for, as they stood in its request.
     pub fn keys_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<KeyRecord>> {
         let places = self.waiters[id].places.iter(&self.places);

@@ -99,26 +99,29 @@ impl Engine {
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.
     fn can_serve(&self, waiter: Id<Waiter>) -> bool {
-        let mode = self.queues[waiter].mode;
         self.queues.keys_of(waiter).all(|key| {
             self.queues.head(&self.keys, key) == Some(waiter)
                 && !self.keys[key].is_taken_by_a_stranger()
-                && self.holds.admit(&self.keys, key, mode)
-                && !self.has_in_another_way(waiter, key)
+                && self.can_have(waiter, key)
         })
     }
 
-    /// Whether the waiter's owner has the key already, in a way that cannot be made deeper: so many of
-    /// a semaphore's permits, and waits for another number of them.
-    fn has_in_another_way(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
+    /// Whether a key's holders let the waiter hold it, too. Is its owner one of them (two of its
+    /// requests have waited), then if it can make its hold deeper.
+    fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
+        if self.keys[key].holds.is_empty() {
+            return true;
+        }
         let Waiter {
             client,
             label,
             mode,
             ..
         } = &self.queues[waiter];
-        let own = self.holds.find(&self.keys, key, *client, label);
-        own.is_some_and(|hold| self.holds.mode(hold) != *mode)
+        match self.holds.find(&self.keys, key, *client, label) {
+            Some(own) => self.queues.asks_for_one(waiter) && self.holds.mode(own).deepens_as(*mode),
+            None => self.holds.admit(&self.keys, key, *mode),
+        }
     }
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
@@ -128,6 +131,10 @@ impl Engine {
         self.waits.note(self.now.us_since(waiter.since));
         for key in &*asked {
             self.grant_key(*key, &mut waiter, token, effects);
+            if asked.len() > 1 {
+                // The owner's next request for this one alone can make its hold deeper.
+                self.make_ready(*key);
+            }
         }
         let client = self.clients[waiter.client].id;
         if waiter.push {

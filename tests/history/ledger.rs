@@ -2,9 +2,10 @@
 //! ever deleted.
 
 use crate::model::brief::{
-    close, connect, del, exec, multi, pipeline, run, script, set, settp, unwatchex, watchex,
+    PUSH, acquire, close, connect, del, exec, multi, pipeline, run, script, set, settp, settp_wait,
+    unwatchex, watchex,
 };
-use crate::model::command::{Command, Past};
+use crate::model::command::{Command, Mode, Past};
 use crate::model::step::Step;
 use crate::random_histories::{ROOMY, try_history};
 use crate::trial::Stage;
@@ -27,6 +28,22 @@ fn pushes_of_a_flush_come_before_what_its_client_causes_next() {
             pipeline(0, [watchex(0), flush.clone(), settp(0)]),
             run(0, set(1)),
             pipeline(0, [watchex(1), watchex(2), flush, set(2), set(1)]),
+        ]);
+    }
+}
+
+/// Redis 8: that the flush was not answered yet was forgotten before the key was handed over.
+#[test]
+fn what_a_flusher_is_granted_by_its_own_flush_comes_after_the_answer() {
+    for flush in [Command::Flushdb, Command::Flushall] {
+        holds(&[
+            connect(0),
+            connect(1),
+            run(0, set(2)),
+            run(0, settp_wait(2, PUSH)),
+            run(1, acquire(3, Mode::Exclusive, None)),
+            run(0, acquire(3, Mode::Shared, PUSH)),
+            run(0, flush),
         ]);
     }
 }

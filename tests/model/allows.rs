@@ -84,7 +84,7 @@ impl World {
             && !open
             && !(in_multi && is_single(command))
             && !(in_multi && self.slow_only(command))
-            && (self.slow || self.allows_script(command))
+            && (self.slow || (self.allows_script(command) && !self.overwrites_several(command)))
             && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
     }
 
@@ -103,6 +103,11 @@ impl World {
             }
             _ => true,
         }
+    }
+
+    /// On a server: who loses a lock that is written over is told a moment later.
+    fn overwrites_several(&self, command: &Command) -> bool {
+        matches!(command, Command::Mset { keys } if keys.len() > 1) && self.is_any_lock()
     }
 
     /// Commands that follow each other at once.

@@ -176,6 +176,17 @@ pub enum Mode {
     Permits { count: u32, total: u32 },
 }
 
+impl Mode {
+    /// Whether who holds a lock in this way can take it in that one, too.
+    pub fn deepens_as(self, asked: Mode) -> bool {
+        match self {
+            Mode::Temporary => false,
+            Mode::Exclusive => matches!(asked, Mode::Exclusive | Mode::Shared),
+            Mode::Shared | Mode::Permits { .. } => self == asked,
+        }
+    }
+}
+
 /// What tells the owners apart that share a connection; 0 is the empty label.
 pub type Label = usize;
 

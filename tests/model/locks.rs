@@ -122,10 +122,7 @@ impl World {
         if own.len() < request.spots.len() || !own.iter().all(as_one) {
             return Err(Reply::refused("ERR this owner holds '"));
         }
-        let deepens = |at: &usize| {
-            let held = self.holds[*at].mode;
-            held == request.mode || (held, request.mode) == (Mode::Exclusive, Mode::Shared)
-        };
+        let deepens = |at: &usize| self.holds[*at].mode.deepens_as(request.mode);
         if !own.iter().all(deepens) {
             return Err(Reply::refused(
                 "ERR this owner holds the lock in another way",

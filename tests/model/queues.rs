@@ -46,13 +46,14 @@ impl World {
     fn can_be_served(&self, waiter: &Waiter) -> bool {
         let (who, label) = (waiter.who, waiter.label);
         waiter.spots.iter().all(|spot| {
-            let own = self.own_hold(who, label, *spot);
-            let in_another_way = own.is_some_and(|at| self.holds[at].mode != waiter.mode);
+            let own = self.own_hold(who, label, *spot).map(|at| &self.holds[at]);
+            let admitted = match own {
+                // It asked twice before it had the lock: this makes its hold deeper.
+                Some(own) => waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode),
+                None => self.admits(*spot, waiter.mode),
+            };
             let first = self.queue(*spot)[0];
-            std::ptr::eq(first, waiter)
-                && !in_another_way
-                && !self.is_strangers(*spot)
-                && self.admits(*spot, waiter.mode)
+            std::ptr::eq(first, waiter) && !self.is_strangers(*spot) && admitted
         })
     }
 

@@ -5,7 +5,6 @@ use super::holds::Owner;
 use super::world::World;
 
 /// A hold in the dream.
-#[derive(PartialEq)]
 struct Held {
     who: Who,
     label: Label,
@@ -50,7 +49,11 @@ impl World {
                     spot: *spot,
                     mode: waiter.mode,
                 };
-                if !held.contains(&new) {
+                // Who has it already has it deeper now.
+                let is_own = |held: &Held| {
+                    (held.who, held.label, held.spot) == (new.who, new.label, new.spot)
+                };
+                if !held.iter().any(is_own) {
                     held.push(new);
                 }
             }
@@ -65,18 +68,17 @@ impl World {
                 .iter()
                 .find(|at| self.waiters[**at].spots.contains(spot));
             let there: Vec<&Held> = held.iter().filter(|held| held.spot == *spot).collect();
-            let is_own = |held: &&Held| (held.who, held.label) == (waiter.who, waiter.label);
-            let admitted = match waiter.mode {
-                Mode::Temporary | Mode::Exclusive => there.is_empty(),
-                Mode::Shared => there.iter().all(|held| held.mode == Mode::Shared),
-                Mode::Permits { count, total } => {
+            let is_own = |held: &&&Held| (held.who, held.label) == (waiter.who, waiter.label);
+            let admitted = match (there.iter().find(is_own), waiter.mode) {
+                (Some(own), asked) => waiter.spots.len() == 1 && own.mode.deepens_as(asked),
+                (None, Mode::Temporary | Mode::Exclusive) => there.is_empty(),
+                (None, Mode::Shared) => there.iter().all(|held| held.mode == Mode::Shared),
+                (None, Mode::Permits { count, total }) => {
                     let mut taken = count;
                     let all = there.iter().all(|held| match held.mode {
                         Mode::Permits { count, total: t } => {
-                            // Nobody holds a semaphore with two numbers of permits at once.
-                            let own = is_own(held);
                             taken += count;
-                            t == total && (!own || held.mode == waiter.mode)
+                            t == total
                         }
                         _ => false,
                     });

@@ -49,6 +49,19 @@ pub struct Totals {
     pub deadlocks_refused: u64,
 }
 
+impl Totals {
+    pub fn plus(&self, other: &Totals) -> Totals {
+        Totals {
+            lost: self.lost + other.lost,
+            removed_by_disconnect: self.removed_by_disconnect + other.removed_by_disconnect,
+            grants: self.grants + other.grants,
+            handoffs: self.handoffs + other.handoffs,
+            timeouts: self.timeouts + other.timeouts,
+            deadlocks_refused: self.deadlocks_refused + other.deadlocks_refused,
+        }
+    }
+}
+
 /// What happened in a step that a server would tell the module of, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {

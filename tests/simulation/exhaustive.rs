@@ -1,50 +1,59 @@
-//! Every history of a few steps in the smallest world: two connections, two keys.
+//! Every history of a few steps in the smallest worlds: two or three connections, one or two keys.
 //!
 //! Left out is what differs only by who is called 0 and what is called 0; and a step that leaves
 //! the world as it was is tried, but nothing is tried after it. `TETHER_DEPTH` goes deeper.
 
-use crate::model::brief::{close, connect, del, run, settp, unwatchex, watchex};
-use crate::model::command::{Command, Kind, Spot, Who};
+use crate::model::brief::{
+    BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, macquire, release, run, settp,
+    settp_wait, unwatchex, watchex,
+};
+use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::random::from_environment;
 use crate::model::step::Step;
 use crate::model::world::{Limits, World};
 use crate::trial::Trial;
 
-const SCOPE: Scope = Scope {
-    places: 2,
-    names: 2,
-    server: false,
-    locks: 0,
-};
+/// Of a world of so many connections.
+fn scope(places: usize) -> Scope {
+    Scope {
+        places,
+        names: 2,
+        server: false,
+        locks: 0,
+    }
+}
+
 const LIMITS: Limits = Limits {
     watches: 65_536,
     keys: 65_536,
 };
 
 struct Search {
+    places: usize,
     alphabet: Vec<Step>,
     depth: usize,
     tried: usize,
 }
 
-/// Tries all histories of up to so many of these steps, after both connections are made.
-fn try_all(alphabet: Vec<Step>, depth: usize) {
+/// Tries all histories of up to so many of these steps, after so many connections are made.
+fn try_all(places: usize, alphabet: Vec<Step>, depth: usize) {
     let depth = from_environment("TETHER_DEPTH").unwrap_or(depth);
     let tried = 0;
     let mut search = Search {
+        places,
         alphabet,
         depth,
         tried,
     };
-    let mut history: Vec<Step> = (0..SCOPE.places).map(connect).collect();
-    let world = world_after(&history);
+    let mut history: Vec<Step> = (0..places).map(connect).collect();
+    let world = world_after(places, &history);
     search.extend(&mut history, &world, 0);
     println!("{} histories", search.tried);
 }
 
-fn world_after(history: &[Step]) -> World {
-    let mut world = World::new(SCOPE.places, LIMITS, true);
+fn world_after(places: usize, history: &[Step]) -> World {
+    let mut world = World::new(places, LIMITS, true);
     for step in history {
         world.take(step);
     }
@@ -60,7 +69,7 @@ impl Search {
             }
             history.push(step.clone());
             let is_last = depth + 1 == self.depth;
-            let world_now = try_last(history, is_last);
+            let world_now = try_last(self.places, history, is_last);
             self.tried += 1;
             if !is_last && state(&world_now) != state(world) {
                 self.extend(history, &world_now, depth + 1);
@@ -71,10 +80,10 @@ impl Search {
 }
 
 /// Tries a history whose beginning was tried before; the world after it.
-fn try_last(history: &[Step], to_the_end: bool) -> World {
+fn try_last(places: usize, history: &[Step], to_the_end: bool) -> World {
     let noted = Noted(history);
     let (last, before) = history.split_last().expect("at least one step");
-    let mut trial = Trial::new(SCOPE, LIMITS, 1);
+    let mut trial = Trial::new(scope(places), LIMITS, 1);
     let mut tried = before.iter().try_for_each(|step| trial.take_again(step));
     tried = tried.and_then(|()| trial.take(last));
     let world = trial.world.clone();
@@ -116,7 +125,42 @@ fn of_both(what: impl Fn(usize) -> Command) -> Vec<Step> {
 }
 
 fn of_each(what: impl Fn(Who) -> Step) -> Vec<Step> {
-    (0..SCOPE.places).map(what).collect()
+    (0..2).map(what).collect()
+}
+
+/// What each of three may do to one key.
+fn of_three(what: impl Fn() -> Command) -> Vec<Step> {
+    (0..3).map(|who| run(who, what())).collect()
+}
+
+/// One key, three connections: who comes after whom.
+fn in_line() -> Vec<Step> {
+    let permit = Mode::Permits { count: 1, total: 2 };
+    let mut steps = vec![Step::Work { most: 64 }, run(0, del(0))];
+    steps.extend(of_three(|| settp_wait(0, BLOCK)));
+    steps.extend(of_three(|| acquire(0, Mode::Exclusive, PUSH)));
+    steps.extend(of_three(|| acquire(0, Mode::Shared, BLOCK)));
+    steps.extend(of_three(|| acquire(0, permit, PUSH)));
+    steps.extend(of_three(|| release(0)));
+    steps.extend(of_three(|| deltp(0)));
+    steps.extend((0..3).map(close));
+    steps
+}
+
+/// Two keys, two connections with two owners each: who waits for whom.
+fn crosswise() -> Vec<Step> {
+    let mut steps = vec![Step::Work { most: 1 }, run(0, del(0))];
+    steps.extend(of_both(|key| acquire(key, Mode::Exclusive, BLOCK)));
+    steps.extend(of_both(|key| acquire(key, Mode::Shared, PUSH)));
+    steps.extend(of_both(|key| acquire_as(1, key, Mode::Exclusive, PUSH)));
+    steps.extend(of_both(release));
+    steps.extend(of_each(|who| run(who, macquire([0, 1], BLOCK))));
+    steps.extend(of_each(|who| run(who, macquire([1, 0], PUSH))));
+    steps.extend(of_each(close));
+    let error = true;
+    let unblock = |who| Command::Unblock { who, error };
+    steps.extend(of_each(|who| run(1 - who, unblock(who))));
+    steps
 }
 
 fn usual() -> Vec<Step> {
@@ -151,59 +195,88 @@ fn unusual() -> Vec<Step> {
     steps
 }
 
-/// Who and what was never named before is named 0 first.
+/// Who and what was never named before is the next that has no name yet.
 fn is_canonical(history: &[Step], step: &Step) -> bool {
-    let named = |name: fn(&Step) -> (bool, bool)| {
-        let mut all = history.iter().chain([step]).map(name);
-        all.find(|(zero, one)| *zero || *one)
-            .is_none_or(|(zero, _)| zero)
+    let in_order = |named: fn(&Step) -> Option<usize>| {
+        let mut next = 0;
+        history.iter().chain([step]).filter_map(named).all(|name| {
+            let known = name <= next;
+            next = next.max(name + 1);
+            known
+        })
     };
-    named(clients_of) && named(keys_of)
+    in_order(client_of) && in_order(key_of)
 }
 
-/// Whether connection 0, and whether connection 1, is named. (That both are made at first says nothing.)
-fn clients_of(step: &Step) -> (bool, bool) {
+/// Who does it. (That all are made at first says nothing.)
+fn client_of(step: &Step) -> Option<usize> {
     match step {
-        Step::Run { who, .. } | Step::End { who, .. } => (*who == 0, *who == 1),
-        _ => (false, false),
+        Step::Run { who, .. } | Step::End { who, .. } => Some(*who),
+        _ => None,
     }
 }
 
-fn keys_of(step: &Step) -> (bool, bool) {
-    let key = match step {
-        Step::Evict { spot } => spot.name,
+fn key_of(step: &Step) -> Option<usize> {
+    match step {
+        Step::Evict { spot } => Some(spot.name),
         Step::Run { command, .. } => match command {
             Command::Settp { key, .. }
             | Command::Set { key, .. }
             | Command::Restore { key, .. }
             | Command::Rename { from: key, .. }
-            | Command::Move { key, .. } => *key,
-            Command::Watchex { keys } | Command::Del { keys } | Command::Deltp { keys } => keys[0],
-            _ => return (false, false),
+            | Command::Acquire { key, .. }
+            | Command::Release { key, .. }
+            | Command::Move { key, .. } => Some(*key),
+            Command::Watchex { keys }
+            | Command::Del { keys }
+            | Command::Deltp { keys }
+            | Command::Macquire { keys, .. } => keys.first().copied(),
+            _ => None,
         },
-        _ => return (false, false),
-    };
-    (key == 0, key == 1)
+        _ => None,
+    }
 }
 
 #[test]
 fn all_histories_of_five_usual_steps() {
-    try_all(usual(), 5);
+    try_all(2, usual(), 5);
 }
 
 #[test]
 fn all_histories_of_four_steps_of_any_kind() {
-    try_all(unusual(), 4);
+    try_all(2, unusual(), 4);
 }
 
 #[test]
 #[ignore = "half a minute; for release builds"]
 fn all_histories_of_seven_usual_steps() {
-    try_all(usual(), 7);
+    try_all(2, usual(), 7);
 }
 
 #[test]
 #[ignore = "ten seconds; for release builds"]
 fn all_histories_of_five_steps_of_any_kind() {
-    try_all(unusual(), 5);
+    try_all(2, unusual(), 5);
+}
+
+#[test]
+fn all_histories_of_three_in_line() {
+    try_all(3, in_line(), 4);
+}
+
+#[test]
+fn all_histories_of_two_that_wait_crosswise() {
+    try_all(2, crosswise(), 4);
+}
+
+#[test]
+#[ignore = "half a minute; for release builds"]
+fn all_histories_of_three_in_line_for_long() {
+    try_all(3, in_line(), 6);
+}
+
+#[test]
+#[ignore = "half a minute; for release builds"]
+fn all_histories_of_two_that_wait_crosswise_for_long() {
+    try_all(2, crosswise(), 6);
 }

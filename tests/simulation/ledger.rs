@@ -168,3 +168,37 @@ fn who_is_handed_several_keys_keeps_them_when_another_asks_for_the_same() {
         run(1, release(1)),
     ]);
 }
+
+/// Each of them was counted, and the third refused.
+#[test]
+fn who_waits_often_for_the_same_permits_takes_them_once() {
+    let permit = |count| Mode::Permits { count, total: 2 };
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, acquire(0, permit(1), PUSH)),
+        run(1, acquire(0, permit(1), PUSH)),
+        run(1, acquire(0, permit(1), PUSH)),
+        run(0, release(0)),
+        run(0, acquire(0, permit(1), None)),
+        run(1, release(0)),
+        run(1, release(0)),
+        run(0, acquire(0, permit(1), PUSH)),
+        run(1, release(0)),
+    ]);
+}
+
+/// With several keys, and then with one of them: only the first key's queue was looked at.
+#[test]
+fn who_waits_for_a_key_that_it_is_granted_with_others_has_it_deeper() {
+    holds(&[
+        connect(0),
+        connect(1),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, macquire([1, 0], PUSH)),
+        run(1, acquire(1, Mode::Exclusive, BLOCK)),
+        run(0, release(0)),
+        Step::Work { most: 1 },
+    ]);
+}

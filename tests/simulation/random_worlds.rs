@@ -2,7 +2,7 @@
 
 use crate::model::generate::Scope;
 use crate::model::random;
-use crate::model::world::Limits;
+use crate::model::world::{Limits, Totals};
 use crate::trial::random_world;
 
 const PER_WORLD: usize = 2_000;
@@ -25,6 +25,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
         keys: 2,
     };
     let count = steps.div_ceil(PER_WORLD).max(1);
+    let mut all = Totals::default();
     for (seed, n) in (first_seed..).zip(0..count) {
         // The size follows from the seed, so that the seed is the whole story.
         let (places, names, limits) = SIZES[seed as usize % SIZES.len()];
@@ -35,8 +36,13 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             locks: if seed.is_multiple_of(3) { 0 } else { 650 },
         };
         let left = steps - n * PER_WORLD;
-        random_world(seed, scope, limits, left.min(PER_WORLD), check_every);
+        let totals = random_world(seed, scope, limits, left.min(PER_WORLD), check_every);
+        all = all.plus(&totals);
     }
+    println!("{steps} steps, in which came about {all:?}");
+    // Worlds in which nothing happens prove nothing.
+    let rare = [all.timeouts, all.deadlocks_refused, all.lost, all.handoffs];
+    assert!(steps < 50_000 || rare.iter().all(|count| *count > steps as u64 / 1000));
 }
 
 #[test]

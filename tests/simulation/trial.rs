@@ -6,7 +6,7 @@ use crate::model::generate::{Generator, Scope};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
 use crate::model::told::{Heard, Tokens, check};
-use crate::model::world::{Limits, Outcome, World};
+use crate::model::world::{Limits, Outcome, Totals, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -90,9 +90,11 @@ impl Trial {
     /// Whose turn is first among those that can be served is the engine's choice, so all of them are
     /// served at once; and so is which of two leases ends first that are over at the same time.
     fn work(&mut self, most: usize) -> Outcome {
-        let most = match self.world.first_servable() {
-            Some(_) => usize::MAX,
-            None => most,
+        let world = &self.world;
+        let serves = !world.waiters.is_empty() && !world.due().is_empty();
+        let most = match world.first_servable() {
+            None if !serves => most,
+            _ => usize::MAX,
         };
         let order = self.machine.work(most);
         self.world.take_in_order(&Step::Work { most }, &order)
@@ -192,8 +194,14 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.unwrap_or("a panic without words").to_owned()
 }
 
-/// Takes random steps, and panics with the seed and the shortest history that fails.
-pub fn random_world(seed: u64, scope: Scope, limits: Limits, steps: usize, check_every: usize) {
+/// Takes random steps, and panics with the seed and the shortest history that fails. What came about.
+pub fn random_world(
+    seed: u64,
+    scope: Scope,
+    limits: Limits,
+    steps: usize,
+    check_every: usize,
+) -> Totals {
     let mut generator = Generator::new(seed, scope);
     let mut taken = Vec::with_capacity(steps);
     let tried = catch_unwind(AssertUnwindSafe(|| {
@@ -203,10 +211,12 @@ pub fn random_world(seed: u64, scope: Scope, limits: Limits, steps: usize, check
             taken.push(step.clone());
             trial.take(&step)?;
         }
-        trial.finish()
+        let totals = trial.world.totals;
+        trial.finish().map(|()| totals)
     }));
-    let Err(what) = tried.unwrap_or_else(|panic| Err(words(&*panic))) else {
-        return;
+    let what = match tried.unwrap_or_else(|panic| Err(words(&*panic))) {
+        Ok(totals) => return totals,
+        Err(what) => what,
     };
     let fails = |steps: &[Step]| try_history(scope, limits, 1, steps).is_err();
     let at = taken.len();
