@@ -174,8 +174,9 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         shell().timer.set(None);
         catch_up(ctx);
         tell(ctx, Event::Tick);
-        super::push::send_waiting(ctx);
         rewrite::tell_if_due(ctx);
+        // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
         work(ctx);
+        super::push::send_waiting(ctx);
     });
 }
