@@ -13,4 +13,6 @@ mod random;
 
 mod crashes;
 mod overwriting;
+mod resyncs;
 mod rewriting;
+mod sentinels;

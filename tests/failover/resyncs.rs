@@ -1,0 +1,256 @@
+//! Full resynchronisations at random moments, while keys are bound, watched and waited for; replicas of replicas;
+//! promotion and demotion; a coordinated FAILOVER. What tests/server/watchex/replicas.rs and tests/locks/replication.rs
+//! show is not shown again here.
+
+use crate::harness::*;
+use crate::line::*;
+use crate::random::{self, Random};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const NAMES: usize = 8;
+
+fn name(dice: &mut Random) -> String {
+    format!("k:{}", dice.below(NAMES))
+}
+
+/// Some changes on the master, of bound keys and plain ones.
+fn churn(dice: &mut Random, clients: &mut [Client], steps: usize) {
+    for _ in 0..steps {
+        let at = dice.below(clients.len());
+        let (key, other) = (name(dice), name(dice));
+        let request = match dice.below(10) {
+            0..3 => format!("SETTP {key} v"),
+            3 | 4 => format!("LOCK.ACQUIRE {key} SHARED"),
+            5 => format!("DELTP {key} {other}"),
+            6 => format!("LOCK.RELEASE {key} ALL"),
+            7 => format!("DEL {key}"),
+            8 => format!("SET {key} plain"),
+            _ => format!("RENAME {key} {other}"),
+        };
+        clients[at].call(&request);
+    }
+}
+
+fn exists(client: &mut Client) -> Vec<bool> {
+    let mut there = |n| client.run(["EXISTS", &format!("k:{n}")]) == int(1);
+    (0..NAMES).map(&mut there).collect()
+}
+
+/// Cuts the replica's link at a moment at which its master has gone on so far that only a whole copy can help.
+fn resync(dice: &mut Random, master: &Server, replica: &Server, clients: &mut [Client]) {
+    let before = master.gauge("stats", "sync_full");
+    replica.resp2().run("REPLICAOF NO ONE");
+    churn(dice, clients, 30);
+    // The master's backlog is small, and another's data are no help: nothing partial is possible.
+    replica.follow(master);
+    assert!(master.gauge("stats", "sync_full") > before);
+}
+
+/// A replica that was cut off, not promoted: its link is closed again and again while much is written.
+fn cut(dice: &mut Random, master: &Server, replica: &Server, clients: &mut [Client]) {
+    let before = master.gauge("stats", "sync_full");
+    let filler = "x".repeat(40_000);
+    let mut other = master.resp2();
+    eventually_within(Duration::from_secs(30), "a full resynchronisation", || {
+        master.resp2().run("CLIENT KILL TYPE replica");
+        other.run(["SET", "filler", &filler]);
+        churn(dice, clients, 3);
+        let after = master.gauge("stats", "sync_full");
+        if after > before {
+            Ok(())
+        } else {
+            Err(format!("{after} of them, as before"))
+        }
+    });
+    replica.follow(master);
+}
+
+/// What was pushed for each key since the last look is the difference and nothing else: the first push is the opposite
+/// of what was, they alternate, the last is what is.
+fn assert_difference(pushes: &[String], before: &[bool], after: &[bool], what: &str) {
+    let mut state: BTreeMap<String, bool> = BTreeMap::new();
+    for (n, there) in before.iter().enumerate() {
+        state.insert(format!("k:{n}"), *there);
+    }
+    for push in pushes {
+        let words: Vec<_> = push.split(' ').collect();
+        let ["watchex", key, event] = words[..] else {
+            panic!("{what}: {push}")
+        };
+        let there = state.get_mut(key).expect("a watched key");
+        assert_ne!(*there, event == "ADD", "{what}: {push} of {pushes:?}");
+        *there = event == "ADD";
+    }
+    let told: Vec<_> = (0..NAMES).map(|n| state[&format!("k:{n}")]).collect();
+    assert_eq!(told, after, "{what}: after {pushes:?}");
+}
+
+fn random_resyncs(seed: u64, rounds: usize) {
+    say(&format!("resynchronisations: TETHER_SEED={seed}"));
+    let mut dice = Random::new(seed);
+    let master = Server::with(&["repl-backlog-size 16kb"]);
+    let replica = Server::replica_of(&master, &[]);
+    let below = Server::replica_of(&replica, &[]);
+    let mut clients = [(); 4].map(|()| master.resp2());
+    let mut waiter = master.resp3();
+    let mut watchers = [replica.resp3(), below.resp3()];
+    for watcher in &mut watchers {
+        for n in 0..NAMES {
+            watcher.run(["WATCHEX", &format!("k:{n}")]);
+        }
+    }
+    let mut seen = [(); 2].map(|()| vec![false; NAMES]);
+    for round in 0..rounds {
+        churn(&mut dice, &mut clients, 20);
+        let wait = format!("SETTP {} v WAIT 0 PUSH", name(&mut dice));
+        waiter.call(&wait);
+        let what = format!("TETHER_SEED={seed}, round {round}");
+        match dice.per_mille(500) {
+            true => cut(&mut dice, &master, &replica, &mut clients),
+            false => resync(&mut dice, &master, &replica, &mut clients),
+        }
+        below.follow(&replica);
+        for ((server, watcher), before) in [&replica, &below]
+            .into_iter()
+            .zip(&mut watchers)
+            .zip(&mut seen)
+        {
+            server.catch_up(&master);
+            let pushes = server.settled(watcher);
+            let after = exists(watcher);
+            assert_difference(&pushes, before, &after, &what);
+            *before = after;
+        }
+        assert_eq!(exists(&mut clients[0]), seen[0], "{what}");
+    }
+    // The last of them knows still what is bound, though it has it at third hand.
+    let plain: Vec<_> = plain_names(&master);
+    below.resp2().run("REPLICAOF NO ONE");
+    assert_only(&below, &plain);
+    replica.resp2().run("REPLICAOF NO ONE");
+    assert_only(&replica, &plain);
+    drop((clients, waiter));
+    eventually_nothing_is_left(&master);
+    assert_only(&master, &plain);
+}
+
+/// The keys that nobody holds.
+fn plain_names(server: &Server) -> Vec<String> {
+    let mut client = server.resp3();
+    let held = client.run("LOCK.LIST").items();
+    let is_held = |line: &&Frame| !field(line, "holders").items().is_empty();
+    let held: Vec<_> = held
+        .iter()
+        .filter(is_held)
+        .map(|line| field(line, "key"))
+        .collect();
+    let names = client.run("KEYS *").items();
+    let mut plain: Vec<_> = names
+        .iter()
+        .filter(|name| !held.contains(name))
+        .map(Frame::text)
+        .collect();
+    plain.sort();
+    plain
+}
+
+fn assert_only(server: &Server, plain: &[String]) {
+    eventually("the end of ghosts", || {
+        let names = server.resp2().run("KEYS *").items();
+        let mut names: Vec<_> = names.iter().map(Frame::text).collect();
+        names.sort();
+        match names == plain {
+            true => Ok(()),
+            false => Err(format!("{names:?}, and plain are {plain:?}")),
+        }
+    });
+}
+
+#[test]
+fn resyncs_tell_the_difference_and_forget_no_binding() {
+    random_resyncs(random::seed(), 6);
+}
+
+#[test]
+#[ignore = "many resynchronisations; some minutes"]
+fn resyncs_tell_the_difference_again_and_again() {
+    for seed in (random::seed()..).take(random::steps(20)) {
+        random_resyncs(seed, 20);
+    }
+}
+
+#[test]
+fn replicas_at_any_distance_remove_nothing_by_themselves() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let below = Server::replica_of(&replica, &[]);
+    let mut one = master.resp3();
+    one.run_all(&["SETTP streamed v", "LOCK.ACQUIRE streamed-lock"]);
+    let later = Server::replica_of(&replica, &[]);
+    let all = [&replica, &below, &later];
+    // The master ends and takes the connection with it: nobody is there to remove anything.
+    let port = master.port();
+    all.iter().for_each(|server| server.catch_up(&master));
+    drop(master);
+    for server in all {
+        server.settle();
+        assert_eq!(server.resp2().run("DBSIZE"), int(2));
+        let refusal = server.resp2().refused("SETTP streamed v");
+        assert!(refusal.starts_with("READONLY"), "{refusal}");
+    }
+    let info = replica.info("replication");
+    assert!(info.contains(&format!("master_port:{port}\r\n")), "{info}");
+    replica.resp2().run("REPLICAOF NO ONE");
+    for server in all {
+        eventually_equal("keys", int(0), || server.resp2().run("DBSIZE"));
+    }
+    drop(one);
+}
+
+#[test]
+fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let (mut holder, mut leaver) = (master.resp3(), master.resp3());
+    let (mut waiter, mut pushed) = (master.resp3(), master.resp3());
+    holder.run_all(&["SETTP held v", "SET plain v"]);
+    let last = holder.run("LOCK.ACQUIRE lock").number();
+    leaver.run_all(&["SETTP left v", "LOCK.ACQUIRE left-lock"]);
+    queue(&master, &mut waiter, "LOCK.ACQUIRE lock WAIT 0");
+    queue_push(&mut pushed, "SETTP held w WAIT 0 PUSH");
+    let mut other = master.resp2();
+    // The pause of a failover, at first by itself: what ends now is removed later.
+    other.run("CLIENT PAUSE 100000 WRITE");
+    quit(&master, leaver);
+    assert_eq!(other.run("EXISTS left left-lock"), int(2));
+    other.run("CLIENT UNPAUSE");
+    let to = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", replica.port());
+    other.run(&to);
+    eventually_within(Duration::from_secs(20), "the failover", || {
+        let info = replica.info("replication");
+        match info.contains("role:master") {
+            true => Ok(()),
+            false => Err(info),
+        }
+    });
+    match waiter.read_reply() {
+        // Which of them is the server's affair.
+        Frame::Null => {}
+        refusal => assert!(refusal.text().starts_with("UNBLOCKED"), "{refusal:?}"),
+    }
+    let mut told = holder.next_pushes(2);
+    told.sort();
+    assert_eq!(told, ["lock lock LOST", "settp held LOST"]);
+    assert_eq!(pushed.next_push(), "settp held TIMEOUT");
+    let mut newcomer = replica.resp2();
+    assert!(newcomer.run("LOCK.ACQUIRE lock").number() > last);
+    assert_eq!(newcomer.run("SETTP held w"), int(1));
+    drop(newcomer);
+    eventually_equal("keys", array([bulk("plain")]), || {
+        replica.resp2().run("KEYS *")
+    });
+    master.follow(&replica);
+    assert_eq!(master.resp2().run("KEYS *"), array([bulk("plain")]));
+    drop(holder);
+}

@@ -1,0 +1,241 @@
+//! Three Sentinels, a master and two replicas, and a failover that the Sentinels decide on: the master is killed, or cut
+//! off while it goes on working for those who still reach it.
+//!
+//! Replication has caught up when the master fails, so all that was acknowledged is on the replicas.
+
+use crate::harness::*;
+use crate::line::*;
+use crate::random;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const NAME: &str = "tether";
+const KEYS: usize = 40;
+/// Discovery, agreement and promotion take Sentinels some seconds; the machine may be busy.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Sentinel {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Sentinel {
+    fn watching(master: &Server) -> Sentinel {
+        let folder = TempDir::with_prefix("tether-sentinel-").expect("a temporary folder");
+        let port = free_port();
+        let file = folder.path().join("sentinel.conf");
+        let lines = [
+            format!("port {port}"),
+            "bind 127.0.0.1".into(),
+            format!("dir {}", folder.path().display()),
+            format!("sentinel monitor {NAME} 127.0.0.1 {} 2", master.port()),
+            format!("sentinel down-after-milliseconds {NAME} 500"),
+            format!("sentinel failover-timeout {NAME} 6000"),
+            format!("sentinel parallel-syncs {NAME} 2"),
+        ];
+        fs::write(&file, lines.join("\n") + "\n").expect("the Sentinel's configuration");
+        let log = fs::File::create(folder.path().join("log")).expect("the log");
+        let child = Command::new(server_binary())
+            .arg(&file)
+            .arg("--sentinel")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log"))
+            .stderr(log)
+            .spawn()
+            .expect("a Sentinel");
+        let sentinel = Sentinel {
+            child,
+            port,
+            _folder: folder,
+        };
+        sentinel.wait_until_it_knows(0);
+        sentinel
+    }
+
+    fn ask(&self, command: &str) -> Option<Frame> {
+        let mut client = Client::connect(("127.0.0.1", self.port)).ok()?;
+        Some(client.call(command))
+    }
+
+    /// Both replicas, and so many other Sentinels.
+    fn wait_until_it_knows(&self, others: usize) {
+        let expected = [
+            ("num-slaves", "2".to_owned()),
+            ("num-other-sentinels", others.to_string()),
+            ("flags", "master".to_owned()),
+        ];
+        eventually_within(LONG, "what a Sentinel knows", || {
+            let about = self.ask(&format!("SENTINEL MASTER {NAME}"));
+            let about = about.ok_or("it does not answer")?;
+            let is_so = |(name, value): &(&str, String)| field(&about, name) == bulk(value);
+            match expected.iter().all(is_so) {
+                true => Ok(()),
+                false => Err(format!("{about:?}")),
+            }
+        });
+    }
+
+    fn master_port(&self) -> Option<u16> {
+        let address = self.ask(&format!("SENTINEL GET-MASTER-ADDR-BY-NAME {NAME}"))?;
+        address.items().get(1)?.text().parse().ok()
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Killed,
+    /// It stands still for the Sentinels, and then goes on for a while.
+    CutOff,
+}
+
+/// The keys of the load: temporary keys, locks of all kinds, plain keys, one of each in turn.
+fn request(place: usize) -> String {
+    match place % 5 {
+        0 => format!("SETTP t:{place} v TOKEN"),
+        1 => format!("LOCK.ACQUIRE t:{place}"),
+        2 => format!("LOCK.ACQUIRE t:{place} SHARED OWNER task LEASE 600000"),
+        3 => format!("LOCK.MACQUIRE 2 t:{place} more:{place}"),
+        _ => format!("SET plain:{place} v"),
+    }
+}
+
+/// Takes and gives back for a while, and holds some of each kind in the end. The greatest token.
+fn load(clients: &mut [Client]) -> i64 {
+    let mut greatest = 0;
+    for turn in 0..3 {
+        for place in 0..KEYS {
+            let client = &mut clients[place % 4];
+            if let Frame::Integer(token) = client.run(&request(place)) {
+                assert!(token > greatest, "{token} after {greatest}");
+                greatest = token;
+            }
+            if turn < 2 {
+                client.call(["DELTP", &format!("t:{place}")]);
+                client.call(["LOCK.RELEASE", &format!("t:{place}"), "OWNER", "task"]);
+                client.call(["LOCK.RELEASE", &format!("t:{place}")]);
+                client.call(["LOCK.RELEASE", &format!("more:{place}")]);
+            }
+        }
+    }
+    greatest
+}
+
+/// On a promoted server: nobody is refused, tokens go on above, plain keys are there, no ghost stays.
+fn assert_in_order(server: &Server, greatest: i64) {
+    let mut newcomer = server.resp2();
+    let bound: Vec<_> = (0..KEYS).filter(|place| place % 5 != 4).collect();
+    let requests: Vec<_> = bound.iter().map(|place| request(*place)).collect();
+    newcomer.pipeline(&requests.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut last = greatest;
+    for request in &requests {
+        let token = newcomer.read_reply();
+        assert!(
+            matches!(token, Frame::Integer(token) if token > last),
+            "{request} is answered {token:?}; the last token was {last}"
+        );
+        last = token.number();
+    }
+    newcomer.run("QUIT");
+    newcomer.expect_closed();
+    eventually_nothing_is_left(server);
+    let mut looker = server.resp2();
+    assert_eq!(looker.run("DBSIZE"), int(KEYS as i64 / 5));
+    let plain = looker.run("KEYS plain:*").items();
+    assert_eq!(plain.len(), KEYS / 5);
+}
+
+fn fail_over(end: End) {
+    let mut master = Server::start();
+    let replicas = [(); 2].map(|()| Server::replica_of(&master, &[]));
+    let sentinels = [(); 3].map(|()| Sentinel::watching(&master));
+    sentinels.iter().for_each(|it| it.wait_until_it_knows(2));
+    let mut clients = [(); 5].map(|()| master.resp2());
+    let greatest = load(&mut clients);
+    queue(&master, &mut clients[4], "LOCK.ACQUIRE t:1 WAIT 0");
+    replicas.iter().for_each(|it| it.catch_up(&master));
+    let pid = master.pid();
+    match end {
+        End::Killed => master.kill(),
+        End::CutOff => Server::signal(pid, libc::SIGSTOP),
+    }
+    let promoted = eventually_within(LONG, "the failover", || {
+        let seen: Vec<_> = sentinels.iter().map(Sentinel::master_port).collect();
+        let one = replicas.iter().find(|it| seen[0] == Some(it.port()));
+        one.filter(|_| seen.iter().all(|port| *port == seen[0]))
+            .ok_or(format!("{seen:?}"))
+    });
+    if end == End::Killed {
+        assert_in_order(promoted, greatest);
+    } else {
+        // It has requests to answer as soon as it goes on, and goes on giving tokens.
+        for client in &mut clients[..4] {
+            client.pipeline(&["LOCK.ACQUIRE late SHARED", "LOCK.RELEASE late"]);
+        }
+        let first = promoted.resp2().run("LOCK.ACQUIRE first").number();
+        assert!(first > greatest, "{first} after {greatest}");
+        Server::signal(pid, libc::SIGCONT);
+        for client in &mut clients[..4] {
+            if let Some(Frame::Integer(token)) = client.try_read_reply() {
+                assert!(
+                    token < first,
+                    "{token} of the old master, {first} of the new"
+                );
+            }
+        }
+        promoted.resp2().run("DEL first");
+        assert_in_order(promoted, greatest);
+        becomes_a_replica(&master, promoted);
+    }
+    let other = replicas.iter().find(|it| it.port() != promoted.port());
+    becomes_a_replica(other.expect("two of them"), promoted);
+}
+
+/// Sentinels close the connections of a server that they make a replica.
+fn info(server: &Server) -> Option<String> {
+    let mut client = Client::connect(("127.0.0.1", server.port())).ok()?;
+    let sent = client.try_send_bytes(&encode("INFO replication"));
+    Some(client.try_read_reply().filter(|_| sent)?.text())
+}
+
+/// In the end a server follows the new master and has the same keys.
+fn becomes_a_replica(server: &Server, master: &Server) {
+    let expected = format!("master_port:{}\r\n", master.port());
+    eventually_within(LONG, "a replica of the new master", || {
+        let info = info(server).ok_or("it closes connections")?;
+        match info.contains(&expected) && info.contains("master_link_status:up") {
+            true => Ok(()),
+            false => Err(info),
+        }
+    });
+    server.catch_up(master);
+    let size = |server: &Server| server.resp2().run("DBSIZE");
+    assert_eq!(size(server), size(master));
+}
+
+#[test]
+fn sentinels_replace_a_killed_master() {
+    fail_over(End::Killed);
+}
+
+#[test]
+fn sentinels_replace_a_master_that_goes_on_for_a_while() {
+    fail_over(End::CutOff);
+}
+
+#[test]
+#[ignore = "50 failovers; some minutes"]
+fn sentinels_replace_masters_again_and_again() {
+    for place in 0..random::steps(50) {
+        fail_over([End::Killed, End::CutOff][place % 2]);
+    }
+}
