@@ -229,6 +229,18 @@ impl Engine {
         }))
     }
 
+    /// The living connections that hold this key, the oldest hold first; one that holds it by several
+    /// labels as often. O(holders).
+    pub fn holders(&self, key: Key<'_>) -> Vec<ClientId> {
+        let Some(key) = self.keys.find(key) else {
+            return Vec::new();
+        };
+        let holds = self.holds.of_key(&self.keys, key);
+        let clients = holds.map(|hold| &self.clients[self.holds[hold].client]);
+        let living = clients.filter(|client| !client.ended);
+        living.map(|client| client.id).collect()
+    }
+
     /// What stands at a key that is there: a lock where one is held. O(1).
     pub fn stands(&self, key: Key<'_>) -> Standing {
         let held = self

@@ -14,7 +14,8 @@
 
 use super::raw::{Ctx, Str, api, have};
 use super::shim;
-use crate::engine::{ClientId, Hand};
+use super::state::shell;
+use crate::engine::{ClientId, Hand, Key};
 use redis_module::raw as c;
 use std::cell::Cell;
 
@@ -61,25 +62,27 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// Whose command ends this key; `holder` is the one that matters.
-pub fn hand(ctx: Ctx<'_>, holder: ClientId, key: &[u8]) -> Hand {
+/// Whose command ends this key, as far as it is one of those who hold it. Where the server cannot
+/// tell, O(holders).
+pub fn hand(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     if have!(RedisModule_CommandFilterGetClientId) {
         return noted();
     }
-    let is_own = shim::arguments(holder, |arguments| names(arguments, key)).unwrap_or_else(|| {
-        let line = ctx.client_line(holder);
-        line.is_some_and(|line| can_be_executing(&line))
-    });
-    if is_own {
-        Hand::Client(holder)
-    } else {
-        Hand::Nobody
-    }
+    let is_own = |holder: &ClientId| {
+        let names_key = |arguments: &[Str<'_>]| names(arguments, key.name);
+        shim::arguments(*holder, names_key).unwrap_or_else(|| {
+            let line = ctx.client_line(*holder);
+            line.is_some_and(|line| can_be_executing(&line))
+        })
+    };
+    let holders = shell().engine.borrow().holders(key);
+    let own = holders.into_iter().find(is_own);
+    own.map_or(Hand::Nobody, Hand::Client)
 }
 
 /// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has
 /// passed. A lapse that the owner's own command only comes upon is nobody's.
-pub fn hand_of_expiry(ctx: Ctx<'_>, holder: ClientId) -> Hand {
+pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     const SET_TIMES: &[&str] = &[
         "eval",
         "evalsha",
@@ -91,14 +94,19 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, holder: ClientId) -> Hand {
         "pexpire",
         "pexpireat",
     ];
-    let is_own = have!(RedisModule_CommandFilterGetClientId)
-        && noted() == Hand::Client(holder)
-        && ctx.client_line(holder).is_some_and(|line| {
-            let command = field(&line, "cmd=").unwrap_or_default();
-            has_arguments(&line) && SET_TIMES.contains(&command)
-        });
-    if is_own {
-        Hand::Client(holder)
+    if !have!(RedisModule_CommandFilterGetClientId) {
+        return Hand::Nobody;
+    }
+    let Hand::Client(client) = noted() else {
+        return Hand::Nobody;
+    };
+    let sets_time = |line: String| {
+        let command = field(&line, "cmd=").unwrap_or_default();
+        has_arguments(&line) && SET_TIMES.contains(&command)
+    };
+    let holds = shell().engine.borrow().holders(key).contains(&client);
+    if holds && ctx.client_line(client).is_some_and(sets_time) {
+        Hand::Client(client)
     } else {
         Hand::Nobody
     }

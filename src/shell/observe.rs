@@ -63,7 +63,7 @@ unsafe extern "C" fn on_key(
         let holder = known.flatten();
         drop(engine);
         let hand = || match holder {
-            Some(holder) => executing::hand(ctx, holder, key.name),
+            Some(_) => executing::hand(ctx, key),
             None => Hand::Nobody,
         };
         // SAFETY: as above.
@@ -76,7 +76,7 @@ unsafe extern "C" fn on_key(
             }
             b"del" => Event::Gone { key, by: hand() },
             b"expired" => {
-                let by = holder.map_or(Hand::Nobody, |id| executing::hand_of_expiry(ctx, id));
+                let by = holder.map_or(Hand::Nobody, |_| executing::hand_of_expiry(ctx, key));
                 Event::Gone { key, by }
             }
             b"evicted" => Event::Gone {

@@ -32,6 +32,24 @@ fn pushes_of_a_flush_come_before_what_its_client_causes_next() {
     }
 }
 
+/// Only the first of those who share a lock was looked at.
+#[test]
+fn one_of_several_readers_that_ends_their_lock_itself_loses_nothing() {
+    let how = Past::Expire;
+    for end in [del(0), Command::Lapse { key: 0, how }] {
+        holds(&[
+            connect(0),
+            connect(1),
+            run(0, acquire(0, Mode::Shared, None)),
+            run(1, acquire(0, Mode::Shared, None)),
+            run(1, end.clone()),
+            run(1, acquire(0, Mode::Shared, None)),
+            run(0, acquire(0, Mode::Shared, None)),
+            run(1, script([end])),
+        ]);
+    }
+}
+
 /// Redis 8: that the flush was not answered yet was forgotten before the key was handed over.
 #[test]
 fn what_a_flusher_is_granted_by_its_own_flush_comes_after_the_answer() {
