@@ -23,6 +23,12 @@ fn redis_cli_prints_what_the_readme_shows() {
 }
 
 #[test]
+fn redis_cli_prints_what_the_operators_page_shows() {
+    let plays = transcript::run_all("docs/operations.md");
+    assert!(plays >= 2, "only {plays} transcripts were found");
+}
+
+#[test]
 fn each_block_is_of_a_kind_that_is_tested() {
     for block in blocks(README) {
         let known = ["redis", "sh", "conf"].contains(&block.tag.as_str());
@@ -100,7 +106,12 @@ fn a_server_takes_the_lines_for_its_configuration() {
 
 #[test]
 fn links_lead_somewhere() {
-    for file in [README, "docs/commands.md", "docs/architecture.md"] {
+    for file in [
+        README,
+        "docs/commands.md",
+        "docs/architecture.md",
+        "docs/operations.md",
+    ] {
         let text = document(file);
         let folder = Path::new(file).parent().expect("a folder");
         let links = text
