@@ -2,11 +2,12 @@
 
 /// What a document's numbers stand for in this run. A fencing token stands for one of the same rank: equal ones for
 /// equal ones, greater for greater. So does a connection's id, though with no rank. Milliseconds and ports stand for
-/// any.
+/// any. A session's secret stands for one, and what a document's commands say of it is said of that one.
 #[derive(Default)]
 pub struct Likeness {
     tokens: Vec<(u64, u64)>,
     clients: Vec<(u64, u64)>,
+    secrets: Vec<(String, String)>,
 }
 
 impl Likeness {
@@ -18,10 +19,23 @@ impl Likeness {
         expected.len() == printed.len() && expected.iter().zip(printed).enumerate().all(same)
     }
 
+    /// What is to be typed where the document has this.
+    pub fn typed(&self, text: &str) -> String {
+        let mut typed = text.to_owned();
+        for (ours, theirs) in &self.secrets {
+            typed = typed.replace(ours, theirs);
+        }
+        typed
+    }
+
     fn line(&mut self, before: &str, expected: &str, printed: &str) -> bool {
         if let Some((start, rest)) = expected.split_once("...") {
             let ends = rest.rsplit("...").next().unwrap_or_default();
             return printed.starts_with(start) && printed.ends_with(ends);
+        }
+        if let (Some(ours), Some(theirs)) = (secret(expected), secret(printed)) {
+            self.secrets.push((ours.to_owned(), theirs.to_owned()));
+            return true;
         }
         let (ours, theirs) = (pieces(expected), pieces(printed));
         let mut context = format!("{before}\n");
@@ -66,6 +80,13 @@ fn stands_for(known: &mut Vec<(u64, u64)>, (ours, theirs): (u64, u64), ranked: b
     });
     known.push((ours, theirs));
     fits
+}
+
+/// A session's secret, where a line has one and nothing else.
+fn secret(line: &str) -> Option<&str> {
+    let word = line.strip_prefix('"')?.strip_suffix('"')?;
+    let is_secret = word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_secret.then_some(word)
 }
 
 /// A line as numbers and what stands between them.

@@ -89,8 +89,9 @@ impl Cast<'_> {
         if !self.players.contains_key(who) {
             self.enter(who);
         }
+        let typed = self.likeness.typed(text);
         let input = self.player(who).input.as_mut().expect("an open input");
-        writeln!(input, "{text}").expect("a redis-cli that reads");
+        writeln!(input, "{typed}").expect("a redis-cli that reads");
         if text.eq_ignore_ascii_case("quit") {
             let player = self.players.remove(who).expect("who quits was there");
             self.wait_for_the_end_of(player);

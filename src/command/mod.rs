@@ -1,10 +1,12 @@
 //! What clients may say, before it means anything to the engine: bytes in, a typed request or a
-//! refusal out ([`parse`]), and the one [`TABLE`] of commands. It knows nothing of servers.
+//! refusal out ([`parse`]), and the one [`TABLE`] of commands. And what servers tell each other
+//! ([`told`]). It knows nothing of servers.
 
 mod glob;
 mod options;
 mod parse;
 mod table;
+pub mod told;
 
 pub use glob::matches;
 pub use parse::{BadInput, Request, parse};

@@ -26,8 +26,9 @@ pub(super) const ALL: Word = word(7, "ALL", 0);
 pub(super) const CLIENT: Word = word(8, "CLIENT", 1);
 pub(super) const MATCH: Word = word(9, "MATCH", 1);
 pub(super) const COUNT: Word = word(10, "COUNT", 1);
+pub(super) const GRACE: Word = word(11, "GRACE", 1);
 
-const WORDS: usize = 11;
+const WORDS: usize = 12;
 
 const fn word(number: usize, name: &'static str, values: usize) -> Word {
     assert!(number < WORDS);

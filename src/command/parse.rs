@@ -1,12 +1,16 @@
 //! Reading arguments. Total: any bytes in, a request or a refusal out.
 
 use super::options::{
-    ALL, CLIENT, COUNT, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN, WAIT,
-    number_in,
+    ALL, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN,
+    WAIT, number_in,
 };
 use super::table::Verb;
 use crate::engine::{Mode, Wait};
 use std::fmt;
+
+/// A session's grace where none is given, and the longest: a day.
+const GRACE_MS: u64 = 10_000;
+const LONGEST_GRACE_MS: u64 = 86_400_000;
 
 /// A command that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,13 @@ pub enum Request<'a, 'b> {
         pattern: Option<&'a [u8]>,
         count: Option<u64>,
     },
+    Start {
+        grace_ms: u64,
+    },
+    Resume {
+        secret: &'a [u8],
+    },
+    EndSession,
 }
 
 /// A command that makes none.
@@ -155,6 +166,9 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
                 count: options.number(COUNT, 1, u64::MAX)?,
             })
         }
+        (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
+        (Verb::Resume, [secret]) => Ok(Request::Resume { secret }),
+        (Verb::End, []) => Ok(Request::EndSession),
         (
             Verb::Settp
             | Verb::Deltp
@@ -163,7 +177,9 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Macquire
             | Verb::Release
             | Verb::Extend
-            | Verb::Info,
+            | Verb::Info
+            | Verb::Resume
+            | Verb::End,
             _,
         ) => Err(BadInput::WrongArity),
     }
@@ -185,6 +201,13 @@ fn acquire<'a, 'b>(
         label: options.label(),
         lease_ms: options.number(LEASE, 1, MOST_MS)?,
         wait: options.wait()?,
+    })
+}
+
+fn start<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+    let grace_ms = options.number(GRACE, 1, LONGEST_GRACE_MS)?;
+    Ok(Request::Start {
+        grace_ms: grace_ms.unwrap_or(GRACE_MS),
     })
 }
 
@@ -264,6 +287,13 @@ mod tests {
                 "k -5",
                 "the lease is out of range, it goes from 1 to 9007199254740991",
             ),
+            (
+                Verb::Start,
+                "GRACE 86400001",
+                "GRACE is out of range, it goes from 1 to 86400000",
+            ),
+            (Verb::Resume, "", "wrong number of arguments"),
+            (Verb::End, "now", "wrong number of arguments"),
             (
                 Verb::List,
                 "COUNT 0",

@@ -14,6 +14,9 @@ pub enum Verb {
     Extend,
     Info,
     List,
+    Start,
+    Resume,
+    End,
 }
 
 /// What a command does to its keys, as key specifications and key permissions see it.
@@ -104,6 +107,7 @@ const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
 const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
 const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
 const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
+const GRACE: Argument = option("GRACE", "grace-ms", ArgumentKind::Integer);
 
 pub const TABLE: &[Spec] = &[
     Spec {
@@ -254,5 +258,43 @@ pub const TABLE: &[Spec] = &[
             option("MATCH", "pattern", ArgumentKind::Pattern),
             option("COUNT", "count", ArgumentKind::Integer),
         ],
+    },
+    Spec {
+        verb: Verb::Start,
+        name: "session.start",
+        arity: -1,
+        flags: "write deny-oom fast deny-script",
+        categories: "connection write fast",
+        access: Access::Write,
+        keys: KeyPlaces::Nowhere,
+        summary: "Lets what this connection makes from now on outlive it for a moment.",
+        complexity: "O(1)",
+        arguments: &[GRACE],
+    },
+    Spec {
+        verb: Verb::Resume,
+        name: "session.resume",
+        arity: 2,
+        // It writes nothing, so that it works while the server must not write. Neither MONITOR nor
+        // SLOWLOG shall show the secret.
+        flags: "fast deny-script no-monitor no-slowlog",
+        categories: "connection fast",
+        access: Access::Write,
+        keys: KeyPlaces::Nowhere,
+        summary: "Goes on with a session on this connection.",
+        complexity: "O(1)",
+        arguments: &[required("secret", ArgumentKind::String)],
+    },
+    Spec {
+        verb: Verb::End,
+        name: "session.end",
+        arity: 1,
+        flags: "write deny-script",
+        categories: "connection write slow",
+        access: Access::Write,
+        keys: KeyPlaces::Nowhere,
+        summary: "Releases all that this connection's session holds, and ends it.",
+        complexity: "O(N) with N the number of keys and holds",
+        arguments: &[],
     },
 ];

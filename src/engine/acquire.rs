@@ -7,7 +7,7 @@ use super::clients::Client;
 use super::effect::{Effect, Refusal, Reply};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
-use super::holds::Grant;
+use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::{KeyRecord, Spot};
 use super::queues::Request;
@@ -50,7 +50,7 @@ impl Engine {
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
-        if let Some(token) = self.again(&ask, &asked)? {
+        if let Some(token) = self.again(&ask, &asked, effects)? {
             return Ok(Some(token));
         }
         let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
@@ -126,11 +126,17 @@ impl Engine {
     }
 
     /// A hold that the owner has already is deepened.
-    fn again(&mut self, ask: &Acquire<'_>, asked: &[Asked<'_>]) -> Result<Option<Token>, Refusal> {
+    fn again(
+        &mut self,
+        ask: &Acquire<'_>,
+        asked: &[Asked<'_>],
+        effects: &mut Vec<Effect>,
+    ) -> Result<Option<Token>, Refusal> {
         if !ask.mode.is_lock() {
             return Ok(None);
         }
         let client = self.clients.find(ask.client);
+        let client = client.map(|client| self.clients.owner(client));
         let mut held = Vec::new();
         for key in asked.iter().filter_map(|asked| asked.spot.found) {
             if let Some(total) = self.other_total(key, ask.mode) {
@@ -159,6 +165,7 @@ impl Engine {
             if lease.is_some() {
                 self.holds.set_lease(id, lease);
             }
+            self.tell_held(id, effects);
         }
         Ok(Some(token))
     }
@@ -190,8 +197,8 @@ impl Engine {
 
     fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
         let limit = self.limits.keys_per_client;
-        let record = &self.clients[client];
-        let taken = record.hold_count as usize + record.place_count as usize;
+        let held = self.clients[self.clients.owner(client)].hold_count;
+        let taken = held as usize + self.clients[client].place_count as usize;
         if taken + wanted > limit as usize {
             return Err(Refusal::TooManyKeys { limit });
         }
@@ -208,7 +215,7 @@ impl Engine {
         let token = self.next_token(effects);
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         let grant = Grant {
-            client,
+            client: self.clients.owner(client),
             label: ask.label,
             mode: ask.mode,
             token,
@@ -217,7 +224,7 @@ impl Engine {
         };
         for asked in asked {
             let key = self.fill(asked);
-            let stood = self.write_down(key, &grant);
+            let (hold, stood) = self.write_down(key, &grant);
             if !ask.mode.is_lock() || stood != Standing::Lock {
                 effects.push(if ask.in_hand {
                     Effect::MakeInHand
@@ -227,6 +234,7 @@ impl Engine {
                     }
                 });
             }
+            self.tell_held(hold, effects);
             self.set_present(key, true, effects);
         }
         self.guard(client, effects);
@@ -237,6 +245,11 @@ impl Engine {
     /// server (itself started again, a replica) begins above it.
     pub(super) fn next_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         self.totals.grants += 1;
+        self.take_token(effects)
+    }
+
+    /// A number that is nobody else's, ever.
+    pub(super) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
         if self.tokens.is_news() {
             effects.push(Effect::TellToken(token));
@@ -245,12 +258,16 @@ impl Engine {
     }
 
     /// Writes a grant down and says what stood at its key.
-    pub(super) fn write_down(&mut self, key: Id<KeyRecord>, grant: &Grant<'_>) -> Standing {
+    pub(super) fn write_down(
+        &mut self,
+        key: Id<KeyRecord>,
+        grant: &Grant<'_>,
+    ) -> (Id<Hold>, Standing) {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.holds.add(keys, clients, key, grant);
+        let hold = self.holds.add(keys, clients, key, grant);
         let stood = self.keys[key].stands();
         self.keys[key].set_stands(grant.mode.stands());
-        stood
+        (hold, stood)
     }
 
     /// The caller's record.
@@ -262,7 +279,7 @@ impl Engine {
         client
     }
 
-    fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
+    pub(super) fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
         let record = &mut self.clients[client];
         if !std::mem::replace(&mut record.guarded, true) {
             effects.push(Effect::Guard(record.id));

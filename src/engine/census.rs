@@ -19,7 +19,10 @@ pub struct KeyCensus {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
+    /// 0 where nobody is attached to the session that holds.
     pub client: ClientId,
+    /// Whether somebody is attached to the session that holds; none where a connection does.
+    pub session: Option<bool>,
     pub label: Box<[u8]>,
     pub mode: Mode,
     pub token: Token,
@@ -41,6 +44,7 @@ pub struct Waiting {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLine {
     pub key: KeyBuf,
+    /// 0 where nobody is attached to the session that holds.
     pub holders: Vec<ClientId>,
     pub waiters: usize,
     /// How long the longest hold has lasted.
@@ -106,6 +110,7 @@ impl Engine {
         let owner = &self.clients[hold.client];
         (!owner.ended).then(|| Holder {
             client: owner.id,
+            session: owner.is_session.then_some(owner.attached.is_some()),
             label: self.holds.label(id).into(),
             mode: self.holds.mode(id),
             token: hold.token,

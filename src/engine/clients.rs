@@ -1,4 +1,5 @@
-//! The connections that watch, hold or wait for something, or have done so.
+//! The connections that watch, hold or wait for something, or have done so; and the sessions, which
+//! hold in their stead.
 
 use super::arena::{Arena, Id};
 use super::chain::{Chain, Chained, Link};
@@ -9,13 +10,20 @@ use super::watches::{self, Watch};
 use hashbrown::HashMap;
 use std::ops;
 
-/// What the engine knows of one connection.
+/// What the engine knows of one connection, or of one session.
 pub(super) struct Client {
+    /// Of a session, the connection that is attached to it, or [`NOBODY`].
     pub id: ClientId,
     /// It has ended; what it held waits to be removed.
     pub ended: bool,
     /// The shell was told that this connection's death matters.
     pub guarded: bool,
+    /// It is a session's record: it holds, and neither watches nor waits.
+    pub is_session: bool,
+    /// The session to which belongs what this connection is granted.
+    pub session: Option<Id<Client>>,
+    /// The connection that is attached to this session.
+    pub attached: Option<Id<Client>>,
     pub watching: Chain<Watch, { watches::BY_CLIENT }>,
     pub watch_count: u32,
     pub holding: Chain<Hold, { holds::BY_CLIENT }>,
@@ -42,7 +50,8 @@ impl Chained<ENDING> for Client {
     }
 }
 
-/// Invariant: `by_id` names each record whose connection lives, and those only. A record stays
+/// Invariant: `by_id` names each record whose connection lives, and those only. `session` and
+/// `attached` mirror each other, and a connection with a session holds nothing itself. A record stays
 /// until its connection ends (a client that locks in a loop is not forgotten after each round),
 /// and after that, in `ended`, until nothing is bound to it.
 #[derive(Default)]
@@ -52,10 +61,12 @@ pub(super) struct Clients {
     /// The longest dead first.
     ended: Chain<Client, ENDING>,
     former: Option<Id<Client>>,
+    /// How many sessions have a connection.
+    attached: usize,
 }
 
 /// An id that no connection has.
-const NOBODY: ClientId = ClientId(0);
+pub(super) const NOBODY: ClientId = ClientId(0);
 
 impl Client {
     fn new(id: ClientId) -> Self {
@@ -63,6 +74,9 @@ impl Client {
             id,
             ended: false,
             guarded: false,
+            is_session: false,
+            session: None,
+            attached: None,
             watching: Chain::default(),
             watch_count: 0,
             holding: Chain::default(),
@@ -93,7 +107,46 @@ impl Clients {
         (made, true)
     }
 
-    /// From now on no command can come from this connection. O(1).
+    /// A record for a session, to which nobody is attached yet. O(1).
+    pub fn add_session(&mut self) -> Id<Client> {
+        let mut session = Client::new(NOBODY);
+        session.is_session = true;
+        self.records.insert(session)
+    }
+
+    /// How many sessions have a connection.
+    pub fn attached(&self) -> usize {
+        self.attached
+    }
+
+    /// Forgets a session that holds nothing. O(1).
+    pub fn remove_session(&mut self, id: Id<Client>) {
+        self.records.remove(id);
+    }
+
+    /// To whom belongs what this connection is granted: to its session, if it has one. O(1).
+    pub fn owner(&self, connection: Id<Client>) -> Id<Client> {
+        self.records[connection].session.unwrap_or(connection)
+    }
+
+    /// From now on what this connection is granted belongs to this session. O(1).
+    pub fn attach(&mut self, session: Id<Client>, connection: Id<Client>) {
+        self.records[connection].session = Some(session);
+        self.records[session].attached = Some(connection);
+        self.attached += 1;
+        self.records[session].id = self.records[connection].id;
+    }
+
+    /// From now on no connection is attached to this session. O(1).
+    pub fn detach(&mut self, session: Id<Client>) {
+        self.records[session].id = NOBODY;
+        if let Some(connection) = self.records[session].attached.take() {
+            self.records[connection].session = None;
+            self.attached -= 1;
+        }
+    }
+
+    /// From now on no command can come from this connection, or its session is over. O(1).
     pub fn end(&mut self, id: Id<Client>) {
         self.records[id].ended = true;
         self.by_id.remove(&self.records[id].id);

@@ -86,7 +86,7 @@ impl Engine {
     /// that blocks its connection stops the owners of all its labels.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
         let Waiter { client, push, .. } = self.queues[newest];
-        if self.clients[client].contended > 0 {
+        if self.clients[self.clients.owner(client)].contended > 0 {
             return true;
         }
         if !self.queues.has_other_wait(&self.clients, newest) {
@@ -124,20 +124,15 @@ impl Engine {
     /// What keeps the waiter from ever being served while all of these are stuck: a stuck one ahead of
     /// it, or somebody stuck who holds the key, or will, in a way that does not go with its own.
     fn obstacle(&self, waiter: Id<Waiter>, stuck: &HashSet<Id<Waiter>>) -> Option<Obstacle> {
-        let Waiter {
-            client,
-            label,
-            mode: asked,
-            ..
-        } = &self.queues[waiter];
-        let owner: Owner<'_> = (*client, label);
+        let asked = self.queues[waiter].mode;
+        let owner = self.owner_of(waiter);
         self.queues.keys_of(waiter).find_map(|key| {
             let stuck_of = |(client, label): Owner<'_>| {
                 let mut waits = self.waits_of(client, label);
                 waits.find(|waiter| stuck.contains(waiter))
             };
             let deepens = self.will_deepen(waiter, key);
-            let mut room = Room::for_one(*asked, owner);
+            let mut room = Room::for_one(asked, owner);
             let holders = self.holders_in_its_way(waiter, key).find_map(|id| {
                 let other = (self.holds[id].client, self.holds.label(id));
                 let wait = stuck_of(other)?;
@@ -149,7 +144,7 @@ impl Engine {
                     if stuck.contains(&id) {
                         return Some(id);
                     }
-                    let owner: Owner<'_> = (other.client, &other.label);
+                    let owner = self.owner_of(id);
                     let wait = stuck_of(owner)?;
                     let stays = other.lease_ms.is_none() && !deepens;
                     (stays && !room.suffices(owner, other.mode)).then_some(wait)
@@ -172,7 +167,8 @@ impl Engine {
         if !self.queues.asks_for_one(waiter) {
             return false;
         }
-        let held = self.holds.find(&self.keys, key, *client, label);
+        let owner = self.clients.owner(*client);
+        let held = self.holds.find(&self.keys, key, owner, label);
         let held = held.filter(|hold| self.holds.lease(*hold).is_none());
         let held = held.map(|hold| self.holds.mode(hold));
         let own = self.ahead_of(waiter, key).map(|id| &self.queues[id]);
@@ -196,6 +192,11 @@ impl Engine {
         })
     }
 
+    fn owner_of(&self, waiter: Id<Waiter>) -> Owner<'_> {
+        let Waiter { client, label, .. } = &self.queues[waiter];
+        (self.clients.owner(*client), label)
+    }
+
     fn ahead_of(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Waiter>> {
         let queue = self.queues.of_key(&self.keys, key);
         queue.take_while(move |ahead| *ahead != waiter)
@@ -207,6 +208,9 @@ impl Engine {
         client: Id<Client>,
         label: &'a [u8],
     ) -> impl Iterator<Item = Id<Waiter>> + 'a {
+        // A session waits by the connection that is attached to it. While none is, it waits for nothing,
+        // and the end of its grace ends what it holds.
+        let client = self.clients[client].attached.unwrap_or(client);
         let waits = self.queues.of_client(&self.clients, client);
         waits.filter(move |id| !self.queues[*id].push || &*self.queues[*id].label == label)
     }

@@ -5,6 +5,7 @@
 
 use super::id::{ClientId, KeyBuf};
 use super::tokens::Token;
+use super::told::Told;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -29,6 +30,8 @@ pub enum Effect {
     MakeLock { key: KeyBuf },
     /// Tell replicas and the append-only file that tokens from this one on may be given.
     TellToken(Token),
+    /// Tell replicas and the append-only file what sessions hold.
+    Tell(Box<Told>),
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// Send a frame to each of these connections, in this order.
@@ -56,6 +59,8 @@ pub enum Reply {
     Null,
     /// Whether each of the keys asked for exists; a single one is not wrapped in an array.
     States(Vec<bool>),
+    /// A new session's secret, which is kept nowhere.
+    Secret(Box<[u8]>),
     Refused(Refusal),
 }
 
@@ -105,6 +110,14 @@ pub enum Refusal {
     HeldAlready {
         key: KeyBuf,
     },
+    /// There is no such session, or no session.
+    NoSession,
+    /// The connection has a session already.
+    HasSession,
+    /// The connection holds something already, which would belong to nobody.
+    HoldsAlready,
+    /// The connection waits for something.
+    WaitsAlready,
     /// Everyone in the circle would wait for the next, for ever; it begins with the caller.
     Deadlock {
         circle: Vec<Waits>,

@@ -6,11 +6,11 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::ask::Mode;
+use super::clients::NOBODY;
 use super::effect::{Effect, News, Push};
 use super::few::Few;
-use super::holds::{Grant, Hold};
-use super::id::{ClientId, Key};
+use super::holds::Hold;
+use super::id::ClientId;
 use super::keys::KeyRecord;
 use super::queues::Waiter;
 use super::tokens::Token;
@@ -26,6 +26,9 @@ impl Engine {
         while let Some(waiter) = self.clients[client].waiting.head() {
             self.leave_queues(waiter);
         }
+        if let Some(session) = self.clients[client].session {
+            self.begin_grace(session);
+        }
         self.clients.end(client);
     }
 
@@ -33,6 +36,7 @@ impl Engine {
     pub(super) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
+        self.end_graces(most, effects);
         for _ in 0..most {
             let Some(client) = self.clients.first_ended() else {
                 return;
@@ -102,14 +106,16 @@ impl Engine {
         let Some(client) = self.clients.find(client) else {
             return;
         };
-        let holds = self.holds.of_client(&self.clients, client);
+        let owner = self.clients.owner(client);
+        let holds = self.holds.of_client(&self.clients, owner);
         let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
         for hold in granted.collect::<Vec<_>>() {
             self.holds.set_lease(hold, Some(self.now));
         }
     }
 
-    /// This server has a master now: nobody can wait here, and what was held is that one's affair.
+    /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
+    /// sessions will tell which they are.
     pub(super) fn demoted(&mut self, effects: &mut Vec<Effect>) {
         let waiters: Vec<_> = self.keys_with_queues().collect();
         for key in waiters {
@@ -128,63 +134,38 @@ impl Engine {
             .map(|(id, record)| (id, record.key().to_owned()))
             .collect();
         for (key, name) in held {
-            let mode = self.keys[key]
-                .holds
-                .head()
-                .map(|hold| self.holds.mode(hold));
-            self.lose(key, super::Hand::Nobody, effects);
-            if let Some(mode) = mode {
-                self.inherited(name.as_key(), mode, effects);
+            let holds: Vec<_> = self.holds.of_key(&self.keys, key).collect();
+            let mode = self.holds.mode(holds[0]);
+            for hold in holds {
+                self.tell_lost(hold, effects);
+                let owner = self.holds[hold].client;
+                if self.sessions.get(owner).is_none() {
+                    let (keys, clients) = (&mut self.keys, &mut self.clients);
+                    self.holds.remove(keys, clients, hold);
+                    self.clients.forget_if_done(owner);
+                }
             }
+            self.inherited(name.as_key(), mode, effects);
+        }
+        self.is_replica = true;
+        let sessions: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
+        for session in sessions {
+            self.begin_grace(session);
         }
     }
 
-    /// A key that a connection of a former server held. It is left behind: it refuses nobody, and
-    /// goes as soon as this server is the one that may remove it.
-    pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
-        let key = self.keys.find_or_add(key, mode.stands());
-        self.set_present(key, true, effects);
-        if let Some(held) = self.keys[key].holds.head() {
-            let client = self.holds[held].client;
-            let is_lock = self.holds.mode(held).is_lock();
-            if !self.clients.is_former(client) || is_lock == mode.is_lock() {
-                return;
-            }
-            // Handed over on that server: a lock has become a temporary key, or the other way round.
-            let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, held);
-        }
-        // It may have a time to live, of which nobody told.
-        self.keys[key].set_timed(true);
-        let client = self.clients.former();
-        let grant = Grant {
-            client,
-            label: b"",
-            // How it was held no longer matters: it is held by nobody.
-            mode: if mode.is_lock() {
-                Mode::Exclusive
-            } else {
-                mode
-            },
-            token: self.tokens.last(),
-            since: self.now,
-            lease: None,
-        };
-        self.write_down(key, &grant);
+    /// This server has no master any more.
+    pub(super) fn promoted(&mut self) {
+        self.is_replica = false;
+        self.begin_all_graces();
     }
 
-    /// What a data set brings along is told while it is loaded.
-    pub(super) fn load_begins(&mut self) {
-        self.loading = true;
-        let former = self.clients.former();
-        while let Some(hold) = self.clients[former].holding.head() {
-            let key = self.holds[hold].key;
-            let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, hold);
-            self.make_ready(key);
-            self.keys.remove_if_idle(key);
+    /// The data are there.
+    pub(super) fn load_ended(&mut self) {
+        self.loading = false;
+        if !self.is_replica {
+            self.begin_all_graces();
         }
-        self.clients.forget_if_done(former);
     }
 
     fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
@@ -232,10 +213,13 @@ impl Engine {
         let is_lock = self.holds.mode(hold).is_lock();
         let hold = &self.holds[hold];
         let owner = &self.clients[hold.client];
-        if owner.ended {
+        if owner.ended || self.is_replica {
             return;
         }
         self.totals.lost += 1;
+        if owner.id == NOBODY {
+            return;
+        }
         let kind = match is_lock {
             true => super::Kind::Lock,
             false => super::Kind::Temporary,

@@ -5,8 +5,9 @@
 
 use super::ask::Mode;
 use super::effect::Form;
-use super::id::{ClientId, Db, Key};
+use super::id::{ClientId, Db, Digest, Key};
 use super::tokens::Token;
+use super::told::Told;
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +67,17 @@ pub struct Acquire<'a> {
     pub in_hand: bool,
 }
 
+/// `SESSION.START`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Start<'a> {
+    pub client: ClientId,
+    /// 128 random bits, in whatever form the client is to have them.
+    pub secret: &'a [u8],
+    /// The secret's.
+    pub digest: Digest,
+    pub grace_ms: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
     /// Answered by one reply, or by a block and one answer later. Writes.
@@ -101,6 +113,12 @@ pub enum Event<'a> {
     },
     /// `UNWATCHEX` without a key. Answered by one reply.
     UnwatchAll { client: ClientId },
+    /// Answered by one reply. Told to replicas.
+    Start(Start<'a>),
+    /// `SESSION.RESUME`, of the session with this digest. Answered by one reply. Writes nothing.
+    Resume { client: ClientId, digest: Digest },
+    /// `SESSION.END`. Answered by one reply. Writes.
+    EndSession { client: ClientId },
 
     /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
     /// reply.
@@ -132,6 +150,8 @@ pub enum Event<'a> {
     /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
     /// the append-only file or an RDB file. A key that somebody holds here is left alone.
     Inherited { key: Key<'a>, mode: Mode },
+    /// What sessions hold on a former server. Comes as `Inherited` does.
+    Told(&'a Told),
     /// A data set is about to be loaded: what is inherited comes anew with it, and watchers are told
     /// what is different when it is there.
     LoadBegins,
@@ -142,6 +162,8 @@ pub enum Event<'a> {
     Ended { client: ClientId },
     /// This server has a master from now on, and keys are that one's affair.
     Demoted,
+    /// This server has no master any more, and what it knows of keys is its own affair.
+    Promoted,
     /// Time has passed: end the waits whose time is over.
     Tick,
     /// A command is about to look at keys and may write them: end leases whose time is over, so that it

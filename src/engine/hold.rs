@@ -13,6 +13,7 @@ pub(super) const BY_CLIENT: usize = 1;
 
 pub(super) struct Hold {
     pub key: Id<KeyRecord>,
+    /// The owner: a connection, or a session.
     pub client: Id<Client>,
     pub token: Token,
     pub nature: Nature,

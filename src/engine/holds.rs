@@ -49,7 +49,7 @@ impl Holds {
         self.temporary
     }
 
-    /// The hold of this owner. O(1).
+    /// The hold of this owner, a connection or a session with a label. O(1).
     pub fn find(
         &self,
         keys: &Keys,
@@ -88,6 +88,19 @@ impl Holds {
     pub fn depth(&self, id: Id<Hold>) -> u32 {
         self.extra(id)
             .map_or(1, |extra| extra.depth + extra.shared_below)
+    }
+
+    /// In its mode, and below that shared: see [`depth`](Self::depth).
+    pub fn depths(&self, id: Id<Hold>) -> (u32, u32) {
+        self.extra(id)
+            .map_or((1, 0), |extra| (extra.depth, extra.shared_below))
+    }
+
+    pub fn set_depths(&mut self, id: Id<Hold>, depths: (u32, u32)) {
+        if depths != self.depths(id) {
+            let extra = self.extra_mut(id);
+            (extra.depth, extra.shared_below) = depths;
+        }
     }
 
     /// Acquired once more: in its mode, or shared below an exclusive hold.
@@ -161,7 +174,7 @@ impl Holds {
         clients: &mut Clients,
         key: Id<KeyRecord>,
         grant: &Grant<'_>,
-    ) {
+    ) -> Id<Hold> {
         let id = self.all.insert(Hold {
             key,
             client: grant.client,
@@ -182,6 +195,7 @@ impl Holds {
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
         client.hold_count += 1;
+        id
     }
 
     /// Ends a hold. O(1), with a lease O(log of leases).

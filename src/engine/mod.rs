@@ -7,8 +7,10 @@
 //!   acquire.rs    asking for keys            serve.rs      handing them over
 //!   requests.rs   other commands             deadlock.rs   circles of waiting
 //!   keyspace.rs   what happened to keys      endings.rs    connections, waits and leases that end
-//!   hold.rs, holds.rs, ask.rs   who holds what, how   queues.rs     who waits for what
-//!   watches.rs    who watches what           tokens.rs     fencing tokens
+//!   resume.rs     sessions that come and go  told.rs       what servers tell each other
+//!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
+//!   watches.rs    who watches what           sessions.rs   which sessions there are
+//!   tokens.rs     fencing tokens
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
 //!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs   how records stand in memory
@@ -36,24 +38,29 @@ mod keys;
 mod keyspace;
 mod queues;
 mod requests;
+mod resume;
 mod serve;
+mod sessions;
 mod tokens;
+mod told;
 mod waits;
 mod watches;
 
 pub use ask::Mode;
 pub use census::{Holder, KeyCensus, KeyLine, Waiting};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Event, Hand, Seen, Standing, Wait};
+pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Wait};
 pub use few::Few;
-pub use id::{ClientId, Db, Key, KeyBuf, Moment};
+pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 pub use tokens::Token;
+pub use told::{Held, Told};
 
 use arena::Id;
 use clients::Clients;
 use holds::{Hold, Holds};
 use keys::{KeyRecord, Keys};
 use queues::Queues;
+use sessions::Sessions;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokens::Tokens;
@@ -100,6 +107,8 @@ pub struct Gauges {
     pub waiters: usize,
     pub watches: usize,
     pub watched_keys: usize,
+    pub sessions_attached: usize,
+    pub sessions_detached: usize,
 }
 
 /// All that the module knows.
@@ -110,6 +119,7 @@ pub struct Engine {
     watches: Watches,
     holds: Holds,
     queues: Queues,
+    sessions: Sessions,
     /// Keys whose queues can perhaps be served, as soon as the keyspace may be written.
     ready: VecDeque<Id<KeyRecord>>,
     /// The holds of a key whose old name has gone and whose new name is about to be told.
@@ -118,6 +128,8 @@ pub struct Engine {
     carried_timed: bool,
     /// A data set is being loaded.
     loading: bool,
+    /// A master decides about the keys.
+    is_replica: bool,
     tokens: Tokens,
     waits: WaitTimes,
     limits: Limits,
@@ -150,6 +162,9 @@ impl Engine {
             Event::Watch { client, seen } => self.watch(client, seen, effects),
             Event::Unwatch { client, keys } => self.unwatch(client, keys, effects),
             Event::UnwatchAll { client } => self.unwatch_all(client, effects),
+            Event::Start(start) => self.start_session(start, effects),
+            Event::Resume { client, digest } => self.resume(client, &digest, effects),
+            Event::EndSession { client } => self.end_session(client, effects),
             Event::Unblocked { client } => {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
                 effects.push(Effect::Reply(reply));
@@ -171,10 +186,12 @@ impl Engine {
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
+            Event::Told(told) => self.told(told, effects),
             Event::LoadBegins => self.load_begins(),
-            Event::LoadEnded => self.loading = false,
+            Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),
             Event::Demoted => self.demoted(effects),
+            Event::Promoted => self.promoted(),
             Event::Tick => self.tick(effects),
             Event::Lapse => self.end_leases(usize::MAX, effects),
             Event::Work { most } => self.work(most, effects),
@@ -197,7 +214,8 @@ impl Engine {
     pub fn deadline(&self) -> Option<Moment> {
         let wait = self.queues.first_deadline().map(|(end, _)| end);
         let lease = self.holds.first_lease().map(|(end, _)| end);
-        wait.into_iter().chain(lease).min()
+        let grace = self.sessions.first_end().map(|(end, _)| end);
+        wait.into_iter().chain(lease).chain(grace).min()
     }
 
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
@@ -206,6 +224,7 @@ impl Engine {
         self.clients.first_ended().is_some()
             || !self.ready.is_empty()
             || lease.is_some_and(|(end, _)| end <= now)
+            || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
     }
 
     /// Whether anything that happens to any key could matter. O(1).
@@ -225,7 +244,7 @@ impl Engine {
         let mut holds = self.holds.of_key(&self.keys, key);
         Some(holds.find_map(|hold| {
             let client = &self.clients[self.holds[hold].client];
-            (!client.ended).then_some(client.id)
+            (!client.ended && client.id != clients::NOBODY).then_some(client.id)
         }))
     }
 
@@ -255,11 +274,14 @@ impl Engine {
         !self.carried.is_empty()
     }
 
-    /// The temporary keys, for an RDB file. O(keys known).
+    /// The temporary keys that no session holds, for an RDB file. O(keys known).
     pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
         let temporary = |record: &&KeyRecord| {
             let hold = record.holds.head();
-            hold.is_some_and(|hold| self.holds.mode(hold) == Mode::Temporary)
+            hold.is_some_and(|hold| {
+                let owner = self.holds[hold].client;
+                self.holds.mode(hold) == Mode::Temporary && self.sessions.get(owner).is_none()
+            })
         };
         let records = self.keys.iter().map(|(_, record)| record);
         records.filter(temporary).map(KeyRecord::key)
@@ -330,6 +352,8 @@ impl Engine {
             waiters: self.queues.len(),
             watches: self.watches.len(),
             watched_keys: self.watches.watched_keys(),
+            sessions_attached: self.clients.attached(),
+            sessions_detached: self.sessions.len() - self.clients.attached(),
         }
     }
 
@@ -338,6 +362,7 @@ impl Engine {
         self.watches.check(&self.keys, &self.clients);
         self.holds.check(&self.keys, &self.clients);
         self.queues.check(&self.keys, &self.clients);
+        self.sessions.check(&self.clients);
         assert!(self.carried.is_empty());
         for (id, record) in self.keys.iter() {
             assert_eq!(self.keys.find(record.key()), Some(id));

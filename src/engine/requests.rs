@@ -26,7 +26,8 @@ impl Engine {
                 let Some(key) = self.keys.find(*name) else {
                     continue;
                 };
-                let hold = self.holds.find(&self.keys, key, client, b"");
+                let owner = self.clients.owner(client);
+                let hold = self.holds.find(&self.keys, key, owner, b"");
                 let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
                     self.release(hold, effects);
@@ -66,8 +67,12 @@ impl Engine {
         let left = if all { 0 } else { self.holds.depth(hold) - 1 };
         if left == 0 {
             self.release(hold, effects);
-        } else if self.holds.lower(hold) {
-            self.serve(self.holds[hold].key, effects);
+        } else {
+            let serves = self.holds.lower(hold);
+            self.tell_held(hold, effects);
+            if serves {
+                self.serve(self.holds[hold].key, effects);
+            }
         }
         effects.push(Effect::Reply(Reply::Integer(left.into())));
     }
@@ -84,6 +89,7 @@ impl Engine {
             Some(hold) => {
                 let lease = Some(self.now.after_ms(lease_ms));
                 self.holds.set_lease(hold, lease);
+                self.tell_held(hold, effects);
                 Reply::Integer(1)
             }
             None => Reply::Refused(Refusal::NotHeld),
@@ -93,8 +99,8 @@ impl Engine {
 
     fn lock_of(&self, client: ClientId, key: Key<'_>, label: &[u8]) -> Option<Id<Hold>> {
         let key = self.keys.find(key)?;
-        let client = self.clients.find(client)?;
-        let hold = self.holds.find(&self.keys, key, client, label)?;
+        let owner = self.clients.owner(self.clients.find(client)?);
+        let hold = self.holds.find(&self.keys, key, owner, label)?;
         self.holds.mode(hold).is_lock().then_some(hold)
     }
 

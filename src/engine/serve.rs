@@ -15,9 +15,15 @@ impl Engine {
     /// key goes with its last hold. O(1) for each that is served.
     pub(super) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let key = self.holds[hold].key;
+        let freed = self.freed(hold);
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         self.holds.remove(keys, clients, hold);
         let record = &mut self.keys[key];
+        if let Some(freed) = freed
+            && !(record.holds.is_empty() && record.queue.is_empty())
+        {
+            effects.push(Effect::Tell(Box::new(freed)));
+        }
         if record.holds.is_empty() && record.stands() == Standing::Other {
             // A temporary key that has no owner any more: it is replaced or removed below.
             record.set_stands(Standing::Absent);
@@ -118,7 +124,8 @@ impl Engine {
             mode,
             ..
         } = &self.queues[waiter];
-        match self.holds.find(&self.keys, key, *client, label) {
+        let owner = self.clients.owner(*client);
+        match self.holds.find(&self.keys, key, owner, label) {
             Some(own) => self.queues.asks_for_one(waiter) && self.holds.mode(own).deepens_as(*mode),
             None => self.holds.admit(&self.keys, key, *mode),
         }
@@ -161,8 +168,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Token {
         let own = asked.first().and_then(|key| {
-            let (client, label) = (waiter.client, &waiter.label);
-            self.holds.find(&self.keys, *key, client, label)
+            let owner = self.clients.owner(waiter.client);
+            self.holds.find(&self.keys, *key, owner, &waiter.label)
         });
         match own {
             Some(hold) => self.holds[hold].token,
@@ -177,7 +184,7 @@ impl Engine {
         token: Token,
         effects: &mut Vec<Effect>,
     ) {
-        let (client, label) = (waiter.client, &waiter.label);
+        let (client, label) = (self.clients.owner(waiter.client), &waiter.label);
         let lease = waiter.lease_ms.map(|ms| self.now.after_ms(ms));
         // Two requests of the same readers' or permits' owner can have waited.
         if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
@@ -185,6 +192,7 @@ impl Engine {
             if lease.is_some() {
                 self.holds.set_lease(hold, lease);
             }
+            self.tell_held(hold, effects);
             return;
         }
         let grant = Grant {
@@ -195,7 +203,7 @@ impl Engine {
             since: self.now,
             lease,
         };
-        let stood = self.write_down(key, &grant);
+        let (hold, stood) = self.write_down(key, &grant);
         let stays = stood == Standing::Lock && !self.keys[key].is_timed();
         self.keys[key].set_timed(false);
         if !waiter.mode.is_lock() {
@@ -207,6 +215,7 @@ impl Engine {
             let key = self.keys[key].key().to_owned();
             effects.push(Effect::MakeLock { key });
         }
+        self.tell_held(hold, effects);
         self.set_present(key, true, effects);
     }
 }

@@ -5,9 +5,9 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{Ctx, Str};
 use super::state::shell;
-use super::{dispatch, inspect, push, replay, shim};
-use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE};
-use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Wait};
+use super::{dispatch, inspect, push, replay, secret, shim};
+use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
+use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Start, Wait};
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -86,7 +86,8 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if push::is_any_waiting() && !ctx.state().in_exec() {
         push::send_waiting(ctx);
     }
-    if spec.access == Access::Write {
+    // To resume a session writes nothing, and must not cause a write.
+    if spec.access == Access::Write && spec.verb != Verb::Resume {
         dispatch::end_leases(ctx);
     }
     let caller = Caller {
@@ -163,6 +164,22 @@ impl<'c> Caller<'c> {
                 pattern,
                 count,
             } => inspect::list(ctx, client, pattern, count),
+            Request::Start { grace_ms } => {
+                let secret = secret::new();
+                self.tell(Event::Start(Start {
+                    client: self.client,
+                    secret: &secret,
+                    digest: secret::digest(&secret),
+                    grace_ms,
+                }));
+            }
+            Request::Resume { secret } => self.tell(Event::Resume {
+                client: self.client,
+                digest: secret::digest(secret),
+            }),
+            Request::EndSession => self.tell(Event::EndSession {
+                client: self.client,
+            }),
         }
     }
 

@@ -126,7 +126,11 @@ fn may_write(ctx: Ctx<'_>) -> bool {
 fn wake_for_engine(now: Moment) {
     let shell = shell();
     let engine = shell.engine.borrow();
-    if engine.has_work(now) && !shell.is_replica.get() {
+    // On a replica nobody waits, and leases and graces are the master's affair.
+    if shell.is_replica.get() {
+        return;
+    }
+    if engine.has_work(now) {
         wake_at(now, now);
     } else if let Some(deadline) = engine.deadline() {
         wake_at(now, deadline);

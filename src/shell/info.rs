@@ -29,6 +29,8 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
             (c"waiters", gauges.waiters as u64),
             (c"watches", gauges.watches as u64),
             (c"watched_keys", gauges.watched_keys as u64),
+            (c"sessions_attached", gauges.sessions_attached as u64),
+            (c"sessions_detached", gauges.sessions_detached as u64),
             (c"pushes_sent", shell.pushes_sent.get()),
             (c"grants_total", totals.grants),
             (c"handoffs_total", totals.handoffs),

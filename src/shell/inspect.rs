@@ -24,7 +24,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
     ctx.reply_array(census.holders.len());
     for holder in &census.holders {
         let connection = Connection::of(ctx, holder.client);
-        ctx.reply_map(10);
+        ctx.reply_map(11);
         connection.reply(ctx);
         text(ctx, b"user", connection.field("user="));
         bytes(ctx, b"label", &holder.label);
@@ -35,6 +35,12 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
         ctx.reply_bulk(b"lease-ms");
         match holder.lease_ms {
             Some(ms) => ctx.reply_integer(ms as i64),
+            None => ctx.reply_null(),
+        }
+        ctx.reply_bulk(b"session");
+        match holder.session {
+            Some(true) => ctx.reply_bulk(b"attached"),
+            Some(false) => ctx.reply_bulk(b"detached"),
             None => ctx.reply_null(),
         }
     }
@@ -86,7 +92,9 @@ struct Connection {
 
 impl Connection {
     fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
-        let line = ctx.client_line(id).unwrap_or_default();
+        // Nobody is attached to a session that is detached.
+        let line = (id.0 > 0).then(|| ctx.client_line(id)).flatten();
+        let line = line.unwrap_or_default();
         Connection { id, line }
     }
 

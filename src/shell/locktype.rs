@@ -13,9 +13,6 @@ use std::ffi::{c_int, c_void};
 /// Nine characters, as the server wants.
 const NAME: &std::ffi::CStr = c"tetherloc";
 
-/// Of the value's form in RDB files.
-const ENCODING: c_int = 0;
-
 /// Every lock's value points here.
 static VALUE: u8 = 0;
 
@@ -39,7 +36,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
         api!(RedisModule_CreateDataType(
             ctx.as_ptr(),
             NAME.as_ptr(),
-            ENCODING,
+            persist::ENCODING,
             &raw mut methods
         ))
     };
@@ -49,7 +46,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
 
 unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
     // A lock that comes by RESTORE would be one that nobody holds.
-    if encoding != ENCODING || !shell().loading.get() {
+    if encoding > persist::ENCODING || !shell().loading.get() {
         return std::ptr::null_mut();
     }
     guard((), || {

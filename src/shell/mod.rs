@@ -9,13 +9,15 @@
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
+//!   secrets of sessions       secret.rs
 //!   special servers           threads.rs (Redis 8's I/O threads)
 //!   what is remembered        state.rs
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
 //!                             is taken over: blocked.rs dispatch.rs executing.rs info.rs locktype.rs
-//!                             mod.rs observe.rs peers.rs register.rs replay.rs rewrite.rs settings.rs threads.rs
+//!                             mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
+//!                             settings.rs threads.rs
 //! ```
 
 mod alloc;
@@ -37,6 +39,7 @@ mod register;
 mod replay;
 mod reply;
 mod rewrite;
+mod secret;
 mod settings;
 mod shim;
 mod state;
@@ -107,6 +110,9 @@ fn load(ctx: Ctx<'_>) -> bool {
     unsafe {
         let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
         api!(RedisModule_SetModuleOptions(ctx.as_ptr(), explicit));
+    }
+    if shell.is_replica.get() {
+        dispatch::tell(ctx, crate::engine::Event::Demoted);
     }
     observe::subscribe_to_server(ctx);
     info::register(ctx);

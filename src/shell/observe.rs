@@ -233,6 +233,7 @@ unsafe extern "C" fn on_role(
             tell(ctx, Event::Demoted);
         } else {
             super::begin_epoch();
+            tell(ctx, Event::Promoted);
         }
         dispatch::wake_in_ms(0);
     });

@@ -2,7 +2,7 @@
 
 use super::raw::{Ctx, OpenKey, Str, Text, Told};
 use super::state::{self, shell};
-use super::{blocked, executing, observe, peers, push, reply, threads};
+use super::{blocked, executing, observe, peers, push, replay, reply, threads};
 use crate::engine::{Db, Effect, KeyBuf};
 use std::cell::Cell;
 
@@ -50,6 +50,7 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             with_name(in_hand, &key, |name| remove(ctx, key.db, name));
         }
         Effect::TellToken(token) => ctx.replicate_token(token),
+        Effect::Tell(told) => replay::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
             observe::subscribe(ctx);

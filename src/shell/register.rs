@@ -19,6 +19,9 @@ const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = [
     Some(entry::<7>),
     Some(entry::<8>),
     Some(entry::<9>),
+    Some(entry::<10>),
+    Some(entry::<11>),
+    Some(entry::<12>),
 ];
 
 /// Registers all commands. Once, at load.

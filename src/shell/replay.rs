@@ -2,15 +2,16 @@
 //!
 //! There a command of ours means that it was granted: the key was made, and somebody at the former
 //! server held it. Here nobody does. A replica leaves such keys alone; as soon as this server may
-//! remove them (it is promoted, or has loaded its data) they go.
+//! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
+//! stream says all, in words that only it has (see `command/told.rs`).
 
 use super::guard::guard;
 use super::perform::write;
 use super::persist;
 use super::raw::{Ctx, Str, api};
 use super::state::shell;
-use crate::command::Request;
-use crate::engine::{Mode, Standing, Token};
+use crate::command::{Request, told};
+use crate::engine::{Mode, Standing, Token, Told};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};
 
@@ -35,15 +36,27 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
     persist::inherited(ctx, ctx.db(), string.bytes(), mode);
 }
 
+/// Tells replicas and the append-only file what sessions hold.
+pub fn tell(ctx: Ctx<'_>, said: &Told) {
+    let (command, words) = told::words_of(said);
+    let db = told::db_of(said).unwrap_or_else(|| ctx.db());
+    ctx.replicate_words(db, command, &words);
+}
+
 /// Registers the commands that only the stream and the append-only file have. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    create(ctx, c"tether.token", token) && create(ctx, c"tether.bound", bound)
+    create(ctx, c"tether.token", token, 0)
+        && create(ctx, c"tether.bound", bound, 0)
+        && create(ctx, c"tether.session", session, 0)
+        && create(ctx, c"tether.hold", hold, 1)
+        && create(ctx, c"tether.free", free, 1)
 }
 
 type Entry =
     unsafe extern "C" fn(*mut c::RedisModuleCtx, *mut *mut c::RedisModuleString, c_int) -> c_int;
 
-fn create(ctx: Ctx<'_>, name: &CStr, entry: Entry) -> bool {
+/// `key`: where the command's only key stands; 0 where it has none or several.
+fn create(ctx: Ctx<'_>, name: &CStr, entry: Entry, key: c_int) -> bool {
     let flags = c"write deny-script fast no-monitor".as_ptr();
     // SAFETY: the table, the context.
     let made = unsafe {
@@ -52,9 +65,9 @@ fn create(ctx: Ctx<'_>, name: &CStr, entry: Entry) -> bool {
             name.as_ptr(),
             Some(entry),
             flags,
-            0,
-            0,
-            0
+            key,
+            key,
+            key
         ))
     };
     made == c::REDISMODULE_OK as c_int
@@ -67,14 +80,16 @@ unsafe extern "C" fn token(
     count: c_int,
 ) -> c_int {
     // SAFETY: the server's arguments, for the length of this call.
-    unsafe { told(ctx, arguments, count, "TETHER.TOKEN", know_token) }
+    unsafe { said(ctx, arguments, count, "TETHER.TOKEN", know_token) }
 }
 
-fn know_token(_ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+fn know_token(_ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
     let number = std::str::from_utf8(arguments[0].bytes()).ok();
-    if let Some(number) = number.and_then(|number| number.parse().ok()) {
+    let number = number.and_then(|number| number.parse().ok());
+    if let Some(number) = number {
         shell().engine.borrow_mut().know_token(Token(number));
     }
+    number.is_some()
 }
 
 /// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
@@ -84,28 +99,72 @@ unsafe extern "C" fn bound(
     count: c_int,
 ) -> c_int {
     // SAFETY: the server's arguments, for the length of this call.
-    unsafe { told(ctx, arguments, count, "TETHER.BOUND", know_bound) }
+    unsafe { said(ctx, arguments, count, "TETHER.BOUND", know_bound) }
 }
 
-fn know_bound(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+fn know_bound(ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
         if ctx.standing(db, *key) == Standing::Other {
             persist::inherited(ctx, db, key.bytes(), Mode::Temporary);
         }
     }
+    true
+}
+
+/// See `command/told.rs`.
+unsafe extern "C" fn session(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::SESSION, arguments);
+    // SAFETY: the server's arguments, for the length of this call.
+    unsafe { said(ctx, arguments, count, told::SESSION, know) }
+}
+
+/// See `command/told.rs`.
+unsafe extern "C" fn hold(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::HOLD, arguments);
+    // SAFETY: the server's arguments, for the length of this call.
+    unsafe { said(ctx, arguments, count, told::HOLD, know) }
+}
+
+/// See `command/told.rs`.
+unsafe extern "C" fn free(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::FREE, arguments);
+    // SAFETY: the server's arguments, for the length of this call.
+    unsafe { said(ctx, arguments, count, told::FREE, know) }
+}
+
+/// What is said of sessions. False where it makes no sense.
+fn know(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
+    let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
+    let said = told::told(name, ctx.db(), &words);
+    if let Some(said) = &said {
+        persist::told(ctx, said);
+    }
+    said.is_some()
 }
 
 /// A command of the stream that makes no key, and says something of what is there.
 ///
 /// # Safety
 /// The arguments are those that the server gave to the command in whose call this is.
-unsafe fn told(
+unsafe fn said(
     ctx: *mut c::RedisModuleCtx,
     arguments: *mut *mut c::RedisModuleString,
     count: c_int,
     name: &str,
-    know: fn(Ctx<'_>, &[Str<'_>]),
+    know: fn(Ctx<'_>, &[Str<'_>]) -> bool,
 ) -> c_int {
     guard((), || {
         // SAFETY: the caller; a `Str` is a pointer to one, and there is no null among them.
@@ -119,7 +178,10 @@ unsafe fn told(
         if !ctx.state().is_replay() {
             return ctx.reply_error(&format!("ERR {name} is for replication only"));
         }
-        know(ctx, arguments);
+        if !know(ctx, arguments) {
+            return ctx.reply_error(&format!("ERR {name} makes no sense"));
+        }
+        // Of use to this server's own append-only file, and to replicas of it.
         ctx.replicate_verbatim();
         ctx.reply_integer(1);
     });

@@ -15,6 +15,7 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
                 ctx.reply_bulk(if *present { b"EXIST" } else { b"NOEXIST" });
             }
         }
+        Reply::Secret(secret) => ctx.reply_bulk(secret),
         Reply::Refused(refusal) => ctx.reply_error(&words(refusal)),
     }
 }
@@ -41,6 +42,14 @@ fn words(refusal: &Refusal) -> String {
             "ERR this owner holds '{}' already; release it first",
             key.name.escape_ascii()
         ),
+        Refusal::NoSession => "NOSESSION there is no such session; it may have ended".to_owned(),
+        Refusal::HasSession => "ERR this connection has a session already".to_owned(),
+        Refusal::HoldsAlready => {
+            "ERR this connection holds keys already, which would belong to no session".to_owned()
+        }
+        Refusal::WaitsAlready => {
+            "ERR this connection waits for keys; resume on one that does not".to_owned()
+        }
         Refusal::Deadlock { circle } => deadlock(circle),
     }
 }

@@ -3,14 +3,15 @@
 //! A rewritten file begins with the data set, as the process had it when it forked: in the form of an
 //! RDB file, with what `persist.rs` adds; or with `aof-use-rdb-preamble no` as commands that make the
 //! keys, and there nothing can be added. What is written from the fork on follows in another file.
-//! So that one begins by telling which keys are temporary, and the last token: `TETHER.BOUND`,
-//! `TETHER.TOKEN`. Both become the server's append-only file in one step, and telling twice does
+//! So that one begins by telling which keys are temporary, what sessions hold, and the last token:
+//! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one step, and telling twice does
 //! no harm, so a crash at any moment leaves nothing untold.
 
 use super::dispatch::{RETRY_MS, wake_in_ms};
 use super::guard::guard;
 use super::raw::{self, Ctx, Text};
 use super::state::shell;
+use crate::command::told;
 use crate::engine::Db;
 use redis_module::raw as c;
 use std::collections::BTreeMap;
@@ -53,11 +54,13 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
     shell.rewrite_is_due.set(false);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
+    let mut told = Vec::new();
     let engine = shell.engine.borrow();
     if preamble.is_some_and(|preamble| preamble == "no") {
         for key in engine.temporary_keys() {
             bound.entry(key.db).or_default().push(Text::new(key.name));
         }
+        told.extend(engine.all_told(raw::now()));
     }
     let token = engine.last_token_given();
     drop(engine);
@@ -68,5 +71,9 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         for keys in keys.chunks(BATCH) {
             ctx.log_bound(db, keys);
         }
+    }
+    for said in &told {
+        let (command, words) = told::words_of(said);
+        ctx.log_words(told::db_of(said).unwrap_or(Db(0)), command, &words);
     }
 }

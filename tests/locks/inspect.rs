@@ -22,8 +22,9 @@ fn assert_between(frame: &Frame, least: i64, most: i64) {
     assert!((least..=most).contains(&number), "{least} {number} {most}");
 }
 
-const HOLDER: [&str; 10] = [
+const HOLDER: [&str; 11] = [
     "client", "addr", "name", "user", "label", "token", "permits", "depth", "held-ms", "lease-ms",
+    "session",
 ];
 const WAITER: [&str; 6] = ["client", "addr", "name", "label", "mode", "waiting-ms"];
 
@@ -69,6 +70,7 @@ fn lock_info_tells_everything_about_holders_and_waiters() {
             ("token", int(token)),
             ("permits", int(0)),
             ("depth", int(2)),
+            ("session", null()),
         ] {
             assert_eq!(field(holder, name), value, "{name}");
         }

@@ -79,11 +79,8 @@ impl World {
         let astray = command.wait().is_some() && !in_multi && !self.stuck().is_empty();
         // Nor in which order leases end that end at once.
         let open = command.is_write() && self.is_order_of_leases_open();
-        !oneself
-            && !astray
-            && !open
-            && !(in_multi && is_single(command))
-            && !(in_multi && self.slow_only(command))
+        let alone = in_multi && (is_single(command) || self.slow_only(command));
+        !(oneself || astray || open || alone)
             && (self.slow || (self.allows_script(command) && !self.overwrites_several(command)))
             && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
     }
@@ -137,9 +134,9 @@ impl World {
             use Command::{Mset, Set, Sort};
             matches!(part, Set { .. } | Mset { .. } | Sort { .. })
         };
-        !(awaited && parts().any(|part| flushes(part) || kills(part)))
-            && !(locks && parts().any(overwrites))
-            && !parts().any(|part| self.slow_only(part))
+        let ends = awaited && parts().any(|part| flushes(part) || kills(part));
+        let overwrites = locks && parts().any(overwrites);
+        !(ends || overwrites || parts().any(|part| self.slow_only(part)))
     }
 
     fn is_any_lock(&self) -> bool {

@@ -246,7 +246,7 @@ impl Machine {
                 assert!(former.is_some(), "{key:?} is removed twice");
             }
             // What replicas are told is not this test's affair.
-            Effect::TellToken(_) => {}
+            Effect::TellToken(_) | Effect::Tell(_) => {}
             Effect::Push { to, push } => {
                 if matches!(push.news, News::Lost(_)) {
                     self.named.push(spot_of(&push.key));

@@ -49,6 +49,7 @@ pub fn answer(reply: Said) -> Reply {
     let refusal = match reply {
         Said::Integer(number) => return Reply::Int(number),
         Said::Null => return Reply::Null,
+        Said::Secret(_) => panic!("nobody asked for a session"),
         Said::States(states) => {
             return match &states[..] {
                 [present] => state(present),
@@ -66,6 +67,10 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::OtherTotal { .. } => "ERR the semaphore has another total",
         Refusal::HeldAlready { .. } => "ERR this owner holds '",
         Refusal::Deadlock { .. } => "DEADLOCK",
+        Refusal::NoSession => "NOSESSION",
+        Refusal::HasSession => "ERR this connection has a session already",
+        Refusal::HoldsAlready => "ERR this connection holds keys already",
+        Refusal::WaitsAlready => "ERR this connection waits for keys",
     })
 }
 

@@ -1,7 +1,7 @@
 //! Keys: looked at, made, removed, and told to replicas.
 
 use super::ask::Answer;
-use super::{Ctx, Str, Text, api, have};
+use super::{Ctx, Str, Text, api, c_string, have};
 use crate::engine::{Db, Key, Standing, Token};
 use crate::shell::state::shell;
 use crate::shell::{locktype, shim};
@@ -185,15 +185,33 @@ impl Ctx<'_> {
 
     /// Tells the append-only file alone that these keys of a database are temporary keys.
     pub fn log_bound(self, db: Db, keys: &[Text]) {
-        let keys: Vec<_> = keys.iter().map(|key| key.as_str().as_ptr()).collect();
-        // SAFETY: the table, the context; the arguments are as the format says.
+        self.words_to(c"Rv", db, "TETHER.BOUND", keys);
+    }
+
+    /// Tells the append-only file alone a command that is about this database.
+    pub fn log_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
+        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
+        self.words_to(c"Rv", db, command, &words);
+    }
+
+    /// Tells replicas and the append-only file a command that is about this database.
+    pub fn replicate_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
+        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
+        self.words_to(c"v", db, command, &words);
+    }
+
+    fn words_to(self, format: &CStr, db: Db, command: &str, words: &[Text]) {
+        let command = c_string(command);
+        let words: Vec<_> = words.iter().map(|word| word.as_str().as_ptr()).collect();
+        // SAFETY: the table, the context; the arguments are as the formats say, and the server counts
+        // its references to the strings.
         unsafe {
             api!(RedisModule_Replicate(
                 self.in_db(db).as_ptr(),
-                c"TETHER.BOUND".as_ptr(),
-                c"Rv".as_ptr(),
-                keys.as_ptr(),
-                keys.len()
+                command.as_ptr(),
+                format.as_ptr(),
+                words.as_ptr(),
+                words.len()
             ));
         }
     }

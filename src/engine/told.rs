@@ -1,0 +1,281 @@
+//! What is told from one server to the next: by a master's stream, the append-only file, an RDB file.
+//!
+//! A server tells which keys are made, for whom does not matter: their owners are connections, which end with it. Only
+//! sessions go on, so of these it tells all. Who is told keeps each key for *former* owners or for sessions, never for
+//! both: as long as a session holds a key, those who hold it besides do not matter here.
+
+use super::Engine;
+use super::arena::Id;
+use super::ask::Mode;
+use super::effect::Effect;
+use super::holds::{Grant, Hold};
+use super::id::{Digest, Key, KeyBuf, SessionId};
+use super::keys::KeyRecord;
+use super::tokens::Token;
+
+/// What sessions hold. Each can be told again without harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// There is a session.
+    Session {
+        id: SessionId,
+        digest: Digest,
+        grace_ms: u64,
+    },
+    /// There is no such session any more. What it still holds is left behind.
+    SessionEnded(SessionId),
+    /// A session holds a key, in this way and no other.
+    Held(Held),
+    /// A session does not hold a key any more, and the key is still there.
+    Freed {
+        session: SessionId,
+        key: KeyBuf,
+        label: Box<[u8]>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub session: SessionId,
+    pub key: KeyBuf,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    pub depth: u32,
+    /// Below an exclusive hold: how often its owner has also taken it shared.
+    pub shared_below: u32,
+    pub token: Token,
+    /// What is left of its lease.
+    pub lease_ms: Option<u64>,
+}
+
+impl Engine {
+    /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
+    pub fn all_told(&self, now: super::Moment) -> impl Iterator<Item = Told> {
+        let sessions = self.sessions.iter().map(|(_, session)| Told::Session {
+            id: session.id,
+            digest: session.digest,
+            grace_ms: session.grace_ms,
+        });
+        let holds = self.sessions.iter().flat_map(move |(owner, session)| {
+            let holds = self.holds.of_client(&self.clients, owner);
+            holds.map(move |hold| Told::Held(self.held(hold, session.id, now)))
+        });
+        sessions.chain(holds)
+    }
+
+    fn held(&self, hold: Id<Hold>, session: SessionId, now: super::Moment) -> Held {
+        let (depth, shared_below) = self.holds.depths(hold);
+        Held {
+            session,
+            key: self.keys[self.holds[hold].key].key().to_owned(),
+            label: self.holds.label(hold).into(),
+            mode: self.holds.mode(hold),
+            depth,
+            shared_below,
+            token: self.holds[hold].token,
+            lease_ms: self.holds.lease(hold).map(|end| end.ms_since(now)),
+        }
+    }
+
+    /// Tells others how a key is held, if a session holds it. O(1).
+    pub(super) fn tell_held(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let owner = self.holds[hold].client;
+        if !self.clients[owner].is_session {
+            return;
+        }
+        if let Some(session) = self.sessions.get(owner) {
+            let held = self.held(hold, session.id, self.now);
+            effects.push(Effect::Tell(Box::new(Told::Held(held))));
+        }
+    }
+
+    /// What is to be told when this hold ends and its key stays. O(1).
+    pub(super) fn freed(&self, hold: Id<Hold>) -> Option<Told> {
+        let owner = self.holds[hold].client;
+        if !self.clients[owner].is_session {
+            return None;
+        }
+        Some(Told::Freed {
+            session: self.sessions.get(owner)?.id,
+            key: self.keys[self.holds[hold].key].key().to_owned(),
+            label: self.holds.label(hold).into(),
+        })
+    }
+
+    pub(super) fn told(&mut self, told: &Told, effects: &mut Vec<Effect>) {
+        match told {
+            Told::Session {
+                id,
+                digest,
+                grace_ms,
+            } => {
+                if self.sessions.numbered(*id).is_none() {
+                    let session = self.clients.add_session();
+                    self.sessions.add(session, *id, *digest, *grace_ms);
+                }
+            }
+            Told::SessionEnded(id) => {
+                if let Some(session) = self.sessions.numbered(*id)
+                    && !self.is_at_home(session)
+                {
+                    self.sessions.remove(session);
+                    self.clients.end(session);
+                }
+            }
+            Told::Held(held) => self.told_held(held, effects),
+            Told::Freed {
+                session,
+                key,
+                label,
+            } => self.told_freed(*session, key.as_key(), label, effects),
+        }
+    }
+
+    /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
+    /// connection is attached to or whose grace runs. (`DEBUG RELOAD` tells a server what it knows.)
+    fn is_at_home(&self, owner: Id<super::clients::Client>) -> bool {
+        let record = &self.clients[owner];
+        if record.is_session {
+            record.attached.is_some() || self.sessions.is_running_out(owner)
+        } else {
+            !record.ended
+        }
+    }
+
+    fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
+        let mut holds = self.holds.of_key(&self.keys, key);
+        holds.any(|hold| self.is_at_home(self.holds[hold].client))
+    }
+
+    fn told_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
+        self.tokens.know(held.token);
+        let Some(owner) = self.sessions.numbered(held.session) else {
+            return self.inherited(held.key.as_key(), held.mode, effects);
+        };
+        if self.is_at_home(owner) {
+            return self.inherited(held.key.as_key(), held.mode, effects);
+        }
+        let key = self.keys.find_or_add(held.key.as_key(), held.mode.stands());
+        self.set_present(key, true, effects);
+        if self.is_held_at_home(key) {
+            return;
+        }
+        let is_gone = |id: &Id<Hold>| {
+            let client = self.holds[*id].client;
+            let is_itself = client == owner && self.holds.label(*id) == &*held.label;
+            is_itself || self.clients[client].ended
+        };
+        let holds = self.holds.of_key(&self.keys, key);
+        self.forget_holds(holds.filter(is_gone).collect());
+        if !self.holds.admit(&self.keys, key, held.mode) {
+            self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        }
+        let grant = Grant {
+            client: owner,
+            label: &held.label,
+            mode: held.mode,
+            token: held.token,
+            since: self.now,
+            lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
+        };
+        let (hold, _) = self.write_down(key, &grant);
+        self.holds.set_depths(hold, (held.depth, held.shared_below));
+        // It may have a time to live, of which nobody told.
+        self.keys[key].set_timed(true);
+    }
+
+    fn told_freed(
+        &mut self,
+        session: SessionId,
+        name: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let owner = self.sessions.numbered(session);
+        let Some(owner) = owner.filter(|owner| !self.is_at_home(*owner)) else {
+            return;
+        };
+        let Some(key) = self.keys.find(name) else {
+            return;
+        };
+        let Some(hold) = self.holds.find(&self.keys, key, owner, label) else {
+            return;
+        };
+        let mode = self.holds.mode(hold);
+        self.forget_holds(vec![hold]);
+        if self.keys[key].holds.is_empty() {
+            self.inherited(name, mode, effects);
+        }
+    }
+
+    /// A key that a connection of a former server holds. It is left behind: it refuses nobody, and goes as soon as this
+    /// server is the one that may remove it.
+    pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
+        let key = self.keys.find_or_add(key, mode.stands());
+        self.set_present(key, true, effects);
+        if self.is_held_at_home(key) {
+            return;
+        }
+        // What is left behind already stays so. Beside a session that holds a lock there can be others; but a
+        // temporary key has been made anew, without a word of the session that held it.
+        let stays = |hold| {
+            let is_left_behind = self.clients[self.holds[hold].client].ended;
+            let is_lock = self.holds.mode(hold).is_lock();
+            is_lock == mode.is_lock() && (is_left_behind || is_lock)
+        };
+        if self.keys[key].holds.head().is_some_and(stays) {
+            return;
+        }
+        self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        // It may have a time to live, of which nobody told.
+        self.keys[key].set_timed(true);
+        let grant = Grant {
+            client: self.clients.former(),
+            label: b"",
+            // How it was held no longer matters: it is held by nobody.
+            mode: if mode.is_lock() {
+                Mode::Exclusive
+            } else {
+                mode
+            },
+            token: self.tokens.last(),
+            since: self.now,
+            lease: None,
+        };
+        self.write_down(key, &grant);
+    }
+
+    /// What a data set brings along is told while it is loaded. What this server itself knows best stays.
+    pub(super) fn load_begins(&mut self) {
+        self.loading = true;
+        let mut away: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
+        away.retain(|session| !self.is_at_home(*session));
+        for session in away {
+            self.sessions.remove(session);
+            self.clients.end(session);
+        }
+        let left = self.clients.iter().filter(|(id, record)| {
+            record.ended && (self.is_replica || self.clients.is_former(*id) || record.is_session)
+        });
+        let left: Vec<_> = left.map(|(id, _)| id).collect();
+        for owner in left {
+            let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
+            for hold in holds {
+                let key = self.holds[hold].key;
+                self.forget_holds(vec![hold]);
+                self.make_ready(key);
+                self.keys.remove_if_idle(key);
+            }
+        }
+    }
+
+    /// Ends holds of others, without a word to anyone. The keys' records stay, and must be looked after.
+    fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
+        for hold in holds {
+            let owner = self.holds[hold].client;
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.holds.remove(keys, clients, hold);
+            self.clients.forget_if_done(owner);
+        }
+    }
+}
