@@ -4,7 +4,7 @@ use crate::machine::{Machine, Thing};
 use crate::model::command::{Command, Label, Mode as Way, Name, Spot, Wait as Waits, Who};
 use crate::model::told::Reply;
 use crate::words::{LABELS, key_of};
-use tether::engine::{Acquire, Event, Form, Key, Mode, Seen, Wait};
+use tether::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
 
 impl Machine {
     pub(super) fn command(
@@ -36,6 +36,19 @@ impl Machine {
                 let ask = (ask.label, ask.lease_ms, ask.wait);
                 self.acquire(who, db, keys, Mode::Exclusive, Form::Lock, ask);
             }
+            other => self.request(client, db, other),
+        }
+        let reply = self.reply.take().expect("each command is answered");
+        self.line(client).expect("it is there").blocked = reply == Reply::Blocked;
+        match reply {
+            Reply::Refused(what) if what.starts_with('!') => Err(what),
+            reply => Ok(reply),
+        }
+    }
+
+    /// A command that asks for no key.
+    fn request(&mut self, client: ClientId, db: usize, command: &Command) {
+        match command {
             Command::Release { key, label, all } => {
                 let (key, label, all) = (key_of(db, *key), LABELS[*label], *all);
                 self.tell(
@@ -87,12 +100,6 @@ impl Machine {
                 );
             }
             other => unreachable!("{other:?} is not the module's"),
-        }
-        let reply = self.reply.take().expect("each command is answered");
-        self.line(client).expect("it is there").blocked = reply == Reply::Blocked;
-        match reply {
-            Reply::Refused(what) if what.starts_with('!') => Err(what),
-            reply => Ok(reply),
         }
     }
 

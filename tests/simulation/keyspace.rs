@@ -72,25 +72,27 @@ impl Machine {
                 self.tell(None, Event::Swapped { one, other });
                 self.look_again(self.engine.known_keys(&[one, other]));
             }
-            Change::Loaded(loaded) => {
-                let things = loaded.iter().map(|loaded| {
-                    let (is_lock, expires) = (loaded.is_lock, loaded.expires);
-                    (loaded.spot, Thing { is_lock, expires })
-                });
-                self.things = things.collect();
-                self.tell(None, Event::LoadBegins);
-                for Loaded { spot, is_lock, .. } in loaded.iter().filter(|loaded| loaded.held) {
-                    let key = key_of(spot.db, spot.name);
-                    let mode = match is_lock {
-                        true => Mode::Exclusive,
-                        false => Mode::Temporary,
-                    };
-                    self.tell(None, Event::Inherited { key, mode });
-                }
-                self.tell(None, Event::LoadEnded);
-                self.look_again(self.engine.keys_of_the_living());
-            }
+            Change::Loaded(loaded) => self.loaded(loaded),
         }
+    }
+
+    fn loaded(&mut self, loaded: &[Loaded]) {
+        let things = loaded.iter().map(|loaded| {
+            let (is_lock, expires) = (loaded.is_lock, loaded.expires);
+            (loaded.spot, Thing { is_lock, expires })
+        });
+        self.things = things.collect();
+        self.tell(None, Event::LoadBegins);
+        for Loaded { spot, is_lock, .. } in loaded.iter().filter(|loaded| loaded.held) {
+            let key = key_of(spot.db, spot.name);
+            let mode = match is_lock {
+                true => Mode::Exclusive,
+                false => Mode::Temporary,
+            };
+            self.tell(None, Event::Inherited { key, mode });
+        }
+        self.tell(None, Event::LoadEnded);
+        self.look_again(self.engine.keys_of_the_living());
     }
 
     fn made(&mut self, by: Option<Who>, spot: Spot) {

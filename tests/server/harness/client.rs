@@ -6,6 +6,7 @@
 use super::arrival::{Arrival, sentence};
 use super::frame::{Frame, Unread, bulk, parse};
 use super::wait::PATIENCE;
+use super::wire;
 use super::words::{Words, encode};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -387,21 +388,7 @@ impl Client {
 
     /// Ends the connection with a reset instead of a FIN.
     pub fn reset(self) {
-        let linger = libc::linger {
-            l_onoff: 1,
-            l_linger: 0,
-        };
-        // SAFETY: the descriptor is open and the option is a `linger` of that size.
-        let done = unsafe {
-            libc::setsockopt(
-                self.stream.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_LINGER,
-                (&raw const linger).cast(),
-                size_of::<libc::linger>() as libc::socklen_t,
-            )
-        };
-        assert_eq!(done, 0, "SO_LINGER: {}", std::io::Error::last_os_error());
+        wire::break_at_drop(&self.stream);
     }
 
     /// Gives the socket away, say to another process.

@@ -8,6 +8,7 @@ pub mod namespace;
 mod programs;
 mod server;
 mod wait;
+mod wire;
 mod words;
 
 pub use arrival::{Arrival, push, reply};
