@@ -44,6 +44,11 @@ impl<T> Index<T> {
             .insert_unique(spread(hash), Entry { hash, id }, |entry| spread(entry.hash));
     }
 
+    /// Makes room for so many more, so that the table need not grow step by step.
+    pub fn reserve(&mut self, more: usize) {
+        self.table.reserve(more, |entry| spread(entry.hash));
+    }
+
     /// Whether the id was there. O(1). A table that was large gives its memory back when it is
     /// empty; one in use keeps its size, since records come and go.
     pub fn remove(&mut self, hash: u32, id: Id<T>) -> bool {

@@ -185,6 +185,11 @@ impl Keys {
         id
     }
 
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        self.index.reserve(more);
+    }
+
     /// Forgets the record if nobody watches or holds its key any more; its key is given back. O(1).
     pub fn remove_if_idle(&mut self, id: Id<KeyRecord>) -> Option<KeyBuf> {
         if !self.records[id].is_idle() {

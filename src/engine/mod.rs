@@ -209,6 +209,11 @@ impl Engine {
         self.tokens.know(token);
     }
 
+    /// Makes room for so many keys that are about to be inherited. Of use where they are many.
+    pub fn make_room(&mut self, keys: usize) {
+        self.keys.reserve(keys);
+    }
+
     /// When something is to be done although nothing happens: [`Event::Tick`], and then
     /// [`Event::Work`] if [`has_work`](Self::has_work). O(1).
     pub fn deadline(&self) -> Option<Moment> {

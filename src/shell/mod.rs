@@ -30,6 +30,7 @@ mod info;
 mod inspect;
 mod locktype;
 mod observe;
+mod pack;
 mod peers;
 mod perform;
 mod persist;

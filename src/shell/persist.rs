@@ -6,6 +6,7 @@
 use super::dispatch::tell;
 use super::guard::guard;
 use super::observe;
+use super::pack::{self, Pack};
 use super::raw::{self, Ctx, api, have};
 use super::state::shell;
 use crate::command::told;
@@ -15,8 +16,8 @@ use std::ffi::{c_char, c_int};
 use std::ops::Deref;
 
 /// Of what is written here and of the values of locks. When you change the form, raise it, and go on reading the former
-/// ones: 0 has no sessions.
-pub const ENCODING: c_int = 1;
+/// ones: 0 has no sessions, 0 and 1 have the names of keys one by one.
+pub const ENCODING: c_int = 2;
 
 /// Adds saving and loading to the methods of the lock type.
 pub fn add_to(methods: &mut c::RedisModuleTypeMethods) {
@@ -44,10 +45,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         unsafe {
             api!(RedisModule_SaveUnsigned(io, engine.last_token().0));
             api!(RedisModule_SaveUnsigned(io, count as u64));
-            for key in engine.temporary_keys() {
-                api!(RedisModule_SaveUnsigned(io, key.db.0.into()));
-                save_bytes(io, key.name);
-            }
+            save_keys(io, engine.temporary_keys());
             api!(RedisModule_SaveUnsigned(io, told.len() as u64));
             for said in &told {
                 save_told(io, said);
@@ -80,6 +78,24 @@ unsafe fn save_bytes(io: *mut c::RedisModuleIO, bytes: &[u8]) {
     unsafe { api!(RedisModule_SaveStringBuffer(io, start, bytes.len())) };
 }
 
+/// # Safety
+/// As in [`save_told`].
+unsafe fn save_keys<'a>(io: *mut c::RedisModuleIO, keys: impl Iterator<Item = Key<'a>>) {
+    let mut pack = Pack::default();
+    for key in keys {
+        pack.push(key);
+        if pack.is_full() {
+            // SAFETY: the caller.
+            unsafe { save_bytes(io, pack.bytes()) };
+            pack.clear();
+        }
+    }
+    if !pack.is_empty() {
+        // SAFETY: the caller.
+        unsafe { save_bytes(io, pack.bytes()) };
+    }
+}
+
 unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let err = c::REDISMODULE_ERR as c_int;
     if encoding > ENCODING {
@@ -97,12 +113,21 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         // Nothing below calls us back, so one borrowing is enough for a million keys.
         let mut engine = shell().engine.borrow_mut();
         engine.know_token(token);
-        for _ in 0..count {
-            let db = Db(number() as u32);
-            // SAFETY: the server's argument.
-            let name = unsafe { Loaded::new(io) };
-            let (key, mode) = (Key { db, name: &name }, Mode::Temporary);
-            engine.handle(now, Event::Inherited { key, mode }, &mut effects);
+        // Not more than a file can mean.
+        engine.make_room(count.min(1 << 24) as usize);
+        // SAFETY: the server's argument.
+        let all = unsafe {
+            load_keys(io, encoding, count, |key| {
+                let mode = Mode::Temporary;
+                engine.handle(now, Event::Inherited { key, mode }, &mut effects);
+            })
+        };
+        if !all {
+            ctx.log(
+                c"warning",
+                "the RDB file has names of keys that make no sense",
+            );
+            return err;
         }
         let told = if encoding > 0 { number() } else { 0 };
         for _ in 0..told {
@@ -128,6 +153,39 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         debug_assert!(effects.is_empty());
         c::REDISMODULE_OK as c_int
     })
+}
+
+/// Whether the names of all the keys were there.
+///
+/// # Safety
+/// The file is the one that the server is loading.
+unsafe fn load_keys(
+    io: *mut c::RedisModuleIO,
+    encoding: c_int,
+    count: u64,
+    mut take_in: impl FnMut(Key<'_>),
+) -> bool {
+    let mut left = count;
+    while left > 0 && encoding < 2 {
+        // SAFETY: the table, the caller.
+        let (db, name) = unsafe { (api!(RedisModule_LoadUnsigned(io)), Loaded::new(io)) };
+        let db = Db(db as u32);
+        take_in(Key { db, name: &name });
+        left -= 1;
+    }
+    while left > 0 {
+        // SAFETY: the caller.
+        let pack = unsafe { Loaded::new(io) };
+        let mut bytes = &*pack;
+        while let Some(key) = pack::take_first(&mut bytes) {
+            take_in(key);
+            left = left.saturating_sub(1);
+        }
+        if pack.is_empty() || !bytes.is_empty() {
+            return false;
+        }
+    }
+    true
 }
 
 /// Bytes of the file.
