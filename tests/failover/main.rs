@@ -16,3 +16,4 @@ mod overwriting;
 mod resyncs;
 mod rewriting;
 mod sentinels;
+mod sessions;

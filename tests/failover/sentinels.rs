@@ -154,12 +154,45 @@ fn assert_in_order(server: &Server, greatest: i64) {
     assert_eq!(plain.len(), KEYS / 5);
 }
 
+/// A connection that has a session, with a temporary key and a lock.
+struct Session {
+    secret: String,
+    tokens: [i64; 2],
+    _client: Client,
+}
+
+impl Session {
+    fn start(server: &Server) -> Session {
+        let mut client = server.resp2();
+        let secret = client.run("SESSION.START GRACE 60000").text();
+        let requests = ["SETTP session:key v TOKEN", "LOCK.ACQUIRE session:lock"];
+        Session {
+            secret,
+            tokens: requests.map(|request| client.run(request).number()),
+            _client: client,
+        }
+    }
+
+    /// On the new master all is its own, with the same tokens, and nobody else's meanwhile. Then it gives it back.
+    fn resume(&self, server: &Server) {
+        let (mut newcomer, mut client) = (server.resp2(), server.resp2());
+        assert_eq!(newcomer.run("SETTP session:key w"), int(0));
+        assert_eq!(newcomer.run("LOCK.ACQUIRE session:lock"), null());
+        let resumed = client.run(["SESSION.RESUME", &self.secret]);
+        assert_eq!(resumed, int(2));
+        let tokens = ["session:key", "session:lock"].map(|key| token_of(server, key));
+        assert_eq!(tokens, self.tokens);
+        assert_eq!(client.run("SESSION.END"), int(2));
+    }
+}
+
 fn fail_over(end: End) {
     let mut master = Server::start();
     let replicas = [(); 2].map(|()| Server::replica_of(&master, &[]));
     let sentinels = [(); 3].map(|()| Sentinel::watching(&master));
     sentinels.iter().for_each(|it| it.wait_until_it_knows(2));
     let mut clients = [(); 5].map(|()| master.resp2());
+    let session = Session::start(&master);
     let greatest = load(&mut clients);
     queue(&master, &mut clients[4], "LOCK.ACQUIRE t:1 WAIT 0");
     replicas.iter().for_each(|it| it.catch_up(&master));
@@ -174,6 +207,7 @@ fn fail_over(end: End) {
         one.filter(|_| seen.iter().all(|port| *port == seen[0]))
             .ok_or(format!("{seen:?}"))
     });
+    session.resume(promoted);
     if end == End::Killed {
         assert_in_order(promoted, greatest);
     } else {
