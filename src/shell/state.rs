@@ -56,6 +56,8 @@ pub struct Shell {
     pub subscribed: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
+    /// When the server last counted a change of ours, other than by a command that was granted.
+    pub counted: Cell<Moment>,
     /// The words for [`raw::Told`](super::raw::Told), made once.
     pub told: OnceCell<[Text; 3]>,
     /// A context that outlives callbacks, for timers and the log.
@@ -90,6 +92,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     subscribed: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
+    counted: Cell::default(),
     told: OnceCell::new(),
     detached: OnceCell::new(),
 }));

@@ -1,7 +1,7 @@
 //! Keys: looked at, made, removed, and told to replicas.
 
 use super::ask::Answer;
-use super::{Ctx, Str, Text, api, c_string, have};
+use super::{Ctx, Str, Text, api, c_string, have, now};
 use crate::engine::{Db, Key, Standing, Token};
 use crate::shell::state::shell;
 use crate::shell::{locktype, shim};
@@ -153,7 +153,12 @@ impl Ctx<'_> {
 
     /// Tells replicas and the append-only file a command for a key of this database.
     pub fn replicate(self, db: Db, command: Told, key: Str<'_>, value: Option<Str<'_>>) {
-        if !shell().server.get().is_cluster {
+        // The server counts what it is told the long way as a change, by which it knows when to save an
+        // RDB file. Once a second is enough for a file to be written anew after the last change.
+        const COUNTED_MS: u64 = 1000;
+        let now = now();
+        let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
+        if is_counted && !shell().server.get().is_cluster {
             let told = shell().told.get_or_init(Told::all);
             let word = told[command as usize].as_str();
             let done = match value {
@@ -164,6 +169,7 @@ impl Ctx<'_> {
                 return;
             }
         }
+        shell().counted.set(now);
         let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
         let command = command.name().as_ptr();
         // SAFETY: the table, the context; the arguments are as the formats say.

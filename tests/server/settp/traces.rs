@@ -318,3 +318,18 @@ fn a_loss_is_told_once_and_the_key_can_be_taken_again() {
         assert_eq!(server.settled(&mut owner), ["settp k LOST"]);
     }
 }
+
+#[test]
+fn a_removal_is_a_change_that_calls_for_an_rdb_file() {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run_all(&["SETTP k v", "SAVE"]);
+    let is_saved = || {
+        server
+            .info("persistence")
+            .contains("rdb_changes_since_last_save:0\r\n")
+    };
+    assert!(is_saved());
+    owner.run("DELTP k");
+    assert!(!is_saved());
+}
