@@ -255,9 +255,9 @@ impl Engine {
 
     /// The living connections that hold this key, the oldest hold first; one that holds it by several
     /// labels as often. O(holders).
-    pub fn holders(&self, key: Key<'_>) -> Vec<ClientId> {
+    pub fn holders(&self, key: Key<'_>) -> Few<ClientId> {
         let Some(key) = self.keys.find(key) else {
-            return Vec::new();
+            return Few::Many(Vec::new());
         };
         let holds = self.holds.of_key(&self.keys, key);
         let clients = holds.map(|hold| &self.clients[self.holds[hold].client]);

@@ -76,7 +76,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
         })
     };
     let holders = shell().engine.borrow().holders(key);
-    let own = holders.into_iter().find(is_own);
+    let own = holders.iter().copied().find(is_own);
     own.map_or(Hand::Nobody, Hand::Client)
 }
 
