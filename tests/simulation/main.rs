@@ -17,5 +17,6 @@ mod machine;
 #[allow(dead_code)] // what only real servers need
 mod model;
 mod random_worlds;
+mod sessions;
 mod trial;
 mod words;

@@ -1,0 +1,306 @@
+//! Sessions, and what a replica is told of them: after each step of a random history a second engine that only gets the
+//! stream knows the same sessions with the same holds; promoted, it lets them all be resumed.
+
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use tether::engine::{
+    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Mode, Moment, Reply,
+    Seen, Standing, Start, Told, Wait,
+};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Acquire(usize, usize, Mode, usize, Option<u64>, bool),
+    Release(usize, usize, usize, bool),
+    Drop(usize, usize),
+    Start(usize),
+    Resume(usize, usize),
+    EndSession(usize),
+    /// The connection ends, and another takes its place.
+    End(usize),
+    Delete(usize),
+    Rename(usize, usize),
+    Flush,
+    Pass(u64),
+}
+
+const CLIENTS: usize = 4;
+const NAMES: [&[u8]; 3] = [b"a", b"b", b"c"];
+const LABELS: [&[u8]; 2] = [b"", b"x"];
+const GRACE_MS: u64 = 40;
+
+fn steps() -> impl Strategy<Value = Step> {
+    let (client, key, label) = (|| 0..CLIENTS, || 0..NAMES.len(), || 0..LABELS.len());
+    let mode = prop_oneof![
+        3 => Just(Mode::Temporary),
+        3 => Just(Mode::Exclusive),
+        3 => Just(Mode::Shared),
+        1 => (1..3_u32).prop_map(|count| Mode::Permits { count, total: 3 }),
+    ];
+    let lease = prop_oneof![3 => Just(None), 1 => (1..30_u64).prop_map(Some)];
+    prop_oneof![
+        12 => (client(), key(), mode, label(), lease, any::<bool>())
+            .prop_map(|(who, key, mode, label, lease, waits)| match mode {
+                Mode::Temporary => Step::Acquire(who, key, mode, 0, None, waits),
+                _ => Step::Acquire(who, key, mode, label, lease, waits),
+            }),
+        6 => (client(), key(), label(), any::<bool>()).prop_map(|(a, b, c, d)| Step::Release(a, b, c, d)),
+        3 => (client(), key()).prop_map(|(a, b)| Step::Drop(a, b)),
+        4 => client().prop_map(Step::Start),
+        4 => (client(), 0..8_usize).prop_map(|(a, b)| Step::Resume(a, b)),
+        1 => client().prop_map(Step::EndSession),
+        4 => client().prop_map(Step::End),
+        1 => key().prop_map(Step::Delete),
+        1 => (key(), key()).prop_map(|(a, b)| Step::Rename(a, b)),
+        1 => Just(Step::Flush),
+        2 => (1..30_u64).prop_map(Step::Pass),
+    ]
+}
+
+/// A master, its replica, and the keyspace that they share.
+struct Pair {
+    master: Engine,
+    replica: Engine,
+    now: Moment,
+    things: BTreeMap<usize, Standing>,
+    clients: Vec<ClientId>,
+    next_id: u64,
+    /// How many sessions were ever started; each digest says which.
+    started: usize,
+    reply: Option<Reply>,
+}
+
+fn key_of(name: usize) -> Key<'static> {
+    let (db, name) = (Db(0), NAMES[name]);
+    Key { db, name }
+}
+
+fn name_of(key: Key<'_>) -> usize {
+    let place = NAMES.iter().position(|name| *name == key.name);
+    place.expect("one of the names")
+}
+
+fn digest_of(session: usize) -> Digest {
+    Digest([session as u8; 32])
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut pair = Pair {
+            master: Engine::default(),
+            replica: Engine::default(),
+            now: Moment(0),
+            things: BTreeMap::new(),
+            clients: (1..=CLIENTS as u64).map(ClientId).collect(),
+            next_id: CLIENTS as u64 + 1,
+            started: 0,
+            reply: None,
+        };
+        pair.tell_replica(Event::Demoted);
+        pair
+    }
+
+    fn tell_replica(&mut self, event: Event<'_>) {
+        let mut effects = Vec::new();
+        self.replica.handle(self.now, event, &mut effects);
+        assert_eq!(effects, [], "a replica orders nothing");
+    }
+
+    /// Tells the master, and the replica what follows.
+    fn tell(&mut self, asked: Option<(usize, Mode)>, event: Event<'_>) {
+        let mut effects = Vec::new();
+        self.master.handle(self.now, event, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::MakeInHand => {
+                    let (name, mode) = asked.expect("a command that asks for a key");
+                    self.make(name, mode);
+                }
+                Effect::Make { key, .. } => self.make(name_of(key.as_key()), Mode::Temporary),
+                Effect::MakeLock { key } => self.make(name_of(key.as_key()), Mode::Exclusive),
+                Effect::Remove(key) => {
+                    assert!(self.things.remove(&name_of(key.as_key())).is_some());
+                    let (key, by) = (key.as_key(), Hand::Nobody);
+                    self.tell_replica(Event::Gone { key, by });
+                }
+                Effect::Tell(told) => self.tell_replica(Event::Told(&told)),
+                Effect::Reply(reply) => self.reply = Some(reply),
+                Effect::Block => self.reply = Some(Reply::Null),
+                _ => {}
+            }
+        }
+    }
+
+    fn make(&mut self, name: usize, mode: Mode) {
+        let standing = if mode.is_lock() {
+            Standing::Lock
+        } else {
+            Standing::Other
+        };
+        self.things.insert(name, standing);
+        let key = key_of(name);
+        self.tell_replica(Event::Inherited { key, mode });
+    }
+
+    /// What happens to a key by somebody's command happens on both.
+    fn happen(&mut self, event: Event<'_>) {
+        self.tell(None, event);
+        self.tell_replica(event);
+    }
+
+    fn run(&mut self, step: &Step) {
+        match *step {
+            Step::Acquire(..) => self.acquire(step),
+            Step::Release(who, name, label, all) => {
+                let (client, key, label) = (self.clients[who], key_of(name), LABELS[label]);
+                self.tell(
+                    None,
+                    Event::Release {
+                        client,
+                        key,
+                        label,
+                        all,
+                    },
+                );
+            }
+            Step::Drop(who, name) => {
+                let (client, keys) = (self.clients[who], &[key_of(name)]);
+                self.tell(None, Event::Drop { client, keys });
+            }
+            Step::Start(who) => {
+                let start = Start {
+                    client: self.clients[who],
+                    secret: b"",
+                    digest: digest_of(self.started),
+                    grace_ms: GRACE_MS,
+                };
+                self.tell(None, Event::Start(start));
+                self.started += usize::from(matches!(self.reply, Some(Reply::Secret(_))));
+            }
+            Step::Resume(who, session) => {
+                let (client, digest) = (self.clients[who], digest_of(session));
+                self.tell(None, Event::Resume { client, digest });
+            }
+            Step::EndSession(who) => self.tell(
+                None,
+                Event::EndSession {
+                    client: self.clients[who],
+                },
+            ),
+            Step::End(who) => {
+                let new = ClientId(self.next_id);
+                self.next_id += 1;
+                let client = std::mem::replace(&mut self.clients[who], new);
+                self.tell(None, Event::Ended { client });
+            }
+            Step::Delete(_) | Step::Rename(..) | Step::Flush => self.change(step),
+            Step::Pass(ms) => self.now = self.now.after_ms(ms),
+        }
+        self.tell(None, Event::Tick);
+        self.tell(None, Event::Work { most: usize::MAX });
+    }
+
+    fn acquire(&mut self, step: &Step) {
+        let Step::Acquire(who, name, mode, label, lease_ms, waits) = *step else {
+            unreachable!("{step:?} asks for no key")
+        };
+        let standing = self.things.get(&name).copied().unwrap_or(Standing::Absent);
+        let seen = [Seen {
+            key: key_of(name),
+            standing,
+        }];
+        let push = true;
+        let ask = Acquire {
+            client: self.clients[who],
+            seen: &seen,
+            mode,
+            value: b"v",
+            label: LABELS[label],
+            lease_ms,
+            wait: waits.then_some(Wait {
+                limit_ms: Some(50),
+                push,
+            }),
+            form: if mode.is_lock() {
+                Form::Lock
+            } else {
+                Form::Settp
+            },
+            in_hand: true,
+        };
+        self.tell(Some((name, mode)), Event::Acquire(ask));
+    }
+
+    fn change(&mut self, step: &Step) {
+        match *step {
+            Step::Delete(name) => {
+                if self.things.remove(&name).is_some() {
+                    let (key, by) = (key_of(name), Hand::Nobody);
+                    self.happen(Event::Gone { key, by });
+                }
+            }
+            Step::Rename(from, to) => {
+                if from != to
+                    && let Some(thing) = self.things.remove(&from)
+                {
+                    self.things.insert(to, thing);
+                    let (key, by) = (key_of(to), Hand::Nobody);
+                    self.happen(Event::Made { key, by });
+                    self.happen(Event::MovedFrom { key: key_of(from) });
+                    self.happen(Event::MovedTo { key });
+                }
+            }
+            Step::Flush => {
+                self.things.clear();
+                let (db, by) = (None, Hand::Nobody);
+                self.happen(Event::Flushed { db, by });
+            }
+            _ => unreachable!("{step:?} changes no key"),
+        }
+    }
+
+    fn assert_alike(&self) {
+        self.master.check_invariants();
+        self.replica.check_invariants();
+        assert_eq!(told(&self.master, self.now), told(&self.replica, self.now));
+    }
+}
+
+fn told(engine: &Engine, now: Moment) -> Vec<Told> {
+    let mut told: Vec<_> = engine.all_told(now).collect();
+    told.sort_by_key(|told| format!("{told:?}"));
+    told
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn a_replica_knows_what_sessions_hold(steps in proptest::collection::vec(steps(), 1..60)) {
+        let mut pair = Pair::new();
+        for step in &steps {
+            pair.run(step);
+            pair.assert_alike();
+        }
+        let held = told(&pair.replica, pair.now);
+        let mut effects = Vec::new();
+        let replica = &mut pair.replica;
+        replica.handle(pair.now, Event::Promoted, &mut effects);
+        replica.handle(pair.now, Event::Work { most: usize::MAX }, &mut effects);
+        replica.check_invariants();
+        // Leases that were over go, and so does what connections held; all else stays.
+        let lapsed = |told: &Told| matches!(told, Told::Held(held) if held.lease_ms == Some(0));
+        let stays: Vec<_> = held.iter().filter(|told| !lapsed(told)).cloned().collect();
+        prop_assert_eq!(told(replica, pair.now), stays.clone());
+        let mut count = 0;
+        for session in 0..pair.started {
+            let (client, digest) = (ClientId(1000 + session as u64), digest_of(session));
+            effects.clear();
+            replica.handle(pair.now, Event::Resume { client, digest }, &mut effects);
+            if let Some(Effect::Reply(Reply::Integer(kept))) = effects.last() {
+                count += kept;
+            }
+        }
+        let holds = stays.iter().filter(|told| matches!(told, Told::Held(_))).count();
+        prop_assert_eq!(count, holds as i64);
+    }
+}
