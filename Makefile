@@ -1,17 +1,20 @@
 # Everything that one does with this project. The work is in scripts/, each of which says what it does.
 # SERVER=/path/to/redis-server takes another server than the first one on PATH; SERVERS="redis-8.0 ..." a part of the matrix.
 
-export SERVER
+export SERVER PORT
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-servers bench instructions lint soak servers clean-servers
+.PHONY: help run run-cluster build test test-servers bench instructions lint soak servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: build ## a server with the module on port 6379, in the foreground (installs what is missing)
 	@scripts/run.sh
+
+run-cluster: build ## a cluster of three masters and three replicas on ports 7001 to 7006 (PORT=... for others)
+	@scripts/run-cluster.sh
 
 build: ## the module in release mode: target/release/libtether.so
 	@scripts/build.sh

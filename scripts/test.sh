@@ -40,7 +40,7 @@ scripts/servers.sh "$@"
 [ ${#names[@]} -gt 0 ] || { echo "test-servers: no server to test with" >&2; exit 1; }
 
 # Those that talk to a server. The others are the same on all of them, and `make test` runs them.
-with_servers=(--test server --test locks --test sessions --test failover --test history --test examples --test readme --test reference)
+with_servers=(--test server --test locks --test sessions --test failover --test cluster --test history --test examples --test readme --test reference)
 failed=()
 for name in "${names[@]}"; do
     export TETHER_SERVER=$PWD/.servers/$name/redis-server

@@ -226,6 +226,7 @@ impl Engine {
             let key = self.fill(asked);
             let (hold, stood) = self.write_down(key, &grant);
             if !ask.mode.is_lock() || stood != Standing::Lock {
+                self.keys[key].set_timed(false);
                 effects.push(if ask.in_hand {
                     Effect::MakeInHand
                 } else {
@@ -235,6 +236,7 @@ impl Engine {
                 });
             }
             self.tell_held(hold, effects);
+            self.back_up(key, effects);
             self.set_present(key, true, effects);
         }
         self.guard(client, effects);

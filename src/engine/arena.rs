@@ -205,6 +205,18 @@ impl<T> Arena<T> {
         })
     }
 
+    /// How many places there are, with and without a record.
+    pub fn places(&self) -> usize {
+        let last = self.chunks.last().map_or(0, |chunk| chunk.slots.len());
+        self.chunks.len().saturating_sub(1) * CHUNK + last
+    }
+
+    /// The record at a place, if there is one. O(1).
+    pub fn at(&self, place: usize) -> Option<Id<T>> {
+        let slots = &self.chunks.get(place / CHUNK)?.slots;
+        slots.get(place % CHUNK)?.as_ref().map(|_| Id::new(place))
+    }
+
     fn slot(&mut self, id: Id<T>) -> &mut Option<T> {
         &mut self.chunks[id.place() / CHUNK].slots[id.place() % CHUNK]
     }
@@ -239,6 +251,10 @@ mod tests {
         assert_eq!(again, ids[700]);
         assert_eq!(arena[again], 9);
         assert_eq!(arena.iter().count(), 2000);
+        assert_eq!((arena.places(), arena.at(700)), (2000, Some(again)));
+        arena.remove(again);
+        assert_eq!((arena.places(), arena.at(700)), (2000, None));
+        assert_eq!(arena.at(2000), None);
     }
 
     #[test]

@@ -34,6 +34,15 @@ pub enum Effect {
     Tell(Box<Told>),
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
+    /// See that this temporary key has at least so much of its time left; give it `most_ms` if not. With 0, only
+    /// if it has no time to live at all, which is then a fact: [`Event::Untimed`](super::event::Event::Untimed).
+    Renew {
+        key: KeyBuf,
+        least_ms: u64,
+        most_ms: u64,
+    },
+    /// Take this temporary key's time to live away.
+    Persist(KeyBuf),
     /// Send a frame to each of these connections, in this order.
     Push { to: Vec<ClientId>, push: Push },
     /// From now on pushes may go to this connection at any time.
@@ -100,6 +109,10 @@ pub enum Refusal {
     /// The key is there and is no lock.
     WrongType,
     NotHeld,
+    /// The key is served by another server of the cluster.
+    Elsewhere {
+        key: KeyBuf,
+    },
     /// The owner holds the key in another way, from which there is none to the one asked for.
     HeldOtherwise,
     /// The semaphore has another number of permits.

@@ -7,10 +7,10 @@
 use super::Engine;
 use super::arena::Id;
 use super::clients::NOBODY;
-use super::effect::{Effect, News, Push};
+use super::effect::{Effect, News, Push, Refusal};
 use super::few::Few;
 use super::holds::Hold;
-use super::id::ClientId;
+use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
 use super::queues::Waiter;
 use super::tokens::Token;
@@ -34,6 +34,7 @@ impl Engine {
 
     /// Does what had to wait until the keyspace may be written.
     pub(super) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        self.renew(most, effects);
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
@@ -72,15 +73,34 @@ impl Engine {
     pub(super) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.holds.first_lease() {
-                Some((end, hold)) if end <= self.now => {
-                    self.tell_lost(hold, effects);
-                    let client = self.holds[hold].client;
-                    self.release(hold, effects);
-                    self.clients.forget_if_done(client);
-                }
+                Some((end, hold)) if end <= self.now => self.end_lease(hold, effects),
                 _ => return,
             }
         }
+    }
+
+    /// Ends the leases on these keys whose time is over. O(their holders).
+    pub(super) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+        for key in keys {
+            let Some(key) = self.keys.find(*key) else {
+                continue;
+            };
+            let holds = self.holds.of_key(&self.keys, key);
+            let over = holds.filter(|hold| {
+                let lease = self.holds.lease(*hold);
+                lease.is_some_and(|end| end <= self.now)
+            });
+            for hold in over.collect::<Vec<_>>() {
+                self.end_lease(hold, effects);
+            }
+        }
+    }
+
+    fn end_lease(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        self.tell_lost(hold, effects);
+        let client = self.holds[hold].client;
+        self.release(hold, effects);
+        self.clients.forget_if_done(client);
     }
 
     /// Ends the waits whose time is over.
@@ -90,7 +110,7 @@ impl Engine {
                 return;
             }
             self.totals.timeouts += 1;
-            self.turn_away(waiter, effects);
+            self.turn_away(waiter, None, effects);
         }
     }
 
@@ -120,9 +140,10 @@ impl Engine {
         let waiters: Vec<_> = self.keys_with_queues().collect();
         for key in waiters {
             while let Some(waiter) = self.queues.head(&self.keys, key) {
-                self.turn_away(waiter, effects);
+                self.turn_away(waiter, None, effects);
             }
         }
+        self.renewals.stop();
         while let Some(key) = self.ready.pop_front() {
             self.keys[key].set_ready(false);
             self.keys.remove_if_idle(key);
@@ -168,7 +189,7 @@ impl Engine {
         }
     }
 
-    fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
+    pub(super) fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
         let queued = self
             .keys
             .iter()
@@ -176,8 +197,14 @@ impl Engine {
         queued.map(|(id, _)| id)
     }
 
-    /// Ends a wait and tells its connection that it got nothing.
-    fn turn_away(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
+    /// Ends a wait and tells its connection that it got nothing; one that stands still hears why, where that
+    /// is not its time.
+    pub(super) fn turn_away(
+        &mut self,
+        waiter: Id<Waiter>,
+        why: Option<Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
         let key = self.queues.keys_of(waiter).next();
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);
@@ -188,7 +215,8 @@ impl Engine {
             let to = vec![client];
             effects.push(Effect::Push { to, push });
         } else {
-            let reply = waiter.form.not_granted();
+            let not_granted = waiter.form.not_granted();
+            let reply = why.map_or(not_granted, super::Reply::Refused);
             effects.push(Effect::Answer {
                 client,
                 reply,

@@ -140,6 +140,11 @@ pub enum Event<'a> {
     MovedTo { key: Key<'a> },
     /// A key was given a time to live. Its next owner shall not inherit that.
     Timed { key: Key<'a> },
+    /// A look shows that a key has no time to live: somebody took it away, or overwrote the key.
+    Untimed { key: Key<'a> },
+    /// A key that is not there is another server's to make from now on (its slot moved in a cluster): nobody
+    /// can wait for it here.
+    Elsewhere { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Hand },
     /// Two databases have exchanged their contents. Followed by `Found` for what is known in them.
@@ -169,7 +174,13 @@ pub enum Event<'a> {
     /// A command is about to look at keys and may write them: end leases whose time is over, so that it
     /// sees what is there then.
     Lapse,
-    /// The keyspace may be written now: end leases whose time is over, serve who can be served, and
+    /// The same, for these keys only.
+    LapseOf { keys: &'a [Key<'a>] },
+    /// Times to live may be shorter than the engine believes: every temporary key is renewed soon.
+    RenewAll,
+    /// Times to live may be set, though the keyspace may not be written otherwise: visit so many holds at most.
+    Renew { most: usize },
+    /// The keyspace may be written now: renew temporary keys, end leases whose time is over, serve who can be served, and
     /// remove what ended connections left; at most so many of each.
     Work { most: usize },
 }

@@ -44,6 +44,16 @@ impl Holds {
         self.all.len()
     }
 
+    /// The places among which they stand.
+    pub fn places(&self) -> usize {
+        self.all.places()
+    }
+
+    /// The hold at a place, if there is one. O(1).
+    pub fn at(&self, place: usize) -> Option<Id<Hold>> {
+        self.all.at(place)
+    }
+
     /// How many of them are temporary keys.
     pub fn temporary(&self) -> usize {
         self.temporary

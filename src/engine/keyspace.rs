@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::effect::{Effect, News, Push};
+use super::effect::{Effect, News, Push, Refusal};
 use super::event::{Hand, Seen, Standing};
 use super::id::{Db, Key};
 use super::keys::KeyRecord;
@@ -25,7 +25,19 @@ impl Engine {
         if let Some(key) = self.keys.find(key) {
             self.set_present(key, standing.is_present(), effects);
             self.keys[key].set_stands(standing);
+            self.keys[key].set_timed(false);
             self.lose(key, by, effects);
+        }
+    }
+
+    /// Whoever waits for this key is to ask another server.
+    pub(super) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        while let Some(found) = self.keys.find(key)
+            && let Some(waiter) = self.queues.head(&self.keys, found)
+        {
+            let key = key.to_owned();
+            let refusal = Refusal::Elsewhere { key };
+            self.turn_away(waiter, Some(refusal), effects);
         }
     }
 

@@ -11,6 +11,7 @@
 //!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
 //!   watches.rs    who watches what           sessions.rs   which sessions there are
 //!   tokens.rs     fencing tokens
+//!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
 //!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs   how records stand in memory
@@ -37,6 +38,7 @@ mod index;
 mod keys;
 mod keyspace;
 mod queues;
+mod renewals;
 mod requests;
 mod resume;
 mod serve;
@@ -60,6 +62,7 @@ use clients::Clients;
 use holds::{Hold, Holds};
 use keys::{KeyRecord, Keys};
 use queues::Queues;
+use renewals::Renewals;
 use sessions::Sessions;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -131,6 +134,7 @@ pub struct Engine {
     /// A master decides about the keys.
     is_replica: bool,
     tokens: Tokens,
+    renewals: Renewals,
     waits: WaitTimes,
     limits: Limits,
     totals: Totals,
@@ -182,6 +186,8 @@ impl Engine {
                     self.keys[key].set_timed(true);
                 }
             }
+            Event::Untimed { key } => self.untimed(key, effects),
+            Event::Elsewhere { key } => self.elsewhere(key, effects),
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),
@@ -194,6 +200,9 @@ impl Engine {
             Event::Promoted => self.promoted(),
             Event::Tick => self.tick(effects),
             Event::Lapse => self.end_leases(usize::MAX, effects),
+            Event::LapseOf { keys } => self.end_leases_of(keys, effects),
+            Event::RenewAll => self.renew_all(),
+            Event::Renew { most } => self.renew(most, effects),
             Event::Work { most } => self.work(most, effects),
         }
     }
@@ -220,7 +229,9 @@ impl Engine {
         let wait = self.queues.first_deadline().map(|(end, _)| end);
         let lease = self.holds.first_lease().map(|(end, _)| end);
         let grace = self.sessions.first_end().map(|(end, _)| end);
-        wait.into_iter().chain(lease).chain(grace).min()
+        let renewal = self.renewals.deadline();
+        let ends = wait.into_iter().chain(lease).chain(grace);
+        ends.chain(renewal).min()
     }
 
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
@@ -230,6 +241,7 @@ impl Engine {
             || !self.ready.is_empty()
             || lease.is_some_and(|(end, _)| end <= now)
             || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
+            || self.has_renewals(now)
     }
 
     /// Whether anything that happens to any key could matter. O(1).

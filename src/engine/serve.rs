@@ -6,11 +6,25 @@ use super::effect::{Effect, News, Push};
 use super::event::Standing;
 use super::few::Few;
 use super::holds::{Grant, Hold};
+use super::id::{Key, KeyBuf};
 use super::keys::KeyRecord;
 use super::queues::{Request, Waiter};
 use super::tokens::Token;
 
 impl Engine {
+    /// Whether anybody waits for this key. O(1).
+    pub fn has_waiters(&self, key: Key<'_>) -> bool {
+        let key = self.keys.find(key);
+        key.is_some_and(|key| !self.keys[key].queue.is_empty())
+    }
+
+    /// All keys that somebody waits for. O(keys known).
+    pub fn keys_waited_for(&self) -> Vec<KeyBuf> {
+        self.keys_with_queues()
+            .map(|key| self.keys[key].key().to_owned())
+            .collect()
+    }
+
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
     /// key goes with its last hold. O(1) for each that is served.
     pub(super) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
@@ -216,6 +230,7 @@ impl Engine {
             effects.push(Effect::MakeLock { key });
         }
         self.tell_held(hold, effects);
+        self.back_up(key, effects);
         self.set_present(key, true, effects);
     }
 }

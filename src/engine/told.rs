@@ -180,8 +180,8 @@ impl Engine {
         };
         let (hold, _) = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
-        // It may have a time to live, of which nobody told.
-        self.keys[key].set_timed(true);
+        // A lock may have a time to live, of which nobody told; a temporary key's is taken for the backstop.
+        self.keys[key].set_timed(held.mode.is_lock());
     }
 
     fn told_freed(
@@ -227,8 +227,8 @@ impl Engine {
             return;
         }
         self.forget_holds(self.holds.of_key(&self.keys, key).collect());
-        // It may have a time to live, of which nobody told.
-        self.keys[key].set_timed(true);
+        // A lock may have a time to live, of which nobody told.
+        self.keys[key].set_timed(mode.is_lock());
         let grant = Grant {
             client: self.clients.former(),
             label: b"",

@@ -1,6 +1,6 @@
 //! Commands: arguments in, a fact for the engine out.
 
-use super::dispatch::tell_in_hand;
+use super::dispatch::{Reach, tell_in_hand};
 use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{Ctx, Str};
@@ -70,7 +70,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if let Some(cause) = &*shell().fault.borrow() {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
     }
-    if (shell().is_replica.get() || shell().loading.get()) && ctx.state().is_replay() {
+    if may_be_replay() && ctx.state().is_replay() {
         return replay::apply(ctx, &request, strings);
     }
     let Some(client) = connection(ctx) else {
@@ -82,13 +82,14 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if spec.access == Access::Write && shell().is_replica.get() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
-    dispatch::catch_up(ctx);
+    let reach = Reach::of_command(ctx, keys_among(spec.keys, strings));
+    dispatch::catch_up(ctx, reach);
     if push::is_any_waiting() && !ctx.state().in_exec() {
         push::send_waiting(ctx);
     }
     // To resume a session writes nothing, and must not cause a write.
     if spec.access == Access::Write && spec.verb != Verb::Resume {
-        dispatch::end_leases(ctx);
+        dispatch::end_leases(ctx, reach);
     }
     let caller = Caller {
         ctx,
@@ -97,6 +98,24 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         strings,
     };
     caller.answer(request);
+}
+
+/// The keys of a command, among its arguments.
+fn keys_among<'a, 's>(places: KeyPlaces, strings: &'a [Str<'s>]) -> &'a [Str<'s>] {
+    match places {
+        KeyPlaces::Nowhere => &[],
+        KeyPlaces::First => &strings[..strings.len().min(1)],
+        KeyPlaces::All => strings,
+        // Options come after the keys; to take them for keys does no harm.
+        KeyPlaces::Numbered => &strings[strings.len().min(1)..],
+    }
+}
+
+/// Whether it can be that a command comes from a master, a file, or another server of the cluster
+/// whose slot moves to here. What it is to ask the server costs more.
+fn may_be_replay() -> bool {
+    let shell = shell();
+    shell.is_replica.get() || shell.loading.get() || shell.server.get().is_cluster
 }
 
 /// Whose command this is. The server keeps scripts away from our commands; calls of other modules

@@ -6,13 +6,14 @@
 //! keyspace's.
 
 use super::guard::guard;
-use super::locktype;
 use super::perform::{self, InHand};
-use super::raw::{self, Ctx, api, have};
+use super::raw::{self, Ctx, Str, api, have};
 use super::rewrite;
 use super::state::shell;
-use crate::engine::{Event, Moment};
+use super::{cluster, locktype};
+use crate::engine::{Db, Event, Key, KeyBuf, Moment};
 use redis_module::raw as c;
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -36,17 +37,64 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     wake_for_engine(now);
 }
 
+/// The keys that may be touched in this callback.
+///
+/// In a cluster, servers since Redis 7.2 take every key for one of the slot of the command that is being
+/// executed. So in the middle of a command keys of other slots cannot be found, or are made where
+/// nobody finds them.
+#[derive(Clone, Copy)]
+pub enum Reach<'a> {
+    All,
+    /// These, of this database.
+    Only(Db, &'a [Str<'a>]),
+}
+
+impl<'a> Reach<'a> {
+    /// In a command for these keys.
+    pub fn of_command(ctx: Ctx<'_>, keys: &'a [Str<'a>]) -> Self {
+        if shell().server.get().is_cluster {
+            Reach::Only(ctx.db(), keys)
+        } else {
+            Reach::All
+        }
+    }
+
+    /// Takes those out of a list that are within reach.
+    pub fn take(self, list: &RefCell<Vec<KeyBuf>>) -> Vec<KeyBuf> {
+        match self {
+            Reach::All => list.take(),
+            Reach::Only(db, keys) => {
+                let named = |key: &mut KeyBuf| {
+                    let mut names = keys.iter().map(|name| name.bytes());
+                    key.db == db && names.any(|name| name == &*key.name)
+                };
+                list.borrow_mut().extract_if(.., named).collect()
+            }
+        }
+    }
+}
+
 /// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
-pub fn catch_up(ctx: Ctx<'_>) {
+pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
     tell_flush(ctx);
-    locktype::look_at_suspects(ctx);
+    locktype::look_at_suspects(ctx, reach);
+    cluster::look_at_restored(ctx, reach);
+    cluster::look_at_untimed(ctx, reach);
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.
-pub fn end_leases(ctx: Ctx<'_>) {
+pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
     let deadline = shell().engine.borrow().deadline();
-    if deadline.is_some_and(|deadline| deadline <= raw::now()) {
-        tell(ctx, Event::Lapse);
+    if deadline.is_none_or(|deadline| deadline > raw::now()) {
+        return;
+    }
+    match reach {
+        Reach::All => tell(ctx, Event::Lapse),
+        Reach::Only(db, names) => {
+            let names = names.iter().map(|name| name.bytes());
+            let keys: Vec<_> = names.map(|name| Key { db, name }).collect();
+            tell(ctx, Event::LapseOf { keys: &keys });
+        }
     }
 }
 
@@ -70,14 +118,22 @@ pub const RETRY_MS: u64 = 20;
 pub fn work(ctx: Ctx<'_>) {
     let shell = shell();
     let has_work = || shell.engine.borrow().has_work(raw::now());
-    if shell.is_replica.get() || !has_work() {
-        return;
-    }
-    if !may_write(ctx) {
-        wake_in_ms(RETRY_MS);
+    if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
         return;
     }
     let began = Instant::now();
+    if !may_write(ctx) {
+        if raw::must_not_write() && !ctx.state().in_script() && !ctx.state().loading() {
+            while shell.engine.borrow().has_renewals(raw::now()) && began.elapsed() < SLICE {
+                tell(ctx, Event::Renew { most: STEP });
+            }
+        }
+        wake_in_ms(RETRY_MS);
+        return;
+    }
+    if shell.untold.take() {
+        tell(ctx, Event::RenewAll);
+    }
     while has_work() {
         if began.elapsed() >= SLICE {
             wake_in_ms(0);
@@ -111,7 +167,7 @@ pub fn catch_up_soon() {
 unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        catch_up(unsafe { Ctx::new(ctx) });
+        catch_up(unsafe { Ctx::new(ctx) }, Reach::All);
     });
 }
 
@@ -176,7 +232,8 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         shell().timer.set(None);
-        catch_up(ctx);
+        catch_up(ctx, Reach::All);
+        cluster::look_at_slots(ctx);
         tell(ctx, Event::Tick);
         rewrite::tell_if_due(ctx);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.

@@ -3,9 +3,10 @@
 //! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
 //! keyspace has the key, and no command for other types can touch it.
 
+use super::dispatch::{self, Reach};
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{dispatch, guard::guard, persist};
+use super::{guard::guard, persist};
 use crate::engine::{Db, Key, Mode, Standing};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
@@ -45,8 +46,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
 }
 
 unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    // A lock that comes by RESTORE would be one that nobody holds.
-    if encoding > persist::ENCODING || !shell().loading.get() {
+    if encoding > persist::ENCODING {
         return std::ptr::null_mut();
     }
     guard((), || {
@@ -56,11 +56,42 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
             let db = api!(RedisModule_GetDbIdFromIO(io));
             (Db(db as u32), (!name.is_null()).then(|| Str::new(name)))
         };
-        if let (Some(name), Some(ctx)) = (name, shell().detached()) {
-            persist::inherited(ctx, db, name.bytes(), Mode::Exclusive);
+        let Some(name) = name.map(Str::bytes) else {
+            return;
+        };
+        let key = Key { db, name };
+        if !shell().loading.get() {
+            restored(key);
+        } else if let Some(ctx) = shell().detached() {
+            nobodys(ctx, key);
         }
     });
     value()
+}
+
+/// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
+/// slot. It is looked at when it is there.
+pub fn restored(key: Key<'_>) {
+    shell().restored.borrow_mut().push(key.to_owned());
+    dispatch::wake_in_ms(0);
+}
+
+/// A key is being made. While an append-only file is loaded it can be a RESTORE that makes it.
+pub fn made(key: Key<'_>) {
+    let shell = shell();
+    if shell.loading.get() && shell.engine.borrow().stands(key) == Standing::Lock {
+        restored(key);
+    }
+}
+
+/// Whether a lock stands at a key.
+pub fn is_there(ctx: Ctx<'_>, key: Key<'_>) -> bool {
+    ctx.standing(key.db, Text::new(key.name).as_str()) == Standing::Lock
+}
+
+/// A lock that nobody here holds.
+pub fn nobodys(ctx: Ctx<'_>, key: Key<'_>) {
+    persist::inherited(ctx, key.db, key.name, Mode::Exclusive);
 }
 
 unsafe extern "C" fn rdb_save(_io: *mut c::RedisModuleIO, _value: *mut c_void) {}
@@ -123,8 +154,11 @@ pub fn suspect_renamed(key: Key<'_>) {
 }
 
 /// Looks again at locks that may have been overwritten.
-pub fn look_at_suspects(ctx: Ctx<'_>) {
-    let suspects = shell().suspects.take();
+pub fn look_at_suspects(ctx: Ctx<'_>, reach: Reach<'_>) {
+    if shell().suspects.borrow().is_empty() {
+        return;
+    }
+    let suspects = reach.take(&shell().suspects);
     for key in suspects {
         let name = Text::new(&key.name);
         let standing = ctx.standing(key.db, name.as_str());

@@ -10,7 +10,7 @@
 //!                             rewrite.rs (AOF that is rewritten)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!   secrets of sessions       secret.rs
-//!   special servers           threads.rs (Redis 8's I/O threads)
+//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs
 //!   what is remembered        state.rs
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
@@ -22,6 +22,7 @@
 
 mod alloc;
 mod blocked;
+mod cluster;
 mod commands;
 mod dispatch;
 mod executing;
@@ -53,6 +54,9 @@ use std::ffi::c_int;
 
 const NAME: &std::ffi::CStr = c"tether";
 const VERSION: c_int = 100;
+
+/// Valkey 9's option of this name; on Redis the number may mean anything.
+const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 /// The server's way in.
 ///
@@ -110,7 +114,12 @@ fn load(ctx: Ctx<'_>) -> bool {
     // written, so closing it must not abort transactions that watch it.
     unsafe {
         let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
-        api!(RedisModule_SetModuleOptions(ctx.as_ptr(), explicit));
+        // What comes with a slot is in `replay.rs`.
+        let slots = match shell.server.get().moves_slots_in_one_go {
+            true => HANDLE_ATOMIC_SLOT_MIGRATION,
+            false => 0,
+        };
+        api!(RedisModule_SetModuleOptions(ctx.as_ptr(), explicit | slots));
     }
     if shell.is_replica.get() {
         dispatch::tell(ctx, crate::engine::Event::Demoted);
@@ -139,10 +148,13 @@ fn server(ctx: Ctx<'_>) -> Server {
     let is_valkey = valkey > 0;
     let version = ctx.server_info(c"server", c"redis_version").and_then(major);
     let io_threads = ctx.server_setting(c"io-threads");
+    let is_cluster = ctx.state().in_cluster();
     Server {
         event_db_is_wrong_in_exec: is_valkey && valkey >= 9,
-        is_cluster: ctx.state().in_cluster(),
+        is_cluster,
+        moves_slots_in_one_go: valkey >= 9,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
+        slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
         threads_own_clients: !is_valkey
             && version.is_some_and(|major| major >= 8)
             && io_threads.is_some_and(|threads| threads != "1"),

@@ -4,11 +4,11 @@
 //! subscribed to when the first watch or temporary key is made: before that, the module costs
 //! other commands nothing.
 
-use super::dispatch::{self, tell};
+use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{executing, locktype, push, rewrite, threads};
+use super::{cluster, executing, locktype, push, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -21,12 +21,21 @@ pub fn subscribe(ctx: Ctx<'_>) {
         | c::REDISMODULE_NOTIFY_EXPIRED
         | c::REDISMODULE_NOTIFY_EVICTED
         | c::REDISMODULE_NOTIFY_NEW;
+    // Whether somebody takes a time to live away matters only where keys have one of ours.
+    let overwriting = if shell().server.get().is_cluster {
+        c::REDISMODULE_NOTIFY_STRING
+    } else {
+        0
+    };
     if !shell().subscribed.replace(true) {
+        if shell().server.get().slots_go_silently {
+            dispatch::wake_in_ms(0);
+        }
         // SAFETY: the table, the context.
         unsafe {
             api!(RedisModule_SubscribeToKeyspaceEvents(
                 ctx.as_ptr(),
-                CLASSES,
+                CLASSES | overwriting as c_int,
                 Some(on_key)
             ));
         }
@@ -74,6 +83,12 @@ unsafe extern "C" fn on_key(
                 tell(ctx, Event::MovedTo { key });
                 return locktype::suspect_renamed(key);
             }
+            b"set" | b"persist" => return overwritten(key),
+            // What goes with its slot goes by nobody's command.
+            b"del" if holder.is_some() && cluster::has_moved(ctx, key) => Event::Gone {
+                key,
+                by: Hand::Nobody,
+            },
             b"del" => Event::Gone { key, by: hand() },
             b"expired" => {
                 let by = holder.map_or(Hand::Nobody, |_| executing::hand_of_expiry(ctx, key));
@@ -83,12 +98,31 @@ unsafe extern "C" fn on_key(
                 key,
                 by: Hand::Nobody,
             },
-            _ if class == c::REDISMODULE_NOTIFY_NEW => Event::Made { key, by: hand() },
+            _ if class == c::REDISMODULE_NOTIFY_NEW => {
+                locktype::made(key);
+                Event::Made { key, by: hand() }
+            }
             _ => return,
         };
         tell(ctx, event);
+        if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
+            cluster::follow(ctx, key);
+        }
     });
     c::REDISMODULE_OK as c_int
+}
+
+/// A key was overwritten, or lost its time to live.
+fn overwritten(key: Key<'_>) {
+    let shell = shell();
+    let is_known = |untimed: &Vec<KeyBuf>| untimed.last().is_some_and(|last| last.as_key() == key);
+    if !shell.is_replica.get()
+        && shell.engine.borrow().has_backstop(key)
+        && !is_known(&shell.untimed.borrow())
+    {
+        shell.untimed.borrow_mut().push(key.to_owned());
+        dispatch::catch_up_soon();
+    }
 }
 
 /// Subscribes to the server's events. Once, at load.
@@ -133,9 +167,12 @@ unsafe extern "C" fn on_client(
         if shell().engine.borrow().knows_client(client) {
             threads::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
-            dispatch::catch_up(ctx);
+            dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
             tell(ctx, Event::Ended { client });
-            dispatch::work(ctx);
+            // In a cluster not now: this may be in the middle of a command (see `Reach`).
+            if !shell().server.get().is_cluster {
+                dispatch::work(ctx);
+            }
         }
     });
 }
@@ -165,7 +202,7 @@ unsafe extern "C" fn on_flush(
         }
         let db = u32::try_from(number).ok().map(Db);
         // Of two in one transaction the first is told before the second is put off.
-        dispatch::catch_up(ctx);
+        dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
         // A flush may be the beginning of a load, which tells what is different only at its end.
         let by = executing::hand_among_all(ctx);
         shell.flush.set(Some((db, by)));
@@ -211,6 +248,7 @@ unsafe extern "C" fn on_loading(
             super::begin_epoch();
             let known = shell.engine.borrow().keys_of_the_living();
             look_again(ctx, known);
+            renew_all(ctx);
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);
@@ -230,17 +268,28 @@ unsafe extern "C" fn on_role(
         let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
         shell().is_replica.set(is_replica);
         if is_replica {
+            if shell().server.get().is_cluster {
+                cluster::send_all_away(ctx);
+            }
             tell(ctx, Event::Demoted);
         } else {
             super::begin_epoch();
             tell(ctx, Event::Promoted);
+            renew_all(ctx);
         }
         dispatch::wake_in_ms(0);
     });
 }
 
+/// Nobody has renewed keys for a while, or another server has.
+fn renew_all(ctx: Ctx<'_>) {
+    if !shell().is_replica.get() {
+        tell(ctx, Event::RenewAll);
+    }
+}
+
 /// After a change without events of its own: looks at each of the keys that it can matter to.
-fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
+pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
     for key in keys {
         let name = Text::new(&key.name);
         let standing = ctx.standing_without_trace(key.db, name.as_str());

@@ -1,9 +1,10 @@
 //! Carries out the engine's orders.
 
-use super::raw::{Ctx, OpenKey, Str, Text, Told};
+use super::dispatch::tell;
+use super::raw::{self, Ctx, OpenKey, Str, Text, Told};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, replay, reply, threads};
-use crate::engine::{Db, Effect, KeyBuf};
+use crate::engine::{Db, Effect, Event, Key, KeyBuf};
 use std::cell::Cell;
 
 /// The command that is being answered.
@@ -19,7 +20,11 @@ pub struct InHand<'a> {
 pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     let writes_by_name = matches!(
         effect,
-        Effect::Make { .. } | Effect::MakeLock { .. } | Effect::Remove(_)
+        Effect::Make { .. }
+            | Effect::MakeLock { .. }
+            | Effect::Remove(_)
+            | Effect::Renew { .. }
+            | Effect::Persist(_)
     );
     if let Some(in_hand) = in_hand.filter(|_| writes_by_name) {
         // It may be the same key: what was opened would be closed after its value is freed.
@@ -49,6 +54,12 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
         Effect::Remove(key) => {
             with_name(in_hand, &key, |name| remove(ctx, key.db, name));
         }
+        Effect::Renew {
+            key,
+            least_ms,
+            most_ms,
+        } => renew(ctx, key.as_key(), least_ms, most_ms),
+        Effect::Persist(key) => persist(ctx, key.as_key()),
         Effect::TellToken(token) => ctx.replicate_token(token),
         Effect::Tell(told) => replay::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
@@ -105,6 +116,42 @@ fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
     let there = ctx.in_db(db);
     if performing(key, || there.remove(key, there.open(key))) {
         ctx.replicate(db, Told::Del, key, None);
+    }
+}
+
+/// While the server wants no writes a key is renewed all the same, lest it ends meanwhile. Only
+/// others are not told, who end no key by themselves; they are as soon as may be.
+fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
+    let name = Text::new(key.name);
+    let open = ctx.in_db(key.db).open_quietly(name.as_str());
+    let standing = open.standing();
+    if !standing.is_present() {
+        drop(open);
+        return observe::found(ctx, key, standing);
+    }
+    let left_ms = open.left_ms();
+    if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {
+        return;
+    }
+    let end_ms = open.end_in_ms(most_ms);
+    drop(open);
+    if raw::must_not_write() {
+        shell().untold.set(true);
+    } else {
+        ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
+    }
+    if least_ms == 0 {
+        tell(ctx, Event::Untimed { key });
+    }
+}
+
+fn persist(ctx: Ctx<'_>, key: Key<'_>) {
+    let name = Text::new(key.name);
+    let open = ctx.in_db(key.db).open_quietly(name.as_str());
+    if open.standing().is_present() && open.left_ms().is_some() {
+        open.never_end();
+        drop(open);
+        ctx.replicate_end(key.db, name.as_str(), None);
     }
 }
 

@@ -7,11 +7,11 @@
 
 use super::guard::guard;
 use super::perform::write;
-use super::persist;
 use super::raw::{Ctx, Str, api};
 use super::state::shell;
+use super::{locktype, persist};
 use crate::command::{Request, told};
-use crate::engine::{Mode, Standing, Token, Told};
+use crate::engine::{Key, Mode, Standing, Token, Told};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};
 
@@ -33,7 +33,19 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
         Some(_) => Mode::Temporary,
         None => Mode::Exclusive,
     };
-    persist::inherited(ctx, ctx.db(), string.bytes(), mode);
+    let (db, name) = (ctx.db(), string.bytes());
+    if !is_import() {
+        persist::inherited(ctx, db, name, mode);
+    } else if mode.is_lock() {
+        locktype::restored(Key { db, name });
+    }
+}
+
+/// Whether what is told comes with a slot that moves to here. Until it has, its former server may tell
+/// more of its keys; after that a temporary key ends with the time that it was given, and a lock as soon
+/// as it is looked at.
+fn is_import() -> bool {
+    !shell().is_replica.get() && !shell().loading.get()
 }
 
 /// Tells replicas and the append-only file what sessions hold.
@@ -147,6 +159,10 @@ unsafe extern "C" fn free(
 
 /// What is said of sessions. False where it makes no sense.
 fn know(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
+    if is_import() {
+        // Sessions do not move with a slot.
+        return true;
+    }
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
     let said = told::told(name, ctx.db(), &words);
     if let Some(said) = &said {

@@ -1,5 +1,6 @@
 //! The engine's answers in the protocol's words.
 
+use super::cluster;
 use super::raw::Ctx;
 use crate::engine::{Refusal, Reply, Waits};
 
@@ -16,6 +17,9 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
             }
         }
         Reply::Secret(secret) => ctx.reply_bulk(secret),
+        Reply::Refused(Refusal::Elsewhere { key }) => {
+            ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
+        }
         Reply::Refused(refusal) => ctx.reply_error(&words(refusal)),
     }
 }
@@ -30,6 +34,9 @@ fn words(refusal: &Refusal) -> String {
         ),
         Refusal::WrongType => {
             "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
+        }
+        Refusal::Elsewhere { key } => {
+            format!("TRYAGAIN '{}' is another server's", key.name.escape_ascii())
         }
         Refusal::NotHeld => "NOTHELD this owner does not hold the lock".to_owned(),
         Refusal::HeldOtherwise => {

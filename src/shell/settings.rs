@@ -1,9 +1,10 @@
 //! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
 
+use super::dispatch::tell;
 use super::guard::guard;
 use super::raw::{Ctx, api};
 use super::state::{Settings, shell};
-use crate::engine::Limits;
+use crate::engine::{Event, Limits};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
@@ -59,6 +60,21 @@ const NUMBERS: &[Number] = &[
             });
         },
     },
+    Number {
+        name: c"cluster-backstop",
+        default: 60_000,
+        least: 0,
+        // A day.
+        most: 86_400_000,
+        get: || settings().cluster_backstop_ms.into(),
+        set: |cluster_backstop_ms| {
+            shell().settings.set(Settings {
+                cluster_backstop_ms,
+                ..settings()
+            });
+            set_backstop();
+        },
+    },
 ];
 
 fn limits() -> Limits {
@@ -67,6 +83,22 @@ fn limits() -> Limits {
 
 fn set_limits(limits: Limits) {
     shell().engine.borrow_mut().set_limits(limits);
+}
+
+/// A shorter time could not be renewed in time, timers and clients being what they are.
+const LEAST_BACKSTOP_MS: u32 = 1000;
+
+/// Tells the engine of the setting `cluster-backstop`, which means something in a cluster only.
+fn set_backstop() {
+    let shell = shell();
+    let ms = match settings().cluster_backstop_ms {
+        ms if ms == 0 || !shell.server.get().is_cluster => 0,
+        ms => ms.max(LEAST_BACKSTOP_MS),
+    };
+    shell.engine.borrow_mut().set_backstop(ms.into());
+    if let Some(ctx) = shell.detached().filter(|_| !shell.is_replica.get()) {
+        tell(ctx, Event::RenewAll);
+    }
 }
 
 fn settings() -> Settings {
@@ -107,6 +139,8 @@ pub fn register(ctx: Ctx<'_>) -> bool {
         )) == c::REDISMODULE_OK as c_int
             && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
     };
+    // A default is not set: the server sees that it is what there is.
+    set_backstop();
     numbers && rest
 }
 

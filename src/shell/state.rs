@@ -1,6 +1,7 @@
 //! All that the shell remembers, in one place that only the server's main thread enters.
 
 use super::blocked::Blocked;
+use super::cluster::Slots;
 use super::push::Outbox;
 use super::raw::{Ctx, Text};
 use super::threads::Threads;
@@ -21,6 +22,10 @@ pub struct Server {
     pub is_cluster: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
+    /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
+    pub moves_slots_in_one_go: bool,
+    /// What stands in a slot that it loses goes without an event (Redis 7.0).
+    pub slots_go_silently: bool,
 }
 
 /// See [`super::settings`].
@@ -28,6 +33,7 @@ pub struct Server {
 pub struct Settings {
     pub resp2_push: bool,
     pub peer_timeout_ms: u32,
+    pub cluster_backstop_ms: u32,
 }
 
 pub struct Shell {
@@ -51,6 +57,13 @@ pub struct Shell {
     pub suspects: RefCell<Vec<KeyBuf>>,
     /// The append-only file is being rewritten, and was not yet told what is bound.
     pub rewrite_is_due: Cell<bool>,
+    /// Locks that came without a holder.
+    pub restored: RefCell<Vec<KeyBuf>>,
+    /// Temporary keys whose time to live somebody may have taken away.
+    pub untimed: RefCell<Vec<KeyBuf>>,
+    /// Keys were renewed without telling replicas, because the server wanted no writes.
+    pub untold: Cell<bool>,
+    pub slots: RefCell<Slots>,
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
     pub subscribed: Cell<bool>,
@@ -84,9 +97,14 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     lock_type: Cell::default(),
     suspects: RefCell::default(),
     rewrite_is_due: Cell::default(),
+    restored: RefCell::default(),
+    untimed: RefCell::default(),
+    untold: Cell::default(),
+    slots: RefCell::default(),
     settings: Cell::new(Settings {
         resp2_push: true,
         peer_timeout_ms: 10_000,
+        cluster_backstop_ms: 60_000,
     }),
     server: Cell::default(),
     subscribed: Cell::default(),

@@ -247,6 +247,8 @@ impl Machine {
             }
             // What replicas are told is not this test's affair.
             Effect::TellToken(_) | Effect::Tell(_) => {}
+            // See `renewals.rs`.
+            Effect::Renew { .. } | Effect::Persist(_) => panic!("there is no backstop"),
             Effect::Push { to, push } => {
                 if matches!(push.news, News::Lost(_)) {
                     self.named.push(spot_of(&push.key));

@@ -17,6 +17,7 @@ mod machine;
 #[allow(dead_code)] // what only real servers need
 mod model;
 mod random_worlds;
+mod renewals;
 mod sessions;
 mod trial;
 mod words;

@@ -71,6 +71,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::HasSession => "ERR this connection has a session already",
         Refusal::HoldsAlready => "ERR this connection holds keys already",
         Refusal::WaitsAlready => "ERR this connection waits for keys",
+        Refusal::Elsewhere { .. } => "MOVED",
     })
 }
 

@@ -1,7 +1,7 @@
 //! What the server can be asked about connections, users and itself.
 
 use super::{Ctx, Str, api};
-use crate::engine::ClientId;
+use crate::engine::{ClientId, Db};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::ptr::{NonNull, null_mut};
@@ -61,6 +61,54 @@ impl Ctx<'_> {
         }
     }
 
+    /// Whether the server would send a command for this key, which is not there, to another server of its
+    /// cluster. Some microseconds.
+    pub fn is_redirected(self, db: Db, key: Str<'_>) -> bool {
+        // A detached context: that of a master's client is let through.
+        let ctx = self.in_db(db).as_ptr();
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                ctx,
+                c"EXISTS".as_ptr(),
+                c"s".as_ptr(),
+                key.as_ptr()
+            ))
+        };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        Answer::new(reply).is_none() && error == Some(libc::EPERM)
+    }
+
+    /// A key's slot.
+    pub fn slot(self, key: Str<'_>) -> u64 {
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"cs".as_ptr(),
+                c"KEYSLOT".as_ptr(),
+                key.as_ptr()
+            ))
+        };
+        Answer::new(reply).map_or(0, |answer| answer.integer())
+    }
+
+    /// `CLUSTER NODES`. O(slots).
+    pub fn cluster_nodes(self) -> String {
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"c".as_ptr(),
+                c"NODES".as_ptr()
+            ))
+        };
+        let text = Answer::new(reply).and_then(|answer| answer.text());
+        text.unwrap_or_default()
+    }
+
     /// A field of this section of `INFO`.
     pub fn server_info(self, section: &CStr, field: &CStr) -> Option<String> {
         // SAFETY: the table, the context; what is got is freed, and the text is copied before.
@@ -102,6 +150,11 @@ impl Answer {
         // SAFETY: the table; the reply lives as long as `self`.
         let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
         kind == raw::REDISMODULE_REPLY_INTEGER as c_int
+    }
+
+    fn integer(&self) -> u64 {
+        // SAFETY: the table; the reply lives as long as `self`.
+        unsafe { api!(RedisModule_CallReplyInteger(self.0.as_ptr())) as u64 }
     }
 
     fn text(&self) -> Option<String> {

@@ -56,6 +56,10 @@ impl Ctx<'_> {
             let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOEFFECTS;
             return there.open_as(key, mode as c_int).standing();
         }
+        if shell().server.get().is_cluster {
+            // There is no SWAPDB, and a command of ours would not be let to every key.
+            return self.standing(db, key);
+        }
         // Redis 7.0 has no such flag, but this command looks the key up like that. Its type cannot
         // be had so: a lock is where we hold one.
         // SAFETY: the table, the context; the arguments are as the format says.
@@ -83,6 +87,19 @@ impl Ctx<'_> {
             key,
             (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
         )
+    }
+
+    /// Opens a key of the selected database for writing, without making it one that was used lately.
+    pub fn open_quietly(self, key: Str<'_>) -> OpenKey {
+        let mode =
+            raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
+        self.open_as(key, mode as c_int)
+    }
+
+    /// Whether a key is there and has no time to live.
+    pub fn has_no_end(self, db: Db, key: Str<'_>) -> bool {
+        let open = self.in_db(db).open_quietly(key);
+        open.standing().is_present() && open.left_ms().is_none()
     }
 
     fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
@@ -236,6 +253,19 @@ impl Ctx<'_> {
         }
     }
 
+    /// Tells replicas and the append-only file when a key of this database ends, or that it never does.
+    pub fn replicate_end(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
+        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
+        let (persist, end_at) = (c"PERSIST".as_ptr(), c"PEXPIREAT".as_ptr());
+        // SAFETY: the table, the context; the arguments are as the formats say.
+        unsafe {
+            match end_ms {
+                Some(ms) => api!(RedisModule_Replicate(ctx, end_at, c"sl".as_ptr(), key, ms)),
+                None => api!(RedisModule_Replicate(ctx, persist, c"s".as_ptr(), key)),
+            }
+        };
+    }
+
     /// Tells replicas and the append-only file that tokens from this one on may be given.
     pub fn replicate_token(self, token: Token) {
         // SAFETY: the table, the context; the argument is as the format says.
@@ -279,6 +309,36 @@ impl OpenKey {
                 _ => Standing::Other,
             }
         }
+    }
+}
+
+impl OpenKey {
+    /// What is left of a key's time to live, if it has one.
+    pub fn left_ms(&self) -> Option<u64> {
+        // SAFETY: the table; an open key, or null.
+        u64::try_from(unsafe { api!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// Lets a key that is open for writing end so many milliseconds from now, by the clock that
+    /// replicas have too; the time since 1970 is given back. Sends no event.
+    pub fn end_in_ms(&self, ms: u64) -> i64 {
+        // SAFETY: the table; an open key.
+        unsafe {
+            let end = api!(RedisModule_Milliseconds()).saturating_add_unsigned(ms);
+            api!(RedisModule_SetAbsExpire(self.0, end));
+            end
+        }
+    }
+
+    /// Takes a key's time to live away. Sends no event.
+    pub fn never_end(&self) {
+        // SAFETY: the table; an open key.
+        unsafe {
+            api!(RedisModule_SetAbsExpire(
+                self.0,
+                raw::REDISMODULE_NO_EXPIRE.into()
+            ))
+        };
     }
 }
 

@@ -204,6 +204,16 @@ impl Server {
         unsafe { libc::kill(pid, signal) };
     }
 
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// A new start after [`Server::kill`], in the same folder and with the same lines.
+    pub fn restart_as_it_was(&mut self) {
+        self.kill();
+        self.boot();
+    }
+
     /// kill -9, if it still runs. It can be started again by [`Server::restart`].
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {

@@ -1,0 +1,257 @@
+//! In a cluster: whether a key is this server's to make, and whose it is if not.
+//!
+//! Slots move from server to server while keys in them are held and waited for. The server routes
+//! commands by itself, but a connection that stands still has given its command already, and a key
+//! that is handed over is made without one.
+
+use super::dispatch::{self, Reach, tell};
+use super::raw::{self, Ctx, Text};
+use super::state::shell;
+use super::{locktype, observe};
+use crate::engine::{Event, Key, Moment};
+
+/// Where commands for a key that is not there are to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Here; also as long as its slot is on its way to here.
+    Here,
+    /// There, with `ASKING`: its slot is on its way to there.
+    Leaving(String),
+    There(String),
+    /// Nobody has the slot.
+    Nowhere,
+}
+
+/// How long an answer about a slot is good for: many keys of one slot go one after the other.
+const FRESH_MS: u64 = 50;
+
+/// How often Redis 7.0 is asked which slots it has: it says nothing when it deletes those of a slot
+/// that it lost.
+const LOOK_MS: u64 = 1000;
+
+pub struct Slots {
+    last: Option<(u64, Moment, Place)>,
+    /// What the server said of itself when last asked.
+    own: String,
+    looked: Moment,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Slots {
+            last: None,
+            own: String::new(),
+            looked: Moment(0),
+        }
+    }
+}
+
+/// Where a key is to be asked for that is not there.
+pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
+    if !shell().server.get().is_cluster {
+        return Place::Here;
+    }
+    let name = Text::new(key.name);
+    if !ctx.is_redirected(key.db, name.as_str()) {
+        return Place::Here;
+    }
+    let slot = ctx.slot(name.as_str());
+    let now = raw::now();
+    if let Some((last, when, place)) = &shell().slots.borrow().last
+        && *last == slot
+        && now.ms_since(*when) < FRESH_MS
+    {
+        return place.clone();
+    }
+    let place = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
+    shell().slots.borrow_mut().last = Some((slot, now, place.clone()));
+    place
+}
+
+fn uses_host_names(ctx: Ctx<'_>) -> bool {
+    let kind = ctx.server_setting(c"cluster-preferred-endpoint-type");
+    kind.is_some_and(|kind| kind == "hostname")
+}
+
+/// Reads `CLUSTER NODES`.
+fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
+    let address = |line: &str| {
+        let words = line.split(' ').nth(1)?;
+        let (address, rest) = words.split_once('@')?;
+        let host = rest.split(',').nth(1).filter(|host| !host.is_empty());
+        let (_, port) = address.rsplit_once(':')?;
+        Some(match host {
+            Some(host) if by_host_name => format!("{host}:{port}"),
+            _ => address.to_owned(),
+        })
+    };
+    let is_myself = |line: &&str| {
+        let flags = line.split(' ').nth(2).unwrap_or_default();
+        flags.split(',').any(|flag| flag == "myself")
+    };
+    let mine = nodes.lines().find(is_myself).unwrap_or_default();
+    for word in mine.split(' ').skip(8) {
+        let open = word.strip_prefix('[').and_then(|w| w.strip_suffix(']'));
+        let Some(open) = open else { continue };
+        if open.split_once("-<-").is_some_and(|(s, _)| is(s, slot)) {
+            return Place::Here;
+        }
+        if let Some((number, target)) = open.split_once("->-")
+            && is(number, slot)
+        {
+            let line = nodes.lines().find(|line| line.starts_with(target));
+            return line
+                .and_then(address)
+                .map_or(Place::Nowhere, Place::Leaving);
+        }
+    }
+    let has_slot = |line: &&str| {
+        line.split(' ').skip(8).any(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            match (first.parse::<u64>(), last.parse::<u64>()) {
+                (Ok(first), Ok(last)) => (first..=last).contains(&slot),
+                _ => false,
+            }
+        })
+    };
+    match nodes.lines().find(has_slot) {
+        Some(line) if line == mine => Place::Here,
+        Some(line) => address(line).map_or(Place::Nowhere, Place::There),
+        None => Place::Nowhere,
+    }
+}
+
+fn is(number: &str, slot: u64) -> bool {
+    number.parse() == Ok(slot)
+}
+
+/// Tells a connection that has stood still where to ask, in the words in which the server sends
+/// others there.
+pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
+    let slot = ctx.slot(Text::new(key.name).as_str());
+    match place(ctx, key) {
+        Place::There(address) => format!("MOVED {slot} {address}"),
+        Place::Leaving(address) => format!("ASK {slot} {address}"),
+        Place::Here => "TRYAGAIN the key's slot was on its way to another server".to_owned(),
+        Place::Nowhere => "CLUSTERDOWN Hash slot not served".to_owned(),
+    }
+}
+
+/// Whether the slot of a key that has gone is another server's now.
+pub fn has_moved(ctx: Ctx<'_>, key: Key<'_>) -> bool {
+    matches!(place(ctx, key), Place::There(_) | Place::Nowhere)
+}
+
+/// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
+pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
+    let is_waited_for = shell().engine.borrow().has_waiters(key);
+    if is_waited_for && place(ctx, key) != Place::Here {
+        tell(ctx, Event::Elsewhere { key });
+    }
+}
+
+/// This server has a master from now on: who waits here is to ask that one.
+pub fn send_all_away(ctx: Ctx<'_>) {
+    let waited_for = shell().engine.borrow().keys_waited_for();
+    for key in waited_for {
+        let key = key.as_key();
+        tell(ctx, Event::Elsewhere { key });
+    }
+}
+
+/// Redis 7.0 says nothing when a slot is taken from it, with all that is in it. So it is asked.
+pub fn look_at_slots(ctx: Ctx<'_>) {
+    if !shell().server.get().slots_go_silently || !shell().subscribed.get() {
+        return;
+    }
+    let now = raw::now();
+    let ago_ms = now.ms_since(shell().slots.borrow().looked);
+    if ago_ms < LOOK_MS {
+        return dispatch::wake_in_ms(LOOK_MS - ago_ms);
+    }
+    dispatch::wake_in_ms(LOOK_MS);
+    let nodes = ctx.cluster_nodes();
+    let mine = nodes.lines().find(|line| line.contains("myself"));
+    // Its first words change all the time.
+    let mine = mine.unwrap_or_default().split(' ').skip(8);
+    let own = mine.collect::<Vec<_>>().join(" ");
+    let is_news = {
+        let mut slots = shell().slots.borrow_mut();
+        slots.looked = now;
+        std::mem::replace(&mut slots.own, own.clone()) != own
+    };
+    if is_news && !shell().engine.borrow().is_idle() {
+        let known = shell().engine.borrow().keys_of_the_living();
+        observe::look_again(ctx, known);
+        let waited_for = shell().engine.borrow().keys_waited_for();
+        for key in waited_for {
+            follow(ctx, key.as_key());
+        }
+    }
+}
+
+/// Locks that came by RESTORE, or with a slot: nobody here holds them, so they go. While their slot
+/// is still another server's, that one's stream may yet name them.
+pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
+    if shell().restored.borrow().is_empty() || shell().loading.get() {
+        return;
+    }
+    let restored = reach.take(&shell().restored);
+    for key in restored {
+        if !locktype::is_there(ctx, key.as_key()) {
+            continue;
+        }
+        let is_ours = shell().is_replica.get() || place(ctx, key.as_key()) == Place::Here;
+        if is_ours {
+            locktype::nobodys(ctx, key.as_key());
+        } else {
+            shell().restored.borrow_mut().push(key);
+            dispatch::wake_in_ms(FRESH_MS);
+        }
+    }
+}
+
+/// Temporary keys whose time to live somebody may have taken away.
+pub fn look_at_untimed(ctx: Ctx<'_>, reach: Reach<'_>) {
+    if shell().untimed.borrow().is_empty() {
+        return;
+    }
+    let untimed = reach.take(&shell().untimed);
+    for key in untimed {
+        let name = Text::new(&key.name);
+        if ctx.has_no_end(key.db, name.as_str()) {
+            let key = key.as_key();
+            tell(ctx, Event::Untimed { key });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODES: &str = "\
+aaa 127.0.0.1:7001@17001,one.example,shard-id=x myself,master - 0 1 1 connected 0-99 200 [7->-bbb] [300-<-bbb]
+bbb 127.0.0.1:7002@17002,,tls-port=0 master - 0 1 2 connected 100-199 300
+ccc ::1:7003@17003,three.example master - 0 1 3 connected 400-500
+ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
+
+    #[test]
+    fn the_owner_of_each_slot_is_found() {
+        let there = |address: &str| Place::There(address.to_owned());
+        for (slot, expected) in [
+            (0, Place::Here),
+            (200, Place::Here),
+            (7, Place::Leaving("127.0.0.1:7002".to_owned())),
+            (300, Place::Here),
+            (150, there("127.0.0.1:7002")),
+            (450, there("::1:7003")),
+            (201, Place::Nowhere),
+        ] {
+            assert_eq!(find(NODES, slot, false), expected, "slot {slot}");
+        }
+        assert_eq!(find(NODES, 450, true), there("three.example:7003"));
+        assert_eq!(find(NODES, 150, true), there("127.0.0.1:7002"));
+        assert_eq!(find("", 0, false), Place::Nowhere);
+    }
+}

@@ -1,0 +1,90 @@
+//! Valkey 9 moves slots in one go, by sending a snapshot and then what happens to their keys.
+
+use crate::harness::*;
+use crate::line::{queue, tether};
+use crate::nodes::{Cluster, name_in, pushes_at_last};
+use std::time::Duration;
+
+const SLOT: u16 = 11;
+const BACKSTOP: Duration = Duration::from_millis(2500);
+
+#[test]
+fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
+    let lines = ["tether.cluster-backstop 2500", "appendonly yes"];
+    let cluster = Cluster::of_masters(2, &lines);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    if !source.is_at_least((u32::MAX, 0), (9, 0)) {
+        say("this server has no CLUSTER MIGRATESLOTS");
+        return;
+    }
+    let tag = name_in(SLOT);
+    let name = |number: usize| format!("{{{tag}}}{number}");
+    let (mut owner, mut busy) = (source.resp3(), source.resp3());
+    let (mut watcher, mut waiter) = (source.resp3(), source.resp3());
+    for number in 0..50 {
+        owner.run(["SETTP", &name(number), "v"]);
+        owner.run(["LOCK.ACQUIRE", &name(100 + number)]);
+    }
+    source.resp2().run(["SET", &name(999), "stays"]);
+    watcher.run(["WATCHEX", &name(0), &name(100)]);
+    queue(source, &mut waiter, &format!("SETTP {} w WAIT 0", name(0)));
+    let migrate = format!(
+        "CLUSTER MIGRATESLOTS SLOTSRANGE {SLOT} {SLOT} NODE {}",
+        cluster.id(1)
+    );
+    source.resp2().run(&migrate);
+    let (rounds, refused) = be_busy(&mut busy, &name);
+    assert!(rounds > 1);
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    assert_eq!(refused, moved);
+    assert_eq!(waiter.read_reply().text(), moved);
+    let mut lost = pushes_at_last(&mut owner, 100);
+    lost.sort();
+    lost.dedup();
+    assert_eq!(lost.len(), 100, "each once");
+    assert_eq!(source.settled(&mut owner), [""; 0]);
+    let mut gone = watcher.next_pushes(2);
+    gone.sort();
+    assert_eq!(
+        gone,
+        [0, 100].map(|number| format!("watchex {} DEL", name(number)))
+    );
+    for gauge in ["temporary_keys", "holds", "waiters"] {
+        assert_eq!(tether(source, gauge), 0, "{gauge}");
+    }
+    let mut client = target.resp2();
+    let stays = name(999);
+    eventually_within(BACKSTOP * 2, "the end of what nobody owns", || {
+        let keys = client.run("KEYS *").items();
+        if keys == [bulk(&stays)] {
+            Ok(())
+        } else {
+            Err(format!("{} keys, such as {:?}", keys.len(), keys.first()))
+        }
+    });
+    assert_eq!(
+        tether(target, "holds") + tether(target, "temporary_keys"),
+        0
+    );
+}
+
+/// Makes keys, overwrites them, gives them back, until the slot has moved: how often, and what the server said then.
+fn be_busy(client: &mut Client, name: &dyn Fn(usize) -> String) -> (usize, String) {
+    for round in 0..100_000 {
+        let commands = [
+            format!("SETTP {} v", name(200 + round)),
+            format!("SET {} w", name(200 + round)),
+            format!("LOCK.ACQUIRE {}", name(5000)),
+            format!("LOCK.RELEASE {}", name(5000)),
+            format!("LOCK.ACQUIRE {}", name(110_000 + round)),
+        ];
+        let replies = commands.map(|command| client.call(&command));
+        if let Some(error) = replies
+            .iter()
+            .find(|reply| matches!(reply, Frame::Error(_)))
+        {
+            return (round, error.text());
+        }
+    }
+    panic!("the slot does not move");
+}

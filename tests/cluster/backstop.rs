@@ -1,0 +1,191 @@
+//! The time to live that temporary keys have in a cluster, on a cluster of one server.
+
+use crate::harness::*;
+use crate::line::{queue, tether};
+use crate::nodes::Cluster;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+const BACKSTOP_MS: i64 = 1200;
+const SHORT: &str = "tether.cluster-backstop 1200";
+
+fn one(lines: &[&str]) -> Cluster {
+    Cluster::of_masters(1, lines)
+}
+
+fn left_ms(client: &mut Client, key: &str) -> i64 {
+    client.run(["PTTL", key]).number()
+}
+
+/// Looks at a key all the time for so many backstops: it must be there, and have an end.
+fn watch_it_live(client: &mut Client, key: &str, backstops: u32) {
+    let period = Duration::from_millis(BACKSTOP_MS as u64);
+    let end = Instant::now() + period * backstops;
+    while Instant::now() < end {
+        let left = left_ms(client, key);
+        assert!(
+            (1..=BACKSTOP_MS).contains(&left),
+            "{key} has {left} ms left"
+        );
+    }
+}
+
+#[test]
+fn a_temporary_key_has_an_end_that_is_put_off_while_its_owner_lives() {
+    let cluster = one(&[SHORT, "appendonly yes"]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run("SETTP k v");
+    assert_eq!(
+        owner.call("LOCK.ACQUIRE lock"),
+        other_than_null(&mut owner, "lock")
+    );
+    watch_it_live(&mut other, "k", 3);
+    assert_eq!(left_ms(&mut other, "lock"), -1);
+    assert_eq!(owner.pushes(), [""; 0]);
+    // Handed over, it has one too, though its former owner made it end much later.
+    queue(server, &mut other, "SETTP k other WAIT 0");
+    owner.run("PEXPIRE k 100000");
+    owner.run("DELTP k");
+    assert_eq!(other.read_reply(), int(1));
+    watch_it_live(&mut owner, "k", 2);
+    drop(other);
+    eventually_gone(&mut owner, "k");
+    let log = server.append_only_text();
+    let renewals = log.matches("PEXPIREAT").count();
+    // Both grants, and at most thrice in each of some six backstops.
+    assert!((6..=24).contains(&renewals), "{renewals} renewals:\n{log}");
+}
+
+/// The token that a lock's holder got.
+fn other_than_null(client: &mut Client, lock: &str) -> Frame {
+    let info = client.run(["LOCK.INFO", lock]);
+    let holders = crate::line::field(&info, "holders").items();
+    crate::line::field(&holders[0], "token")
+}
+
+#[test]
+fn outside_of_a_cluster_it_has_none() {
+    let server = Server::with(&[SHORT]);
+    let mut owner = server.resp2();
+    owner.run("SETTP k v");
+    assert_eq!(left_ms(&mut owner, "k"), -1);
+}
+
+#[test]
+fn what_users_say_about_a_key_s_time_goes_before() {
+    let cluster = one(&["tether.cluster-backstop 3000"]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run_all(&[
+        "SETTP short v",
+        "PEXPIRE short 700",
+        "SETTP long v",
+        "EXPIRE long 500",
+    ]);
+    assert_eq!(owner.next_push(), "settp short LOST");
+    assert!(left_ms(&mut other, "long") > 490_000);
+    // PERSIST, and SET, which says that the key has no end: then it has ours again.
+    for command in ["PERSIST long", "SET long w", "GETEX long PERSIST"] {
+        other.run("EXPIRE long 500");
+        assert!(left_ms(&mut other, "long") > 490_000);
+        other.run(command);
+        eventually(command, || match left_ms(&mut owner, "long") {
+            1..=3000 => Ok(()),
+            left => Err(left.to_string()),
+        });
+    }
+    for command in ["SET long x KEEPTTL", "APPEND long y"] {
+        other.run("EXPIRE long 500");
+        other.run(command);
+        server.settle();
+        assert!(left_ms(&mut other, "long") > 490_000, "{command}");
+    }
+    // Overwriting its value over and over takes nothing away.
+    for _ in 0..300 {
+        owner.run("SET long z");
+    }
+    eventually("the end", || match left_ms(&mut other, "long") {
+        1..=3000 => Ok(()),
+        left => Err(left.to_string()),
+    });
+    assert_eq!(owner.pushes(), [""; 0]);
+}
+
+#[test]
+fn while_the_server_must_not_write_no_key_lapses() {
+    let cluster = one(&[SHORT]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run("SETTP k v");
+    owner.run(&format!("CLIENT PAUSE {} WRITE", 3 * BACKSTOP_MS));
+    watch_it_live(&mut other, "k", 4);
+    owner.run("DELTP k");
+    assert_eq!(owner.pushes(), [""; 0]);
+}
+
+#[test]
+fn an_owner_hears_when_the_server_stood_still_for_too_long() {
+    let cluster = one(&["tether.cluster-backstop 1000"]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut waiter) = (server.resp3(), server.resp3());
+    let mut other = server.resp2();
+    owner.run("SETTP k v");
+    queue(server, &mut waiter, "SETTP k w WAIT 0");
+    other.run("DEBUG SLEEP 1.6");
+    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(waiter.read_reply(), int(1));
+    assert_eq!(other.call("GET k"), bulk("w"));
+    assert_eq!(owner.pushes(), [""; 0]);
+    assert_eq!(waiter.pushes(), [""; 0]);
+}
+
+#[test]
+fn the_setting_holds_for_keys_that_there_are() {
+    let cluster = one(&[SHORT]);
+    let mut owner = cluster.servers[0].resp3();
+    owner.run("SETTP k v");
+    let settled = |owner: &mut Client, what: &str, range: std::ops::RangeInclusive<i64>| {
+        eventually(what, || match left_ms(owner, "k") {
+            left if range.contains(&left) => Ok(()),
+            left => Err(left.to_string()),
+        });
+    };
+    owner.run("CONFIG SET tether.cluster-backstop 0");
+    settled(&mut owner, "no end", -1..=-1);
+    owner.run("CONFIG SET tether.cluster-backstop 60000");
+    settled(&mut owner, "a late end", 50_000..=60_000);
+    // A time that is too short to be kept counts as a second.
+    owner.run("CONFIG SET tether.cluster-backstop 1");
+    owner.run("SETTP other v");
+    assert!((500..=1000).contains(&left_ms(&mut owner, "other")));
+    let limit = "ERR CONFIG SET failed (possibly related to argument 'tether.cluster-backstop')";
+    let message = owner.refused("CONFIG SET tether.cluster-backstop 86400001");
+    assert!(message.starts_with(limit), "{message}");
+    assert_eq!(owner.pushes(), [""; 0]);
+}
+
+#[test]
+fn a_server_with_a_master_renews_nothing_and_is_told_the_renewals() {
+    let cluster = Cluster::with_replicas(&[SHORT]);
+    let master = &cluster.servers[0];
+    let replica = &cluster.servers[3];
+    let key = crate::nodes::name_in(1);
+    let mut owner = master.resp3();
+    owner.run(["SETTP", &key, "v"]);
+    let mut reader = replica.resp2();
+    reader.run("READONLY");
+    replica.catch_up(master);
+    watch_it_live(&mut reader, &key, 3);
+    // Without its master's word a replica lets a key be: it only hides what has lapsed.
+    let before = replica.gauge("replication", "master_repl_offset");
+    Server::signal(master.pid(), libc::SIGSTOP);
+    eventually("the end of its time", || match left_ms(&mut reader, &key) {
+        left if left < 0 => Ok(()),
+        left => Err(left.to_string()),
+    });
+    assert_eq!(replica.gauge("replication", "master_repl_offset"), before);
+    Server::signal(master.pid(), libc::SIGCONT);
+    sleep(Duration::from_millis(1));
+    assert_eq!(tether(replica, "lost_total"), 0);
+}

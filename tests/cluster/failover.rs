@@ -1,0 +1,120 @@
+//! Masters that are replaced by their replicas.
+
+use crate::harness::*;
+use crate::line::{queue, tether};
+use crate::nodes::{AGREEMENT, Cluster, SLOTS, name_in};
+
+/// The first master's slots, in which the tests' keys are.
+fn names(count: u16) -> Vec<String> {
+    (0..count).map(name_in).collect()
+}
+
+/// Waits until a replica has taken its master's place, and all know.
+fn promoted(cluster: &Cluster, number: usize) {
+    let server = &cluster.servers[number];
+    eventually_within(AGREEMENT, "the promotion", || {
+        let info = server.info("replication");
+        let is_master = info.contains("role:master");
+        if is_master { Ok(()) } else { Err(info) }
+    });
+    cluster.agree();
+}
+
+#[test]
+fn when_a_master_dies_its_replica_has_no_ghosts_and_gives_greater_tokens() {
+    let mut cluster = Cluster::with_replicas(&[]);
+    let names = names(20);
+    let (old, new) = (&cluster.servers[0], &cluster.servers[3]);
+    let mut owner = old.resp3();
+    let mut token = 0;
+    for name in &names {
+        token = owner.run(["SETTP", name, "v", "TOKEN"]).number();
+        token = owner
+            .run(["LOCK.ACQUIRE", &format!("{{{name}}}lock")])
+            .number()
+            .max(token);
+    }
+    new.catch_up(old);
+    let mut watcher = new.resp3();
+    watcher.run("READONLY");
+    assert_eq!(watcher.call(["WATCHEX", &names[7]]), bulk("EXIST"));
+    assert_eq!(new.resp2().call("DBSIZE"), int(40));
+    cluster.servers[0].kill();
+    promoted(&cluster, 3);
+    let new = &cluster.servers[3];
+    assert_eq!(watcher.next_push(), format!("watchex {} DEL", names[7]));
+    let mut client = new.resp3();
+    for name in &names {
+        let next = client.run(["SETTP", name, "w", "TOKEN"]).number();
+        assert!(
+            next > token,
+            "{name} is a ghost's, or {next} is not after {token}"
+        );
+        let lock = format!("{{{name}}}lock");
+        token = client.run(["LOCK.ACQUIRE", &lock]).number();
+    }
+    assert_eq!(new.resp2().call("DBSIZE"), int(40));
+    // The old master comes back as a replica, and knows nothing better.
+    let servers = &mut cluster.servers;
+    servers[0].restart_as_it_was();
+    eventually_within(AGREEMENT, "the old master's new role", || {
+        let info = servers[0].info("replication");
+        if info.contains("master_link_status:up") {
+            Ok(())
+        } else {
+            Err(info)
+        }
+    });
+    servers[0].catch_up(&servers[3]);
+    assert_eq!(servers[0].resp2().call("DBSIZE"), int(40));
+    drop(client);
+    eventually("the end of all keys", || {
+        match servers[3].resp2().run("DBSIZE").number() {
+            0 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
+    servers[0].catch_up(&servers[3]);
+    assert_eq!(servers[0].resp2().call("DBSIZE"), int(0));
+}
+
+#[test]
+fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
+    let cluster = Cluster::with_replicas(&[]);
+    let (old, new) = (&cluster.servers[0], &cluster.servers[3]);
+    let key = name_in(SLOTS / 6);
+    let (mut owner, mut waiter, mut watcher) = (old.resp3(), old.resp2(), old.resp3());
+    let token = owner.run(["SETTP", &key, "v", "TOKEN"]).number();
+    watcher.run(["WATCHEX", &key]);
+    queue(old, &mut waiter, &format!("SETTP {key} w WAIT 0"));
+    new.catch_up(old);
+    new.resp2().run("CLUSTER FAILOVER");
+    promoted(&cluster, 3);
+    assert_eq!(
+        owner.next_push_within(AGREEMENT),
+        format!("settp {key} LOST")
+    );
+    // Redis says UNBLOCKED and hangs up, Valkey 9 leaves it to the module.
+    let said = waiter.read_reply().text();
+    let moved = format!("MOVED {} {}", SLOTS / 6, cluster.address(3));
+    assert!(
+        said.starts_with("UNBLOCKED ") || said == moved || said.starts_with("TRYAGAIN "),
+        "{said}"
+    );
+    let mut client = new.resp3();
+    let next = client.run(["SETTP", &key, "w", "TOKEN"]).number();
+    assert!(next > token, "{next} after {token}");
+    // The watcher at the old master, a replica now, hears of the end and of the new beginning.
+    let pushes = [
+        watcher.next_push_within(AGREEMENT),
+        watcher.next_push_within(AGREEMENT),
+    ];
+    assert_eq!(
+        pushes,
+        [format!("watchex {key} DEL"), format!("watchex {key} ADD")]
+    );
+    assert_eq!(old.settled(&mut owner), [""; 0]);
+    assert_eq!(tether(old, "waiters") + tether(old, "temporary_keys"), 1);
+    drop(client);
+    assert_eq!(watcher.next_push(), format!("watchex {key} DEL"));
+}

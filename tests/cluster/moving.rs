@@ -1,0 +1,132 @@
+//! Slots that move, key by key or in one go, while keys in them are held, watched and waited for.
+
+use crate::harness::*;
+use crate::line::{queue, queue_push, tether};
+use crate::nodes::{Cluster, name_in, pushes_at_last, redis_cli};
+use std::time::Duration;
+
+const BACKSTOP: Duration = Duration::from_millis(1500);
+const SHORT: &str = "tether.cluster-backstop 1500";
+const SLOT: u16 = 9;
+
+#[test]
+fn a_key_that_moves_is_lost_and_ends_where_nobody_owns_it() {
+    let cluster = Cluster::of_masters(2, &[SHORT]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let (mut owner, mut watcher) = (source.resp3(), source.resp3());
+    let (mut blocked, mut pushed, mut newcomer) = (source.resp2(), source.resp3(), source.resp3());
+    owner.run(["SETTP", &key, "v"]);
+    watcher.run(["WATCHEX", &key]);
+    queue(source, &mut blocked, &format!("SETTP {key} w WAIT 0"));
+    queue_push(&mut pushed, &format!("SETTP {key} w WAIT 0 PUSH"));
+    cluster.open_slot(SLOT, 0, 1);
+    // As long as the key is here, so are its owners.
+    let mut first = source.resp3();
+    queue(source, &mut first, &format!("SETTP {key} first WAIT 0"));
+    owner.run(["DELTP", &key]);
+    assert_eq!(blocked.read_reply(), int(1));
+    let (mut owner, blocked) = (blocked, owner);
+    drop(blocked);
+    cluster.migrate(&[&key], 0, 1);
+    let there = format!("ASK {SLOT} {}", cluster.address(1));
+    assert_eq!(pushed.next_push(), format!("settp {key} TIMEOUT"));
+    assert_eq!(first.read_reply().text(), there);
+    assert_eq!(newcomer.refused(["SETTP", &key, "n"]), there);
+    assert_eq!(watcher.next_push(), format!("watchex {key} DEL"));
+    assert_eq!(tether(source, "lost_total"), 1);
+    assert_eq!(tether(source, "waiters"), 0);
+    // Who follows waits its turn there: until the time of the key that nobody owns is over.
+    let mut follower = target.resp3();
+    follower.run("ASKING");
+    let request = format!("SETTP {key} follower WAIT 0");
+    queue(target, &mut follower, &request);
+    cluster.close_slot(SLOT, 0, 1);
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    assert_eq!(owner.refused(["DELTP", &key]), moved);
+    follower.run_after(BACKSTOP);
+    assert_eq!(target.resp2().call(["GET", &key]), bulk("follower"));
+    // The follower's is renewed.
+    std::thread::sleep(BACKSTOP);
+    assert_eq!(target.resp2().call(["GET", &key]), bulk("follower"));
+    assert_eq!(source.settled(&mut watcher), [""; 0]);
+    assert_eq!(tether(source, "temporary_keys"), 0);
+}
+
+trait RunAfter {
+    fn run_after(&mut self, patience: Duration);
+}
+
+impl RunAfter for Client {
+    /// A grant that comes when a backstop is over.
+    fn run_after(&mut self, patience: Duration) {
+        std::thread::sleep(patience);
+        assert_eq!(self.read_reply(), int(1));
+    }
+}
+
+#[test]
+fn an_owner_on_resp3_hears_lost_once() {
+    let cluster = Cluster::of_masters(2, &[SHORT]);
+    let key = name_in(SLOT);
+    let mut owner = cluster.servers[0].resp3();
+    owner.run(["SETTP", &key, "v"]);
+    cluster.open_slot(SLOT, 0, 1);
+    cluster.migrate(&[&key], 0, 1);
+    cluster.close_slot(SLOT, 0, 1);
+    assert_eq!(owner.next_push(), format!("settp {key} LOST"));
+    let mut other = cluster.servers[1].resp2();
+    assert_eq!(other.call(["EXISTS", &key]), int(1));
+    eventually_within(BACKSTOP * 2, "the copy's end", || {
+        match other.call(["EXISTS", &key]).number() {
+            0 => Ok(()),
+            _ => Err("it is there".into()),
+        }
+    });
+    assert_eq!(cluster.servers[0].settled(&mut owner), [""; 0]);
+}
+
+/// What happens to a master that comes back and finds that another has its slot.
+#[test]
+fn a_slot_that_is_taken_away_takes_its_keys_along() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let lock = format!("{{{key}}}lock");
+    let stranger = format!("{{{key}}}stranger");
+    let (mut owner, mut watcher) = (source.resp3(), source.resp3());
+    let (mut blocked, mut other) = (source.resp2(), source.resp2());
+    other.run(["SET", &stranger, "v"]);
+    watcher.run(["WATCHEX", &key, &stranger]);
+    owner.run(["LOCK.ACQUIRE", &lock]);
+    queue(source, &mut blocked, &format!("SETTP {stranger} w WAIT 0"));
+    // The last command before is the owner's: it is not to blame.
+    owner.run(["SETTP", &key, "v"]);
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let mut client = target.resp2();
+    client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    client.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    let mut lost = pushes_at_last(&mut owner, 2);
+    lost.sort();
+    assert_eq!(
+        lost,
+        [format!("lock {lock} LOST"), format!("settp {key} LOST")]
+    );
+    assert_eq!(watcher.next_push(), format!("watchex {key} ADD"));
+    let mut gone = watcher.next_pushes(2);
+    gone.sort();
+    let mut expected = [
+        format!("watchex {key} DEL"),
+        format!("watchex {stranger} DEL"),
+    ];
+    expected.sort();
+    assert_eq!(gone, expected);
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    assert_eq!(blocked.read_reply().text(), moved);
+    for name in ["temporary_keys", "holds", "waiters"] {
+        assert_eq!(tether(source, name), 0, "{name}");
+    }
+    assert_eq!(client.call("DBSIZE"), int(0));
+    cluster.agree();
+    redis_cli(&["check", &cluster.address(0)]);
+}

@@ -1,0 +1,92 @@
+//! Commands find the server that has their keys.
+
+use crate::harness::*;
+use crate::line::{queue, tether};
+use crate::nodes::{Cluster, name_in};
+
+#[test]
+fn commands_are_sent_to_the_server_that_has_their_key() {
+    let cluster = Cluster::of_masters(3, &[]);
+    let key = name_in(16_000);
+    let moved = format!("MOVED 16000 {}", cluster.address(2));
+    let mut wrong = cluster.servers[0].resp3();
+    let mut right = cluster.servers[2].resp3();
+    for command in [
+        format!("SETTP {key} v"),
+        format!("SETTP {key} v WAIT 0"),
+        format!("DELTP {key}"),
+        format!("WATCHEX {key}"),
+        format!("UNWATCHEX {key}"),
+        format!("LOCK.ACQUIRE {key}"),
+        format!("LOCK.MACQUIRE 1 {key}"),
+        format!("LOCK.RELEASE {key}"),
+        format!("LOCK.EXTEND {key} 1000"),
+        format!("LOCK.INFO {key}"),
+    ] {
+        assert_eq!(wrong.refused(&command), moved, "{command}");
+    }
+    assert_eq!(right.call(&format!("WATCHEX {key}")), bulk("NOEXIST"));
+    let both = format!("LOCK.MACQUIRE 2 {key} {{{key}}}b WAIT 0");
+    assert!(right.call(&both).number() > 0);
+    assert_eq!(right.next_push(), format!("watchex {key} ADD"));
+    assert_eq!(wrong.call("LOCK.LIST"), array([]));
+    assert_eq!(right.call("LOCK.LIST").items().len(), 2);
+    // Keys of two slots, on any server.
+    for command in [
+        "LOCK.MACQUIRE 2 a b",
+        "LOCK.MACQUIRE 2 a b WAIT 0",
+        "DELTP a b",
+        "WATCHEX a b",
+        "UNWATCHEX a b",
+    ] {
+        for client in [&mut wrong, &mut right] {
+            let message = client.refused(command);
+            assert!(message.starts_with("CROSSSLOT "), "{command}: {message}");
+        }
+    }
+}
+
+/// Servers since Redis 7.2 look for every key in the slot of the command that is being executed.
+#[test]
+fn what_is_due_for_keys_of_other_slots_is_done_after_a_command() {
+    let cluster = Cluster::of_masters(1, &[]);
+    let server = &cluster.servers[0];
+    let (mut holder, mut waiter, mut client) = (server.resp3(), server.resp2(), server.resp2());
+    // A lease whose time is over when a command for another key is executed.
+    holder.run("LOCK.ACQUIRE handed LEASE 150");
+    holder.run("LOCK.ACQUIRE ends LEASE 150");
+    queue(server, &mut waiter, "LOCK.ACQUIRE handed WAIT 0");
+    client.pipeline(&[
+        "DEBUG SLEEP 0.3",
+        "LOCK.ACQUIRE other",
+        "EXISTS handed ends",
+    ]);
+    let replies = client.read_replies(3);
+    assert!(replies[1].number() > 0, "{replies:?}");
+    assert!(waiter.read_reply().number() > 0);
+    eventually_gone(&mut client, "ends");
+    assert_eq!(client.call("TYPE handed"), simple("tetherloc"));
+    assert_eq!(waiter.call("LOCK.RELEASE handed"), int(0));
+    eventually_gone(&mut client, "handed");
+    // The end of a connection, in the middle of a transaction for another key.
+    let owner = holder.id().to_string();
+    holder.run("SETTP owned v");
+    queue(server, &mut waiter, "SETTP owned w WAIT 0");
+    holder.run("SETTP alone v");
+    client.run_all(&["MULTI", "SET other2 x"]);
+    client.run(["CLIENT", "KILL", "ID", &owner]);
+    client.run("EXEC");
+    assert_eq!(waiter.read_reply(), int(1));
+    assert_eq!(client.call("GET owned"), bulk("w"));
+    eventually_gone(&mut client, "alone");
+    drop(waiter);
+    eventually_gone(&mut client, "owned");
+    client.run("DEL other2");
+    client.run("LOCK.RELEASE other");
+    assert_eq!(client.call("DBSIZE"), int(0));
+    assert_eq!(client.call("RANDOMKEY"), null());
+    assert_eq!(
+        tether(server, "temporary_keys") + tether(server, "holds"),
+        0
+    );
+}
