@@ -32,7 +32,7 @@ impl Sentinel {
             "bind 127.0.0.1".into(),
             format!("dir {}", folder.path().display()),
             format!("sentinel monitor {NAME} 127.0.0.1 {} 2", master.port()),
-            format!("sentinel down-after-milliseconds {NAME} 500"),
+            format!("sentinel down-after-milliseconds {NAME} 2000"),
             format!("sentinel failover-timeout {NAME} 6000"),
             format!("sentinel parallel-syncs {NAME} 2"),
         ];
