@@ -171,6 +171,12 @@ impl Clients {
         self.former == Some(id)
     }
 
+    /// How many holds are left behind by a former server's connections.
+    pub fn held_by_former(&self) -> usize {
+        let former = self.former.map(|former| &self.records[former]);
+        former.map_or(0, |former| former.hold_count as usize)
+    }
+
     /// Forgets an ended connection to which nothing is bound any more. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
         if self.records[id].ended && self.records[id].hold_count == 0 {

@@ -321,8 +321,12 @@ impl Engine {
     }
 
     /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
-    /// among them: they go in any case. O(keys known).
+    /// among them: they go in any case. O(keys known), or O(1) where there are no others.
     pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
+        let holds = self.holds.len() - self.clients.held_by_former();
+        if (self.watches.len(), self.queues.len(), holds) == (0, 0, 0) {
+            return Vec::new();
+        }
         let matters = |record: &&KeyRecord| {
             let mut holds = record.holds.head().into_iter();
             !record.watchers.is_empty()
