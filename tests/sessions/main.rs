@@ -8,6 +8,7 @@ mod harness;
 mod line;
 
 mod ending;
+mod former;
 mod resuming;
 mod starting;
 mod told;
