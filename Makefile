@@ -25,8 +25,8 @@ test: ## unit tests, then integration tests on a real server (installs what is m
 test-servers: ## the integration tests on Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
 
-bench: build servers ## the benchmarks, on Redis 7.0 or SERVERS="..."; BENCH="pairs" a part, BENCH=--short a quick look
-	TETHER_SERVERS="$(SERVERS)" TETHER_MODULE="$(CURDIR)/target/release/libtether.so" cargo bench --bench servers -- $(BENCH)
+bench: ## measures everything and writes docs/benchmarks.md; BENCH="pairs" a part, BENCH=--short a quick look
+	@SERVERS="$(SERVERS)" scripts/bench.sh $(BENCH)
 
 instructions: ## fails if an operation needs over 5 % more instructions than were kept; INSTRUCTIONS=--keep keeps today's
 	@scripts/instructions.sh $(or $(INSTRUCTIONS),--check)

@@ -94,7 +94,7 @@ fn plain_keys(server: &Server, keys: usize) -> Connection {
 fn load(bench: &Bench, loaded: Loaded, data: &TempDir, keys: usize) -> (f64, Option<Ping>) {
     let server = bench.start_with(loaded, &format!("dir {}\n", data.path().display()));
     wait_for_service(&server);
-    let ping = (loaded == Loaded::Module).then(|| longest_ping(&server));
+    let ping = (loaded == Loaded::Module).then(|| longest_ping(&server, "DBSIZE"));
     if ping.is_none() {
         assert_eq!(
             server.connect().run("DBSIZE"),

@@ -1,15 +1,15 @@
 //! Benchmarks against real servers: `cargo bench`, or `make bench`, which fetches the servers first.
 //!
-//!     cargo bench --bench servers                    everything, on Redis 7.0
+//!     cargo bench --bench servers                    everything; writes docs/benchmarks.md
 //!     cargo bench --bench servers -- fanout memory   some parts
 //!     cargo bench --bench servers -- --short         a quick run that shows that all of it works
 //!     cargo bench --bench servers -- instructions --check   fails if an operation needs more instructions than it did
 //!     cargo bench --bench servers -- instructions --keep    from now on, it may need as many as it does now
 //!     TETHER_SERVERS="redis-7.0 valkey-9.1"          on these servers of .servers/
 //!
-//! Each part is a file with one function `run`; see [`PARTS`]. A ratio's two sides take turns within one
+//! Each part is a file or folder with one function `run`; see [`PARTS`]. A ratio's two sides take turns within one
 //! run (see `measure.rs`), so nothing else on the machine favours one of them, though it may widen
-//! the spread.
+//! the spread. A part that fails or takes too long is told, and what there is is written all the same.
 
 mod crowd;
 mod death;
@@ -21,13 +21,23 @@ mod loading;
 mod measure;
 mod memory;
 mod pairs;
+mod parts;
+mod peers;
+mod plot;
 mod replicated;
+mod report;
+mod scale;
 mod server;
 mod table;
 mod waiters;
 mod wire;
 
+use parts::{PARTS, Part};
+use report::Report;
 use server::{Loaded, Program, Server};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
 use table::Table;
 
 /// What a part gets.
@@ -61,48 +71,131 @@ impl Bench {
     }
 }
 
-type Part = (&'static str, fn(&Bench, &mut Table));
+/// No part takes as long, unless something hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
 
-const PARTS: &[Part] = &[
-    ("foreign", foreign::run),
-    ("pairs", pairs::run),
-    ("fanout", fanout::run),
-    ("memory", memory::run),
-    ("death", death::run),
-    ("loading", loading::run),
-    ("replicated", replicated::run),
-    ("handoff", handoff::run),
-    ("waiters", waiters::run),
-    ("instructions", instructions::run),
-];
+/// One run of this program.
+struct Run {
+    benches: Vec<Bench>,
+    /// Of each of their servers.
+    versions: Vec<String>,
+    wanted: Vec<String>,
+    table: Table,
+    report: Report,
+    watchdog: Sender<()>,
+}
 
 fn main() {
-    let (options, names): (Vec<_>, Vec<_>) = std::env::args()
-        .skip(1)
-        .partition(|word| word.starts_with('-'));
-    for name in &names {
-        let known: Vec<_> = PARTS.iter().map(|(name, _)| *name).collect();
+    let words: Vec<_> = std::env::args().skip(1).collect();
+    // The program is also its own children.
+    if peers::hold(&words).or_else(|| death::own(&words)).is_some() {
+        return;
+    }
+    let (options, wanted): (Vec<_>, Vec<_>) =
+        words.into_iter().partition(|word| word.starts_with('-'));
+    for name in &wanted {
+        let known: Vec<_> = PARTS.iter().map(|part| part.name).collect();
         assert!(known.contains(&name.as_str()), "the parts are {known:?}");
     }
+    crowd::most_sockets();
     let has = |wanted: &str| options.iter().any(|option| option == wanted);
     let (short, keep, check) = (has("--short"), has("--keep"), has("--check"));
-    let mut table = Table::default();
-    for program in Program::chosen() {
-        let bench = Bench {
-            program,
-            short,
-            keep,
-            check,
-        };
-        let version = bench.start(Loaded::Module).version();
-        let rounds = if short { " (a short run)" } else { "" };
-        table.heading(&format!("{}: {version}{rounds}", bench.program.name));
-        for (name, run) in PARTS {
-            if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-                run(&bench, &mut table);
+    let bench = |program| Bench {
+        program,
+        short,
+        keep,
+        check,
+    };
+    let benches: Vec<_> = Program::chosen().into_iter().map(bench).collect();
+    let versions = benches
+        .iter()
+        .map(|bench| bench.start(Loaded::Module).version());
+    let versions: Vec<_> = versions.collect();
+    let report = Report::new(wanted.is_empty() && !short && !check, &versions);
+    let mut run = Run {
+        benches,
+        versions,
+        wanted,
+        table: Table::default(),
+        report,
+        watchdog: watchdog(),
+    };
+    let failed = run.all();
+    run.table.end();
+    println!("written to {}", run.report.path().display());
+    let missed = check && run.table.missed() > 0;
+    std::process::exit(i32::from(failed || missed));
+}
+
+impl Run {
+    /// Every part on every server, and then those that are for one of them. Whether any failed.
+    fn all(&mut self) -> bool {
+        let mut failed = false;
+        for at in 0..self.benches.len() {
+            let (name, version) = (&self.benches[at].program.name, self.versions[at].clone());
+            let short = if self.benches[at].short {
+                " (a short run)"
+            } else {
+                ""
+            };
+            let title = format!("{name}: {version}{short}");
+            self.table.heading(&version, &title);
+            for part in PARTS.iter().filter(|part| !part.once) {
+                failed |= self.one(part, at);
             }
         }
+        let title = format!("once, on {}", self.versions[0]);
+        self.table.heading(&self.versions[0].clone(), &title);
+        for part in PARTS.iter().filter(|part| part.once) {
+            failed |= self.one(part, 0);
+        }
+        failed
     }
-    table.end();
-    std::process::exit(i32::from(check && table.missed() > 0));
+
+    /// Whether it failed.
+    fn one(&mut self, part: &Part, at: usize) -> bool {
+        if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| wanted == part.name) {
+            return false;
+        }
+        let begin = Instant::now();
+        let Run { table, benches, .. } = self;
+        table.begin_part(part.name);
+        let run = AssertUnwindSafe(|| (part.run)(&benches[at], table));
+        let failed = catch_unwind(run).is_err();
+        if failed {
+            table.skip(part.name, "it failed (see the run's output)");
+        }
+        println!(
+            "({} took {:.0} s)",
+            part.name,
+            begin.elapsed().as_secs_f64()
+        );
+        if let Err(error) = self.report.write(&self.table) {
+            println!("SKIPPED the report: {error}");
+        }
+        // The watchdog never ends before this program does.
+        let _ = self.watchdog.send(());
+        failed
+    }
+}
+
+/// Ends the program when nothing is sent to it for too long: every wait has its own limit, but who knows.
+fn watchdog() -> Sender<()> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        loop {
+            match receiver.recv_timeout(PATIENCE) {
+                Ok(()) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    println!(
+                        "STOPPED: a part takes over {} s; the report has those before it",
+                        PATIENCE.as_secs()
+                    );
+                    std::process::exit(3);
+                }
+            }
+        }
+    });
+    sender
 }

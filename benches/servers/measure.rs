@@ -5,6 +5,7 @@
 //! round the other way about. Each round gives one ratio; what is told is their median and quartiles.
 
 use super::server::field;
+use super::table::short;
 use super::wire::Connection;
 use std::time::Instant;
 
@@ -105,6 +106,14 @@ pub struct Spread {
 }
 
 impl Spread {
+    pub fn quartiles(&self) -> String {
+        format!(
+            "{} .. {}",
+            short(self.lower_quartile),
+            short(self.upper_quartile)
+        )
+    }
+
     pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);

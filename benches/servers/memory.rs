@@ -80,7 +80,7 @@ fn make(owner: &mut Connection, keys: usize, verb: &str) {
 
 /// What the server uses when nothing goes on any more. It gives up the buffers of connections that have
 /// been silent for some seconds, and tables that grow are moved bit by bit.
-fn resting_memory(observer: &mut Connection) -> f64 {
+pub fn resting_memory(observer: &mut Connection) -> f64 {
     const STILL: Duration = Duration::from_millis(3500);
     let begin = Instant::now();
     let mut last = (0.0, Instant::now());

@@ -16,27 +16,27 @@ pub struct Program {
 }
 
 impl Program {
-    /// Those that TETHER_SERVERS names; Redis 7.0 if it names none.
+    /// Those that TETHER_SERVERS names; if it names none, those of three that are there.
     pub fn chosen() -> Vec<Program> {
+        const USUAL: &[&str] = &["redis-7.0", "redis-8.0", "valkey-9.1"];
         let names = env::var("TETHER_SERVERS").unwrap_or_default();
         let names: Vec<&str> = names.split_ascii_whitespace().collect();
-        let names = if names.is_empty() {
-            vec!["redis-7.0"]
-        } else {
-            names
-        };
-        names.into_iter().map(Program::fetched).collect()
+        let names = if names.is_empty() { USUAL } else { &names };
+        let (there, missing): (Vec<_>, Vec<_>) = names
+            .iter()
+            .map(|name| Program::fetched(name))
+            .partition(|program| program.path.is_file());
+        for Program { name, .. } in missing {
+            println!("SKIPPED {name}: it is not in .servers/ (`make servers` fetches it)");
+        }
+        assert!(!there.is_empty(), "there is no server to measure");
+        there
     }
 
     fn fetched(name: &str) -> Program {
-        let path = home().join(".servers").join(name).join("redis-server");
-        assert!(
-            path.is_file(),
-            "{name} is not in .servers/: `make servers` fetches it"
-        );
         Program {
             name: name.to_owned(),
-            path,
+            path: home().join(".servers").join(name).join("redis-server"),
         }
     }
 }
@@ -141,6 +141,11 @@ impl Server {
         self.folder.path()
     }
 
+    /// Of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn connect(&self) -> Connection {
         Connection::open(self.port).expect("the server takes connections")
     }
@@ -166,26 +171,8 @@ impl Server {
     }
 
     /// The processor time that the server has used; nothing where the system does not tell.
-    #[cfg(target_os = "linux")]
     pub fn cpu(&self) -> Option<Duration> {
-        let pid = libc::pid_t::try_from(self.child.id()).ok()?;
-        let mut clock = 0;
-        let mut time = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: both calls only fill in what they are given.
-        let told = unsafe {
-            libc::clock_getcpuclockid(pid, &raw mut clock) == 0
-                && libc::clock_gettime(clock, &raw mut time) == 0
-        };
-        let (seconds, nanoseconds) = (time.tv_sec.try_into(), time.tv_nsec.try_into());
-        told.then_some(Duration::new(seconds.ok()?, nanoseconds.ok()?))
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    pub fn cpu(&self) -> Option<Duration> {
-        None
+        cpu_of(self.child.id())
     }
 
     fn wait_until_it_answers(&mut self) {
@@ -210,6 +197,29 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The processor time that a process has used, with all its threads.
+#[cfg(target_os = "linux")]
+pub fn cpu_of(process: u32) -> Option<Duration> {
+    let process = libc::pid_t::try_from(process).ok()?;
+    let mut clock = 0;
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: both calls only fill in what they are given.
+    let told = unsafe {
+        libc::clock_getcpuclockid(process, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    let (seconds, nanoseconds) = (time.tv_sec.try_into(), time.tv_nsec.try_into());
+    told.then_some(Duration::new(seconds.ok()?, nanoseconds.ok()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub fn cpu_of(_: u32) -> Option<Duration> {
+    None
 }
 
 /// Should this program be stopped or killed, what it started goes with it.
@@ -286,7 +296,7 @@ fn home() -> &'static Path {
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("its address").port()
 }

@@ -1,6 +1,7 @@
-//! The one table that everything ends in.
+//! The one table that everything ends in: printed as it grows, and kept for the report.
 
 use super::measure::{Cost, Spread, Turns};
+use super::plot::Plot;
 
 /// What a figure is meant to be.
 #[derive(Clone, Copy)]
@@ -28,6 +29,7 @@ impl std::fmt::Display for Target {
 }
 
 pub struct Row {
+    /// Nothing: the same as in the row before.
     pub what: String,
     /// What the figure is: a ratio of what, or a unit.
     pub figure: &'static str,
@@ -37,14 +39,42 @@ pub struct Row {
     pub detail: String,
 }
 
+impl Row {
+    pub fn is_missed(&self) -> bool {
+        self.target.is_some_and(|t| !t.is_met(self.value.median))
+    }
+}
+
+/// A row, and where it was measured.
+pub struct Record {
+    pub part: &'static str,
+    pub server: String,
+    pub row: Row,
+}
+
+/// A small table whose columns are its own.
+pub struct Grid {
+    pub title: String,
+    pub header: Vec<&'static str>,
+    pub rows: Vec<Vec<String>>,
+}
+
 /// Rows, printed as soon as they are known: a run takes minutes.
 #[derive(Default)]
 pub struct Table {
-    missed: usize,
+    part: &'static str,
+    server: String,
+    pub records: Vec<Record>,
+    /// Each with its part.
+    pub grids: Vec<(&'static str, Grid)>,
+    pub plots: Vec<(&'static str, Plot)>,
+    /// What could not be measured, and why.
+    pub skipped: Vec<String>,
 }
 
 impl Table {
-    pub fn heading(&self, title: &str) {
+    pub fn heading(&mut self, server: &str, title: &str) {
+        server.clone_into(&mut self.server);
         println!("\n{title}");
         println!(
             "{:<62} {:<18} {:>9} {:>19} {:>9}",
@@ -53,25 +83,31 @@ impl Table {
         println!("{}", "-".repeat(130));
     }
 
-    pub fn add(&mut self, row: Row) {
-        let missed = row.target.is_some_and(|t| !t.is_met(row.value.median));
-        self.missed += usize::from(missed);
+    pub fn begin_part(&mut self, part: &'static str) {
+        self.part = part;
+    }
+
+    pub fn add(&mut self, mut row: Row) {
         let target = row.target.map(|target| target.to_string());
-        let quartiles = format!(
-            "{} .. {}",
-            short(row.value.lower_quartile),
-            short(row.value.upper_quartile)
-        );
         println!(
             "{:<62} {:<18} {:>9} {:>19} {:>9} {}  {}",
             row.what,
             row.figure,
             short(row.value.median),
-            quartiles,
+            row.value.quartiles(),
             target.unwrap_or_default(),
-            if missed { "MISSED" } else { "      " },
+            if row.is_missed() { "MISSED" } else { "      " },
             row.detail
         );
+        if row.what.is_empty() {
+            let before = self.records.last().map(|record| record.row.what.clone());
+            row.what = before.unwrap_or_default();
+        }
+        self.records.push(Record {
+            part: self.part,
+            server: self.server.clone(),
+            row,
+        });
     }
 
     /// Two rows: how fast ours is by the server's processor time and by the clock. The target is held
@@ -108,21 +144,47 @@ impl Table {
         });
     }
 
+    pub fn grid(&mut self, grid: Grid) {
+        println!("\n{}", grid.title);
+        let header: Vec<_> = grid.header.iter().map(|&word| word.to_owned()).collect();
+        for row in std::iter::once(&header).chain(&grid.rows) {
+            let cells = row.iter().enumerate().map(|(place, cell)| match place {
+                0 => format!("{cell:<24}"),
+                _ => format!("{cell:>22}"),
+            });
+            println!("{}", cells.collect::<String>());
+        }
+        self.grids.push((self.part, grid));
+    }
+
+    pub fn plot(&mut self, plot: Plot) {
+        self.plots.push((self.part, plot));
+    }
+
     pub fn note(&self, text: &str) {
         println!("{text}");
     }
 
-    /// Something could not be measured; that is loud, and no failure.
+    /// Something could not be measured: loud, but the rest goes on.
     pub fn skip(&mut self, what: &str, why: &str) {
-        println!("SKIPPED {what}: {why}");
+        let text = format!("{what} ({}): {}", self.server, why.replace('\n', " "));
+        println!("SKIPPED {text}");
+        self.skipped.push(text);
     }
 
     pub fn missed(&self) -> usize {
-        self.missed
+        self.records
+            .iter()
+            .filter(|record| record.row.is_missed())
+            .count()
     }
 
     pub fn end(&self) {
-        println!("\ntargets missed: {}", self.missed);
+        println!(
+            "\ntargets missed: {}, skipped: {}",
+            self.missed(),
+            self.skipped.len()
+        );
     }
 }
 
@@ -135,7 +197,7 @@ fn costs(turns: &Turns, each: fn(&Cost) -> f64) -> String {
 }
 
 /// A number with as many digits as matter.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),

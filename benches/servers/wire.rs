@@ -2,7 +2,7 @@
 //!
 //! Pushes are told apart from replies by their type, so connections that get any speak RESP3.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -105,6 +105,31 @@ impl Connection {
         }
     }
 
+    /// The next push, raw; nothing if none comes within this time. No reply may come before.
+    pub fn next_push(&mut self, limit: Option<Duration>) -> Option<Vec<u8>> {
+        let limit = limit.unwrap_or(PATIENCE);
+        self.stream
+            .set_read_timeout(Some(limit))
+            .expect("a time that is not 0");
+        let begin = loop {
+            if let Some(end) = end_of_frame(&self.received, self.used) {
+                break Some(std::mem::replace(&mut self.used, end));
+            }
+            match self.try_receive() {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break None,
+                Err(error) => panic!("the server pushes: {error}"),
+            }
+        };
+        self.stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("a time that is not 0");
+        let push = self.received[begin?..self.used].to_vec();
+        assert_eq!(push[0], b'>', "a reply that nobody asked for");
+        self.pushes += 1;
+        Some(push)
+    }
+
     /// The bare socket, when all that came has been used.
     pub fn into_stream(self) -> TcpStream {
         assert_eq!(
@@ -126,16 +151,20 @@ impl Connection {
     }
 
     fn receive(&mut self) {
+        self.try_receive().expect("the server answers");
+    }
+
+    fn try_receive(&mut self) -> std::io::Result<()> {
         const CHUNK: usize = 1 << 16;
         self.received.drain(..std::mem::take(&mut self.used));
         let had = self.received.len();
         self.received.resize(had + CHUNK, 0);
-        let more = self
-            .stream
-            .read(&mut self.received[had..])
-            .expect("the server answers");
-        assert!(more > 0, "the server closed the connection");
-        self.received.truncate(had + more);
+        let more = self.stream.read(&mut self.received[had..]);
+        self.received.truncate(had + *more.as_ref().unwrap_or(&0));
+        if more? == 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        Ok(())
     }
 }
 

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Measures everything, side by side with all that it competes with, and writes docs/benchmarks.md and its pictures.
+#
+#   scripts/bench.sh                  all of it: about 25 minutes on a machine that does nothing else
+#   scripts/bench.sh peers scale      some parts; benches/servers/parts.rs has them all
+#   scripts/bench.sh --short          a tenth of everything, to see that it works
+#
+# What cannot be installed is left out, and said. Nothing is started as a service: every server is the benchmark's own,
+# in a temporary folder. SERVERS names others of the matrix than Redis 7.0, Redis 8.0 and Valkey 9.1.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+for what in valgrind postgresql etcd zookeeper; do
+    scripts/need.sh "$what" || echo "bench: SKIPPED $what, which cannot be installed here" >&2
+done
+export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-9.1}
+# shellcheck disable=SC2086 # a list of words
+scripts/servers.sh $TETHER_SERVERS || echo "bench: going on with the servers that could be fetched" >&2
+scripts/build.sh
+export TETHER_MODULE=$PWD/target/release/libtether.so
+cargo bench --bench servers -- "$@"
