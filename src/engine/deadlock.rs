@@ -66,8 +66,9 @@ impl<'a> Room<'a> {
 
 impl Engine {
     /// The circle that this waiter, the newest, closes. O(1) while nobody waits for what its
-    /// connection holds and its owner has no other wait; otherwise O(waiters and holders that it
-    /// depends on, squared at worst).
+    /// connection holds and its owner has no other wait; O(what its connection holds) while others wait for
+    /// other labels of it; otherwise O(waiters and holders that it depends on, times those ahead of
+    /// them, times the waits of their connections, at worst).
     pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Option<Vec<Waits>> {
         if !self.is_waited_for(newest) {
             return None;
@@ -86,13 +87,23 @@ impl Engine {
     /// that blocks its connection stops the owners of all its labels.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
         let Waiter { client, push, .. } = self.queues[newest];
-        if self.clients[self.clients.owner(client)].contended > 0 {
-            return true;
+        let owner = self.clients.owner(client);
+        let label = &*self.queues[newest].label;
+        if self.clients[owner].contended > 0 {
+            // What other labels hold is no matter, unless they stand still with this one: else each of
+            // a thousand tasks of one connection that queue for one lock would look at all the others.
+            let mut holds = self.holds.of_client(&self.clients, owner);
+            let is_in_the_way = |id| {
+                let is_wanted = !self.keys[self.holds[id].key].queue.is_empty();
+                is_wanted && self.holds.label(id) == label
+            };
+            if !push || holds.any(is_in_the_way) {
+                return true;
+            }
         }
         if !self.queues.has_other_wait(&self.clients, newest) {
             return false;
         }
-        let label = &*self.queues[newest].label;
         self.queues.of_client(&self.clients, client).any(|id| {
             let other = &self.queues[id];
             let stops = !push || !other.push || &*other.label == label;

@@ -162,3 +162,22 @@ fn after_a_wait_has_ended_its_circle_is_none() {
         assert_eq!(two.read_reply(), int(1), "{ending}");
     }
 }
+
+#[test]
+fn a_thousand_tasks_of_one_connection_on_one_lock_are_asked_about_themselves_only() {
+    const TASKS: usize = 1_000;
+    let server = Server::start();
+    let mut tasks = server.resp3();
+    let acquire = |task: usize| format!("LOCK.ACQUIRE lock OWNER {task} WAIT 0 PUSH");
+    tasks.run(acquire(0).as_str()).number();
+    // Each release hands over to another task of the connection, and the first queues again: a look at
+    // all who wait, for each of them, would take hours.
+    for task in 1..TASKS {
+        assert_eq!(tasks.call(acquire(task).as_str()), null());
+    }
+    for task in 0..TASKS {
+        let release = format!("LOCK.RELEASE lock OWNER {task}");
+        assert_eq!(tasks.call(release.as_str()), int(0));
+        assert_eq!(tasks.call(acquire(task).as_str()), null());
+    }
+}
