@@ -155,7 +155,11 @@ fn measure(bench: &Bench, kind: &Kind, mut tell: impl FnMut(usize, Spread, Optio
     let server = bench.start(Loaded::Module);
     let mut observer = server.connect();
     let mut connections: Vec<_> = (0..CONNECTIONS).map(|_| server.connect_resp3()).collect();
-    let empty = resting_memory(&mut observer);
+    let empty = if bench.short {
+        0.0
+    } else {
+        resting_memory(&mut observer)
+    };
     let (mut size, mut made, mut probes) = (1, 0, 0);
     while size <= bench.scaled(MOST) {
         let commands = (made..size).map(|number| {
@@ -177,7 +181,7 @@ fn measure(bench: &Bench, kind: &Kind, mut tell: impl FnMut(usize, Spread, Optio
         });
         let rounds: Vec<Cost> = rounds.collect();
         let us = Spread::of(rounds.iter().map(|cost| cost.cpu_ns_each() / 1e3));
-        let weigh = size >= WEIGHABLE;
+        let weigh = size >= WEIGHABLE && !bench.short;
         let bytes = weigh.then(|| (resting_memory(&mut observer) - empty) / size as f64);
         tell(size, us, bytes);
         size *= 10;
