@@ -8,6 +8,7 @@ use super::plot::{Curve, Plot};
 use super::server::Loaded;
 use super::table::{Grid, Table, short};
 use super::wire::{Connection, line};
+use std::collections::VecDeque;
 
 const MOST: usize = 1_000_000;
 /// Connections share the watches, each has the same keys; they also share the bound keys, each with its own.
@@ -26,8 +27,8 @@ struct Kind {
     probe: &'static str,
     /// Makes the `number`th.
     make: fn(usize) -> (usize, String),
-    /// Two commands that leave as many as before; told how many there are and how many probes were before.
-    again: fn(usize, usize) -> (usize, [String; 2]),
+    /// Two commands that leave as many as before; the numbers come in the order in which they were made.
+    again: fn(usize) -> (usize, [String; 2]),
 }
 
 const KINDS: &[Kind] = &[
@@ -38,7 +39,7 @@ const KINDS: &[Kind] = &[
             let (connection, key) = (number % CONNECTIONS, number / CONNECTIONS);
             (connection, format!("WATCHEX watched:{key:012}"))
         },
-        again: |_, number| {
+        again: |number| {
             (
                 number % CONNECTIONS,
                 pair("WATCHEX other:#", "UNWATCHEX other:#", number),
@@ -54,7 +55,7 @@ const KINDS: &[Kind] = &[
                 format!("SETTP bound:{number:014} value"),
             )
         },
-        again: |_, number| {
+        again: |number| {
             (
                 number % CONNECTIONS,
                 pair("SETTP other:# value", "DELTP other:#", number),
@@ -70,7 +71,7 @@ const KINDS: &[Kind] = &[
                 format!("SETNX bound:{number:014} value"),
             )
         },
-        again: |_, number| {
+        again: |number| {
             (
                 number % CONNECTIONS,
                 pair("SETNX other:# value", "DEL other:#", number),
@@ -82,8 +83,7 @@ const KINDS: &[Kind] = &[
         name: "waiters in one queue",
         probe: "LOCK.RELEASE to the next, LOCK.ACQUIRE at the end",
         make: |number| (0, format!("LOCK.ACQUIRE lock OWNER {number} WAIT 0 PUSH")),
-        again: |size, number| {
-            let owner = number % size;
+        again: |owner| {
             let release = format!("LOCK.RELEASE lock OWNER {owner}");
             (
                 0,
@@ -160,20 +160,21 @@ fn measure(bench: &Bench, kind: &Kind, mut tell: impl FnMut(usize, Spread, Optio
     } else {
         resting_memory(&mut observer)
     };
-    let (mut size, mut made, mut probes) = (1, 0, 0);
+    let mut size = 1;
+    // The first of it holds the lock, where there is one.
+    let mut line_of = VecDeque::new();
     while size <= bench.scaled(MOST) {
-        let commands = (made..size).map(|number| {
+        let commands = (line_of.len()..size).map(|number| {
             let (connection, words) = (kind.make)(number);
             (connection, line(&words), 1)
         });
         run_each(&mut connections, commands);
-        made = size;
+        line_of.extend(line_of.len()..size);
         let rounds = (0..ROUNDS).map(|_| {
-            let first = probes;
-            probes += PROBES;
             cost(&mut observer, 2 * PROBES, || {
-                let pairs = (first..probes).map(|number| {
-                    let (connection, words) = (kind.again)(size, number);
+                let pairs = (0..PROBES).map(|_| {
+                    line_of.rotate_left(1);
+                    let (connection, words) = (kind.again)(line_of[size - 1]);
                     (connection, words.map(|words| line(&words)).concat(), 2)
                 });
                 run_each(&mut connections, pairs);

@@ -150,7 +150,7 @@ impl Table {
         for row in std::iter::once(&header).chain(&grid.rows) {
             let cells = row.iter().enumerate().map(|(place, cell)| match place {
                 0 => format!("{cell:<24}"),
-                _ => format!("{cell:>22}"),
+                _ => format!("  {cell:>20}"),
             });
             println!("{}", cells.collect::<String>());
         }
