@@ -111,7 +111,7 @@ fn main() {
         .iter()
         .map(|bench| bench.start(Loaded::Module).version());
     let versions: Vec<_> = versions.collect();
-    let report = Report::new(wanted.is_empty() && !short && !check, &versions);
+    let report = Report::new(wanted.is_empty() && !short && !check, short, &versions);
     let mut run = Run {
         benches,
         versions,

@@ -44,6 +44,10 @@ const COLOURS: [RGBColor; 12] = [
 ];
 
 impl Plot {
+    pub fn is_empty(&self) -> bool {
+        self.curves.iter().all(|curve| curve.points.is_empty())
+    }
+
     pub fn draw(&self, folder: &Path) -> Result<(), Box<dyn Error>> {
         const SIZE: (u32, u32) = (900, 520);
         let path = folder.join(self.file);
@@ -61,6 +65,7 @@ impl Plot {
             .build_cartesian_2d(across.log_scale(), up.log_scale())?;
         chart
             .configure_mesh()
+            .label_style(("sans-serif", 15))
             .x_desc(self.x)
             .y_desc(self.y)
             .light_line_style(WHITE.mix(0.0))

@@ -20,12 +20,16 @@ const INTRODUCTION: &str = include_str!("report.md");
 
 impl Report {
     /// A whole run is written into docs/; what is only a part of one does not replace it.
-    pub fn new(whole: bool, servers: &[String]) -> Report {
+    pub fn new(whole: bool, short: bool, servers: &[String]) -> Report {
         let home = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = if whole { "docs" } else { "target/benchmarks" };
+        let mut conditions = conditions(servers);
+        if short {
+            conditions += "- **A short run**, a tenth of a whole one: its figures are rough.\n";
+        }
         Report {
             folder: home.join(folder),
-            conditions: conditions(servers),
+            conditions,
             introduction: INTRODUCTION,
         }
     }

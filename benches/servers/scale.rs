@@ -105,8 +105,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
     let mut weights = Vec::new();
     let mut rows = Vec::new();
     for kind in KINDS {
-        let name = format!("{}: {}", kind.name, kind.probe);
-        let (mut cost, mut weight) = (Curve::new(name), Curve::new(kind.name));
+        let (mut cost, mut weight) = (Curve::new(kind.name), Curve::new(kind.name));
         measure(bench, kind, |size, us, bytes| {
             cost.points.push((size as f64, us.median));
             weight

@@ -158,7 +158,9 @@ impl Table {
     }
 
     pub fn plot(&mut self, plot: Plot) {
-        self.plots.push((self.part, plot));
+        if !plot.is_empty() {
+            self.plots.push((self.part, plot));
+        }
     }
 
     pub fn note(&self, text: &str) {

@@ -43,52 +43,55 @@ impl Way for OnServers {
     }
 }
 
+const WATCHDOG: Crash = Crash::After(Duration::from_secs(30));
+const LEASE: Crash = Crash::After(polling::LEASE);
+
+/// Each with what it is for the reader, and what happens when a holder is killed.
+const ALL: &[(&str, &str, Crash)] = &[
+    (
+        BLPOP,
+        "the floor: the server's own way to pass a token, without any safety",
+        Crash::Never,
+    ),
+    (
+        ACQUIRE,
+        "this module: LOCK.ACQUIRE lock WAIT 0, LOCK.RELEASE",
+        Crash::AtOnce,
+    ),
+    (
+        SETTP,
+        "this module: SETTP key value WAIT 0, DELTP",
+        Crash::AtOnce,
+    ),
+    (
+        HERD,
+        "this module as in the article: whoever finds the key taken watches it, and all try when it goes",
+        Crash::AtOnce,
+    ),
+    (
+        redisson::PLAIN,
+        "Redisson's RLock: its scripts and its channel",
+        WATCHDOG,
+    ),
+    (
+        redisson::FAIR,
+        "Redisson's fair lock: its scripts and channels",
+        WATCHDOG,
+    ),
+    (
+        polling::REDIS_PY,
+        "redis-py's Lock with a timeout of 10 s: SET NX PX, asking again every 100 ms",
+        LEASE,
+    ),
+    (
+        polling::REDLOCK,
+        "redlock on 5 servers with 10 s: asking again after 200 to 400 ms",
+        LEASE,
+    ),
+];
+
 pub fn ways(bench: &Bench) -> Vec<Box<dyn Way>> {
-    let lease = Crash::After(polling::LEASE);
-    let watchdog = Crash::After(Duration::from_secs(30));
-    let about = [
-        (
-            BLPOP,
-            "the floor: the server's own way to pass a token, without any safety",
-            Crash::Never,
-        ),
-        (
-            ACQUIRE,
-            "this module: LOCK.ACQUIRE lock WAIT 0, LOCK.RELEASE",
-            Crash::AtOnce,
-        ),
-        (
-            SETTP,
-            "this module: SETTP key value WAIT 0, DELTP",
-            Crash::AtOnce,
-        ),
-        (
-            HERD,
-            "this module as in the article: whoever finds the key taken watches it, and all try when it goes",
-            Crash::AtOnce,
-        ),
-        (
-            redisson::PLAIN,
-            "Redisson's RLock: its scripts and its channel",
-            watchdog,
-        ),
-        (
-            redisson::FAIR,
-            "Redisson's fair lock: its scripts and channels",
-            watchdog,
-        ),
-        (
-            polling::REDIS_PY,
-            "redis-py's Lock with a timeout of 10 s: SET NX PX, asking again every 100 ms",
-            lease,
-        ),
-        (
-            polling::REDLOCK,
-            "redlock on 5 servers with 10 s: asking again after 200 to 400 ms",
-            lease,
-        ),
-    ];
-    let start = |(name, about, crash)| {
+    let start = |&(name, about, crash): &(&'static str, &'static str, Crash)| {
         let ours = [ACQUIRE, SETTP, HERD].contains(&name);
         let loaded = if ours {
             Loaded::Module
@@ -118,7 +121,7 @@ pub fn ways(bench: &Bench) -> Vec<Box<dyn Way>> {
         };
         Box::new(way) as Box<dyn Way>
     };
-    about.into_iter().map(start).collect()
+    ALL.iter().map(start).collect()
 }
 
 pub fn contender(way: &str, ports: &[u16], lock: &str) -> io::Result<Box<dyn Contender>> {
