@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures everything, side by side with all that it competes with, and writes docs/benchmarks.md and its pictures.
 #
-#   scripts/bench.sh                  all of it: about 25 minutes on a machine that does nothing else
+#   scripts/bench.sh                  all of it: about half an hour on a machine that does nothing else
 #   scripts/bench.sh peers scale      some parts; benches/servers/parts.rs has them all
 #   scripts/bench.sh --short          a tenth of everything, to see that it works
 #

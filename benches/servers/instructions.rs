@@ -21,7 +21,7 @@ const MANY: usize = 10_000;
 const AT_ONCE: usize = 50;
 /// A count may be above the kept one by this part.
 const MAY_GROW: f64 = 0.05;
-const STARTS: usize = 5;
+const STARTS: usize = 3;
 const WATCHERS: usize = 100;
 const CONTENDERS: usize = 8;
 
