@@ -114,11 +114,17 @@ pub const PARTS: &[Part] = &[
             a way's servers. *Requests each* are those of the client per acquisition, with the release and all attempts in vain.\n\
             *Least and most served* compare the contender that got the lock least and most often with an even share:\n\
             1.00 .. 1.00 is first come first served. A lock that is asked for again and again looks fast, because one\n\
-            contender takes it thousands of times while all others sleep: so look at both.\n\n\
-            The last table is what happens when the holder's process is killed by SIGKILL while another waits. A way whose server\n\
+            contender takes it thousands of times while all others sleep: so look at both.",
+        run: peers::run,
+        once: true,
+    },
+    Part {
+        name: "crash",
+        title: "When a holder is killed",
+        about: "The holder's process is killed by SIGKILL while another one waits: how long until that has the lock? A way whose server\n\
             notices hands the lock over at once; the others wait until a time limit ends, here those that their clients\n\
             have by default (measured once each, since they take so long).",
-        run: peers::run,
+        run: peers::run_crash,
         once: true,
     },
     Part {

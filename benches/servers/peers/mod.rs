@@ -109,6 +109,10 @@ pub fn run(bench: &Bench, table: &mut Table) {
         rows: ways.iter().map(|way| row(way.as_ref())).collect(),
     });
     contest::run(bench, table, &ways);
+}
+
+pub fn run_crash(bench: &Bench, table: &mut Table) {
+    let ways = ways(bench, table);
     crash::run(bench, table, &ways);
 }
 
