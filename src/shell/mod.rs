@@ -140,23 +140,32 @@ fn begin_epoch() {
 
 /// Finds out what is special about this server.
 fn server(ctx: Ctx<'_>) -> Server {
-    let major = |version: String| version.split('.').next()?.parse::<u32>().ok();
     let valkey = ctx
         .server_info(c"server", c"valkey_version")
-        .and_then(major)
-        .unwrap_or(0);
-    let is_valkey = valkey > 0;
-    let version = ctx.server_info(c"server", c"redis_version").and_then(major);
+        .and_then(|version| series(&version));
+    let is_valkey = valkey.is_some();
+    // Of a Valkey, the version of Redis that it came from.
+    let redis = ctx
+        .server_info(c"server", c"redis_version")
+        .and_then(|version| series(&version));
     let io_threads = ctx.server_setting(c"io-threads");
     let is_cluster = ctx.state().in_cluster();
+    let was_tried = valkey.map_or(redis <= Some((8, 0)), |valkey| valkey <= (9, 1));
     Server {
-        event_db_is_wrong_in_exec: is_valkey && valkey >= 9,
+        event_db_is_wrong_in_exec: valkey >= Some((9, 0)),
         is_cluster,
-        moves_slots_in_one_go: valkey >= 9,
+        moves_slots_in_one_go: valkey >= Some((9, 0)),
+        tells_directly: was_tried && !is_cluster,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
         threads_own_clients: !is_valkey
-            && version.is_some_and(|major| major >= 8)
+            && redis >= Some((8, 0))
             && io_threads.is_some_and(|threads| threads != "1"),
     }
+}
+
+/// The first two numbers of a version.
+fn series(version: &str) -> Option<(u32, u32)> {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
 }

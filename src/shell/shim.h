@@ -26,7 +26,8 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
 /* Tells replicas and the append-only file a command. RedisModule_Replicate does the same, but looks up
  * the command by its name and copies it first, which costs more than to remove a key; and it counts a
- * change for RDB's save points, which this does not. Not for a cluster. 0 if that cannot be done. */
+ * change for RDB's save points, which this does not. Not for a cluster, and only for servers with which
+ * it was tried: no header promises the arguments. 0 if that cannot be done. */
 int tether_replicate(int db, void **argv, int argc);
 
 /* Has the server handle this connection in its main thread only, as it must be where others write

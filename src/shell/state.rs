@@ -20,6 +20,8 @@ pub struct Server {
     pub event_db_is_wrong_in_exec: bool,
     /// Keys have slots, by which others follow what happens to them.
     pub is_cluster: bool,
+    /// Of a series whose own function for telling replicas was tried out with the arguments that we give it.
+    pub tells_directly: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
     /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).

@@ -175,7 +175,7 @@ impl Ctx<'_> {
         const COUNTED_MS: u64 = 1000;
         let now = now();
         let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
-        if is_counted && !shell().server.get().is_cluster {
+        if is_counted && shell().server.get().tells_directly {
             let told = shell().told.get_or_init(Told::all);
             let word = told[command as usize].as_str();
             let done = match value {
