@@ -226,7 +226,11 @@ fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     assert_eq!(other.run("EXISTS left left-lock"), int(2));
     other.run("CLIENT UNPAUSE");
     let to = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", replica.port());
-    other.run(&to);
+    // The master takes a replica for one only when it has heard of it that all has arrived.
+    eventually("a replica to fail over to", || match other.call(&to) {
+        refusal @ Frame::Error(_) => Err(refusal.text()),
+        _ => Ok(()),
+    });
     eventually_within(Duration::from_secs(20), "the failover", || {
         let info = replica.info("replication");
         match info.contains("role:master") {
