@@ -39,6 +39,14 @@ fn start(port: u16) -> Running {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .process_group(0);
+    // Ctrl-C counts also where these tests run in the background, which ignores it.
+    // SAFETY: a call that is allowed between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let child = command.spawn().expect("the script");
     Running { child, temporary }
 }
