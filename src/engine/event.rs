@@ -118,7 +118,11 @@ pub enum Event<'a> {
     /// `SESSION.RESUME`, of the session with this digest. Answered by one reply. Writes nothing.
     Resume { client: ClientId, digest: Digest },
     /// `SESSION.END`. Answered by one reply. Writes.
-    EndSession { client: ClientId },
+    EndSession {
+        client: ClientId,
+        /// What the session holds cannot be touched in this callback: it is left behind.
+        later: bool,
+    },
 
     /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
     /// reply.

@@ -168,7 +168,7 @@ impl Engine {
             Event::UnwatchAll { client } => self.unwatch_all(client, effects),
             Event::Start(start) => self.start_session(start, effects),
             Event::Resume { client, digest } => self.resume(client, &digest, effects),
-            Event::EndSession { client } => self.end_session(client, effects),
+            Event::EndSession { client, later } => self.end_session(client, later, effects),
             Event::Unblocked { client } => {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
                 effects.push(Effect::Reply(reply));

@@ -77,20 +77,26 @@ impl Engine {
     }
 
     /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own.
-    pub(super) fn end_session(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+    pub(super) fn end_session(&mut self, client: ClientId, later: bool, effects: &mut Vec<Effect>) {
         let connection = self.clients.find(client);
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         let count = self.clients[session].hold_count;
         self.clients.detach(session);
-        while let Some(hold) = self.clients[session].holding.head() {
-            self.release(hold, effects);
+        if !later {
+            while let Some(hold) = self.clients[session].holding.head() {
+                self.release(hold, effects);
+            }
         }
         if let Some(former) = self.sessions.remove(session) {
             effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
         }
-        self.clients.remove_session(session);
+        if later {
+            self.clients.end(session);
+        } else {
+            self.clients.remove_session(session);
+        }
         effects.push(Effect::Reply(Reply::Integer(count.into())));
     }
 

@@ -198,6 +198,8 @@ impl<'c> Caller<'c> {
             }),
             Request::EndSession => self.tell(Event::EndSession {
                 client: self.client,
+                // A transaction may be about another slot than what the session holds; see `Reach`.
+                later: shell().server.get().is_cluster && ctx.state().in_exec(),
             }),
         }
     }

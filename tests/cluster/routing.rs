@@ -90,3 +90,23 @@ fn what_is_due_for_keys_of_other_slots_is_done_after_a_command() {
         0
     );
 }
+
+/// The same for a session that ends in a transaction.
+#[test]
+fn a_session_that_ends_in_a_transaction_leaves_nothing_in_other_slots() {
+    let cluster = Cluster::of_masters(1, &[]);
+    let server = &cluster.servers[0];
+    let (mut holder, mut waiter) = (server.resp3(), server.resp2());
+    holder.run("SESSION.START");
+    holder.run_all(&["SETTP owned v", "SETTP alone v", "LOCK.ACQUIRE lock"]);
+    queue(server, &mut waiter, "SETTP owned w WAIT 0");
+    holder.run_all(&["MULTI", "SET other x", "SESSION.END", "SETTP {other}2 x"]);
+    let replies = holder.run("EXEC");
+    assert_eq!(replies.items()[1], int(3), "{replies:?}");
+    assert_eq!(waiter.read_reply(), int(1));
+    for key in ["alone", "lock"] {
+        eventually_gone(&mut waiter, key);
+    }
+    assert_eq!(holder.call("GET owned"), bulk("w"));
+    assert_eq!(tether(server, "sessions_attached"), 0);
+}

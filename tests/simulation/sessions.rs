@@ -185,6 +185,7 @@ impl Pair {
                 None,
                 Event::EndSession {
                     client: self.clients[who],
+                    later: false,
                 },
             ),
             Step::End(who) => {

@@ -79,7 +79,7 @@ fn a_lock_renamed_over_another_takes_its_place() {
 }
 
 #[test]
-fn a_lock_cannot_be_copied_or_brought_back() {
+fn a_lock_cannot_be_copied() {
     let server = Server::start();
     let (mut holder, mut other) = (server.resp3(), server.resp3());
     holder.run("LOCK.ACQUIRE k");
@@ -88,27 +88,39 @@ fn a_lock_cannot_be_copied_or_brought_back() {
     other.run("SET string v");
     other.refused("COPY k string REPLACE");
     assert_eq!(other.call("GET string"), bulk("v"));
+    assert_eq!(other.call("EXISTS copy"), int(0));
+    assert_eq!(holders(&server, "k"), [holder.id()]);
+    assert_eq!(server.settled(&mut holder), [""; 0]);
+}
+
+#[test]
+fn a_lock_that_is_restored_is_nobodys_and_goes() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE k");
+    other.run("SET string v");
     let Frame::Bulk(dump) = other.run("DUMP k") else {
         panic!("no dump")
     };
-    for options in [vec![], vec![b"REPLACE".to_vec()]] {
-        let name = if options.is_empty() {
-            b"new"
-        } else {
-            &b"string"[..]
-        };
-        let mut words = vec![
-            b"RESTORE".to_vec(),
-            name.to_vec(),
-            b"0".to_vec(),
-            dump.clone(),
-        ];
-        words.extend(options);
-        other.refused(words);
+    let restore = |name: &str, options: &[&str]| {
+        let mut words = vec![b"RESTORE".to_vec(), name.into(), b"0".to_vec()];
+        words.push(dump.clone());
+        words.extend(options.iter().map(|option| option.as_bytes().to_vec()));
+        words
+    };
+    let busy = other.refused(restore("string", &[]));
+    assert!(busy.starts_with("BUSYKEY"), "{busy}");
+    for (name, options) in [("new", &[][..]), ("string", &["REPLACE"])] {
+        assert_eq!(other.call(restore(name, options)), ok());
+        assert!(other.run(["LOCK.ACQUIRE", name]).number() > 0, "{name}");
+        assert_eq!(other.call(["LOCK.RELEASE", name]), int(0));
+        assert_eq!(other.call(restore(name, &[])), ok());
+        eventually_gone(&mut other, name);
     }
-    assert_eq!(other.call("EXISTS copy new"), int(0));
-    assert_eq!(other.call("GET string"), bulk("v"));
-    assert_eq!(holders(&server, "k"), [holder.id()]);
+    // In the place of a lock that is held.
+    assert_eq!(other.call(restore("k", &["REPLACE"])), ok());
+    assert_eq!(holder.next_push(), "lock k LOST");
+    eventually_gone(&mut other, "k");
     assert_eq!(server.settled(&mut holder), [""; 0]);
 }
 
