@@ -111,8 +111,12 @@ impl Ctx<'_> {
     /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
     pub fn make(self, key: Str<'_>, open: OpenKey, value: Str<'_>) -> bool {
-        // SAFETY: the table, the context; the key is open for writing.
-        let done = unsafe { api!(RedisModule_StringSet(open.0, value.as_ptr())) };
+        let done = if open.overwrite(value) {
+            raw::REDISMODULE_OK as c_int
+        } else {
+            // SAFETY: the table, the context; the key is open for writing.
+            unsafe { api!(RedisModule_StringSet(open.0, value.as_ptr())) }
+        };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
     }
 
@@ -313,6 +317,33 @@ impl OpenKey {
 }
 
 impl OpenKey {
+    /// Gives a string that stands here, and has no time to live, another value as long. Much cheaper than
+    /// to have the server take the key away and make it anew; but the value is copied, so it must be
+    /// short. (Redis 8 does not notice when a module changes a string's length, and would count its
+    /// `keysizes` wrong.) False if that cannot be.
+    fn overwrite(&self, value: Str<'_>) -> bool {
+        const SHORT: usize = 1024;
+        let value = value.bytes();
+        // SAFETY: the table; a key that is open for writing. The server sees to it that nobody shares the
+        // bytes that it hands out, which are as many as it says, and is not called before they are written.
+        unsafe {
+            let is_string =
+                api!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
+            let is_alike = is_string && api!(RedisModule_ValueLength(self.0)) == value.len();
+            if !is_alike || value.len() > SHORT || self.left_ms().is_some() {
+                return false;
+            }
+            let mut length = 0;
+            let mode = raw::REDISMODULE_WRITE as c_int;
+            let there: *mut u8 = api!(RedisModule_StringDMA(self.0, &mut length, mode)).cast();
+            if there.is_null() || length != value.len() {
+                return false;
+            }
+            std::ptr::copy_nonoverlapping(value.as_ptr(), there, length);
+        }
+        true
+    }
+
     /// What is left of a key's time to live, if it has one.
     pub fn left_ms(&self) -> Option<u64> {
         // SAFETY: the table; an open key, or null.

@@ -98,6 +98,32 @@ fn the_key_of_the_next_owner_is_new() {
 }
 
 #[test]
+fn a_value_as_long_as_the_former_replaces_it_like_any_other() {
+    let (server, mut owner, waiting) = line_of(4);
+    let mut other = server.resp2();
+    let mut former = "mine".to_owned();
+    for (n, mut next) in waiting.into_iter().enumerate() {
+        other.run_all(&["DEL copy", "COPY k copy", "WATCH k", "MULTI", "PING"]);
+        owner.run("DELTP k");
+        next.read_reply();
+        assert_eq!(other.call("EXEC"), null(), "the key was touched");
+        assert_eq!(other.call("GET k"), bulk(format!("w{n}")));
+        assert_eq!(other.call("GET copy"), bulk(former));
+        if n == 1 {
+            other.run("EXPIRE k 10000");
+        }
+        assert_eq!(other.call("TTL k").number() > 0, n == 1);
+        former = if n == 2 {
+            other.run("SETRANGE k 1 x");
+            "wx".to_owned()
+        } else {
+            format!("w{n}")
+        };
+        owner = next;
+    }
+}
+
+#[test]
 fn a_key_that_became_another_type_is_handed_over_as_a_string() {
     let (server, mut owner, mut waiting) = line_of(1);
     let mut other = server.resp2();
