@@ -62,9 +62,9 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// Whose command ends this key, as far as it is one of those who hold it. Where the server cannot
-/// tell, O(holders).
-pub fn hand(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
+/// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
+/// `one`. Where the server cannot tell, O(holders).
+pub fn hand(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Hand {
     if have!(RedisModule_CommandFilterGetClientId) {
         return noted();
     }
@@ -75,9 +75,13 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
             line.is_some_and(|line| can_be_executing(&line))
         })
     };
+    // Mostly it is the only one, and then the key need not be looked up once more.
+    if is_own(&one) {
+        return Hand::Client(one);
+    }
     let holders = shell().engine.borrow().holders(key);
-    let own = holders.iter().copied().find(is_own);
-    own.map_or(Hand::Nobody, Hand::Client)
+    let mut others = holders.iter().copied().filter(|holder| *holder != one);
+    others.find(is_own).map_or(Hand::Nobody, Hand::Client)
 }
 
 /// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has

@@ -72,7 +72,7 @@ unsafe extern "C" fn on_key(
         let holder = known.flatten();
         drop(engine);
         let hand = || match holder {
-            Some(_) => executing::hand(ctx, key),
+            Some(one) => executing::hand(ctx, key, one),
             None => Hand::Nobody,
         };
         // SAFETY: as above.
