@@ -41,37 +41,46 @@ const fn word(number: usize, name: &'static str, values: usize) -> Word {
 
 /// The options that were given, each once, in any order.
 pub(super) struct Options<'a, 'b> {
-    /// What came after each, by the number of its word.
-    given: [Option<&'b [&'a [u8]]>; WORDS],
+    words: &'b [&'a [u8]],
+    /// For each, by the number of its word, where among the words stands what came after it. 0, where
+    /// the first option itself would stand, if it was not given.
+    after: [u8; WORDS],
 }
 
 impl<'a, 'b> Options<'a, 'b> {
-    pub fn read(mut words: &'b [&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
-        let mut given = [None; WORDS];
-        while let [first, rest @ ..] = words {
+    pub fn read(words: &'b [&'a [u8]], known: &[Word]) -> Result<Self, BadInput> {
+        let mut after = [0; WORDS];
+        let mut left = words;
+        while let [first, rest @ ..] = left {
             let option = known
                 .iter()
                 .find(|option| first.eq_ignore_ascii_case(option.name.as_bytes()))
                 .ok_or_else(|| BadInput::UnknownOption((*first).into()))?;
-            let place = &mut given[option.number];
-            if place.is_some() {
+            let place = &mut after[option.number];
+            if *place > 0 {
                 return Err(BadInput::Repeated(option.name));
             }
-            let Some((values, rest)) = rest.split_at_checked(option.values) else {
+            // Each comes once, so it stands near the beginning.
+            *place = (words.len() - rest.len()) as u8;
+            let Some(rest) = rest.get(option.values..) else {
                 return Err(BadInput::Incomplete(option.name));
             };
-            *place = Some(values);
-            words = rest;
+            left = rest;
         }
-        Ok(Options { given })
+        Ok(Options { words, after })
     }
 
     pub fn has(&self, option: Word) -> bool {
-        self.given[option.number].is_some()
+        self.after[option.number] > 0
     }
 
     pub fn value(&self, option: Word) -> Option<&'a [u8]> {
-        self.given[option.number]?.first().copied()
+        self.values(option)?.first().copied()
+    }
+
+    fn values(&self, option: Word) -> Option<&'b [&'a [u8]]> {
+        let after = usize::from(self.after[option.number]);
+        (after > 0).then(|| &self.words[after..after + option.values])
     }
 
     pub fn number(&self, option: Word, least: u64, most: u64) -> Result<Option<u64>, BadInput> {
@@ -101,7 +110,7 @@ impl<'a, 'b> Options<'a, 'b> {
     }
 
     pub fn permits(&self) -> Result<Option<Mode>, BadInput> {
-        let Some([count, of, total]) = self.given[PERMITS.number] else {
+        let Some([count, of, total]) = self.values(PERMITS) else {
             return Ok(None);
         };
         if !of.eq_ignore_ascii_case(b"OF") {
