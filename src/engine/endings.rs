@@ -8,7 +8,6 @@ use super::Engine;
 use super::arena::Id;
 use super::clients::NOBODY;
 use super::effect::{Effect, News, Push, Refusal};
-use super::few::Few;
 use super::holds::Hold;
 use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
@@ -227,8 +226,7 @@ impl Engine {
 
     /// Ends a wait; those behind it may be served now.
     pub(super) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
-        let asked: Few<_> = self.queues.keys_of(waiter).collect();
-        let waiter = self.dequeue(waiter);
+        let (asked, waiter) = self.dequeue(waiter);
         for key in &*asked {
             self.make_ready(*key);
             self.keys.remove_if_idle(*key);

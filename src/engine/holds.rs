@@ -67,6 +67,9 @@ impl Holds {
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Hold>> {
+        if keys[key].holds.is_empty() {
+            return None;
+        }
         let chain = keys[key].holds.iter(&self.all);
         self.crowd.find(chain, (key, client, label), |id| {
             let hold = &self.all[id];
@@ -199,7 +202,9 @@ impl Holds {
         if let Mode::Permits { count, total } = grant.mode {
             self.extra_mut(id).permits = (count, total);
         }
-        self.set_lease(id, grant.lease);
+        if grant.lease.is_some() {
+            self.set_lease(id, grant.lease);
+        }
         self.fasten(keys, clients, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
         let client = &mut clients[grant.client];

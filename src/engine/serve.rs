@@ -104,8 +104,8 @@ impl Engine {
         waiter
     }
 
-    /// Leaves all queues.
-    pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> Waiter {
+    /// Leaves all queues, those of these keys.
+    pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let waiter = self.queues.remove(keys, clients, waiter);
@@ -114,7 +114,7 @@ impl Engine {
                 self.holds.contend(keys, clients, *key);
             }
         }
-        waiter
+        (asked, waiter)
     }
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.
@@ -146,8 +146,7 @@ impl Engine {
     }
 
     fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
-        let asked: Few<_> = self.queues.keys_of(waiter).collect();
-        let mut waiter = self.dequeue(waiter);
+        let (asked, mut waiter) = self.dequeue(waiter);
         let token = self.token_for(&waiter, &asked, effects);
         self.waits.note(self.now.us_since(waiter.since));
         for key in &*asked {
