@@ -245,17 +245,21 @@ impl Holds {
         id: Id<Hold>,
         key: Id<KeyRecord>,
     ) {
-        self.all[id].key = key;
-        let hold = &self.all[id];
-        clients[hold.client].contended += u32::from(!keys[key].queue.is_empty());
-        let chain = keys[key].holds.iter(&self.all);
-        self.crowd
-            .join(chain, (key, hold.client, hold.label(&self.extras)), id);
-        let count = self.mode(id).permits();
-        if count > 0 {
-            *self.permits.entry(key).or_default() += count;
+        let record = &mut keys[key];
+        let hold = &mut self.all[id];
+        hold.key = key;
+        let (client, kind) = (hold.client, hold.nature.kind());
+        clients[client].contended += u32::from(!record.queue.is_empty());
+        // As a rule it is the key's first, which needs none of this.
+        if !record.holds.is_empty() {
+            let chain = record.holds.iter(&self.all);
+            let label = self.all[id].label(&self.extras);
+            self.crowd.join(chain, (key, client, label), id);
         }
-        keys[key].holds.push(&mut self.all, id);
+        if kind == Kind::Permits {
+            *self.permits.entry(key).or_default() += self.mode(id).permits();
+        }
+        record.holds.push(&mut self.all, id);
     }
 
     /// Ends a carried hold. O(1), with a lease O(log of leases).

@@ -211,7 +211,13 @@ impl Engine {
     /// A key that a connection of a former server holds. It is left behind: it refuses nobody, and goes as soon as this
     /// server is the one that may remove it.
     pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
-        let key = self.keys.find_or_add(key, mode.stands());
+        let spot = self.keys.spot(key);
+        let Some(known) = spot.found else {
+            // As a rule nobody knows the key, and there can be millions: no question is worth asking.
+            let made = self.keys.fill(spot, key, mode.stands());
+            return self.leave_behind(made, mode);
+        };
+        let key = known;
         self.set_present(key, true, effects);
         if self.is_held_at_home(key) {
             return;
@@ -227,6 +233,11 @@ impl Engine {
             return;
         }
         self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        self.leave_behind(key, mode);
+    }
+
+    /// A key that nobody holds is held by a connection of a former server. O(1).
+    fn leave_behind(&mut self, key: Id<KeyRecord>, mode: Mode) {
         // A lock may have a time to live, of which nobody told.
         self.keys[key].set_timed(mode.is_lock());
         let grant = Grant {
