@@ -185,6 +185,26 @@ impl Keys {
         id
     }
 
+    /// Makes a record for each of these keys that has none, and tells for each the record that was made.
+    ///
+    /// All memory is taken before the first record is put into the index: the servers' allocators count in
+    /// atomic operations, and each of these waits for the index's far-off memory. That was most of the time.
+    pub fn add_all(&mut self, keys: &[Key<'_>], standing: Standing) -> Vec<Option<Id<KeyRecord>>> {
+        self.index.reserve(keys.len());
+        let records = &mut self.records;
+        let add = |key: &Key<'_>| Some(records.insert(KeyRecord::new(*key, standing)));
+        let mut made: Vec<_> = keys.iter().map(add).collect();
+        for (key, made) in keys.iter().zip(&mut made) {
+            let hash = self.hash(*key);
+            if self.lookup(hash, *key).is_some() {
+                made.take().map(|made| self.records.remove(made));
+            } else if let Some(made) = *made {
+                self.index.insert(hash, made);
+            }
+        }
+        made
+    }
+
     /// Makes room for so many more.
     pub fn reserve(&mut self, more: usize) {
         self.index.reserve(more);

@@ -9,7 +9,7 @@ use super::arena::Id;
 use super::ask::Mode;
 use super::effect::Effect;
 use super::holds::{Grant, Hold};
-use super::id::{Digest, Key, KeyBuf, SessionId};
+use super::id::{Digest, Key, KeyBuf, Moment, SessionId};
 use super::keys::KeyRecord;
 use super::tokens::Token;
 
@@ -50,7 +50,7 @@ pub struct Held {
 
 impl Engine {
     /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
-    pub fn all_told(&self, now: super::Moment) -> impl Iterator<Item = Told> {
+    pub fn all_told(&self, now: Moment) -> impl Iterator<Item = Told> {
         let sessions = self.sessions.iter().map(|(_, session)| Told::Session {
             id: session.id,
             digest: session.digest,
@@ -63,7 +63,7 @@ impl Engine {
         sessions.chain(holds)
     }
 
-    fn held(&self, hold: Id<Hold>, session: SessionId, now: super::Moment) -> Held {
+    fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
         let (depth, shared_below) = self.holds.depths(hold);
         Held {
             session,
@@ -212,12 +212,11 @@ impl Engine {
     /// server is the one that may remove it.
     pub(super) fn inherited(&mut self, key: Key<'_>, mode: Mode, effects: &mut Vec<Effect>) {
         let spot = self.keys.spot(key);
-        let Some(known) = spot.found else {
+        let Some(key) = spot.found else {
             // As a rule nobody knows the key, and there can be millions: no question is worth asking.
             let made = self.keys.fill(spot, key, mode.stands());
             return self.leave_behind(made, mode);
         };
-        let key = known;
         self.set_present(key, true, effects);
         if self.is_held_at_home(key) {
             return;
@@ -234,6 +233,21 @@ impl Engine {
         }
         self.forget_holds(self.holds.of_key(&self.keys, key).collect());
         self.leave_behind(key, mode);
+    }
+
+    /// Takes in many temporary keys at once, as a file has them by the million. The same follows as from an
+    /// [`Event::Inherited`](super::Event::Inherited) for each. O(their number).
+    pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
+        self.drop_carried();
+        let mode = Mode::Temporary;
+        let made = self.keys.add_all(keys, mode.stands());
+        for (key, made) in keys.iter().zip(made) {
+            match made {
+                Some(made) => self.leave_behind(made, mode),
+                None => self.inherited(*key, mode, effects),
+            }
+        }
     }
 
     /// A key that nobody holds is held by a connection of a former server. O(1).
@@ -288,5 +302,66 @@ impl Engine {
             self.holds.remove(keys, clients, hold);
             self.clients.forget_if_done(owner);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{ClientId, Db, Event, Hand, Seen, Standing};
+
+    fn key(name: &[u8]) -> Key<'_> {
+        Key { db: Db(3), name }
+    }
+
+    /// Loads a data set, and somebody watches a key of it.
+    fn engine() -> Engine {
+        let mut engine = Engine::default();
+        let (client, by) = (ClientId(7), Hand::Nobody);
+        let seen = |name, standing| Seen {
+            key: key(name),
+            standing,
+        };
+        let watched = [seen(b"watched", Standing::Absent)];
+        let watch = Event::Watch {
+            client,
+            seen: &watched,
+        };
+        let mut effects = Vec::new();
+        engine.handle(Moment(1), watch, &mut effects);
+        let made = Event::Made {
+            key: key(b"watched"),
+            by,
+        };
+        engine.handle(Moment(1), Event::LoadBegins, &mut effects);
+        engine.handle(Moment(1), made, &mut effects);
+        engine
+    }
+
+    #[test]
+    fn many_keys_are_inherited_as_one_by_one() {
+        let names: Vec<_> = (0..2000).map(|n| format!("{}", n % 1500)).collect();
+        let mut keys: Vec<_> = names.iter().map(|name| key(name.as_bytes())).collect();
+        keys.insert(100, key(b"watched"));
+        let (mut alone, mut together) = (engine(), engine());
+        let mut effects = [Vec::new(), Vec::new()];
+        for key in &keys {
+            let (key, mode) = (*key, Mode::Temporary);
+            alone.handle(Moment(9), Event::Inherited { key, mode }, &mut effects[0]);
+        }
+        for keys in keys.chunks(700) {
+            together.inherit(Moment(9), keys, &mut effects[1]);
+        }
+        for (engine, effects) in [&mut alone, &mut together].into_iter().zip(&mut effects) {
+            engine.check_invariants();
+            assert_eq!(engine.gauges().temporary_keys, 1501);
+            engine.handle(Moment(9), Event::LoadEnded, effects);
+            while engine.has_work(Moment(9)) {
+                engine.handle(Moment(9), Event::Work { most: 64 }, effects);
+            }
+            engine.check_invariants();
+        }
+        assert_eq!(effects[0], effects[1]);
+        assert_eq!(effects[0].len(), 1501);
     }
 }

@@ -117,9 +117,8 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         engine.make_room(count.min(1 << 24) as usize);
         // SAFETY: the server's argument.
         let all = unsafe {
-            load_keys(io, encoding, count, |key| {
-                let mode = Mode::Temporary;
-                engine.handle(now, Event::Inherited { key, mode }, &mut effects);
+            load_keys(io, encoding, count, |keys| {
+                engine.inherit(now, keys, &mut effects);
             })
         };
         if !all {
@@ -163,24 +162,23 @@ unsafe fn load_keys(
     io: *mut c::RedisModuleIO,
     encoding: c_int,
     count: u64,
-    mut take_in: impl FnMut(Key<'_>),
+    mut take_in: impl FnMut(&[Key<'_>]),
 ) -> bool {
     let mut left = count;
     while left > 0 && encoding < 2 {
         // SAFETY: the table, the caller.
         let (db, name) = unsafe { (api!(RedisModule_LoadUnsigned(io)), Loaded::new(io)) };
         let db = Db(db as u32);
-        take_in(Key { db, name: &name });
+        take_in(&[Key { db, name: &name }]);
         left -= 1;
     }
     while left > 0 {
         // SAFETY: the caller.
         let pack = unsafe { Loaded::new(io) };
         let mut bytes = &*pack;
-        while let Some(key) = pack::take_first(&mut bytes) {
-            take_in(key);
-            left = left.saturating_sub(1);
-        }
+        let keys: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut bytes)).collect();
+        take_in(&keys);
+        left = left.saturating_sub(keys.len() as u64);
         if pack.is_empty() || !bytes.is_empty() {
             return false;
         }
