@@ -51,6 +51,12 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
         self.head.and_then(|head| arena[head].link().prev)
     }
 
+    /// The record right before one of this chain. O(1).
+    pub fn before(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
+        let prev = arena[id].link().prev;
+        prev.filter(|_| self.head != Some(id))
+    }
+
     /// Puts a record that is in no such chain at the end. O(1).
     pub fn push(&mut self, arena: &mut Arena<T>, id: Id<T>) {
         let Some(head) = self.head else {

@@ -232,6 +232,20 @@ impl Queues {
         places.map(|place| self.places[place].key)
     }
 
+    /// The same, each with the waiter right ahead in its queue.
+    pub fn places_of(
+        &self,
+        keys: &Keys,
+        id: Id<Waiter>,
+    ) -> impl Iterator<Item = (Id<KeyRecord>, Option<Id<Waiter>>)> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| {
+            let key = self.places[place].key;
+            let ahead = keys[key].queue.before(&self.places, place);
+            (key, ahead.map(|ahead| self.places[ahead].waiter))
+        })
+    }
+
     /// The wait that ends first. O(1).
     pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
         self.deadlines.first().copied()

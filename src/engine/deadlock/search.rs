@@ -1,0 +1,340 @@
+//! Tries out whether a request would wait for ever: everybody it depends on goes on who can, until
+//! nobody can.
+//!
+//! Each wait, each hold and each place in a queue that is reached is looked at a fixed number of times,
+//! however many of them belong to one connection or stand in one queue.
+
+use super::room::{Owner, Room};
+use crate::engine::Engine;
+use crate::engine::arena::Id;
+use crate::engine::ask::Mode;
+use crate::engine::clients::Client;
+use crate::engine::holds::Hold;
+use crate::engine::keys::KeyRecord;
+use crate::engine::queues::Waiter;
+use hashbrown::HashMap;
+use std::mem::{replace, take};
+
+/// Why a waiter cannot go on: another one is stuck that holds this key or is ahead in its queue.
+pub(super) struct Obstacle {
+    pub key: Id<KeyRecord>,
+    pub waiter: Id<Waiter>,
+}
+
+/// One key: who stays there, and those of its queue who are reached, which are its first.
+#[derive(Default)]
+struct Line<'a> {
+    /// Its holders are in the way of somebody who is reached.
+    has_holders: bool,
+    room: Room<'a>,
+    queue: Vec<Id<Waiter>>,
+    /// How many of the queue have been served.
+    served: usize,
+    /// The next of the queue can have the key.
+    is_open: bool,
+}
+
+/// The waits of a connection.
+#[derive(Default)]
+struct Connection<'a> {
+    /// It is reached that the connection stands still, and what for is stuck. That stops all its labels.
+    is_blocked: bool,
+    labels: HashMap<&'a [u8], Label>,
+}
+
+impl<'a> Connection<'a> {
+    /// None is reached yet. O(its waits).
+    fn new(engine: &'a Engine, client: Id<Client>, steps: &mut usize) -> Self {
+        let mut connection = Connection::default();
+        for wait in engine.queues.of_client(&engine.clients, client) {
+            *steps += 1;
+            let waiter = &engine.queues[wait];
+            if waiter.push {
+                let label = connection.labels.entry(&waiter.label).or_default();
+                label.waits.push(wait);
+            }
+        }
+        connection
+    }
+}
+
+/// The waits of an owner.
+#[derive(Default)]
+struct Label {
+    /// Those by push, the oldest first.
+    waits: Vec<Id<Waiter>>,
+    is_reached: bool,
+    /// How many of them are reached and stuck.
+    stuck: usize,
+    stays_at: Vec<Id<KeyRecord>>,
+}
+
+pub(super) struct Search<'a> {
+    engine: &'a Engine,
+    /// Who is reached and not served, and how many of its keys it cannot have yet.
+    stuck: HashMap<Id<Waiter>, usize>,
+    reached: Vec<Id<Waiter>>,
+    lines: HashMap<Id<KeyRecord>, Line<'a>>,
+    connections: HashMap<Id<Client>, Connection<'a>>,
+    /// Who can go on and has not been served yet.
+    next: Vec<Id<Waiter>>,
+    /// How often it has looked at a wait, a place in a queue or a hold. What is said of the cost is
+    /// tested by this.
+    steps: usize,
+}
+
+impl<'a> Search<'a> {
+    pub fn new(engine: &'a Engine) -> Self {
+        Search {
+            engine,
+            stuck: HashMap::new(),
+            reached: Vec::new(),
+            lines: HashMap::new(),
+            connections: HashMap::new(),
+            next: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    /// Whether this waiter can never be served unless somebody ends a wait. Asked once. O(waiters and
+    /// holders that it depends on, and the other waits of their connections).
+    pub fn is_stuck(&mut self, newest: Id<Waiter>) -> bool {
+        self.reach(newest);
+        self.line_up();
+        while let Some(waiter) = self.next.pop() {
+            if waiter == newest {
+                return false;
+            }
+            self.serve(waiter);
+        }
+        for line in self.lines.values_mut() {
+            line.room.settle();
+        }
+        true
+    }
+
+    // ---- who is reached ----
+
+    /// Reaches the waiter, those that it waits for, those that these wait for, and so on.
+    fn reach(&mut self, newest: Id<Waiter>) {
+        let engine = self.engine;
+        let Waiter { client, push, .. } = engine.queues[newest];
+        let label = &*engine.queues[newest].label;
+        let mut connection = Connection::new(engine, client, &mut self.steps);
+        connection.is_blocked = !push;
+        connection.labels.entry(label).or_default().stuck = usize::from(push);
+        self.connections.insert(client, connection);
+        self.stuck.insert(newest, 0);
+        self.reached.push(newest);
+        let mut next = 0;
+        while let Some(&waiter) = self.reached.get(next) {
+            next += 1;
+            let mode = engine.queues[waiter].mode;
+            for (key, ahead) in engine.queues.places_of(&engine.keys, waiter) {
+                self.steps += 1;
+                *self.stuck.entry(waiter).or_default() += 1;
+                self.reach_holders(key, mode);
+                // Whoever is further ahead is right ahead of another one.
+                if let Some(ahead) = ahead {
+                    self.reach_owner(self.owner_of(ahead));
+                }
+            }
+        }
+    }
+
+    /// Reaches the key's holders, unless they are not in the way of one who asks for it so.
+    fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode) {
+        let line = self.lines.entry(key).or_default();
+        let first = self.engine.keys[key].holds.head();
+        // They all go with each other, so the first answers for all.
+        let shares = |first| asked == Mode::Shared && self.engine.holds.mode(first) == asked;
+        if line.has_holders || first.is_none_or(shares) {
+            return;
+        }
+        line.has_holders = true;
+        for hold in self.lasting_holds(key) {
+            self.steps += 1;
+            self.reach_owner(self.holder(hold));
+        }
+    }
+
+    /// Reaches the waits that keep an owner from letting go what it holds.
+    fn reach_owner(&mut self, (client, name): Owner<'a>) {
+        let connection = self.connections.entry(client);
+        let connection =
+            connection.or_insert_with(|| Connection::new(self.engine, client, &mut self.steps));
+        let label = connection.labels.entry(name).or_default();
+        if replace(&mut label.is_reached, true) {
+            return;
+        }
+        for wait in &label.waits {
+            if self.stuck.try_insert(*wait, 0).is_ok() {
+                self.reached.push(*wait);
+                label.stuck += 1;
+            }
+        }
+        let blocking = self.engine.clients[client].blocked;
+        if let Some(wait) = blocking.filter(|wait| !self.stuck.contains_key(wait)) {
+            self.stuck.insert(wait, 0);
+            self.reached.push(wait);
+            connection.is_blocked = true;
+        }
+    }
+
+    // ---- who goes on ----
+
+    /// Puts everybody in place, and finds those who can go on at once.
+    fn line_up(&mut self) {
+        let engine = self.engine;
+        let keys: Vec<_> = self.lines.keys().copied().collect();
+        for key in keys {
+            if let Some(line) = self.lines.get_mut(&key) {
+                let queue = engine.queues.of_key(&engine.keys, key);
+                let stuck = |id: &Id<Waiter>| self.stuck.contains_key(id);
+                line.queue = queue.take_while(stuck).collect();
+            }
+            let has_holders = self.lines[&key].has_holders;
+            for hold in self.lasting_holds(key).filter(|_| has_holders) {
+                self.steps += 1;
+                self.stay(self.holder(hold), key, engine.holds.mode(hold));
+            }
+            self.look(key);
+        }
+    }
+
+    /// An owner has the key from now on, as long as it is stuck.
+    fn stay(&mut self, owner: Owner<'a>, key: Id<KeyRecord>, mode: Mode) {
+        let (client, name) = owner;
+        let Some(connection) = self.connections.get_mut(&client) else {
+            return;
+        };
+        let label = connection.labels.entry(name).or_default();
+        let line = self.lines.get_mut(&key);
+        if (connection.is_blocked || label.stuck > 0)
+            && line.is_some_and(|line| line.room.enter(owner, mode))
+        {
+            label.stays_at.push(key);
+        }
+    }
+
+    /// Lets a waiter go on that can: its owner, if it has no other wait, lets go of all that it has.
+    fn serve(&mut self, id: Id<Waiter>) {
+        let engine = self.engine;
+        let waiter = &engine.queues[id];
+        let owner = self.owner_of(id);
+        self.stuck.remove(&id);
+        let free = self.owners_freed_by(waiter);
+        for key in engine.queues.keys_of(id) {
+            if waiter.lease_ms.is_none() {
+                self.stay(owner, key, waiter.mode);
+            }
+            if let Some(line) = self.lines.get_mut(&key) {
+                line.served += 1;
+                line.is_open = false;
+            }
+            self.look(key);
+        }
+        for (owner, keys) in free {
+            for key in keys {
+                if let Some(line) = self.lines.get_mut(&key) {
+                    line.room.leave(owner);
+                }
+                self.look(key);
+            }
+        }
+    }
+
+    /// The owners that have no wait any more that is stuck, now that this one is served, and where they
+    /// stay until now.
+    fn owners_freed_by(&mut self, waiter: &'a Waiter) -> Vec<(Owner<'a>, Vec<Id<KeyRecord>>)> {
+        let client = waiter.client;
+        let Some(connection) = self.connections.get_mut(&client) else {
+            return Vec::new();
+        };
+        if !waiter.push {
+            connection.is_blocked = false;
+            self.steps += connection.labels.len();
+            let labels = connection.labels.iter_mut();
+            let free = labels.filter(|(_, label)| label.stuck == 0);
+            let free = free.map(|(name, label)| ((client, *name), take(&mut label.stays_at)));
+            return free.collect();
+        }
+        let label = connection.labels.entry(&waiter.label).or_default();
+        label.stuck -= 1;
+        if connection.is_blocked || label.stuck > 0 {
+            return Vec::new();
+        }
+        vec![((client, &*waiter.label), take(&mut label.stays_at))]
+    }
+
+    /// Looks whether the next in a queue can have its key.
+    fn look(&mut self, key: Id<KeyRecord>) {
+        self.steps += 1;
+        let Some(line) = self.lines.get_mut(&key).filter(|line| !line.is_open) else {
+            return;
+        };
+        let Some(&id) = line.queue.get(line.served) else {
+            return;
+        };
+        let Waiter { client, mode, .. } = self.engine.queues[id];
+        let owner = (client, &*self.engine.queues[id].label);
+        let asks_for_one = self.engine.queues.asks_for_one(id);
+        line.is_open = line.room.admits(owner, mode, asks_for_one);
+        if line.is_open
+            && let Some(left) = self.stuck.get_mut(&id)
+        {
+            *left -= 1;
+            if *left == 0 {
+                self.next.push(id);
+            }
+        }
+    }
+
+    // ---- who is in whose way ----
+
+    /// What keeps a stuck waiter from ever being served: somebody stuck who has its key or will, in a
+    /// way that does not go with its own, or the first of those ahead of it who are stuck.
+    pub fn obstacle(&self, waiter: Id<Waiter>) -> Option<Obstacle> {
+        let owner = self.owner_of(waiter);
+        let mode = self.engine.queues[waiter].mode;
+        let asks_for_one = self.engine.queues.asks_for_one(waiter);
+        self.engine.queues.keys_of(waiter).find_map(|key| {
+            let line = self.lines.get(&key)?;
+            let other = if line.room.admits(owner, mode, asks_for_one) {
+                let first = line.queue.get(line.served).copied();
+                first.filter(|first| *first != waiter)
+            } else {
+                let other = line.room.who_is_too_many(owner, mode);
+                other.and_then(|other| self.stuck_wait_of(other))
+            };
+            other.map(|waiter| Obstacle { key, waiter })
+        })
+    }
+
+    fn stuck_wait_of(&self, (client, name): Owner<'a>) -> Option<Id<Waiter>> {
+        let label = self.connections.get(&client)?.labels.get(name)?;
+        let blocking = self.engine.clients[client].blocked;
+        let mut waits = label.waits.iter().copied().chain(blocking);
+        waits.find(|wait| self.stuck.contains_key(wait))
+    }
+
+    fn owner_of(&self, waiter: Id<Waiter>) -> Owner<'a> {
+        let Waiter { client, label, .. } = &self.engine.queues[waiter];
+        (*client, label)
+    }
+
+    /// A session waits by the connection that is attached to it. While none is, it waits for nothing,
+    /// and the end of its grace ends what it holds.
+    fn holder(&self, hold: Id<Hold>) -> Owner<'a> {
+        let client = self.engine.holds[hold].client;
+        let attached = self.engine.clients[client].attached;
+        (attached.unwrap_or(client), self.engine.holds.label(hold))
+    }
+
+    /// The holds that do not end by themselves.
+    fn lasting_holds(&self, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> + use<'a> {
+        let engine = self.engine;
+        let holds = engine.holds.of_key(&engine.keys, key);
+        holds.filter(|hold| engine.holds.lease(*hold).is_none())
+    }
+}
