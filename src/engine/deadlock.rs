@@ -11,6 +11,8 @@
 //! So of a semaphore's holders only those that are stuck count, and where enough permits can still
 //! come back nothing is refused.
 
+#[cfg(test)]
+mod growth;
 mod room;
 mod search;
 

@@ -113,6 +113,11 @@ impl<'a> Search<'a> {
         true
     }
 
+    #[cfg(test)]
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
     // ---- who is reached ----
 
     /// Reaches the waiter, those that it waits for, those that these wait for, and so on.
@@ -168,6 +173,7 @@ impl<'a> Search<'a> {
             return;
         }
         for wait in &label.waits {
+            self.steps += 1;
             if self.stuck.try_insert(*wait, 0).is_ok() {
                 self.reached.push(*wait);
                 label.stuck += 1;
@@ -192,6 +198,7 @@ impl<'a> Search<'a> {
                 let queue = engine.queues.of_key(&engine.keys, key);
                 let stuck = |id: &Id<Waiter>| self.stuck.contains_key(id);
                 line.queue = queue.take_while(stuck).collect();
+                self.steps += line.queue.len();
             }
             let has_holders = self.lines[&key].has_holders;
             for hold in self.lasting_holds(key).filter(|_| has_holders) {
