@@ -226,7 +226,10 @@ impl Holds {
         let mark = (key, client, self.all[id].label(&self.extras));
         self.crowd.leave(mark, id);
         keys[key].holds.remove(&mut self.all, id);
-        let count = self.mode(id).permits();
+        let count = match self.all[id].nature.kind() {
+            Kind::Permits => self.mode(id).permits(),
+            _ => 0,
+        };
         if count > 0
             && let Some(taken) = self.permits.get_mut(&key)
         {

@@ -193,7 +193,7 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
 /// Locks that came by RESTORE, or with a slot: nobody here holds them, so they go. While their slot
 /// is still another server's, that one's stream may yet name them.
 pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
-    if shell().restored.borrow().is_empty() || shell().loading.get() {
+    if shell().loading.get() {
         return;
     }
     let restored = reach.take(&shell().restored);
@@ -213,9 +213,6 @@ pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
 
 /// Temporary keys whose time to live somebody may have taken away.
 pub fn look_at_untimed(ctx: Ctx<'_>, reach: Reach<'_>) {
-    if shell().untimed.borrow().is_empty() {
-        return;
-    }
     let untimed = reach.take(&shell().untimed);
     for key in untimed {
         let name = Text::new(&key.name);

@@ -77,9 +77,17 @@ impl<'a> Reach<'a> {
 /// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
 pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
     tell_flush(ctx);
-    locktype::look_at_suspects(ctx, reach);
-    cluster::look_at_restored(ctx, reach);
-    cluster::look_at_untimed(ctx, reach);
+    // This comes before every command, and mostly there is nothing.
+    let shell = shell();
+    if !shell.suspects.borrow().is_empty() {
+        locktype::look_at_suspects(ctx, reach);
+    }
+    if !shell.restored.borrow().is_empty() {
+        cluster::look_at_restored(ctx, reach);
+    }
+    if !shell.untimed.borrow().is_empty() {
+        cluster::look_at_untimed(ctx, reach);
+    }
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.

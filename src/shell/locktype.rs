@@ -155,9 +155,6 @@ pub fn suspect_renamed(key: Key<'_>) {
 
 /// Looks again at locks that may have been overwritten.
 pub fn look_at_suspects(ctx: Ctx<'_>, reach: Reach<'_>) {
-    if shell().suspects.borrow().is_empty() {
-        return;
-    }
     let suspects = reach.take(&shell().suspects);
     for key in suspects {
         let name = Text::new(&key.name);
