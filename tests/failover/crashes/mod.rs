@@ -57,6 +57,7 @@ fn round(seed: u64, disk: Disk) {
         for start in 1..=2 {
             let what = format!("{what}, start {start}");
             told.server_ended();
+            told.wait_for_lapses();
             server.crash_and_restart();
             if start == 2 || dice.per_mille(500) {
                 newcomers_are_not_refused(&server, &mut told, &what);

@@ -2,6 +2,8 @@
 
 use crate::harness::say;
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Plain keys with their values.
 pub type State = BTreeMap<String, String>;
@@ -15,6 +17,8 @@ pub struct Told {
     tokens: BTreeMap<i64, String>,
     /// All tokens from now on are greater.
     floor: i64,
+    /// From then on all plain keys with a time to live are gone.
+    lapsed: Instant,
     /// What was said and answered, for who must find out why a test fails.
     story: Vec<String>,
 }
@@ -35,6 +39,7 @@ impl Told {
             saved: vec![State::new()],
             tokens: BTreeMap::new(),
             floor: 0,
+            lapsed: Instant::now(),
             story: Vec::new(),
         }
     }
@@ -47,6 +52,16 @@ impl Told {
     pub fn server_ended(&mut self) {
         self.note("-- the server ends --".to_owned());
         self.floor = self.tokens.keys().last().copied().unwrap_or(0);
+    }
+
+    /// A plain key got so long a time to live, at the latest now.
+    pub fn lapses_in(&mut self, time: Duration) {
+        self.lapsed = self.lapsed.max(Instant::now() + time);
+    }
+
+    /// A server starts again sooner than some of these keys end, and refuses newcomers because of them with reason.
+    pub fn wait_for_lapses(&self) {
+        thread::sleep(self.lapsed.saturating_duration_since(Instant::now()));
     }
 
     /// What a reply tells of a grant. Who takes a lock again has the same token again; nobody else has.

@@ -1,7 +1,7 @@
 //! Random commands of a few connections, until the server is gone.
 //!
 //! The names `t:` are for temporary keys and locks, and at times for plain keys; `p:` for plain keys; `e:` for plain keys
-//! with a short time to live, which are gone whenever somebody looks later.
+//! with a short time to live, which are gone when somebody looks ([`Told::wait_for_lapses`]).
 //!
 //! One command is under way at a time (but for waits, which touch no plain key), so the replies tell which plain keys
 //! there are; of the last one, which the server's end cuts off, nobody knows whether it was done.
@@ -10,6 +10,7 @@ use super::Disk;
 use super::told::{State, Told, one_of};
 use crate::harness::*;
 use crate::random::Random;
+use std::time::Duration;
 
 const NAMES: usize = 6;
 const CLIENTS: usize = 5;
@@ -271,10 +272,11 @@ impl<'a> Workload<'a> {
         let (delay, value) = (self.dice.below(20) + 1, self.dice.below(1000));
         if self.dice.per_mille(500) && !self.told.now[0].contains_key(&key) {
             self.call(at, &format!("PEXPIRE {key} {delay}"))?;
-        } else {
-            self.call(at, &format!("SET {lapses} {value} PX {delay}"))?;
+            return Ok(());
         }
-        Ok(())
+        let done = self.call(at, &format!("SET {lapses} {value} PX {delay}"));
+        self.told.lapses_in(Duration::from_millis(delay as u64));
+        done.map(drop)
     }
 
     fn write_to_disk(&mut self, at: usize) -> Result<(), Gone> {
