@@ -73,7 +73,7 @@ fn measure(bench: &Bench, table: &mut Table, pair: &Pair) {
 }
 
 /// Pairs of commands for key after key, cut into pieces of so many commands.
-fn batches(pair: [&str; 2], depth: usize, commands: usize) -> Vec<Vec<u8>> {
+pub(super) fn batches(pair: [&str; 2], depth: usize, commands: usize) -> Vec<Vec<u8>> {
     let all: Vec<_> = (0..commands)
         .map(|number| {
             let key = format!("bench:{:014}", number / 2 % 1000);
@@ -99,11 +99,20 @@ impl Seat {
     }
 
     fn round(&mut self, batches: &[Vec<u8>], depth: usize) -> Cost {
-        let connection = &mut self.connection;
-        cost(&mut self.observer, batches.len() * depth, || {
-            for batch in batches {
-                connection.run_all(batch, depth);
-            }
-        })
+        round(&mut self.connection, &mut self.observer, batches, depth)
     }
+}
+
+/// What it costs the observed server to run these commands, so many at once.
+pub(super) fn round(
+    connection: &mut Connection,
+    observer: &mut Connection,
+    batches: &[Vec<u8>],
+    depth: usize,
+) -> Cost {
+    cost(observer, batches.len() * depth, || {
+        for batch in batches {
+            connection.run_all(batch, depth);
+        }
+    })
 }

@@ -2,10 +2,11 @@
 //! own commands for the same under the same.
 
 use super::Bench;
-use super::measure::{Cost, Side, Turns, cost};
+use super::measure::{Cost, Side, Turns};
+use super::pairs::{batches, round};
 use super::server::{Loaded, Server, field};
 use super::table::{Table, Target};
-use super::wire::{Connection, line};
+use super::wire::Connection;
 use std::time::{Duration, Instant};
 
 /// Commands sent at once, and commands in one round.
@@ -31,17 +32,6 @@ pub fn run(bench: &Bench, table: &mut Table) {
         let what = format!("SETTP + DELTP, a replica, AOF everysec, {depth} at once");
         table.add_speed(&what, turns, Target::AtLeast(0.9));
     }
-}
-
-/// Pairs of commands for key after key, cut into pieces of so many commands.
-fn batches(pair: [&str; 2], depth: usize, commands: usize) -> Vec<Vec<u8>> {
-    let all: Vec<_> = (0..commands)
-        .map(|number| {
-            let key = format!("bench:{:014}", number / 2 % 1000);
-            line(&pair[number % 2].replace("KEY", &key))
-        })
-        .collect();
-    all.chunks(depth).map(<[Vec<u8>]>::concat).collect()
 }
 
 struct Seat {
@@ -71,12 +61,7 @@ impl Seat {
 
     /// The replica's own work is no part of it, but must not fall into the other's turn.
     fn round(&mut self, batches: &[Vec<u8>], depth: usize) -> Cost {
-        let connection = &mut self.connection;
-        let cost = cost(&mut self.observer, batches.len() * depth, || {
-            for batch in batches {
-                connection.run_all(batch, depth);
-            }
-        });
+        let cost = round(&mut self.connection, &mut self.observer, batches, depth);
         let info = self.observer.text("INFO replication");
         let goal = number(&info, "master_repl_offset");
         wait_for(&self.replica, |info| {

@@ -3,7 +3,7 @@
 use super::dispatch::{Reach, tell_in_hand};
 use super::guard::guard;
 use super::perform::InHand;
-use super::raw::{Ctx, Str};
+use super::raw::{self, Ctx, Str};
 use super::state::shell;
 use super::{dispatch, inspect, push, replay, secret, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
@@ -19,12 +19,8 @@ pub unsafe extern "C" fn entry<const N: usize>(
     count: c_int,
 ) -> c_int {
     guard((), || {
-        // SAFETY: the server's arguments, for the length of this call; a `Str` is a pointer to one,
-        // and there is no null among them.
-        let (ctx, arguments) = unsafe {
-            let arguments = std::slice::from_raw_parts(arguments.cast::<Str>(), count as usize);
-            (Ctx::new(ctx), arguments)
-        };
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
         if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
             return tell_keys(ctx, &arguments[1..]);
         }

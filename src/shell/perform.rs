@@ -1,7 +1,7 @@
 //! Carries out the engine's orders.
 
 use super::dispatch::tell;
-use super::raw::{self, Ctx, OpenKey, Str, Text, Told};
+use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, replay, reply, threads};
 use crate::engine::{Db, Effect, Event, Key, KeyBuf};
@@ -93,12 +93,12 @@ fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
     let there = ctx.in_db(db);
     write(there, key, value, there.open(key));
-    let told = if value.is_some() {
-        Told::Settp
+    let word = if value.is_some() {
+        Word::Settp
     } else {
-        Told::Acquire
+        Word::Acquire
     };
-    ctx.replicate(db, told, key, value);
+    ctx.replicate(db, word, key, value);
 }
 
 /// Makes a temporary key, or without a value a lock.
@@ -115,7 +115,7 @@ pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: OpenKey) 
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
     let there = ctx.in_db(db);
     if performing(key, || there.remove(key, there.open(key))) {
-        ctx.replicate(db, Told::Del, key, None);
+        ctx.replicate(db, Word::Del, key, None);
     }
 }
 

@@ -7,13 +7,13 @@
 
 use super::guard::guard;
 use super::perform::write;
-use super::raw::{Ctx, Str, api};
+use super::raw::{self, Ctx, Str, api, c_string};
 use super::state::shell;
 use super::{locktype, persist};
 use crate::command::{Request, told};
 use crate::engine::{Key, Mode, Standing, Token, Told};
 use redis_module::raw as c;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 
 /// Carries out a command of the stream. Nobody reads the reply.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
@@ -55,47 +55,94 @@ pub fn tell(ctx: Ctx<'_>, said: &Told) {
     ctx.replicate_words(db, command, &words);
 }
 
-/// Registers the commands that only the stream and the append-only file have. Once, at load.
-pub fn register(ctx: Ctx<'_>) -> bool {
-    create(ctx, c"tether.token", token, 0)
-        && create(ctx, c"tether.bound", bound, 0)
-        && create(ctx, c"tether.session", session, 0)
-        && create(ctx, c"tether.hold", hold, 1)
-        && create(ctx, c"tether.free", free, 1)
+/// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.
+struct Saying {
+    name: &'static str,
+    /// Where its only key stands; 0 where it has none or several.
+    key: c_int,
+    /// Takes in the command of this name with these arguments, of which there is one at least. False where they make
+    /// no sense.
+    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
 }
 
-type Entry =
-    unsafe extern "C" fn(*mut c::RedisModuleCtx, *mut *mut c::RedisModuleString, c_int) -> c_int;
+const SAYINGS: [Saying; 5] = [
+    saying("TETHER.TOKEN", 0, know_token),
+    saying("TETHER.BOUND", 0, know_bound),
+    saying(told::SESSION, 0, know_of_sessions),
+    saying(told::HOLD, 1, know_of_sessions),
+    saying(told::FREE, 1, know_of_sessions),
+];
 
-/// `key`: where the command's only key stands; 0 where it has none or several.
-fn create(ctx: Ctx<'_>, name: &CStr, entry: Entry, key: c_int) -> bool {
+/// Each one's entry.
+const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = [
+    Some(entry::<0>),
+    Some(entry::<1>),
+    Some(entry::<2>),
+    Some(entry::<3>),
+    Some(entry::<4>),
+];
+
+const fn saying(
+    name: &'static str,
+    key: c_int,
+    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+) -> Saying {
+    Saying { name, key, know }
+}
+
+/// Registers the commands that only the stream and the append-only file have. Once, at load.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    let mut all = SAYINGS.iter().zip(ENTRIES);
+    all.all(|(saying, entry)| create(ctx, saying, entry))
+}
+
+fn create(ctx: Ctx<'_>, saying: &Saying, entry: c::RedisModuleCmdFunc) -> bool {
+    let name = c_string(&saying.name.to_ascii_lowercase());
     let flags = c"write deny-script fast no-monitor".as_ptr();
-    // SAFETY: the table, the context.
+    // SAFETY: the table, the context; the server copies the name.
     let made = unsafe {
         api!(RedisModule_CreateCommand(
             ctx.as_ptr(),
             name.as_ptr(),
-            Some(entry),
+            entry,
             flags,
-            key,
-            key,
-            key
+            saying.key,
+            saying.key,
+            saying.key
         ))
     };
     made == c::REDISMODULE_OK as c_int
 }
 
-/// `TETHER.TOKEN token`: tokens from this one on may have been given.
-unsafe extern "C" fn token(
+/// The entry of the command number `N` of [`SAYINGS`].
+unsafe extern "C" fn entry<const N: usize>(
     ctx: *mut c::RedisModuleCtx,
     arguments: *mut *mut c::RedisModuleString,
     count: c_int,
 ) -> c_int {
-    // SAFETY: the server's arguments, for the length of this call.
-    unsafe { said(ctx, arguments, count, "TETHER.TOKEN", know_token) }
+    guard((), || {
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
+        let arguments = &arguments[1..];
+        let Saying { name, know, .. } = SAYINGS[N];
+        if arguments.is_empty() {
+            return ctx.reply_wrong_arity();
+        }
+        if !ctx.state().is_replay() {
+            return ctx.reply_error(&format!("ERR {name} is for replication only"));
+        }
+        if !know(ctx, name, arguments) {
+            return ctx.reply_error(&format!("ERR {name} makes no sense"));
+        }
+        // Of use to this server's own append-only file, and to replicas of it.
+        ctx.replicate_verbatim();
+        ctx.reply_integer(1);
+    });
+    c::REDISMODULE_OK as c_int
 }
 
-fn know_token(_ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
+/// `TETHER.TOKEN token`: tokens from this one on may have been given.
+fn know_token(_ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let number = std::str::from_utf8(arguments[0].bytes()).ok();
     let number = number.and_then(|number| number.parse().ok());
     if let Some(number) = number {
@@ -105,16 +152,7 @@ fn know_token(_ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
 }
 
 /// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
-unsafe extern "C" fn bound(
-    ctx: *mut c::RedisModuleCtx,
-    arguments: *mut *mut c::RedisModuleString,
-    count: c_int,
-) -> c_int {
-    // SAFETY: the server's arguments, for the length of this call.
-    unsafe { said(ctx, arguments, count, "TETHER.BOUND", know_bound) }
-}
-
-fn know_bound(ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
+fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
         if ctx.standing(db, *key) == Standing::Other {
@@ -125,40 +163,7 @@ fn know_bound(ctx: Ctx<'_>, arguments: &[Str<'_>]) -> bool {
 }
 
 /// See `command/told.rs`.
-unsafe extern "C" fn session(
-    ctx: *mut c::RedisModuleCtx,
-    arguments: *mut *mut c::RedisModuleString,
-    count: c_int,
-) -> c_int {
-    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::SESSION, arguments);
-    // SAFETY: the server's arguments, for the length of this call.
-    unsafe { said(ctx, arguments, count, told::SESSION, know) }
-}
-
-/// See `command/told.rs`.
-unsafe extern "C" fn hold(
-    ctx: *mut c::RedisModuleCtx,
-    arguments: *mut *mut c::RedisModuleString,
-    count: c_int,
-) -> c_int {
-    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::HOLD, arguments);
-    // SAFETY: the server's arguments, for the length of this call.
-    unsafe { said(ctx, arguments, count, told::HOLD, know) }
-}
-
-/// See `command/told.rs`.
-unsafe extern "C" fn free(
-    ctx: *mut c::RedisModuleCtx,
-    arguments: *mut *mut c::RedisModuleString,
-    count: c_int,
-) -> c_int {
-    let know = |ctx: Ctx<'_>, arguments: &[Str<'_>]| know(ctx, told::FREE, arguments);
-    // SAFETY: the server's arguments, for the length of this call.
-    unsafe { said(ctx, arguments, count, told::FREE, know) }
-}
-
-/// What is said of sessions. False where it makes no sense.
-fn know(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
+fn know_of_sessions(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     if is_import() {
         // Sessions do not move with a slot.
         return true;
@@ -169,37 +174,4 @@ fn know(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
         persist::told(ctx, said);
     }
     said.is_some()
-}
-
-/// A command of the stream that makes no key, and says something of what is there.
-///
-/// # Safety
-/// The arguments are those that the server gave to the command in whose call this is.
-unsafe fn said(
-    ctx: *mut c::RedisModuleCtx,
-    arguments: *mut *mut c::RedisModuleString,
-    count: c_int,
-    name: &str,
-    know: fn(Ctx<'_>, &[Str<'_>]) -> bool,
-) -> c_int {
-    guard((), || {
-        // SAFETY: the caller; a `Str` is a pointer to one, and there is no null among them.
-        let (ctx, arguments) = unsafe {
-            let arguments = std::slice::from_raw_parts(arguments.cast::<Str>(), count as usize);
-            (Ctx::new(ctx), &arguments[1..])
-        };
-        if arguments.is_empty() {
-            return ctx.reply_wrong_arity();
-        }
-        if !ctx.state().is_replay() {
-            return ctx.reply_error(&format!("ERR {name} is for replication only"));
-        }
-        if !know(ctx, arguments) {
-            return ctx.reply_error(&format!("ERR {name} makes no sense"));
-        }
-        // Of use to this server's own append-only file, and to replicas of it.
-        ctx.replicate_verbatim();
-        ctx.reply_integer(1);
-    });
-    c::REDISMODULE_OK as c_int
 }

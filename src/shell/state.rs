@@ -73,8 +73,8 @@ pub struct Shell {
     pub fault: RefCell<Option<String>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
     pub counted: Cell<Moment>,
-    /// The words for [`raw::Told`](super::raw::Told), made once.
-    pub told: OnceCell<[Text; 3]>,
+    /// Those of [`raw::Word`](super::raw::Word), made once.
+    pub words: OnceCell<[Text; 3]>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
 }
@@ -113,7 +113,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
     counted: Cell::default(),
-    told: OnceCell::new(),
+    words: OnceCell::new(),
     detached: OnceCell::new(),
 }));
 

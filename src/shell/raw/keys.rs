@@ -8,26 +8,26 @@ use crate::shell::{locktype, shim};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
 
-/// What replicas and the append-only file are told of keys.
+/// The command in which replicas and the append-only file are told of a key.
 #[derive(Clone, Copy)]
-pub enum Told {
+pub enum Word {
     Del,
     Settp,
     Acquire,
 }
 
-impl Told {
+impl Word {
     fn name(self) -> &'static CStr {
         match self {
-            Told::Del => c"DEL",
-            Told::Settp => c"SETTP",
-            Told::Acquire => c"LOCK.ACQUIRE",
+            Word::Del => c"DEL",
+            Word::Settp => c"SETTP",
+            Word::Acquire => c"LOCK.ACQUIRE",
         }
     }
 
     /// The words as the server's strings, by their numbers.
     fn all() -> [Text; 3] {
-        [Told::Del, Told::Settp, Told::Acquire].map(|told| Text::new(told.name().to_bytes()))
+        [Word::Del, Word::Settp, Word::Acquire].map(|word| Text::new(word.name().to_bytes()))
     }
 }
 
@@ -173,15 +173,15 @@ impl Ctx<'_> {
     }
 
     /// Tells replicas and the append-only file a command for a key of this database.
-    pub fn replicate(self, db: Db, command: Told, key: Str<'_>, value: Option<Str<'_>>) {
+    pub fn replicate(self, db: Db, command: Word, key: Str<'_>, value: Option<Str<'_>>) {
         // The server counts what it is told the long way as a change, by which it knows when to save an
         // RDB file. Once a second is enough for a file to be written anew after the last change.
         const COUNTED_MS: u64 = 1000;
         let now = now();
         let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
         if is_counted && shell().server.get().tells_directly {
-            let told = shell().told.get_or_init(Told::all);
-            let word = told[command as usize].as_str();
+            let words = shell().words.get_or_init(Word::all);
+            let word = words[command as usize].as_str();
             let done = match value {
                 Some(value) => shim::replicate(db, &[word, key, value]),
                 None => shim::replicate(db, &[word, key]),

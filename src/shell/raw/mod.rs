@@ -15,7 +15,7 @@ mod keys;
 mod replies;
 
 pub use ask::{is_blocked, is_tracking};
-pub use keys::{OpenKey, Told};
+pub use keys::{OpenKey, Word};
 
 use crate::engine::{ClientId, Db, Moment};
 use redis_module::raw;
@@ -96,6 +96,22 @@ impl Drop for Text {
     fn drop(&mut self) {
         // SAFETY: the table; made by `new` and freed once.
         unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) }
+    }
+}
+
+/// What the server gives to a command of ours: its context and its arguments, the name among them.
+///
+/// # Safety
+/// They are the server's own, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn given<'a>(
+    ctx: *mut raw::RedisModuleCtx,
+    arguments: *mut *mut raw::RedisModuleString,
+    count: c_int,
+) -> (Ctx<'a>, &'a [Str<'a>]) {
+    // SAFETY: the caller; a `Str` is a pointer to a string of the server's, and there is no null among them.
+    unsafe {
+        let arguments = std::slice::from_raw_parts(arguments.cast::<Str<'a>>(), count as usize);
+        (Ctx::new(ctx), arguments)
     }
 }
 

@@ -69,14 +69,12 @@ fn a_replica_sees_the_key_and_its_removal() {
     assert_eq!(reader.call("EXISTS plain"), int(1));
 }
 
-#[test]
-fn a_replica_follows_what_happens_in_a_killers_transaction() {
-    let master = Server::start();
-    let replica = Server::replica_of(&master, &[]);
-    let mut owner = master.resp2();
+/// An owner of a key in database 3 is killed between two writes of a transaction, and its key goes. The killer.
+fn kill_in_a_transaction(server: &Server) -> Client {
+    let mut owner = server.resp2();
     let id = owner.id();
     owner.run_all(&["SELECT 3", "SETTP k v"]);
-    let mut killer = master.resp2();
+    let mut killer = server.resp2();
     killer.run_all(&[
         "MULTI",
         "SET before v",
@@ -84,7 +82,15 @@ fn a_replica_follows_what_happens_in_a_killers_transaction() {
         "SET after v",
     ]);
     assert_eq!(killer.call("EXEC"), array([ok(), int(1), ok()]));
-    eventually_gone_in(&master, 3, "k");
+    eventually_gone_in(server, 3, "k");
+    killer
+}
+
+#[test]
+fn a_replica_follows_what_happens_in_a_killers_transaction() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let mut killer = kill_in_a_transaction(&master);
     killer.run("SET last v");
     replica.catch_up(&master);
     eventually_gone_in(&replica, 3, "k");
@@ -130,18 +136,7 @@ fn the_aof_knows_the_removal() {
 #[test]
 fn the_aof_knows_the_removal_in_a_killers_transaction() {
     let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
-    let mut owner = server.resp2();
-    let id = owner.id();
-    owner.run_all(&["SELECT 3", "SETTP k v"]);
-    let mut killer = server.resp2();
-    killer.run_all(&[
-        "MULTI",
-        "SET before v",
-        &format!("CLIENT KILL ID {id}"),
-        "SET after v",
-    ]);
-    assert_eq!(killer.call("EXEC"), array([ok(), int(1), ok()]));
-    eventually_gone_in(&server, 3, "k");
+    kill_in_a_transaction(&server);
     server.crash_and_restart();
     let mut client = server.resp2();
     assert_eq!(client.call("EXISTS before after"), int(2));

@@ -13,7 +13,54 @@ pub fn heard(server: &Server, setup: &[&str], commands: &[&str]) -> Vec<String> 
     server.settled(&mut watcher)
 }
 
-const CREATING: &[(&[&str], &str)] = &[
+/// A setting, and the command that is to be told.
+pub type Case = (&'static [&'static str], &'static str);
+
+/// Each of these commands makes a watcher of `k` hear this, once.
+pub fn assert_each_is_told_once(cases: &[Case], expected: &str) {
+    let server = Server::start();
+    for (setup, command) in cases {
+        assert_eq!(
+            heard(&server, setup, &[command]),
+            [expected],
+            "{setup:?} {command}"
+        );
+    }
+}
+
+/// The same in a transaction; and in a script, where it is not refused there.
+pub fn assert_each_is_told_in_groups(
+    cases: &[Case],
+    expected: &str,
+    is_refused_in_scripts: impl Fn(&str) -> bool,
+) {
+    let server = Server::start();
+    for (setup, command) in cases {
+        assert_eq!(
+            heard(&server, setup, &["MULTI", command, "EXEC"]),
+            [expected],
+            "in MULTI: {command}"
+        );
+        if is_refused_in_scripts(command) {
+            continue;
+        }
+        let mut other = server.resp2();
+        other.run("FLUSHALL");
+        other.run_all(setup);
+        let mut watcher = server.resp3();
+        watcher.run("WATCHEX k");
+        let words: Vec<_> = command.split(' ').map(|word| format!("'{word}'")).collect();
+        let script = format!("return redis.call({})", words.join(","));
+        other.run(["EVAL", &script, "0"]);
+        assert_eq!(
+            server.settled(&mut watcher),
+            [expected],
+            "in a script: {command}"
+        );
+    }
+}
+
+const CREATING: &[Case] = &[
     (&[], "SET k v"),
     (&[], "SET k v EX 100"),
     (&[], "SETNX k v"),
@@ -68,45 +115,14 @@ const CREATING: &[(&[&str], &str)] = &[
 
 #[test]
 fn every_creating_command_is_told_once() {
-    let server = Server::start();
-    for (setup, command) in CREATING {
-        assert_eq!(
-            heard(&server, setup, &[command]),
-            ["watchex k ADD"],
-            "{setup:?} {command}"
-        );
-    }
+    assert_each_is_told_once(CREATING, "watchex k ADD");
 }
 
 #[test]
 fn the_same_in_a_transaction_and_in_a_script() {
-    let server = Server::start();
-    for (setup, command) in CREATING {
-        assert_eq!(
-            heard(&server, setup, &["MULTI", command, "EXEC"]),
-            ["watchex k ADD"],
-            "in MULTI: {command}"
-        );
-        if command.starts_with("SETTP") || command.starts_with("BLMOVE") {
-            continue; // refused in scripts
-        }
-        let mut other = server.resp2();
-        other.run("FLUSHALL");
-        other.run_all(setup);
-        let mut watcher = server.resp3();
-        watcher.run("WATCHEX k");
-        let words: Vec<_> = command.split(' ').map(|word| format!("'{word}'")).collect();
-        other.run([
-            "EVAL",
-            &format!("return redis.call({})", words.join(",")),
-            "0",
-        ]);
-        assert_eq!(
-            server.settled(&mut watcher),
-            ["watchex k ADD"],
-            "in a script: {command}"
-        );
-    }
+    assert_each_is_told_in_groups(CREATING, "watchex k ADD", |command| {
+        command.starts_with("SETTP") || command.starts_with("BLMOVE")
+    });
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Every command that can end a key pushes DEL once.
 
-use super::creating::heard;
+use super::creating::{Case, assert_each_is_told_in_groups, assert_each_is_told_once, heard};
 use crate::harness::*;
 
-const ENDING: &[(&[&str], &str)] = &[
+const ENDING: &[Case] = &[
     (&["SET k v"], "DEL k"),
     (&["SET k v"], "DEL k k"),
     (&["SET k v"], "UNLINK k"),
@@ -57,41 +57,14 @@ const ENDING: &[(&[&str], &str)] = &[
 
 #[test]
 fn every_ending_command_is_told_once() {
-    let server = Server::start();
-    for (setup, command) in ENDING {
-        assert_eq!(
-            heard(&server, setup, &[command]),
-            ["watchex k DEL"],
-            "{setup:?} {command}"
-        );
-    }
+    assert_each_is_told_once(ENDING, "watchex k DEL");
 }
 
 #[test]
 fn the_same_in_a_transaction_and_in_a_script() {
-    let server = Server::start();
-    for (setup, command) in ENDING {
-        assert_eq!(
-            heard(&server, setup, &["MULTI", command, "EXEC"]),
-            ["watchex k DEL"],
-            "in MULTI: {command}"
-        );
-        if command.starts_with('B') && command.contains("POP") {
-            continue; // refused in scripts
-        }
-        let mut other = server.resp2();
-        other.run("FLUSHALL");
-        other.run_all(setup);
-        let mut watcher = server.resp3();
-        watcher.run("WATCHEX k");
-        let words: Vec<_> = command.split(' ').map(|word| format!("'{word}'")).collect();
-        other.run(["EVAL", &format!("redis.call({})", words.join(",")), "0"]);
-        assert_eq!(
-            server.settled(&mut watcher),
-            ["watchex k DEL"],
-            "in a script: {command}"
-        );
-    }
+    assert_each_is_told_in_groups(ENDING, "watchex k DEL", |command| {
+        command.starts_with('B') && command.contains("POP")
+    });
 }
 
 #[test]
