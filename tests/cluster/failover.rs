@@ -10,20 +10,18 @@ fn names(count: u16) -> Vec<String> {
     (0..count).map(name_in).collect()
 }
 
-/// Waits until a replica has taken its master's place, and all know.
-fn promoted(cluster: &Cluster, number: usize) {
-    let server = &cluster.servers[number];
+/// Waits until a replica has taken its master's place.
+pub fn promoted(server: &Server) {
     eventually_within(AGREEMENT, "the promotion", || {
         let info = server.info("replication");
         let is_master = info.contains("role:master");
         if is_master { Ok(()) } else { Err(info) }
     });
-    cluster.agree();
 }
 
 /// Has a replica take its master's place, while both go on. A server gives such an attempt up after five seconds, on
 /// a busy machine before the others have answered, and refuses it where a link to the master is not up at the moment.
-fn take_over(cluster: &Cluster, number: usize) {
+pub fn take_over(cluster: &Cluster, number: usize) {
     const ATTEMPT: Duration = Duration::from_secs(6);
     let server = &cluster.servers[number];
     let mut client = server.resp2();
@@ -39,7 +37,6 @@ fn take_over(cluster: &Cluster, number: usize) {
         }
         Err(format!("{tried:?}, {info}"))
     });
-    cluster.agree();
 }
 
 #[test]
@@ -62,7 +59,8 @@ fn when_a_master_dies_its_replica_has_no_ghosts_and_gives_greater_tokens() {
     assert_eq!(watcher.call(["WATCHEX", &names[7]]), bulk("EXIST"));
     assert_eq!(new.resp2().call("DBSIZE"), int(40));
     cluster.servers[0].kill();
-    promoted(&cluster, 3);
+    promoted(&cluster.servers[3]);
+    cluster.agree();
     let new = &cluster.servers[3];
     assert_eq!(watcher.next_push(), format!("watchex {} DEL", names[7]));
     let mut client = new.resp3();
@@ -111,6 +109,7 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
     queue(old, &mut waiter, &format!("SETTP {key} w WAIT 0"));
     new.catch_up(old);
     take_over(&cluster, 3);
+    cluster.agree();
     assert_eq!(
         owner.next_push_within(AGREEMENT),
         format!("settp {key} LOST")

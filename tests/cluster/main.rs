@@ -10,9 +10,15 @@ mod harness;
 #[path = "../locks/line.rs"]
 #[allow(dead_code)] // as above
 mod line;
+#[path = "../failover/load.rs"]
+mod load;
 mod locks;
+mod matrix;
 mod moving;
 mod nodes;
+#[path = "../model/random.rs"]
+#[allow(dead_code)] // as above
+mod random;
 mod resharding;
 mod routing;
 mod running;
