@@ -113,6 +113,8 @@ pub enum Refusal {
     Elsewhere {
         key: KeyBuf,
     },
+    /// The server that it waited at has a master now.
+    Unblocked,
     /// The owner holds the key in another way, from which there is none to the one asked for.
     HeldOtherwise,
     /// The semaphore has another number of permits.

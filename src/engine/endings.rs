@@ -139,7 +139,7 @@ impl Engine {
         let waiters: Vec<_> = self.keys_with_queues().collect();
         for key in waiters {
             while let Some(waiter) = self.queues.head(&self.keys, key) {
-                self.turn_away(waiter, None, effects);
+                self.turn_away(waiter, Some(Refusal::Unblocked), effects);
             }
         }
         self.renewals.stop();

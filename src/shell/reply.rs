@@ -38,6 +38,10 @@ fn words(refusal: &Refusal) -> String {
         Refusal::Elsewhere { key } => {
             format!("TRYAGAIN '{}' is another server's", key.name.escape_ascii())
         }
+        // As the server words it where it answers first.
+        Refusal::Unblocked => "UNBLOCKED force unblock from blocking operation, \
+             instance state changed (master -> replica?)"
+            .to_owned(),
         Refusal::NotHeld => "NOTHELD this owner does not hold the lock".to_owned(),
         Refusal::HeldOtherwise => {
             "ERR this owner holds the lock in another way; release it first".to_owned()

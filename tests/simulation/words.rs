@@ -72,6 +72,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::HoldsAlready => "ERR this connection holds keys already",
         Refusal::WaitsAlready => "ERR this connection waits for keys",
         Refusal::Elsewhere { .. } => "MOVED",
+        Refusal::Unblocked => "UNBLOCKED",
     })
 }
 
