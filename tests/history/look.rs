@@ -63,7 +63,7 @@ impl Seen {
             Frame::Null => held.is_empty() && queue.is_empty(),
             Frame::Array(info) => {
                 held.sort_by_key(|hold| hold.serial);
-                self.is_met(info, &held, &queue, ids, tokens)
+                self.is_met(info, (world, &held), &queue, ids, tokens)
             }
             _ => false,
         };
@@ -79,7 +79,7 @@ impl Seen {
     fn is_met(
         &self,
         info: &[Frame],
-        held: &[&Hold],
+        (world, held): (&World, &[&Hold]),
         queue: &[&Waiter],
         ids: &[i64],
         tokens: &mut Tokens,
@@ -95,7 +95,9 @@ impl Seen {
         let holders: Vec<Vec<Frame>> = holders.iter().map(Frame::items).collect();
         let mut greatest = 0;
         let is_held = |hold: &&Hold| {
-            let holder = holders.iter().find(|holder| is_holder(hold, holder, ids));
+            let holder = holders
+                .iter()
+                .find(|holder| is_holder(hold, holder, (world, ids)));
             let token = holder.map_or(0, |holder| holder[11].number());
             let rises = token > greatest;
             greatest = token;
@@ -120,13 +122,20 @@ impl Seen {
     }
 }
 
-fn is_holder(hold: &Hold, said: &[Frame], ids: &[i64]) -> bool {
-    let id = |who: Who| int(ids[who]);
+fn is_holder(hold: &Hold, said: &[Frame], (world, ids): (&World, &[i64])) -> bool {
+    let voice = world.voice(hold.owner);
+    let id = voice.map_or(0, |who: Who| ids[who]);
+    let session = match (hold.owner, voice) {
+        (Owner::Session(_), Some(_)) => bulk("attached"),
+        (Owner::Session(_), None) => bulk("detached"),
+        _ => null(),
+    };
     let permits = match hold.mode {
         Mode::Permits { count, .. } => count,
         _ => 0,
     };
-    matches!(hold.owner, Owner::Connection(who) if said[1] == id(who))
+    !hold.is_gone()
+        && (&said[1], &said[21]) == (&int(id), &session)
         && said[9] == label(hold.label)
         && said[13] == int(permits.into())
         && said[15] == int(hold.whole_depth().into())

@@ -31,7 +31,12 @@ impl Players {
         let ids = vec![i64::MAX; places];
         Players {
             players: (0..places).map(|_| None).collect(),
-            book: Book { text, list, ids },
+            book: Book {
+                text,
+                list,
+                ids,
+                secrets: Vec::new(),
+            },
         }
     }
 

@@ -5,7 +5,7 @@ use crate::model::generate::{Generator, Scope};
 use crate::model::random;
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
-use crate::model::world::Limits;
+use crate::model::world::{Limits, Totals};
 use crate::trial::{PLACES, Stage, Trial, USED_NAMES};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,6 +18,7 @@ fn scope(seed: u64) -> Scope {
         names: USED_NAMES,
         server: true,
         locks: if seed.is_multiple_of(3) { 0 } else { 600 },
+        sessions: if seed % 5 < 2 { 0 } else { 120 },
     }
 }
 
@@ -35,6 +36,7 @@ fn histories(first_seed: u64, steps: usize) {
     let mut roomy = Stage::new(ROOMY);
     let mut narrow = Stage::new(NARROW);
     let count = steps.div_ceil(PER_HISTORY).max(1);
+    let mut all = Totals::default();
     for (seed, n) in (first_seed..).zip(0..count) {
         let left = steps - n * PER_HISTORY;
         // Which of them follows from the seed, so that the seed is the whole story.
@@ -42,14 +44,19 @@ fn histories(first_seed: u64, steps: usize) {
             0 => &mut narrow,
             _ => &mut roomy,
         };
-        random_history(stage, seed, left.min(PER_HISTORY));
+        all = all.plus(&random_history(stage, seed, left.min(PER_HISTORY)));
     }
+    println!("{steps} steps, in which came about {all:?}");
+    // Histories in which nothing happens prove nothing.
+    let rare = [all.resumed, all.moved, all.graces_over];
+    assert!(steps < 10_000 || rare.iter().all(|count| *count > steps as u64 / 2000));
 }
 
-/// Takes random steps, and panics with the seed and the shortest history that fails.
-fn random_history(stage: &mut Stage, seed: u64, steps: usize) {
+/// Takes random steps, and panics with the seed and the shortest history that fails. What came about.
+fn random_history(stage: &mut Stage, seed: u64, steps: usize) -> Totals {
     let mut generator = Generator::new(seed, scope(seed));
     let mut taken = Vec::with_capacity(steps);
+    let mut totals = Totals::default();
     let what = failure(|| {
         let mut trial = Trial::new(stage);
         for _ in 0..steps {
@@ -57,9 +64,10 @@ fn random_history(stage: &mut Stage, seed: u64, steps: usize) {
             taken.push(step.clone());
             trial.take(&step)?;
         }
+        totals = trial.world.totals;
         trial.finish()
     });
-    let Some(what) = what else { return };
+    let Some(what) = what else { return totals };
     let at = taken.len();
     say(&format!(
         "TETHER_SEED={seed} fails at step {at}: {what}\nlooking for a shorter history"

@@ -48,6 +48,7 @@ impl Stage {
             handoffs: info["handoffs_total"],
             timeouts: info["timeouts_total"],
             deadlocks_refused: info["deadlocks_refused"],
+            ..Totals::default()
         }
     }
 
@@ -58,9 +59,15 @@ impl Stage {
             observer.run("FLUSHALL");
             let clients = observer.run("CLIENT LIST").text();
             let info = info(observer);
-            let zero = ["temporary_keys", "holds", "waiters", "watches"]
-                .iter()
-                .all(|name| info[*name] == 0);
+            let zero = [
+                "temporary_keys",
+                "holds",
+                "waiters",
+                "watches",
+                "sessions_attached",
+            ]
+            .iter()
+            .all(|name| info[*name] == 0);
             match clients.lines().count() == 1 && zero {
                 true => Ok(()),
                 false => Err(format!("{clients}{info:?}")),
@@ -75,6 +82,8 @@ pub struct Trial<'a> {
     players: Players,
     stage: &'a mut Stage,
     before: Totals,
+    /// Sessions of histories that failed.
+    left_over: u64,
     tokens: Tokens,
     taken: usize,
 }
@@ -86,6 +95,7 @@ impl<'a> Trial<'a> {
             world: World::new(PLACES, stage.limits, false),
             players: Players::new(PLACES, &mut stage.observer),
             before: stage.totals(),
+            left_over: info(&mut stage.observer)["sessions_detached"],
             stage,
             tokens: Tokens::default(),
             taken: 0,
@@ -113,6 +123,12 @@ impl<'a> Trial<'a> {
         self.world.check_rules()?;
         self.world.check_nobody_is_forgotten()?;
         self.players.forget();
+        let known = self.players.book.secrets.len() as u64..self.world.started;
+        for session in known {
+            let secret = self.tokens.secret(session);
+            let secret = secret.expect("each was told to somebody").to_owned();
+            self.players.book.secrets.push(secret);
+        }
         Ok(())
     }
 
@@ -255,6 +271,8 @@ impl<'a> Trial<'a> {
         let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
         watched.sort_unstable();
         watched.dedup();
+        let attached = world.sessions.iter();
+        let attached = attached.filter(|s| s.attached.is_some()).count() as u64;
         let (totals, before) = (world.totals, self.before);
         for (name, expected) in [
             ("temporary_keys", temporary as u64),
@@ -262,6 +280,11 @@ impl<'a> Trial<'a> {
             ("waiters", world.waiters.len() as u64),
             ("watches", world.watches.len() as u64),
             ("watched_keys", watched.len() as u64),
+            ("sessions_attached", attached),
+            (
+                "sessions_detached",
+                self.left_over + world.sessions.len() as u64 - attached,
+            ),
             ("lost_total", before.lost + totals.lost),
             (
                 "keys_removed_by_disconnect",

@@ -13,6 +13,8 @@ pub struct Book {
     pub list: Vec<u8>,
     /// The last connection's id, for each place.
     pub ids: Vec<i64>,
+    /// Those of the sessions, in the order in which they were started.
+    pub secrets: Vec<Vec<u8>>,
 }
 
 /// Runs what its arguments say: for each command the number of its words, and those.
@@ -63,6 +65,13 @@ impl Book {
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
+            Command::Start { grace_ms } => {
+                words!["SESSION.START", "GRACE", grace_ms.to_string()]
+            }
+            Command::Resume { session } => {
+                words!["SESSION.RESUME", self.secrets[*session as usize]]
+            }
+            Command::EndSession => words!["SESSION.END"],
             Command::Set { key: k, value } => words!["SET", key(k), value.to_string()],
             Command::Setnx { key: k, value } => words!["SETNX", key(k), value.to_string()],
             Command::Append { key: k } => words!["APPEND", key(k), "+"],

@@ -17,7 +17,8 @@ impl World {
         match step {
             Step::Connect { who, .. } => self.client(*who).is_none(),
             Step::End { who, how } => {
-                self.client(*who).is_some() && !(*how == Ending::Quit && self.is_blocked(*who))
+                let quits = *how == Ending::Quit && self.is_blocked(*who);
+                self.client(*who).is_some() && !quits && self.is_said_who_goes_first([*who])
             }
             Step::Run { who, command } => self.is_ready(*who) && self.allows_command(*who, command),
             Step::Multi { who } => self.is_free(*who),
@@ -80,7 +81,10 @@ impl World {
         // Nor in which order leases end that end at once.
         let open = command.is_write() && self.is_order_of_leases_open();
         let alone = in_multi && (is_single(command) || self.slow_only(command));
+        let dying = command.parts().iter().filter_map(killed);
         !(oneself || astray || open || alone)
+            && command.parts().iter().all(|part| self.knows_session(part))
+            && self.is_said_who_goes_first(dying)
             && (self.slow || (self.allows_script(command) && !self.overwrites_several(command)))
             && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
     }
@@ -89,7 +93,22 @@ impl World {
     fn slow_only(&self, command: &Command) -> bool {
         let short = |ms: Option<u64>| ms.is_some_and(|ms| ms > 0 && ms < SHORT_MS);
         let wait = command.wait().map(|wait| wait.limit_ms);
-        !self.slow && (short(wait) || short(command.lease_ms()))
+        let dying = killed(command).and_then(|who| self.session_of(who));
+        let grace = dying.map(|session| session.grace_ms);
+        !self.slow && (short(wait) || short(command.lease_ms()) || short(grace))
+    }
+
+    /// Its secret was heard of before the command is sent.
+    fn knows_session(&self, command: &Command) -> bool {
+        match command {
+            Command::Resume { session } => *session < self.started,
+            _ => true,
+        }
+    }
+
+    /// Not two sessions' graces are over at the same moment. (On servers either they are not over at all, or at once.)
+    fn is_said_who_goes_first(&self, dying: impl IntoIterator<Item = Who>) -> bool {
+        !(self.slow && self.is_order_of_graces_open(dying.into_iter()))
     }
 
     fn allows_script(&self, command: &Command) -> bool {
@@ -121,11 +140,14 @@ impl World {
         if parts().any(Command::is_write) && self.is_order_of_leases_open() {
             return false;
         }
+        if !self.is_said_who_goes_first(parts().filter_map(killed)) {
+            return false;
+        }
         if self.slow {
             return true;
         }
         let flushes = |part: &Command| matches!(part, Command::Flushdb | Command::Flushall);
-        let kills = |part: &Command| matches!(part, Command::Kill { .. });
+        let kills = |part: &Command| killed(part).is_some();
         let awaited = waits || !self.waiters.is_empty();
         let locks = parts()
             .any(|part| matches!(part, Command::Acquire { .. } | Command::Macquire { .. }))
@@ -152,6 +174,13 @@ impl World {
             && granted.is_some()
             && self.client(who).is_some()
             && own.any(|hold| Some(hold.serial) == granted && hold.whole_depth() == 1)
+    }
+}
+
+fn killed(command: &Command) -> Option<Who> {
+    match command {
+        Command::Kill { who } => Some(*who),
+        _ => None,
     }
 }
 

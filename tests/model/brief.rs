@@ -1,6 +1,7 @@
 //! Short words for histories that are written by hand.
 
 use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
+use super::sessions::Number;
 use super::step::{Ending, Step};
 
 /// By RESP3.
@@ -80,6 +81,14 @@ pub fn macquire(keys: impl Into<Vec<Name>>, wait: Option<Wait>) -> Command {
     };
     let keys = keys.into();
     Command::Macquire { keys, ask }
+}
+
+pub fn start(grace_ms: u64) -> Command {
+    Command::Start { grace_ms }
+}
+
+pub fn resume(session: Number) -> Command {
+    Command::Resume { session }
 }
 
 /// One depth, of the empty label's.

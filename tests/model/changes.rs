@@ -3,6 +3,7 @@
 //! Each comes with the [`Change`] that a server's events would show of it.
 
 use super::command::{Spot, Who};
+use super::holds::Owner;
 use super::told::{News, Push};
 use super::world::{Entry, Fact, Value, Watch, World};
 
@@ -219,10 +220,14 @@ impl World {
 
     /// Takes over what is there and held. (A lock would not be there if it were not held.)
     fn load(&mut self, held: &[Spot]) {
-        self.holds
-            .retain(|hold| !(hold.is_gone() && hold.serial == 0));
+        // What is left of former servers and of sessions is what the data set says of it.
+        self.holds.retain(|hold| match hold.owner {
+            Owner::Gone(_) => hold.serial > 0,
+            Owner::Over(_) => false,
+            Owner::Connection(_) | Owner::Session(_) => true,
+        });
         let mut loaded = Vec::new();
-        let former = self.next_gone();
+        let former = Owner::Gone(self.next_gone());
         for spot in self.spots() {
             let entry = self.entry(spot).expect("a key that is there");
             let is_lock = entry.value == Value::Lock;

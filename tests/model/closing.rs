@@ -1,14 +1,14 @@
 //! The end of a history, without faults: whoever can go on does, and gives back what it has, until
-//! nobody waits any more.
+//! nobody waits any more and there is no session.
 
 use super::command::{Command, Mode, Spot, Who};
 use super::step::{Ending, Step};
 use super::world::World;
 
 impl World {
-    /// What is done next so that the waiting go on; nothing when nobody waits.
+    /// What is done next so that the waiting go on; nothing when nobody waits and there is no session.
     pub fn closing_step(&self) -> Option<Step> {
-        if self.waiters.is_empty() {
+        if self.waiters.is_empty() && self.sessions.is_empty() {
             return None;
         }
         let places = 0..self.clients.len();
@@ -21,17 +21,25 @@ impl World {
         if let Some(step) = can_speak.clone().find_map(gives) {
             return Some(step);
         }
-        let Some(who) = can_speak.next() else {
-            let mut free = places.clone().filter(|who| self.client(*who).is_none());
-            return Some(match free.next() {
-                Some(who) => Step::Connect { who, resp3: true },
-                // All stand still: the last of them that came is sent away.
-                None => Step::End {
-                    who: self.waiters[self.waiters.len() - 1].who,
-                    how: Ending::Close,
-                },
-            });
+        // Whoever can speak holds nothing now.
+        let has_session = |who: &Who| self.session_of(*who).is_some();
+        if let Some(who) = can_speak.clone().find(has_session) {
+            let command = Command::EndSession;
+            return Some(Step::Run { who, command });
+        }
+        let Some(who) = can_speak.clone().next() else {
+            return Some(self.somebody_comes());
         };
+        let mut detached = self.sessions.iter().filter(|s| s.attached.is_none());
+        if let Some(session) = detached.next() {
+            let waits = |who: Who| self.waiters.iter().any(|waiter| waiter.who == who);
+            let session = session.number;
+            let command = Command::Resume { session };
+            return Some(match can_speak.find(|who| !waits(*who)) {
+                Some(who) => Step::Run { who, command },
+                None => self.somebody_comes(),
+            });
+        }
         let mut awaited = self.waiters.iter().flat_map(|waiter| &waiter.spots);
         if let Some(spot) = awaited.find(|spot| self.is_strangers(**spot)) {
             let keys = vec![spot.name];
@@ -55,6 +63,22 @@ impl World {
             }
         };
         Some(self.said_in(who, stuck.spots[0], command))
+    }
+
+    fn somebody_comes(&self) -> Step {
+        let mut free = (0..self.clients.len()).filter(|who| self.client(*who).is_none());
+        if let Some(who) = free.next() {
+            return Step::Connect { who, resp3: true };
+        }
+        // The last of those that wait is sent away.
+        let how = Ending::Close;
+        let mut ends = self.waiters.iter().rev().map(|waiter| Step::End {
+            who: waiter.who,
+            how,
+        });
+        // If it is not said then whose grace is over first, that is so in a moment.
+        let end = ends.find(|end| self.allows(end));
+        end.unwrap_or(Step::Pass { ms: 1 })
     }
 
     fn can_speak(&self, who: Who) -> bool {

@@ -1,5 +1,7 @@
 //! What a client can say.
 
+use super::sessions::Number;
+
 /// A place for a connection. When one ends, another can take its place.
 pub type Who = usize;
 /// One of [`NAMES`].
@@ -54,6 +56,14 @@ pub enum Command {
     Unwatchex {
         keys: Vec<Name>,
     },
+
+    Start {
+        grace_ms: u64,
+    },
+    Resume {
+        session: Number,
+    },
+    EndSession,
 
     // The server's: keys come.
     Set {
@@ -225,7 +235,8 @@ pub enum Past {
 impl Command {
     /// Whether it is one of the module's.
     pub fn is_ours(&self) -> bool {
-        self.is_look() || self.is_write()
+        let resumes = matches!(self, Command::Resume { .. });
+        self.is_look() || self.is_write() || resumes
     }
 
     fn is_look(&self) -> bool {
@@ -242,6 +253,8 @@ impl Command {
                 | Command::Macquire { .. }
                 | Command::Release { .. }
                 | Command::Extend { .. }
+                | Command::Start { .. }
+                | Command::EndSession
         )
     }
 

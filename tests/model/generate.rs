@@ -2,6 +2,7 @@
 
 use super::command::{Command, DATABASES, Kind, NAMES, Name, Past, Spot, Who};
 use super::random::Random;
+use super::sessions::Session;
 use super::step::{Ending, Step};
 use super::world::{Connection, World};
 
@@ -16,6 +17,8 @@ pub struct Scope {
     pub server: bool,
     /// How many of a thousand commands are about locks and waits.
     pub locks: usize,
+    /// How many of a thousand are about sessions.
+    pub sessions: usize,
 }
 
 pub struct Generator {
@@ -53,6 +56,9 @@ impl Generator {
             // It cannot say anything; somebody else can.
             return self.draw(world);
         }
+        if let Some(step) = self.for_sessions(world, who) {
+            return step;
+        }
         let queueing = client.in_multi();
         match self.random.below(1000) {
             0..25 => Step::End {
@@ -73,6 +79,37 @@ impl Generator {
                 who,
                 command: self.usual_command(world, client, who),
             },
+        }
+    }
+
+    /// What makes sessions meet: many connections have one, and lose it; soon another one can go on with it, or it is
+    /// too late.
+    fn for_sessions(&mut self, world: &World, who: Who) -> Option<Step> {
+        let holds = !world.holds_of(who).is_empty();
+        let is_detached = |session: &Session| session.attached.is_none();
+        if self.scope.sessions == 0 {
+            None
+        } else if world.sessions.iter().any(is_detached)
+            && !self.scope.server
+            && self.random.per_mille(60)
+        {
+            Some(Step::Pass { ms: 2 })
+        } else if holds && world.session_of(who).is_some() {
+            let how = self.ending();
+            let ends = self.random.per_mille(80);
+            ends.then_some(Step::End { who, how })
+        } else if !holds && self.random.per_mille(80) {
+            let command = match world.sessions.is_empty() || self.random.per_mille(500) {
+                true => Command::Start {
+                    grace_ms: self.grace_ms(),
+                },
+                false => Command::Resume {
+                    session: self.session(world),
+                },
+            };
+            Some(Step::Run { who, command })
+        } else {
+            None
         }
     }
 
@@ -178,6 +215,9 @@ impl Generator {
     }
 
     fn command(&mut self, world: &World, who: Who) -> Command {
+        if self.random.per_mille(self.scope.sessions) {
+            return self.about_sessions(world, who);
+        }
         if self.random.per_mille(self.scope.locks) {
             return self.about_locks(world, who);
         }

@@ -3,6 +3,7 @@
 use super::changes::Pushes;
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::{Entry, Value};
+use super::sessions::Number;
 use super::told::{Kind, News, Push, Serial, Tokens};
 use super::world::World;
 
@@ -25,9 +26,12 @@ pub struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Connection(Who),
+    Session(Number),
     /// A connection that is no more, here or on a server whose data set this one took over. The
     /// longest gone has the smallest number.
     Gone(u64),
+    /// A session whose grace is over, in line with those.
+    Over(u64),
 }
 
 impl Hold {
@@ -36,7 +40,7 @@ impl Hold {
     }
 
     pub fn is_gone(&self) -> bool {
-        matches!(self.owner, Owner::Gone(_))
+        matches!(self.owner, Owner::Gone(_) | Owner::Over(_))
     }
 
     pub fn whole_depth(&self) -> u32 {
@@ -63,16 +67,16 @@ impl World {
     }
 
     pub fn holds_of(&self, who: Who) -> Vec<&Hold> {
-        let owner = Owner::Connection(who);
+        let owner = self.owner(who);
         let own = self.holds.iter().filter(|hold| hold.owner == owner);
         own.collect()
     }
 
     /// The place in the list of what this owner holds at a key.
     pub(super) fn own_hold(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {
-        self.holds.iter().position(|hold| {
-            (hold.owner, hold.label, hold.spot) == (Owner::Connection(who), label, spot)
-        })
+        let owner = self.owner(who);
+        let mut all = self.holds.iter();
+        all.position(|hold| (hold.owner, hold.label, hold.spot) == (owner, label, spot))
     }
 
     /// Whether those who hold a key let one more hold it in this way.
@@ -144,13 +148,12 @@ impl World {
 
     /// What the owner of a hold that ends by another hand hears.
     pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>) -> Option<(Who, Push)> {
-        let Owner::Connection(owner) = hold.owner else {
-            return None;
-        };
-        if by == Some(owner) {
+        let owner = self.voice(hold.owner);
+        if hold.is_gone() || (owner.is_some() && by == owner) {
             return None;
         }
         self.totals.lost += 1;
+        let owner = owner?;
         let resp3 = self.client(owner).is_some_and(|client| client.resp3);
         let (spot, news) = (hold.spot, News::Lost(hold.kind()));
         resp3.then_some((owner, Push { spot, news }))
@@ -205,8 +208,8 @@ impl World {
     fn first_left_behind(&self) -> Option<usize> {
         let all = self.holds.iter().enumerate();
         let gone = all.filter_map(|(at, hold)| match hold.owner {
-            Owner::Gone(since) => Some((since, at)),
-            Owner::Connection(_) => None,
+            Owner::Gone(since) | Owner::Over(since) => Some((since, at)),
+            Owner::Connection(_) | Owner::Session(_) => None,
         });
         gone.min().map(|(_, at)| at)
     }
@@ -234,13 +237,13 @@ impl World {
         }
     }
 
-    pub(super) fn next_gone(&mut self) -> Owner {
+    pub(super) fn next_gone(&mut self) -> u64 {
         self.gone += 1;
-        Owner::Gone(self.gone)
+        self.gone
     }
 
     pub(super) fn leave_behind(&mut self, who: Who) {
-        let gone = self.next_gone();
+        let gone = Owner::Gone(self.next_gone());
         let own = self.holds.iter_mut();
         for hold in own.filter(|hold| hold.owner == Owner::Connection(who)) {
             hold.owner = gone;

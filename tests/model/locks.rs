@@ -2,7 +2,7 @@
 
 use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who};
 use super::entry::Value;
-use super::holds::{Hold, Owner};
+use super::holds::Hold;
 use super::queues::Waiter;
 use super::told::{Form, Reply, Serial};
 use super::world::{Turn, World};
@@ -148,7 +148,7 @@ impl World {
         let serial = self.next_serial();
         for spot in &request.spots {
             let hold = Hold {
-                owner: Owner::Connection(request.who),
+                owner: self.owner(request.who),
                 label: request.label,
                 spot: *spot,
                 mode: request.mode,

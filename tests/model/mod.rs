@@ -12,12 +12,14 @@
 //!   world.rs     who is connected, which keys exist, who watches what; one step at a time
 //!   entry.rs     a key that exists
 //!   holds.rs     who holds what                queues.rs    who waits for what, and is served
+//!   sessions.rs  owners that outlive their connection
 //!   stuck.rs     circles of waiting            rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
 //!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands
 //!   told.rs      replies and pushes; whether what came is what was to come
 //!   hearing.rs   who is to hear what of a step  tokens.rs    which token belongs to which grant
 //!   closing.rs   the end of a history, in which everyone who waits is served
+//!   totals.rs    how often what came about
 //!   shrink.rs    the shortest history that still fails         brief.rs   words for ledgers
 //! ```
 //!
@@ -45,5 +47,7 @@ pub mod queues;
 mod requests;
 mod rules;
 mod servers;
+pub mod sessions;
 mod stuck;
 mod tokens;
+mod totals;

@@ -22,6 +22,9 @@ impl World {
             Command::Deltp { keys } => self.deltp(turn, keys),
             Command::Watchex { keys } => self.watchex(turn, keys),
             Command::Unwatchex { keys } => self.unwatchex(turn, keys),
+            Command::Start { grace_ms } => self.start_session(turn.who, *grace_ms),
+            Command::Resume { session } => self.resume(turn.who, *session),
+            Command::EndSession => self.end_session(turn.who),
             other => unreachable!("{other:?} is the server's"),
         }
     }

@@ -3,7 +3,7 @@
 
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::Value;
-use super::holds::{Hold, Owner};
+use super::holds::Hold;
 use super::told::{Form, Heard, News, Push, Reply};
 use super::world::World;
 
@@ -108,7 +108,7 @@ impl World {
                 continue;
             }
             let hold = Hold {
-                owner: Owner::Connection(who),
+                owner: self.owner(who),
                 label,
                 spot: *spot,
                 mode: waiter.mode,
@@ -181,9 +181,9 @@ impl World {
     /// What a connection was granted, and never heard of, ends as soon as may be.
     pub(super) fn take_back(&mut self, who: Who) {
         let serial = self.just_granted[who].take();
-        let now = self.now;
+        let (now, owner) = (self.now, self.owner(who));
         for hold in &mut self.holds {
-            if hold.owner == Owner::Connection(who) && Some(hold.serial) == serial {
+            if hold.owner == owner && Some(hold.serial) == serial {
                 hold.ends = Some(now);
             }
         }
@@ -200,17 +200,19 @@ impl World {
         self.tell(pushes);
     }
 
-    /// When the next wait or lease ends.
+    /// When the next wait, lease or grace ends.
     pub fn next_end(&self) -> Option<u64> {
         let waits = self.waiters.iter().filter_map(|waiter| waiter.ends);
         let leases = self.holds.iter().filter_map(|hold| hold.ends);
-        waits.chain(leases).min()
+        let graces = self.sessions.iter().filter_map(|session| session.ends);
+        waits.chain(leases).chain(graces).min()
     }
 
     /// The keyspace may be written.
     pub(super) fn work(&mut self, most: usize, order: &[Spot]) {
         self.end_leases(most, order);
         self.serve_all();
+        self.end_graces(most);
         self.remove_left_behind(most);
     }
 
@@ -226,6 +228,8 @@ impl World {
             }
             self.pass(MOMENT_MS);
             self.end_leases(usize::MAX, &[]);
+            self.end_graces(usize::MAX);
+            self.remove_left_behind(usize::MAX);
         }
     }
 }

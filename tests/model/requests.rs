@@ -1,7 +1,8 @@
-//! Commands about locks and waits, drawn at random, a little in favour of what somebody holds.
+//! Commands about locks, waits and sessions, drawn at random, a little in favour of what somebody holds.
 
 use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
 use super::generate::Generator;
+use super::sessions::Number;
 use super::world::World;
 
 impl Generator {
@@ -64,6 +65,48 @@ impl Generator {
                 let error = self.random.per_mille(500);
                 Command::Unblock { who, error }
             }
+        }
+    }
+
+    pub(super) fn about_sessions(&mut self, world: &World, who: Who) -> Command {
+        let has_one = world.session_of(who).is_some();
+        let at = match has_one || world.started == 0 {
+            true => self.random.below(400),
+            false => self.random.below(1000),
+        };
+        match at {
+            0..200 if has_one => Command::EndSession,
+            0..30 => Command::EndSession,
+            300..1000 if world.started > 0 => Command::Resume {
+                session: self.session(world),
+            },
+            _ => Command::Start {
+                grace_ms: self.grace_ms(),
+            },
+        }
+    }
+
+    /// Mostly one that nobody has.
+    pub(super) fn session(&mut self, world: &World) -> Number {
+        let all = || world.sessions.iter();
+        let detached = all().filter(|session| session.attached.is_none());
+        let detached: Vec<Number> = detached.map(|session| session.number).collect();
+        let living: Vec<Number> = all().map(|session| session.number).collect();
+        let (nearly_always, often) = (self.random.per_mille(750), self.random.per_mille(700));
+        if nearly_always && !detached.is_empty() {
+            self.random.pick(&detached)
+        } else if often && !living.is_empty() {
+            self.random.pick(&living)
+        } else {
+            self.random.below(world.started as usize) as Number
+        }
+    }
+
+    /// On a server either over at once or never.
+    pub(super) fn grace_ms(&mut self) -> u64 {
+        match self.scope.server {
+            true => self.random.pick(&[5, 86_400_000, 86_400_000]),
+            false => self.random.pick(&[1, 1, 2, 3, 10, 60]),
         }
     }
 

@@ -12,13 +12,26 @@ impl World {
             self.check_holders(spot)?;
         }
         for hold in &self.holds {
-            if let Owner::Connection(who) = hold.owner
-                && self.client(who).is_none()
-            {
+            let is_there = match hold.owner {
+                Owner::Connection(who) => {
+                    self.client(who).is_some() && self.session_of(who).is_none()
+                }
+                Owner::Session(number) => self.session(number).is_some(),
+                Owner::Gone(_) | Owner::Over(_) => true,
+            };
+            if !is_there {
                 return Err(format!("{hold:?} is held by nobody"));
             }
             if hold.depth == 0 {
                 return Err(format!("{hold:?} is over"));
+            }
+        }
+        for session in &self.sessions {
+            let is_attached = session
+                .attached
+                .is_some_and(|who| self.client(who).is_some());
+            if is_attached == session.ends.is_some() {
+                return Err(format!("{session:?} is attached to nobody, or ends"));
             }
         }
         match self.waiters.iter().find(|w| self.client(w.who).is_none()) {

@@ -1,7 +1,6 @@
 //! Circles of waiting, tried out: what if everyone who can go on does?
 
 use super::command::{Label, Mode, Spot, Who};
-use super::holds::Owner;
 use super::world::World;
 
 /// A hold in the dream.
@@ -19,8 +18,8 @@ impl World {
         let mut waiting: Vec<usize> = (0..self.waiters.len()).collect();
         let mut held: Vec<Held> = Vec::new();
         for hold in &self.holds {
-            // A lease ends by itself, and what the dead left goes.
-            if let (Owner::Connection(who), None) = (hold.owner, hold.ends) {
+            // A lease ends by itself, what the dead left goes, and nobody waits for ever for a session that is detached.
+            if let (Some(who), None) = (self.voice(hold.owner), hold.ends) {
                 let (label, spot, mode) = (hold.label, hold.spot, hold.mode);
                 held.push(Held {
                     who,

@@ -1,5 +1,7 @@
-//! The model counts grants; a server gives tokens. Which belongs to which, and that they rise.
+//! The model counts grants; a server gives tokens. Which belongs to which, and that they rise. So with sessions and
+//! their secrets.
 
+use super::sessions::Number;
 use super::told::Serial;
 use std::collections::BTreeMap;
 
@@ -10,6 +12,7 @@ pub struct Tokens {
     known: BTreeMap<Serial, i64>,
     /// The greatest of the steps before.
     floor: i64,
+    secrets: BTreeMap<Number, Vec<u8>>,
 }
 
 impl Tokens {
@@ -23,6 +26,25 @@ impl Tokens {
             self.known.insert(serial, token);
         }
         rises
+    }
+
+    /// Whether this can be the secret of that session; if so it is from now on.
+    pub fn is_secret(&mut self, session: Number, text: &[u8]) -> bool {
+        if let Some(known) = self.secrets.get(&session) {
+            return known == text;
+        }
+        let is_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let is_new = !self.secrets.values().any(|known| known == text);
+        let can_be = is_new && text.len() == 32 && text.iter().all(is_hex);
+        if can_be {
+            self.secrets.insert(session, text.to_owned());
+        }
+        can_be
+    }
+
+    /// The secret of a session that was heard of.
+    pub fn secret(&self, session: Number) -> Option<&[u8]> {
+        self.secrets.get(&session).map(|secret| &**secret)
     }
 
     /// The token of a grant, as far as it was heard of.

@@ -1,6 +1,7 @@
 //! Replies and pushes; whether what came is what was to come.
 
 use super::command::{NAMES, Spot};
+use super::sessions::Number;
 pub use super::tokens::Tokens;
 
 /// The number of a grant: the model's word for its token.
@@ -14,6 +15,8 @@ pub enum Reply {
     Int(i64),
     /// That of this grant.
     Token(Serial),
+    /// That of this session.
+    Secret(Number),
     /// None, for the connection stands still.
     Blocked,
     Text(Vec<u8>),
@@ -35,6 +38,7 @@ impl Reply {
     pub fn is_met_by(&self, got: &Reply, tokens: &mut Tokens) -> bool {
         match (self, got) {
             (Reply::Token(serial), Reply::Int(token)) => tokens.is(*serial, *token),
+            (Reply::Secret(session), Reply::Text(text)) => tokens.is_secret(*session, text),
             (Reply::Refused(beginning), Reply::Refused(error)) => error.starts_with(beginning),
             (Reply::Array(expected), Reply::Array(got)) => {
                 expected.len() == got.len()

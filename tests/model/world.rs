@@ -6,8 +6,10 @@ use super::command::{Command, DATABASES, Name, Spot, Who};
 pub use super::entry::{Entry, Value};
 use super::holds::Hold;
 use super::queues::Waiter;
+use super::sessions::{Number, Session};
 use super::step::Step;
 use super::told::{Heard, Push, Reply, Serial};
+pub use super::totals::Totals;
 
 #[derive(Clone)]
 pub struct Connection {
@@ -36,30 +38,6 @@ pub struct Watch {
 pub struct Limits {
     pub watches: usize,
     pub keys: usize,
-}
-
-/// Since the world was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    pub lost: u64,
-    pub removed_by_disconnect: u64,
-    pub grants: u64,
-    pub handoffs: u64,
-    pub timeouts: u64,
-    pub deadlocks_refused: u64,
-}
-
-impl Totals {
-    pub fn plus(&self, other: &Totals) -> Totals {
-        Totals {
-            lost: self.lost + other.lost,
-            removed_by_disconnect: self.removed_by_disconnect + other.removed_by_disconnect,
-            grants: self.grants + other.grants,
-            handoffs: self.handoffs + other.handoffs,
-            timeouts: self.timeouts + other.timeouts,
-            deadlocks_refused: self.deadlocks_refused + other.deadlocks_refused,
-        }
-    }
 }
 
 /// What happened in a step that a server would tell the module of, in order.
@@ -103,6 +81,9 @@ pub struct World {
     pub holds: Vec<Hold>,
     /// The oldest first.
     pub waiters: Vec<Waiter>,
+    pub sessions: Vec<Session>,
+    /// How many sessions were ever started.
+    pub started: Number,
     /// In milliseconds.
     pub now: u64,
     /// Of the last grant.
@@ -153,6 +134,8 @@ impl World {
             databases: Default::default(),
             holds: Vec::new(),
             waiters: Vec::new(),
+            sessions: Vec::new(),
+            started: 0,
             now: 0,
             last_serial: 0,
             clients: (0..places).map(|_| None).collect(),
@@ -278,6 +261,7 @@ impl World {
         self.watches.retain(|watch| watch.who != who);
         self.waiters.retain(|waiter| waiter.who != who);
         self.facts.push(Fact::Ended { who });
+        self.detach(who);
         self.leave_behind(who);
     }
 

@@ -2,9 +2,10 @@
 
 use crate::machine::{Machine, Thing};
 use crate::model::command::{Command, Label, Mode as Way, Name, Spot, Wait as Waits, Who};
+use crate::model::sessions::Number;
 use crate::model::told::Reply;
 use crate::words::{LABELS, key_of};
-use tether::engine::{Acquire, ClientId, Event, Form, Key, Mode, Seen, Wait};
+use tether::engine::{Acquire, ClientId, Digest, Event, Form, Key, Mode, Seen, Start, Wait};
 
 impl Machine {
     pub(super) fn command(
@@ -82,6 +83,15 @@ impl Machine {
                 let keys = &keys;
                 self.tell(None, Event::Drop { client, keys });
             }
+            Command::Start { grace_ms } => self.start_session(client, *grace_ms),
+            Command::Resume { session } => {
+                let digest = digest_of(*session);
+                self.tell(None, Event::Resume { client, digest });
+            }
+            Command::EndSession => {
+                let later = false;
+                self.tell(None, Event::EndSession { client, later });
+            }
             Command::Watchex { keys } => {
                 let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
                 let seen: Vec<Seen<'_>> = looks.collect();
@@ -101,6 +111,20 @@ impl Machine {
             }
             other => unreachable!("{other:?} is not the module's"),
         }
+    }
+
+    /// A session's secret is its number.
+    fn start_session(&mut self, client: ClientId, grace_ms: u64) {
+        let secret = self.started.to_string();
+        let (secret, digest) = (secret.as_bytes(), digest_of(self.started));
+        let start = Start {
+            client,
+            secret,
+            digest,
+            grace_ms,
+        };
+        self.tell(None, Event::Start(start));
+        self.started += u64::from(matches!(self.reply, Some(Reply::Secret(_))));
     }
 
     fn acquire(
@@ -139,6 +163,12 @@ impl Machine {
         };
         self.tell(in_hand.then_some((spot, thing)), Event::Acquire(ask));
     }
+}
+
+fn digest_of(session: Number) -> Digest {
+    let mut digest = [0; 32];
+    digest[..8].copy_from_slice(&session.to_le_bytes());
+    Digest(digest)
 }
 
 fn mode_of(way: Way) -> Mode {

@@ -83,9 +83,10 @@ impl Trial {
     }
 
     fn id_of(&self, owner: Owner) -> Option<ClientId> {
-        match owner {
-            Owner::Connection(who) => self.machine.id(who),
-            Owner::Gone(_) => None,
+        match (owner, self.world.voice(owner)) {
+            (_, Some(who)) => self.machine.id(who),
+            (Owner::Session(_), None) => Some(ClientId(0)),
+            _ => None,
         }
     }
 
@@ -101,10 +102,7 @@ impl Trial {
             return Err(format!("{spot:?} is known for nothing, or is not known"));
         }
         let holders = world.holds_at(spot).into_iter();
-        let holders = holders.filter_map(|hold| match hold.owner {
-            Owner::Connection(who) => Some(who),
-            Owner::Gone(_) => None,
-        });
+        let holders = holders.filter_map(|hold| world.voice(hold.owner));
         let waiters = world.queue(spot).into_iter().map(|waiter| waiter.who);
         let mut all: Vec<Who> = holders.chain(waiters).collect();
         all.retain(|who| !machine.is_guarded(*who));
@@ -123,6 +121,11 @@ impl Trial {
         watched.dedup();
         let temporary = world.holds.iter();
         let temporary = temporary.filter(|hold| hold.mode == Way::Temporary).count();
+        let attached = world
+            .sessions
+            .iter()
+            .filter(|s| s.attached.is_some())
+            .count();
         let (totals, model) = (engine.totals(), &world.totals);
         for (what, got, expected) in [
             ("temporary keys", gauges.temporary_keys, temporary),
@@ -130,6 +133,12 @@ impl Trial {
             ("waiters", gauges.waiters, world.waiters.len()),
             ("watches", gauges.watches, world.watches.len()),
             ("watched keys", gauges.watched_keys, watched.len()),
+            ("attached sessions", gauges.sessions_attached, attached),
+            (
+                "detached sessions",
+                gauges.sessions_detached,
+                world.sessions.len() - attached,
+            ),
         ] {
             if got != expected {
                 return Err(format!("{what}: {got} and not {expected}"));
@@ -173,7 +182,8 @@ impl Trial {
         }
         let must_work = world.is_anything_left_behind()
             || world.first_servable().is_some()
-            || !world.due().is_empty();
+            || !world.due().is_empty()
+            || world.is_any_grace_over();
         match must_work && !machine.engine.has_work(machine.now) {
             true => Err(format!(
                 "it has no work, and yet there is some: {:?}, {:?}, {:?}",
@@ -192,7 +202,12 @@ fn is_waiter(waiter: &Waiter, waiting: &Waiting) -> bool {
 
 fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
     let lease = hold.ends.map(|ends| ends.saturating_sub(world.now));
+    let session = match hold.owner {
+        Owner::Session(_) => Some(world.voice(hold.owner).is_some()),
+        _ => None,
+    };
     LABELS[hold.label] == &*holder.label
+        && session == holder.session
         && is_mode(hold.mode, holder.mode)
         && (hold.whole_depth(), lease) == (holder.depth, holder.lease_ms)
 }

@@ -4,8 +4,8 @@
 //! the world as it was is tried, but nothing is tried after it. `TETHER_DEPTH` goes deeper.
 
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, macquire, release, run, settp,
-    settp_wait, unwatchex, watchex,
+    BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, macquire, release, resume, run,
+    settp, settp_wait, start, unwatchex, watchex,
 };
 use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
@@ -21,6 +21,7 @@ fn scope(places: usize) -> Scope {
         names: 2,
         server: false,
         locks: 0,
+        sessions: 0,
     }
 }
 
@@ -112,6 +113,7 @@ fn state(world: &World) -> impl PartialEq + use<'_> {
         &world.holds,
         &world.waiters,
         &world.watches,
+        (&world.sessions, world.now),
         connected,
     )
 }
@@ -160,6 +162,22 @@ fn crosswise() -> Vec<Step> {
     let error = true;
     let unblock = |who| Command::Unblock { who, error };
     steps.extend(of_each(|who| run(1 - who, unblock(who))));
+    steps
+}
+
+/// One key, two connections, their sessions: who has what when somebody dies, and when it is too late.
+fn with_sessions() -> Vec<Step> {
+    let mut steps = vec![Step::Work { most: 1 }, Step::Pass { ms: 2 }];
+    steps.extend(of_each(|who| run(who, start(1 + who as u64))));
+    steps.extend(of_each(|who| run(who, resume(0))));
+    steps.extend(of_each(|who| run(who, Command::EndSession)));
+    steps.extend(of_each(|who| run(who, settp_wait(0, PUSH))));
+    steps.extend(of_each(|who| run(who, acquire(0, Mode::Shared, None))));
+    steps.extend(of_each(|who| run(who, acquire(0, Mode::Exclusive, BLOCK))));
+    steps.extend(of_each(|who| run(who, release(0))));
+    steps.extend(of_each(close));
+    steps.extend(of_each(connect));
+    steps.push(run(0, del(0)));
     steps
 }
 
@@ -267,6 +285,17 @@ fn all_histories_of_three_in_line() {
 #[test]
 fn all_histories_of_two_that_wait_crosswise() {
     try_all(2, crosswise(), 4);
+}
+
+#[test]
+fn all_histories_of_two_with_sessions() {
+    try_all(2, with_sessions(), 5);
+}
+
+#[test]
+#[ignore = "half a minute; for release builds"]
+fn all_histories_of_two_with_sessions_for_long() {
+    try_all(2, with_sessions(), 7);
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn holds(steps: &[Step]) {
         names: 4,
         server: false,
         locks: 0,
+        sessions: 0,
     };
     let limits = Limits {
         watches: 65_536,

@@ -27,6 +27,8 @@ pub struct Machine {
     pub(super) reply: Option<Reply>,
     /// The keys that orders were about, in order.
     named: Vec<Spot>,
+    /// How many sessions were ever started.
+    pub(super) started: u64,
 }
 
 /// What stands at a key.
@@ -63,6 +65,7 @@ impl Machine {
             in_exec: false,
             reply: None,
             named: Vec::new(),
+            started: 0,
         }
     }
 

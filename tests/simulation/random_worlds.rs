@@ -34,6 +34,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             names,
             server: false,
             locks: if seed.is_multiple_of(3) { 0 } else { 650 },
+            sessions: if seed % 5 < 2 { 0 } else { 120 },
         };
         let left = steps - n * PER_WORLD;
         let totals = random_world(seed, scope, limits, left.min(PER_WORLD), check_every);
@@ -42,7 +43,11 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
     println!("{steps} steps, in which came about {all:?}");
     // Worlds in which nothing happens prove nothing.
     let rare = [all.timeouts, all.deadlocks_refused, all.lost, all.handoffs];
-    assert!(steps < 50_000 || rare.iter().all(|count| *count > steps as u64 / 1000));
+    let sessions = [all.resumed, all.moved, all.graces_over];
+    let all_are = |counts: &[u64], least| counts.iter().all(|count| *count > least);
+    let steps = steps as u64;
+    assert!(steps < 50_000 || all_are(&rare, steps / 1000));
+    assert!(steps < 50_000 || all_are(&sessions, steps / 4000));
 }
 
 #[test]

@@ -130,7 +130,8 @@ impl Trial {
             let before = self.world.clone();
             self.take(&step)
                 .map_err(|what| format!("at the end, {step:?}: {what}"))?;
-            if self.world.waiters == before.waiters && self.world.holds == before.holds {
+            let held = |world: &World| (world.holds.clone(), world.sessions.clone());
+            if self.world.waiters == before.waiters && held(&self.world) == held(&before) {
                 let moved = matches!(
                     step,
                     Step::Run {
@@ -138,7 +139,10 @@ impl Trial {
                         ..
                     }
                 );
-                let came = matches!(step, Step::Connect { .. } | Step::Discard { .. });
+                let came = matches!(
+                    step,
+                    Step::Connect { .. } | Step::Discard { .. } | Step::Pass { .. }
+                );
                 if !moved && !came {
                     return Err(format!("{step:?} changes nothing"));
                 }

@@ -49,7 +49,13 @@ pub fn answer(reply: Said) -> Reply {
     let refusal = match reply {
         Said::Integer(number) => return Reply::Int(number),
         Said::Null => return Reply::Null,
-        Said::Secret(_) => panic!("nobody asked for a session"),
+        Said::Secret(secret) => {
+            // Those of the machine are their sessions' numbers.
+            let number = std::str::from_utf8(&secret)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            return Reply::Secret(number.expect("the secret that the engine was told"));
+        }
         Said::States(states) => {
             return match &states[..] {
                 [present] => state(present),

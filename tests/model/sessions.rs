@@ -1,0 +1,163 @@
+//! Sessions: owners that outlive their connection for a moment.
+
+use super::command::Who;
+use super::holds::Owner;
+use super::told::Reply;
+use super::world::World;
+
+/// Sessions are numbered as they are started.
+pub type Number = u64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub number: Number,
+    pub grace_ms: u64,
+    /// The connection that has it.
+    pub attached: Option<Who>,
+    /// When its grace is over; nobody has it.
+    pub ends: Option<u64>,
+}
+
+impl World {
+    pub fn session_of(&self, who: Who) -> Option<&Session> {
+        let mut all = self.sessions.iter();
+        all.find(|session| session.attached == Some(who))
+    }
+
+    pub fn session(&self, number: Number) -> Option<&Session> {
+        let mut all = self.sessions.iter();
+        all.find(|session| session.number == number)
+    }
+
+    /// To whom belongs what this connection is granted.
+    pub fn owner(&self, who: Who) -> Owner {
+        let session = self.session_of(who);
+        session.map_or(Owner::Connection(who), |session| {
+            Owner::Session(session.number)
+        })
+    }
+
+    /// The connection that hears what an owner is told.
+    pub fn voice(&self, owner: Owner) -> Option<Who> {
+        match owner {
+            Owner::Connection(who) => Some(who),
+            Owner::Session(number) => self.session(number)?.attached,
+            Owner::Gone(_) | Owner::Over(_) => None,
+        }
+    }
+
+    /// What stands against this connection's having a session from now on.
+    fn has_something(&self, who: Who) -> Option<Reply> {
+        if self.session_of(who).is_some() {
+            return Some(Reply::refused("ERR this connection has a session already"));
+        }
+        let holds = !self.holds_of(who).is_empty();
+        holds.then(|| Reply::refused("ERR this connection holds keys already"))
+    }
+
+    pub(super) fn start_session(&mut self, who: Who, grace_ms: u64) -> Reply {
+        if let Some(refusal) = self.has_something(who) {
+            return refusal;
+        }
+        let number = self.started;
+        self.started += 1;
+        self.sessions.push(Session {
+            number,
+            grace_ms,
+            attached: Some(who),
+            ends: None,
+        });
+        Reply::Secret(number)
+    }
+
+    pub(super) fn resume(&mut self, who: Who, number: Number) -> Reply {
+        let kept = |world: &World| Reply::Int(world.holds_of(who).len() as i64);
+        if self.owner(who) == Owner::Session(number) {
+            return kept(self);
+        }
+        if let Some(refusal) = self.has_something(who) {
+            return refusal;
+        }
+        if self.waiters.iter().any(|waiter| waiter.who == who) {
+            return Reply::refused("ERR this connection waits for keys");
+        }
+        let now = self.now;
+        let mut all = self.sessions.iter_mut();
+        let found = all.find(|session| session.number == number);
+        let Some(session) = found.filter(|session| session.ends.is_none_or(|end| end > now)) else {
+            return Reply::refused("NOSESSION");
+        };
+        let is_new = session.attached.is_none();
+        (session.attached, session.ends) = (Some(who), None);
+        if !self.holds_of(who).is_empty() {
+            self.totals.resumed += u64::from(is_new);
+            self.totals.moved += u64::from(!is_new);
+        }
+        kept(self)
+    }
+
+    pub(super) fn end_session(&mut self, who: Who) -> Reply {
+        let Owner::Session(number) = self.owner(who) else {
+            return Reply::refused("NOSESSION");
+        };
+        let count = self.holds_of(who).len();
+        // What its connection is handed now is that one's own.
+        self.sessions.retain(|session| session.number != number);
+        let its = Owner::Session(number);
+        while let Some(at) = self.holds.iter().position(|hold| hold.owner == its) {
+            self.release(at);
+        }
+        Reply::Int(count as i64)
+    }
+
+    /// The end of a connection: the grace of its session begins.
+    pub(super) fn detach(&mut self, who: Who) {
+        let now = self.now;
+        let its = |session: &&mut Session| session.attached == Some(who);
+        if let Some(session) = self.sessions.iter_mut().find(its) {
+            (session.attached, session.ends) = (None, Some(now + session.grace_ms));
+        }
+    }
+
+    /// The first session whose grace is over.
+    fn first_over(&self) -> Option<Number> {
+        let all = self.sessions.iter();
+        let ends = all.filter_map(|session| Some((session.ends?, session.number)));
+        let over = ends.filter(|(end, _)| *end <= self.now);
+        over.min().map(|(_, number)| number)
+    }
+
+    pub fn is_any_grace_over(&self) -> bool {
+        self.first_over().is_some()
+    }
+
+    /// Ends up to so many sessions whose grace is over, the earliest first. What they hold goes as that of connections
+    /// which ended.
+    pub(super) fn end_graces(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(number) = self.first_over() else {
+                return;
+            };
+            self.sessions.retain(|session| session.number != number);
+            let over = Owner::Over(self.next_gone());
+            let all = self.holds.iter_mut();
+            let own = all.filter(|hold| hold.owner == Owner::Session(number));
+            let count = own.map(|hold| hold.owner = over).count();
+            self.totals.graces_over += u64::from(count > 0);
+        }
+    }
+
+    /// Whether it would not be said whose grace is over first if these connections ended now.
+    pub(super) fn is_order_of_graces_open(&self, dying: impl Iterator<Item = Who>) -> bool {
+        let mut dying: Vec<Who> = dying.collect();
+        dying.sort_unstable();
+        dying.dedup();
+        let graces = dying.into_iter().filter_map(|who| self.session_of(who));
+        let new = graces.map(|session| self.now + session.grace_ms);
+        let new: Vec<u64> = new.collect();
+        let mut all: Vec<u64> = self.sessions.iter().filter_map(|s| s.ends).collect();
+        all.extend(&new);
+        let ties = |end: &&u64| all.iter().filter(|other| other == end).count() > 1;
+        new.iter().any(|end| ties(&end))
+    }
+}
