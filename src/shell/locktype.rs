@@ -4,7 +4,7 @@
 //! keyspace has the key, and no command for other types can touch it.
 
 use super::dispatch::{self, Reach};
-use super::raw::{Ctx, Str, Text, api};
+use super::raw::{Ctx, Loading, Str, Text, api};
 use super::state::shell;
 use super::{guard::guard, persist};
 use crate::engine::{Db, Key, Mode, Standing};
@@ -50,15 +50,11 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         return std::ptr::null_mut();
     }
     guard((), || {
-        // SAFETY: the table, the server's argument; the name lives as long as this call.
-        let (db, name) = unsafe {
-            let name = api!(RedisModule_GetKeyNameFromIO(io)).cast_mut();
-            let db = api!(RedisModule_GetDbIdFromIO(io));
-            (Db(db as u32), (!name.is_null()).then(|| Str::new(name)))
-        };
-        let Some(name) = name.map(Str::bytes) else {
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = unsafe { Loading::new(io) }.key() else {
             return;
         };
+        let name = name.bytes();
         let key = Key { db, name };
         if !shell().loading.get() {
             restored(key);

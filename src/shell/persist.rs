@@ -7,13 +7,12 @@ use super::dispatch::tell;
 use super::guard::guard;
 use super::observe;
 use super::pack::{self, Pack};
-use super::raw::{self, Ctx, api, have};
+use super::raw::{self, Ctx, Loading, Saving, have};
 use super::state::shell;
 use crate::command::told;
 use crate::engine::{Db, Event, Key, Mode, Token, Told};
 use redis_module::raw as c;
-use std::ffi::{c_char, c_int};
-use std::ops::Deref;
+use std::ffi::c_int;
 
 /// Of what is written here and of the values of locks. When you change the form, raise it, and go on reading the former
 /// ones: 0 has no sessions, 0 and 1 have the names of keys one by one.
@@ -32,6 +31,8 @@ pub fn add_to(methods: &mut c::RedisModuleTypeMethods) {
 
 unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
     guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let file = unsafe { Saving::new(io) };
         // Saved by a child process, which has the engine as it was when it was born.
         let Ok(engine) = shell().engine.try_borrow() else {
             return;
@@ -41,58 +42,37 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
-        // SAFETY: the table, the server's argument; names are copied.
-        unsafe {
-            api!(RedisModule_SaveUnsigned(io, engine.last_token().0));
-            api!(RedisModule_SaveUnsigned(io, count as u64));
-            save_keys(io, engine.temporary_keys());
-            api!(RedisModule_SaveUnsigned(io, told.len() as u64));
-            for said in &told {
-                save_told(io, said);
-            }
+        file.number(engine.last_token().0);
+        file.number(count as u64);
+        save_keys(file, engine.temporary_keys());
+        file.number(told.len() as u64);
+        for said in &told {
+            save_told(file, said);
         }
     });
 }
 
-/// # Safety
-/// The file is the one that the server is saving to.
-unsafe fn save_told(io: *mut c::RedisModuleIO, said: &Told) {
+fn save_told(file: Saving<'_>, said: &Told) {
     let (name, words) = told::words_of(said);
-    let db = told::db_of(said).unwrap_or(Db(0));
-    // SAFETY: the table, the caller.
-    unsafe {
-        api!(RedisModule_SaveUnsigned(io, db.0.into()));
-        api!(RedisModule_SaveUnsigned(io, words.len() as u64));
-        save_bytes(io, name.as_bytes());
-        for word in &words {
-            save_bytes(io, word);
-        }
+    file.number(told::db_of(said).unwrap_or(Db(0)).0.into());
+    file.number(words.len() as u64);
+    file.bytes(name.as_bytes());
+    for word in &words {
+        file.bytes(word);
     }
 }
 
-/// # Safety
-/// As in [`save_told`].
-unsafe fn save_bytes(io: *mut c::RedisModuleIO, bytes: &[u8]) {
-    let start = bytes.as_ptr().cast::<c_char>();
-    // SAFETY: the table, the caller; the bytes are copied.
-    unsafe { api!(RedisModule_SaveStringBuffer(io, start, bytes.len())) };
-}
-
-/// # Safety
-/// As in [`save_told`].
-unsafe fn save_keys<'a>(io: *mut c::RedisModuleIO, keys: impl Iterator<Item = Key<'a>>) {
+fn save_keys<'a>(file: Saving<'_>, keys: impl Iterator<Item = Key<'a>>) {
     let mut pack = Pack::default();
     for key in keys {
         pack.push(key);
         if pack.is_full() {
-            // SAFETY: the caller.
-            unsafe { save_bytes(io, pack.bytes()) };
+            file.bytes(pack.bytes());
             pack.clear();
         }
     }
     if !pack.is_empty() {
-        // SAFETY: the caller.
-        unsafe { save_bytes(io, pack.bytes()) };
+        file.bytes(pack.bytes());
     }
 }
 
@@ -102,9 +82,9 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         return err;
     }
     guard(err, || {
-        // SAFETY: the table, the server's argument. A file that is cut short ends the load inside.
-        let number = || unsafe { api!(RedisModule_LoadUnsigned(io)) };
-        let (token, count) = (Token(number()), number());
+        // SAFETY: the server's argument, for the length of this call.
+        let file = unsafe { Loading::new(io) };
+        let (token, count) = (Token(file.number()), file.number());
         let Some(ctx) = shell().detached() else {
             return err;
         };
@@ -115,12 +95,9 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         engine.know_token(token);
         // Not more than a file can mean.
         engine.make_room(count.min(1 << 24) as usize);
-        // SAFETY: the server's argument.
-        let all = unsafe {
-            load_keys(io, encoding, count, |keys| {
-                engine.inherit(now, keys, &mut effects);
-            })
-        };
+        let all = load_keys(file, encoding, count, |keys| {
+            engine.inherit(now, keys, &mut effects);
+        });
         if !all {
             ctx.log(
                 c"warning",
@@ -128,11 +105,10 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
             );
             return err;
         }
-        let told = if encoding > 0 { number() } else { 0 };
+        let told = if encoding > 0 { file.number() } else { 0 };
         for _ in 0..told {
-            let (db, count) = (Db(number() as u32), number());
-            // SAFETY: the server's argument.
-            let words: Vec<_> = (0..=count).map(|_| unsafe { Loaded::new(io) }).collect();
+            let (db, count) = (Db(file.number() as u32), file.number());
+            let words: Vec<_> = (0..=count).map(|_| file.bytes()).collect();
             let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
             let name = std::str::from_utf8(words[0]).unwrap_or_default();
             let Some(said) = told::told(name, db, &words[1..]) else {
@@ -155,26 +131,20 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
 }
 
 /// Whether the names of all the keys were there.
-///
-/// # Safety
-/// The file is the one that the server is loading.
-unsafe fn load_keys(
-    io: *mut c::RedisModuleIO,
+fn load_keys(
+    file: Loading<'_>,
     encoding: c_int,
     count: u64,
     mut take_in: impl FnMut(&[Key<'_>]),
 ) -> bool {
     let mut left = count;
     while left > 0 && encoding < 2 {
-        // SAFETY: the table, the caller.
-        let (db, name) = unsafe { (api!(RedisModule_LoadUnsigned(io)), Loaded::new(io)) };
-        let db = Db(db as u32);
+        let (db, name) = (Db(file.number() as u32), file.bytes());
         take_in(&[Key { db, name: &name }]);
         left -= 1;
     }
     while left > 0 {
-        // SAFETY: the caller.
-        let pack = unsafe { Loaded::new(io) };
+        let pack = file.bytes();
         let mut bytes = &*pack;
         let keys: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut bytes)).collect();
         take_in(&keys);
@@ -184,36 +154,6 @@ unsafe fn load_keys(
         }
     }
     true
-}
-
-/// Bytes of the file.
-struct Loaded(&'static [u8]);
-
-impl Loaded {
-    /// # Safety
-    /// The file is the one that the server is loading.
-    unsafe fn new(io: *mut c::RedisModuleIO) -> Self {
-        let mut length = 0;
-        // SAFETY: the table, the caller; what is loaded is ours until it is freed, with this.
-        unsafe {
-            let start = api!(RedisModule_LoadStringBuffer(io, &raw mut length));
-            Loaded(std::slice::from_raw_parts(start.cast::<u8>(), length))
-        }
-    }
-}
-
-impl Deref for Loaded {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.0
-    }
-}
-
-impl Drop for Loaded {
-    fn drop(&mut self) {
-        // SAFETY: the table; made by `new` and freed once.
-        unsafe { api!(RedisModule_Free(self.0.as_ptr().cast_mut().cast())) };
-    }
 }
 
 /// A key in the file belonged to a connection of the server that wrote it.

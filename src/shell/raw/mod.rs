@@ -9,14 +9,16 @@
 //!   than that callback, by its lifetime;
 //! - **the main thread**: the server calls modules from its main thread only.
 
-use super::state::shell;
 mod ask;
+mod files;
 mod keys;
 mod replies;
 
 pub use ask::{is_blocked, is_tracking};
+pub use files::{Loading, Saving};
 pub use keys::{OpenKey, Word};
 
+use super::state::shell;
 use crate::engine::{ClientId, Db, Moment};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int};
