@@ -53,11 +53,11 @@ fn what_is_due_for_keys_of_other_slots_is_done_after_a_command() {
     let server = &cluster.servers[0];
     let (mut holder, mut waiter, mut client) = (server.resp3(), server.resp2(), server.resp2());
     // A lease whose time is over when a command for another key is executed.
-    holder.run("LOCK.ACQUIRE handed LEASE 150");
-    holder.run("LOCK.ACQUIRE ends LEASE 150");
+    holder.run("LOCK.ACQUIRE handed LEASE 1000");
+    holder.run("LOCK.ACQUIRE ends LEASE 1000");
     queue(server, &mut waiter, "LOCK.ACQUIRE handed WAIT 0");
     client.pipeline(&[
-        "DEBUG SLEEP 0.3",
+        "DEBUG SLEEP 1.2",
         "LOCK.ACQUIRE other",
         "EXISTS handed ends",
     ]);

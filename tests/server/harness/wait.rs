@@ -6,8 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that ought to happen soon.
-pub const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a test waits for something that ought to happen soon. A busy machine needs some of it, and only a test that
+/// fails needs all.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Looks again and again until `look` has an answer; an `Err` is what it saw instead.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
