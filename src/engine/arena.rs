@@ -81,7 +81,9 @@ impl<T> fmt::Debug for Id<T> {
 /// Invariant: `roomy` names each chunk once that has room, and `len` counts the records. No chunk
 /// without a record has memory but `spare`.
 pub struct Arena<T> {
-    chunks: Vec<Chunk<T>>,
+    /// Where the chunks' records stand, apart from the rest, since they are looked at much more often.
+    slots: Vec<Slots<T>>,
+    chunks: Vec<Chunk>,
     roomy: Vec<u32>,
     /// The last chunk to be emptied whose places are next: whoever comes and goes alone does not
     /// have the memory taken and given back each time.
@@ -89,27 +91,31 @@ pub struct Arena<T> {
     len: usize,
 }
 
-/// Invariant: `free` holds exactly the places whose record is absent; `is_roomy` says whether the
-/// arena's `roomy` names this chunk.
-struct Chunk<T> {
-    slots: Vec<Option<T>>,
+/// One chunk's places, as long as it has memory.
+type Slots<T> = Option<Box<[Option<T>; CHUNK]>>;
+
+/// Invariant: `free` holds exactly those of the first `used` places whose record is absent, as it is in
+/// all others; `is_roomy` says whether the arena's `roomy` names this chunk.
+struct Chunk {
+    used: u16,
     free: Vec<u16>,
     is_roomy: bool,
 }
 
-impl<T> Chunk<T> {
+impl Chunk {
     fn is_full(&self) -> bool {
-        self.free.is_empty() && self.slots.len() == CHUNK
+        self.free.is_empty() && usize::from(self.used) == CHUNK
     }
 
     fn is_empty(&self) -> bool {
-        self.free.len() == self.slots.len()
+        self.free.len() == usize::from(self.used)
     }
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
         Arena {
+            slots: Vec::new(),
             chunks: Vec::new(),
             roomy: Vec::new(),
             spare: None,
@@ -131,29 +137,25 @@ impl<T> Arena<T> {
             None => self.add_chunk(),
         };
         let chunk = &mut self.chunks[number];
-        let place = match chunk.free.pop() {
-            Some(place) => {
-                chunk.slots[usize::from(place)] = Some(record);
-                usize::from(place)
-            }
-            None => {
-                chunk.slots.reserve_exact(CHUNK - chunk.slots.len());
-                chunk.slots.push(Some(record));
-                chunk.slots.len() - 1
-            }
-        };
+        let place = chunk.free.pop().unwrap_or_else(|| {
+            chunk.used += 1;
+            chunk.used - 1
+        });
+        let slots = self.slots[number].get_or_insert_with(empty_slots);
+        slots[usize::from(place) % CHUNK] = Some(record);
         if chunk.is_full() {
             chunk.is_roomy = false;
             self.roomy.pop();
         }
         self.len += 1;
-        Id::new(number * CHUNK + place)
+        Id::new(number * CHUNK + usize::from(place))
     }
 
     fn add_chunk(&mut self) -> usize {
         let number = self.chunks.len();
+        self.slots.push(None);
         self.chunks.push(Chunk {
-            slots: Vec::new(),
+            used: 0,
             free: Vec::new(),
             is_roomy: true,
         });
@@ -163,11 +165,11 @@ impl<T> Arena<T> {
 
     /// O(1). A chunk's last record takes the chunk's memory along, or that of the former spare.
     pub fn remove(&mut self, id: Id<T>) -> T {
+        let record = self.slot_mut(id).and_then(Option::take);
+        let record = record.expect("an id names a record");
         let number = id.place() / CHUNK;
         let chunk = &mut self.chunks[number];
-        let place = id.place() % CHUNK;
-        let record = chunk.slots[place].take().expect("an id names a record");
-        chunk.free.push(place as u16);
+        chunk.free.push((id.place() % CHUNK) as u16);
         self.len -= 1;
         if !std::mem::replace(&mut chunk.is_roomy, true) {
             self.roomy.push(number as u32);
@@ -186,19 +188,20 @@ impl<T> Arena<T> {
         } else {
             Some(number)
         };
-        let chunk = gone.map(|gone| &mut self.chunks[gone as usize]);
         // The former spare may be in use again.
-        if let Some(chunk) = chunk.filter(|chunk| chunk.is_empty()) {
-            chunk.slots = Vec::new();
-            chunk.free = Vec::new();
+        if let Some(gone) = gone.filter(|gone| self.chunks[*gone as usize].is_empty()) {
+            let gone = gone as usize;
+            self.slots[gone] = None;
+            self.chunks[gone].used = 0;
+            self.chunks[gone].free = Vec::new();
         }
     }
 
     /// Every record with its id, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.chunks.iter().enumerate().flat_map(|(number, chunk)| {
-            let slots = chunk.slots.iter().enumerate();
-            slots.filter_map(move |(place, slot)| {
+        self.slots.iter().enumerate().flat_map(|(number, slots)| {
+            let slots = slots.iter().flat_map(|slots| slots.iter());
+            slots.enumerate().filter_map(move |(place, slot)| {
                 let id = Id::new(number * CHUNK + place);
                 slot.as_ref().map(|record| (id, record))
             })
@@ -207,33 +210,40 @@ impl<T> Arena<T> {
 
     /// How many places there are, with and without a record.
     pub fn places(&self) -> usize {
-        let last = self.chunks.last().map_or(0, |chunk| chunk.slots.len());
+        let last = self.chunks.last().map_or(0, |chunk| chunk.used.into());
         self.chunks.len().saturating_sub(1) * CHUNK + last
     }
 
     /// The record at a place, if there is one. O(1).
     pub fn at(&self, place: usize) -> Option<Id<T>> {
-        let slots = &self.chunks.get(place / CHUNK)?.slots;
-        slots.get(place % CHUNK)?.as_ref().map(|_| Id::new(place))
+        let slots = self.slots.get(place / CHUNK)?.as_ref()?;
+        slots[place % CHUNK].as_ref().map(|_| Id::new(place))
     }
 
-    fn slot(&mut self, id: Id<T>) -> &mut Option<T> {
-        &mut self.chunks[id.place() / CHUNK].slots[id.place() % CHUNK]
+    fn slot_mut(&mut self, id: Id<T>) -> Option<&mut Option<T>> {
+        let slots = self.slots[id.place() / CHUNK].as_mut()?;
+        Some(&mut slots[id.place() % CHUNK])
     }
+}
+
+fn empty_slots<T>() -> Box<[Option<T>; CHUNK]> {
+    let slots: Box<[Option<T>]> = (0..CHUNK).map(|_| None).collect();
+    slots.try_into().unwrap_or_else(|_| unreachable!())
 }
 
 impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
     fn index(&self, id: Id<T>) -> &T {
-        self.chunks[id.place() / CHUNK].slots[id.place() % CHUNK]
-            .as_ref()
-            .expect("an id names a record")
+        let slots = self.slots[id.place() / CHUNK].as_ref();
+        let record = slots.and_then(|slots| slots[id.place() % CHUNK].as_ref());
+        record.expect("an id names a record")
     }
 }
 
 impl<T> IndexMut<Id<T>> for Arena<T> {
     fn index_mut(&mut self, id: Id<T>) -> &mut T {
-        self.slot(id).as_mut().expect("an id names a record")
+        let record = self.slot_mut(id).and_then(Option::as_mut);
+        record.expect("an id names a record")
     }
 }
 
@@ -265,7 +275,7 @@ mod tests {
         for id in ids.iter().filter(|id| **id != survivor) {
             arena.remove(*id);
         }
-        let with_memory = arena.chunks.iter().filter(|c| c.slots.capacity() > 0);
+        let with_memory = arena.slots.iter().filter(|slots| slots.is_some());
         assert_eq!((arena.len(), arena[survivor]), (1, 3 * CHUNK));
         assert!(with_memory.count() <= 2, "the survivor's and one to spare");
         let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
@@ -280,15 +290,12 @@ mod tests {
         for id in ids {
             arena.remove(id);
         }
-        let memory = |arena: &Arena<usize>| -> usize {
-            let chunks = arena.chunks.iter();
-            chunks.map(|chunk| chunk.slots.capacity()).sum()
-        };
+        let memory = |arena: &Arena<usize>| arena.slots.iter().flatten().count();
         for n in 0..3 {
             let alone = arena.insert(n);
-            assert_eq!((arena[alone], memory(&arena)), (n, CHUNK));
+            assert_eq!((arena[alone], memory(&arena)), (n, 1));
             arena.remove(alone);
-            assert_eq!(memory(&arena), CHUNK);
+            assert_eq!(memory(&arena), 1);
         }
     }
 
