@@ -8,6 +8,7 @@ use super::id::ClientId;
 use super::queues::{self, Waiter};
 use super::watches::{self, Watch};
 use hashbrown::HashMap;
+use std::cell::Cell;
 use std::ops;
 
 /// What the engine knows of one connection, or of one session.
@@ -58,6 +59,8 @@ impl Chained<ENDING> for Client {
 pub(super) struct Clients {
     records: Arena<Client>,
     by_id: HashMap<ClientId, Id<Client>>,
+    /// One of those, found last: a command asks for its connection more than once.
+    last: Cell<Option<(ClientId, Id<Client>)>>,
     /// The longest dead first.
     ended: Chain<Client, ENDING>,
     former: Option<Id<Client>>,
@@ -94,12 +97,19 @@ impl Client {
 impl Clients {
     /// O(1).
     pub fn find(&self, id: ClientId) -> Option<Id<Client>> {
-        self.by_id.get(&id).copied()
+        if let Some((last, found)) = self.last.get()
+            && last == id
+        {
+            return Some(found);
+        }
+        let found = *self.by_id.get(&id)?;
+        self.last.set(Some((id, found)));
+        Some(found)
     }
 
     /// The connection's record, made where there is none; and whether it was made. O(1).
     pub fn find_or_add(&mut self, id: ClientId) -> (Id<Client>, bool) {
-        if let Some(&found) = self.by_id.get(&id) {
+        if let Some(found) = self.find(id) {
             return (found, false);
         }
         let made = self.records.insert(Client::new(id));
@@ -149,6 +159,7 @@ impl Clients {
     /// From now on no command can come from this connection, or its session is over. O(1).
     pub fn end(&mut self, id: Id<Client>) {
         self.records[id].ended = true;
+        self.last.set(None);
         self.by_id.remove(&self.records[id].id);
         self.ended.push(&mut self.records, id);
         self.forget_if_done(id);
@@ -179,7 +190,8 @@ impl Clients {
 
     /// Forgets an ended connection to which nothing is bound any more. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
-        if self.records[id].ended && self.records[id].hold_count == 0 {
+        let record = &self.records[id];
+        if record.ended && record.hold_count == 0 {
             self.ended.remove(&mut self.records, id);
             self.records.remove(id);
             self.former.take_if(|former| *former == id);

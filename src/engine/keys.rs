@@ -10,6 +10,7 @@ use super::index::{self, Index};
 use super::queues::{self, Place};
 use super::watches::{self, Watch};
 use hashbrown::DefaultHashBuilder;
+use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops;
 
@@ -97,8 +98,12 @@ impl KeyRecord {
     }
 
     pub fn set_stands(&mut self, standing: Standing) {
-        self.marks.set(Marks::LOCK, standing == Standing::Lock);
-        self.marks.set(Marks::OTHER, standing == Standing::Other);
+        let mark = match standing {
+            Standing::Absent => 0,
+            Standing::Lock => Marks::LOCK,
+            Standing::Other => Marks::OTHER,
+        };
+        self.marks.0 = self.marks.0 & !(Marks::LOCK | Marks::OTHER) | mark;
     }
 
     /// What stands here may have a time to live.
@@ -133,12 +138,14 @@ impl KeyRecord {
 }
 
 /// Invariant: `index` has each record of `records` once, under its key's hash; no two records
-/// have the same key; none is idle when a room has finished its work.
+/// have the same key; none is idle when a room has finished its work. `last` names a record.
 #[derive(Default)]
 pub(super) struct Keys {
     records: Arena<KeyRecord>,
     index: Index<KeyRecord>,
     hasher: DefaultHashBuilder,
+    /// What was found last, with its hash: what is asked for once is asked for again soon.
+    last: Cell<Option<(Id<KeyRecord>, u32)>>,
 }
 
 /// What a look for a key found, so that it need not be looked for again.
@@ -158,7 +165,7 @@ impl Keys {
         if self.index.is_empty() {
             return None;
         }
-        self.lookup(self.hash(key), key)
+        self.spot(key).found
     }
 
     /// The key's record, made with what stands there where there is none. O(1).
@@ -169,8 +176,17 @@ impl Keys {
 
     /// Where a key is, or would be. O(1).
     pub fn spot(&self, key: Key<'_>) -> Spot {
+        if let Some((last, hash)) = self.last.get()
+            && self.records[last].key() == key
+        {
+            let found = Some(last);
+            return Spot { hash, found };
+        }
         let hash = self.hash(key);
         let found = self.lookup(hash, key);
+        if let Some(found) = found {
+            self.last.set(Some((found, hash)));
+        }
         Spot { hash, found }
     }
 
@@ -215,7 +231,10 @@ impl Keys {
         if !self.records[id].is_idle() {
             return None;
         }
-        let hash = self.hash(self.records[id].key());
+        let hash = match self.last.take() {
+            Some((last, hash)) if last == id => hash,
+            _ => self.hash(self.records[id].key()),
+        };
         self.index.remove(hash, id);
         let record = self.records.remove(id);
         Some(KeyBuf {
