@@ -41,8 +41,7 @@ impl Engine {
         ask: Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
-        let seen = ask.seen.iter();
-        let mut asked: Few<_> = seen.map(|seen| self.take_in(*seen, effects)).collect();
+        let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
         if self.clients.first_ended().is_some() || matches!(asked, Few::Many(_)) {
             self.put_right(&mut asked, effects);
         }
@@ -63,7 +62,7 @@ impl Engine {
             return Ok(Some(self.grant_now(client, &ask, &asked, effects)));
         }
         let wait = ask.wait.expect("what is not free is waited for");
-        let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
+        let keys = Few::of(&asked, |asked| self.fill(asked));
         let request = Request {
             client,
             label: ask.label,
@@ -267,8 +266,9 @@ impl Engine {
     ) -> (Id<Hold>, Standing) {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let hold = self.holds.add(keys, clients, key, grant);
-        let stood = self.keys[key].stands();
-        self.keys[key].set_stands(grant.mode.stands());
+        let record = &mut self.keys[key];
+        let stood = record.stands();
+        record.set_stands(grant.mode.stands());
         (hold, stood)
     }
 

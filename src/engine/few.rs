@@ -9,6 +9,17 @@ pub enum Few<T> {
     Many(Vec<T>),
 }
 
+impl<T> Few<T> {
+    /// One for each of these.
+    pub fn of<S>(items: &[S], make: impl FnMut(&S) -> T) -> Self {
+        let mut make = make;
+        match items {
+            [one] => Few::One(make(one)),
+            many => Few::Many(many.iter().map(make).collect()),
+        }
+    }
+}
+
 impl<T> FromIterator<T> for Few<T> {
     fn from_iter<I: IntoIterator<Item = T>>(items: I) -> Self {
         let mut items = items.into_iter();

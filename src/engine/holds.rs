@@ -221,18 +221,22 @@ impl Holds {
 
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
     pub fn loosen(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
-        let Hold { key, client, .. } = self.all[id];
-        clients[client].contended -= u32::from(!keys[key].queue.is_empty());
-        let mark = (key, client, self.all[id].label(&self.extras));
-        self.crowd.leave(mark, id);
-        keys[key].holds.remove(&mut self.all, id);
-        let count = match self.all[id].nature.kind() {
-            Kind::Permits => self.mode(id).permits(),
-            _ => 0,
-        };
-        if count > 0
-            && let Some(taken) = self.permits.get_mut(&key)
-        {
+        let hold = &self.all[id];
+        let (key, client, kind) = (hold.key, hold.client, hold.nature.kind());
+        let record = &mut keys[key];
+        if !record.queue.is_empty() {
+            clients[client].contended -= 1;
+        }
+        self.crowd
+            .leave((key, client, hold.label(&self.extras)), id);
+        record.holds.remove(&mut self.all, id);
+        if kind == Kind::Permits {
+            self.give_permits_back(key, self.mode(id).permits());
+        }
+    }
+
+    fn give_permits_back(&mut self, key: Id<KeyRecord>, count: u32) {
+        if let Some(taken) = self.permits.get_mut(&key) {
             *taken -= count;
             if *taken == 0 {
                 self.permits.remove(&key);
@@ -252,7 +256,9 @@ impl Holds {
         let hold = &mut self.all[id];
         hold.key = key;
         let (client, kind) = (hold.client, hold.nature.kind());
-        clients[client].contended += u32::from(!record.queue.is_empty());
+        if !record.queue.is_empty() {
+            clients[client].contended += 1;
+        }
         // As a rule it is the key's first, which needs none of this.
         if !record.holds.is_empty() {
             let chain = record.holds.iter(&self.all);
@@ -267,14 +273,16 @@ impl Holds {
 
     /// Ends a carried hold. O(1), with a lease O(log of leases).
     pub fn drop_carried(&mut self, clients: &mut Clients, id: Id<Hold>) {
-        self.set_lease(id, None);
-        let owner = &mut clients[self.all[id].client];
-        owner.holding.remove(&mut self.all, id);
-        owner.hold_count -= 1;
-        let nature = self.all.remove(id).nature;
+        let hold = &self.all[id];
+        let (client, nature) = (hold.client, hold.nature);
         if let Some(extra) = nature.extra() {
+            self.set_lease(id, None);
             self.extras.remove(extra);
         }
+        let owner = &mut clients[client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        self.all.remove(id);
         self.temporary -= usize::from(nature.kind() == Kind::Temporary);
     }
 
@@ -305,6 +313,10 @@ impl Holds {
             self.leases.insert((lease, id));
         }
         self.extra_mut(id).lease = lease;
+    }
+
+    pub fn has_no_lease(&self) -> bool {
+        self.leases.is_empty()
     }
 
     /// The lease that ends first. O(1).

@@ -7,7 +7,7 @@ use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push, Refusal};
 use super::event::{Hand, Seen, Standing};
-use super::id::{Db, Key};
+use super::id::{Db, Key, KeyBuf};
 use super::keys::KeyRecord;
 
 impl Engine {
@@ -23,9 +23,10 @@ impl Engine {
 
     fn changed(&mut self, key: Key<'_>, standing: Standing, by: Hand, effects: &mut Vec<Effect>) {
         if let Some(key) = self.keys.find(key) {
+            let record = &mut self.keys[key];
+            record.set_stands(standing);
+            record.set_timed(false);
             self.set_present(key, standing.is_present(), effects);
-            self.keys[key].set_stands(standing);
-            self.keys[key].set_timed(false);
             self.lose(key, by, effects);
         }
     }
@@ -143,9 +144,13 @@ impl Engine {
         let record = &mut self.keys[key];
         let was_present = record.is_present();
         record.set_present(present);
-        if was_present == present || record.watchers.is_empty() {
-            return;
+        if was_present != present && !record.watchers.is_empty() {
+            self.tell_watchers(key, present, effects);
         }
+    }
+
+    #[inline(never)]
+    fn tell_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
         let to = self.watches.watchers(&self.keys, &self.clients, key);
         let push = Push {
             key: self.keys[key].key().to_owned(),
@@ -168,6 +173,35 @@ impl Engine {
         }
         self.make_ready(key);
         self.keys.remove_if_idle(key);
+    }
+
+    /// The keys of these databases that somebody watches, holds or waits for; for a fresh look at each of
+    /// them. O(keys known).
+    pub fn known_keys(&self, dbs: &[Db]) -> Vec<KeyBuf> {
+        self.keys
+            .iter()
+            .map(|(_, record)| record.key())
+            .filter(|key| dbs.contains(&key.db))
+            .map(Key::to_owned)
+            .collect()
+    }
+
+    /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
+    /// among them: they go in any case. O(keys known), or O(1) where there are no others.
+    pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
+        let holds = self.holds.len() - self.clients.held_by_former();
+        if (self.watches.len(), self.queues.len(), holds) == (0, 0, 0) {
+            return Vec::new();
+        }
+        let matters = |record: &&KeyRecord| {
+            let mut holds = record.holds.head().into_iter();
+            !record.watchers.is_empty()
+                || !record.queue.is_empty()
+                || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
+        };
+        let records = self.keys.iter().map(|(_, record)| record);
+        let keys = records.filter(matters).map(KeyRecord::key);
+        keys.map(Key::to_owned).collect()
     }
 
     fn known(&self, is_meant: impl Fn(&KeyRecord) -> bool) -> Vec<Id<KeyRecord>> {

@@ -60,6 +60,7 @@ pub use told::{Held, Told};
 use arena::Id;
 use clients::Clients;
 use holds::{Hold, Holds};
+use id::sooner;
 use keys::{KeyRecord, Keys};
 use queues::Queues;
 use renewals::Renewals;
@@ -145,7 +146,7 @@ impl Engine {
     /// Takes in one fact and appends the orders that follow from it.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        if !matches!(event, Event::MovedTo { .. }) {
+        if !self.carried.is_empty() && !matches!(event, Event::MovedTo { .. }) {
             self.drop_carried();
         }
         match event {
@@ -226,12 +227,30 @@ impl Engine {
     /// When something is to be done although nothing happens: [`Event::Tick`], and then
     /// [`Event::Work`] if [`has_work`](Self::has_work). O(1).
     pub fn deadline(&self) -> Option<Moment> {
+        if self.is_timeless() {
+            return None;
+        }
         let wait = self.queues.first_deadline().map(|(end, _)| end);
         let lease = self.holds.first_lease().map(|(end, _)| end);
         let grace = self.sessions.first_end().map(|(end, _)| end);
         let renewal = self.renewals.deadline();
-        let ends = wait.into_iter().chain(lease).chain(grace);
-        ends.chain(renewal).min()
+        sooner(sooner(wait, lease), sooner(grace, renewal))
+    }
+
+    /// Whether nothing ends by itself, as mostly nothing does.
+    fn is_timeless(&self) -> bool {
+        self.queues.has_no_deadline()
+            && self.holds.has_no_lease()
+            && self.sessions.has_no_end()
+            && self.renewals.deadline().is_none()
+    }
+
+    /// From when on there is something to do as soon as the keyspace may be written. O(1).
+    pub fn next_work(&self, now: Moment) -> Option<Moment> {
+        if self.clients.first_ended().is_some() || !self.ready.is_empty() {
+            return Some(now);
+        }
+        self.deadline()
     }
 
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
@@ -307,35 +326,6 @@ impl Engine {
     /// Whether this connection has come to the engine's notice and lives. O(1).
     pub fn knows_client(&self, client: ClientId) -> bool {
         self.clients.find(client).is_some()
-    }
-
-    /// The keys of these databases that somebody watches, holds or waits for; for a fresh look at each of
-    /// them. O(keys known).
-    pub fn known_keys(&self, dbs: &[Db]) -> Vec<KeyBuf> {
-        self.keys
-            .iter()
-            .map(|(_, record)| record.key())
-            .filter(|key| dbs.contains(&key.db))
-            .map(Key::to_owned)
-            .collect()
-    }
-
-    /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
-    /// among them: they go in any case. O(keys known), or O(1) where there are no others.
-    pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
-        let holds = self.holds.len() - self.clients.held_by_former();
-        if (self.watches.len(), self.queues.len(), holds) == (0, 0, 0) {
-            return Vec::new();
-        }
-        let matters = |record: &&KeyRecord| {
-            let mut holds = record.holds.head().into_iter();
-            !record.watchers.is_empty()
-                || !record.queue.is_empty()
-                || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
-        };
-        let records = self.keys.iter().map(|(_, record)| record);
-        let keys = records.filter(matters).map(KeyRecord::key);
-        keys.map(Key::to_owned).collect()
     }
 
     pub fn limits(&self) -> Limits {

@@ -246,6 +246,10 @@ impl Queues {
         })
     }
 
+    pub fn has_no_deadline(&self) -> bool {
+        self.deadlines.is_empty()
+    }
+
     /// The wait that ends first. O(1).
     pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
         self.deadlines.first().copied()

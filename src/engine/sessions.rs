@@ -37,6 +37,10 @@ impl Sessions {
         self.all.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     /// O(1).
     pub fn add(&mut self, owner: Id<Client>, id: SessionId, digest: Digest, grace_ms: u64) {
         let session = Session {
@@ -100,6 +104,10 @@ impl Sessions {
     pub fn is_running_out(&self, owner: Id<Client>) -> bool {
         let session = self.all.get(&owner);
         session.is_some_and(|session| session.ends.is_some())
+    }
+
+    pub fn has_no_end(&self) -> bool {
+        self.ends.is_empty()
     }
 
     /// The grace that is over first. O(1).

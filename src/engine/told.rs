@@ -79,22 +79,26 @@ impl Engine {
 
     /// Tells others how a key is held, if a session holds it. O(1).
     pub(super) fn tell_held(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        let owner = self.holds[hold].client;
-        if !self.clients[owner].is_session {
+        if !self.is_of_session(hold) {
             return;
         }
+        let owner = self.holds[hold].client;
         if let Some(session) = self.sessions.get(owner) {
             let held = self.held(hold, session.id, self.now);
             effects.push(Effect::Tell(Box::new(Told::Held(held))));
         }
     }
 
+    fn is_of_session(&self, hold: Id<Hold>) -> bool {
+        !self.sessions.is_empty() && self.clients[self.holds[hold].client].is_session
+    }
+
     /// What is to be told when this hold ends and its key stays. O(1).
     pub(super) fn freed(&self, hold: Id<Hold>) -> Option<Told> {
-        let owner = self.holds[hold].client;
-        if !self.clients[owner].is_session {
+        if !self.is_of_session(hold) {
             return None;
         }
+        let owner = self.holds[hold].client;
         Some(Told::Freed {
             session: self.sessions.get(owner)?.id,
             key: self.keys[self.holds[hold].key].key().to_owned(),

@@ -139,11 +139,14 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
 
 /// Whether the slot of a key that has gone is another server's now.
 pub fn has_moved(ctx: Ctx<'_>, key: Key<'_>) -> bool {
-    matches!(place(ctx, key), Place::There(_) | Place::Nowhere)
+    shell().server.get().is_cluster && matches!(place(ctx, key), Place::There(_) | Place::Nowhere)
 }
 
 /// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
 pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
+    if !shell().server.get().is_cluster {
+        return;
+    }
     let is_waited_for = shell().engine.borrow().has_waiters(key);
     if is_waited_for && place(ctx, key) != Place::Here {
         tell(ctx, Event::Elsewhere { key });

@@ -341,7 +341,7 @@ impl<'c> Caller<'c> {
     }
 
     fn keys<'a>(&self, names: &[&'a [u8]]) -> Few<Key<'a>> {
-        names.iter().map(|name| self.key(name)).collect()
+        Few::of(names, |name| self.key(name))
     }
 
     fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {

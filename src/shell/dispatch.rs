@@ -28,12 +28,12 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     let shell = shell();
     tell_flush(ctx);
     let now = raw::now();
-    let mut effects = shell.spare.borrow_mut().pop().unwrap_or_default();
+    let mut effects = shell.spare.take();
     shell.engine.borrow_mut().handle(now, event, &mut effects);
     for effect in effects.drain(..) {
         perform::perform(ctx, in_hand, effect);
     }
-    shell.spare.borrow_mut().push(effects);
+    shell.spare.set(effects);
     wake_for_engine(now);
 }
 
@@ -107,6 +107,13 @@ pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
 }
 
 fn tell_flush(ctx: Ctx<'_>) {
+    if shell().flush.get().is_some() {
+        tell_it(ctx);
+    }
+}
+
+#[cold]
+fn tell_it(ctx: Ctx<'_>) {
     if let Some((db, by)) = shell().flush.take() {
         tell(ctx, Event::Flushed { db, by });
     }
@@ -194,10 +201,8 @@ fn wake_for_engine(now: Moment) {
     if shell.is_replica.get() {
         return;
     }
-    if engine.has_work(now) {
-        wake_at(now, now);
-    } else if let Some(deadline) = engine.deadline() {
-        wake_at(now, deadline);
+    if let Some(at) = engine.next_work(now) {
+        wake_at(now, at);
     }
 }
 

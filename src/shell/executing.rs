@@ -64,12 +64,12 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
 
 /// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
 /// `one`. Where the server cannot tell, O(holders).
-pub fn hand(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Hand {
+pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
     if have!(RedisModule_CommandFilterGetClientId) {
         return noted();
     }
     let is_own = |holder: &ClientId| {
-        let names_key = |arguments: &[Str<'_>]| names(arguments, key.name);
+        let names_key = |arguments: &[Str<'_>]| names(arguments, name);
         shim::arguments(*holder, names_key).unwrap_or_else(|| {
             let line = ctx.client_line(*holder);
             line.is_some_and(|line| can_be_executing(&line))
@@ -116,7 +116,7 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     }
 }
 
-fn names(arguments: &[Str<'_>], key: &[u8]) -> bool {
+fn names(arguments: &[Str<'_>], key: Str<'_>) -> bool {
     let Some((command, rest)) = arguments.split_first() else {
         return false;
     };
@@ -124,7 +124,9 @@ fn names(arguments: &[Str<'_>], key: &[u8]) -> bool {
     let is = |name: &&str| name.as_bytes().eq_ignore_ascii_case(command);
     // A script need not name the keys that it ends.
     const SCRIPTS: [&str; 3] = ["eval", "evalsha", "fcall"];
-    if rest.iter().any(|word| word.bytes() == key) {
+    // Mostly the server tells of the very string that the command came with.
+    let is_key = |word: &Str<'_>| *word == key || word.bytes() == key.bytes();
+    if rest.iter().any(is_key) {
         is(&"del") || ENDS_KEYS.iter().any(is)
     } else {
         SCRIPTS.iter().any(is)

@@ -72,7 +72,7 @@ unsafe extern "C" fn on_key(
         let holder = known.flatten();
         drop(engine);
         let hand = || match holder {
-            Some(one) => executing::hand(ctx, key, one),
+            Some(one) => executing::hand(ctx, key, string, one),
             None => Hand::Nobody,
         };
         // SAFETY: as above.

@@ -40,8 +40,8 @@ pub struct Settings {
 
 pub struct Shell {
     pub engine: RefCell<Engine>,
-    /// Buffers for the engine's orders, so that a command allocates none.
-    pub spare: RefCell<Vec<Vec<Effect>>>,
+    /// A buffer for the engine's orders, so that a command allocates none.
+    pub spare: Cell<Vec<Effect>>,
     pub outbox: RefCell<Outbox>,
     /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
     pub flush: Cell<Option<(Option<Db>, Hand)>>,
@@ -87,7 +87,7 @@ unsafe impl Sync for MainThread {}
 
 static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     engine: RefCell::default(),
-    spare: RefCell::default(),
+    spare: Cell::default(),
     outbox: RefCell::default(),
     flush: Cell::default(),
     performing: Cell::default(),
