@@ -67,14 +67,19 @@ impl Holds {
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Hold>> {
-        if keys[key].holds.is_empty() {
+        let holds = &keys[key].holds;
+        let first = holds.head()?;
+        let is_of = |id| self.all[id].client == client && self.label(id) == label;
+        if is_of(first) {
+            return Some(first);
+        }
+        // As a rule there is no other.
+        if holds.tail(&self.all) == Some(first) {
             return None;
         }
-        let chain = keys[key].holds.iter(&self.all);
-        self.crowd.find(chain, (key, client, label), |id| {
-            let hold = &self.all[id];
-            hold.key == key && hold.client == client && self.label(id) == label
-        })
+        let is_it = |id| self.all[id].key == key && is_of(id);
+        self.crowd
+            .find(holds.iter(&self.all), (key, client, label), is_it)
     }
 
     pub fn mode(&self, id: Id<Hold>) -> Mode {
