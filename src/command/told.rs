@@ -4,8 +4,9 @@
 //! ```text
 //!   TETHER.SESSION START id digest grace-ms
 //!   TETHER.SESSION END id
-//!   TETHER.HOLD key id label mode depth shared-below token lease-ms     mode: temporary, exclusive, shared, permits/2/3
-//!   TETHER.FREE key id label                                            lease-ms: - where there is none
+//!   TETHER.HOLD key id label mode depth shared-below token lease-ms [timed]
+//!   TETHER.FREE key id label                    mode: temporary, exclusive, shared, permits/2/3
+//!                                               lease-ms: - where there is none
 //! ```
 //!
 //! The database is told apart. When you change a word, servers of the former version will not understand it.
@@ -29,19 +30,7 @@ pub fn words_of(told: &Told) -> (&'static str, Vec<Vec<u8>>) {
             ],
         ),
         Told::SessionEnded(id) => (SESSION, vec![b"END".to_vec(), number(id.0)]),
-        Told::Held(held) => (
-            HOLD,
-            vec![
-                held.key.name.to_vec(),
-                number(held.session.0),
-                held.label.to_vec(),
-                mode_word(held.mode),
-                number(held.depth.into()),
-                number(held.shared_below.into()),
-                number(held.token.0),
-                held.lease_ms.map_or(b"-".to_vec(), number),
-            ],
-        ),
+        Told::Held(held) => (HOLD, words_of_held(held)),
         Told::Freed {
             session,
             key,
@@ -52,6 +41,23 @@ pub fn words_of(told: &Told) -> (&'static str, Vec<Vec<u8>>) {
         ),
     }
 }
+
+fn words_of_held(held: &Held) -> Vec<Vec<u8>> {
+    let mut words = vec![
+        held.key.name.to_vec(),
+        number(held.session.0),
+        held.label.to_vec(),
+        mode_word(held.mode),
+        number(held.depth.into()),
+        number(held.shared_below.into()),
+        number(held.token.0),
+        held.lease_ms.map_or(b"-".to_vec(), number),
+    ];
+    words.extend(held.timed.then(|| TIMED.to_vec()));
+    words
+}
+
+const TIMED: &[u8] = b"timed";
 
 pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
@@ -79,19 +85,12 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
             grace_ms: read(grace)?,
         }),
         (SESSION, [b"END", id]) => Some(Told::SessionEnded(SessionId(read(id)?))),
-        (HOLD, [name, id, label, mode, depth, below, token, lease]) => Some(Told::Held(Held {
-            session: SessionId(read(id)?),
-            key: key(name),
-            label: (*label).into(),
-            mode: read_mode(mode)?,
-            depth: read(depth).filter(|depth| *depth > 0)?,
-            shared_below: read(below)?,
-            token: Token(read(token)?),
-            lease_ms: match *lease {
-                b"-" => None,
-                lease => Some(read(lease)?),
-            },
-        })),
+        (HOLD, [words @ .., last]) if *last == TIMED && words.len() == 8 => {
+            let held = read_held(db, words)?;
+            let timed = true;
+            Some(Told::Held(Held { timed, ..held }))
+        }
+        (HOLD, words) => read_held(db, words).map(Told::Held),
         (FREE, [name, id, label]) => Some(Told::Freed {
             session: SessionId(read(id)?),
             key: key(name),
@@ -99,6 +98,29 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
         }),
         _ => None,
     }
+}
+
+fn read_held(db: Db, words: &[&[u8]]) -> Option<Held> {
+    let [name, id, label, mode, depth, below, token, lease] = words else {
+        return None;
+    };
+    Some(Held {
+        session: SessionId(read(id)?),
+        key: KeyBuf {
+            db,
+            name: (*name).into(),
+        },
+        label: (*label).into(),
+        mode: read_mode(mode)?,
+        depth: read(depth).filter(|depth| *depth > 0)?,
+        shared_below: read(below)?,
+        token: Token(read(token)?),
+        lease_ms: match *lease {
+            b"-" => None,
+            lease => Some(read(lease)?),
+        },
+        timed: false,
+    })
 }
 
 fn number(value: u64) -> Vec<u8> {
@@ -196,11 +218,12 @@ mod tests {
                     1..=u32::MAX,
                     any::<u32>(),
                     any::<u64>(),
-                    any::<Option<u64>>()
+                    any::<Option<u64>>(),
+                    any::<bool>()
                 )
             )
                 .prop_map(
-                    |((session, key, label, mode), (depth, below, token, lease_ms))| {
+                    |((session, key, label, mode), (depth, below, token, lease_ms, timed))| {
                         Told::Held(Held {
                             session,
                             key,
@@ -210,6 +233,7 @@ mod tests {
                             shared_below: below,
                             token: Token(token),
                             lease_ms,
+                            timed,
                         })
                     }
                 ),
@@ -232,12 +256,12 @@ mod tests {
                 prop_oneof![
                     proptest::collection::vec(any::<u8>(), 0..5),
                     proptest::sample::select(
-                        ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-"]
+                        ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed"]
                             .map(|word| word.as_bytes().to_vec())
                             .to_vec()
                     ),
                 ],
-                0..10,
+                0..11,
             )
         ) {
             let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

@@ -144,6 +144,8 @@ pub enum Event<'a> {
     MovedTo { key: Key<'a> },
     /// A key was given a time to live. Its next owner shall not inherit that.
     Timed { key: Key<'a> },
+    /// A key has no time to live but the backstop that the master gave it.
+    Renewed { key: Key<'a> },
     /// A look shows that a key has no time to live: somebody took it away, or overwrote the key.
     Untimed { key: Key<'a> },
     /// A key that is not there is another server's to make from now on (its slot moved in a cluster): nobody

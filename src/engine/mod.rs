@@ -182,11 +182,8 @@ impl Engine {
             Event::Gone { key, by } => self.gone(key, by, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
             Event::MovedTo { key } => self.moved_to(key),
-            Event::Timed { key } => {
-                if let Some(key) = self.keys.find(key) {
-                    self.keys[key].set_timed(true);
-                }
-            }
+            Event::Timed { key } => self.set_timed(key, true),
+            Event::Renewed { key } => self.set_timed(key, false),
             Event::Untimed { key } => self.untimed(key, effects),
             Event::Elsewhere { key } => self.elsewhere(key, effects),
             Event::Flushed { db, by } => self.flushed(db, by, effects),

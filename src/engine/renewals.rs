@@ -162,6 +162,13 @@ impl Engine {
         }
     }
 
+    /// Whether a key has a time to live that somebody gave it.
+    pub(super) fn set_timed(&mut self, key: Key<'_>, timed: bool) {
+        if let Some(key) = self.keys.find(key) {
+            self.keys[key].set_timed(timed);
+        }
+    }
+
     /// A key has no time to live, whoever took it away: it has its backstop again.
     pub(super) fn untimed(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let Some(key) = self.keys.find(key) else {

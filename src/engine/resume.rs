@@ -120,14 +120,6 @@ impl Engine {
             .collect();
         for session in detached {
             self.begin_grace(session);
-            let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
-            for hold in holds {
-                // What ends it in a cluster is the former server's backstop, which is ours to renew.
-                let key = self.holds[hold].key;
-                if self.has_backstop(self.keys[key].key()) {
-                    self.keys[key].set_timed(false);
-                }
-            }
         }
     }
 

@@ -46,6 +46,8 @@ pub struct Held {
     pub token: Token,
     /// What is left of its lease.
     pub lease_ms: Option<u64>,
+    /// Somebody gave this temporary key a time to live, which goes before its backstop.
+    pub timed: bool,
 }
 
 impl Engine {
@@ -65,15 +67,18 @@ impl Engine {
 
     fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
         let (depth, shared_below) = self.holds.depths(hold);
+        let mode = self.holds.mode(hold);
+        let key = &self.keys[self.holds[hold].key];
         Held {
             session,
-            key: self.keys[self.holds[hold].key].key().to_owned(),
+            key: key.key().to_owned(),
             label: self.holds.label(hold).into(),
-            mode: self.holds.mode(hold),
+            mode,
             depth,
             shared_below,
             token: self.holds[hold].token,
             lease_ms: self.holds.lease(hold).map(|end| end.ms_since(now)),
+            timed: key.is_timed() && !mode.is_lock(),
         }
     }
 
@@ -184,8 +189,8 @@ impl Engine {
         };
         let (hold, _) = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
-        // A lock may have a time to live, of which nobody told; a temporary key's is taken for the backstop.
-        self.keys[key].set_timed(held.mode.is_lock());
+        // A lock may have a time to live, of which nobody told.
+        self.keys[key].set_timed(held.timed || held.mode.is_lock());
     }
 
     fn told_freed(

@@ -5,13 +5,14 @@
 //! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
 //! stream says all, in words that only it has (see `command/told.rs`).
 
+use super::dispatch;
 use super::guard::guard;
 use super::perform::write;
 use super::raw::{self, Ctx, Str, api, c_string};
 use super::state::shell;
 use super::{locktype, persist};
 use crate::command::{Request, told};
-use crate::engine::{Key, Mode, Standing, Token, Told};
+use crate::engine::{Event, Key, Mode, Standing, Token, Told};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -65,12 +66,13 @@ struct Saying {
     know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
 }
 
-const SAYINGS: [Saying; 5] = [
+const SAYINGS: [Saying; 6] = [
     saying("TETHER.TOKEN", 0, know_token),
     saying("TETHER.BOUND", 0, know_bound),
     saying(told::SESSION, 0, know_of_sessions),
     saying(told::HOLD, 1, know_of_sessions),
     saying(told::FREE, 1, know_of_sessions),
+    saying("TETHER.RENEW", 1, know_renewal),
 ];
 
 /// Each one's entry.
@@ -80,6 +82,7 @@ const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = [
     Some(entry::<2>),
     Some(entry::<3>),
     Some(entry::<4>),
+    Some(entry::<5>),
 ];
 
 const fn saying(
@@ -159,6 +162,27 @@ fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
             persist::inherited(ctx, db, key.bytes(), Mode::Temporary);
         }
     }
+    true
+}
+
+/// `TETHER.RENEW key end`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
+/// but that is what users say, and goes before the backstop.
+fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+    let [key, end] = arguments else {
+        return false;
+    };
+    let end = std::str::from_utf8(end.bytes()).ok();
+    let Some(end) = end.and_then(|end| end.parse().ok()) else {
+        return false;
+    };
+    let open = ctx.open_quietly(*key);
+    if open.standing().is_present() {
+        open.end_at_ms(end);
+    }
+    drop(open);
+    let (db, name) = (ctx.db(), key.bytes());
+    let key = Key { db, name };
+    dispatch::tell(ctx, Event::Renewed { key });
     true
 }
 

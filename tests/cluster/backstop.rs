@@ -3,7 +3,7 @@
 use crate::harness::*;
 use crate::line::{queue, tether};
 use crate::nodes::Cluster;
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 /// Longer than a busy machine lets a server stand still.
@@ -53,7 +53,7 @@ fn a_temporary_key_has_an_end_that_is_put_off_while_its_owner_lives() {
     drop(other);
     eventually_gone(&mut owner, "k");
     let log = server.append_only_text();
-    let renewals = log.matches("PEXPIREAT").count();
+    let renewals = log.matches("TETHER.RENEW").count();
     // Both grants, and at most thrice in each of some five backstops.
     assert!((6..=24).contains(&renewals), "{renewals} renewals:\n{log}");
 }
@@ -111,6 +111,68 @@ fn what_users_say_about_a_key_s_time_goes_before() {
         left => Err(left.to_string()),
     });
     assert_eq!(owner.pushes(), [""; 0]);
+}
+
+/// A session with a key to which somebody gave 50 of the backstop's 60 seconds, a key that had such a time and lost it, and
+/// one that never had.
+pub fn session_with_times(server: &Server, name: impl Fn(&str) -> String) -> String {
+    let mut owner = server.resp2();
+    let secret = owner.run("SESSION.START GRACE 600000").text();
+    for key in ["short", "persisted", "overwritten", "ours"] {
+        owner.run(["SETTP", &name(key), "v"]);
+    }
+    for key in ["short", "persisted", "overwritten"] {
+        owner.run(["EXPIRE", &name(key), "50"]);
+    }
+    owner.run(["PERSIST", &name("persisted")]);
+    owner.run(["SET", &name("overwritten"), "w"]);
+    server.settle();
+    secret
+}
+
+/// After the server was replaced, all that is as it was: the keys with a backstop were renewed, and so end later.
+pub fn assert_times(server: &Server, name: impl Fn(&str) -> String, secret: &str) {
+    let mut owner = server.resp2();
+    eventually_within(Duration::from_secs(30), "times to live", || {
+        let keys = ["short", "persisted", "overwritten", "ours"];
+        let left = keys.map(|key| owner.call(["PTTL", &name(key)]));
+        let [Frame::Integer(short), backstops @ ..] = &left else {
+            return Err(format!("{left:?}"));
+        };
+        let later = |left: &Frame| matches!(left, Frame::Integer(left) if *left > short + 5000);
+        match *short > 0 && backstops.iter().all(later) {
+            true => Ok(()),
+            false => Err(format!("{left:?}")),
+        }
+    });
+    assert_eq!(owner.run(["SESSION.RESUME", secret]), int(4));
+}
+
+#[test]
+fn a_restart_forgets_neither_what_users_said_nor_the_backstop() {
+    let file = |lines: &[&str], rewrite: Option<&str>| {
+        let mut cluster = one(lines);
+        let secret = session_with_times(&cluster.servers[0], str::to_owned);
+        if let Some(rewrite) = rewrite {
+            cluster.servers[0].resp2().run(rewrite);
+            eventually(rewrite, || {
+                let info = cluster.servers[0].info("persistence");
+                let marks = ["aof_rewrite_in_progress:0", "aof_rewrite_scheduled:0"];
+                let over = marks.iter().all(|mark| info.contains(mark));
+                if over { Ok(()) } else { Err(info) }
+            });
+        }
+        cluster.servers[0].restart_as_it_was();
+        assert_times(&cluster.servers[0], str::to_owned, &secret);
+    };
+    let append_only = ["appendonly yes", "appendfsync always"];
+    thread::scope(|scope| {
+        scope.spawn(|| file(&append_only, None));
+        scope.spawn(|| file(&append_only, Some("BGREWRITEAOF")));
+        let in_words = [&append_only[..], &["aof-use-rdb-preamble no"]].concat();
+        scope.spawn(move || file(&in_words, Some("BGREWRITEAOF")));
+        scope.spawn(|| file(&[], Some("SAVE")));
+    });
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Masters that are replaced by their replicas.
 
+use crate::backstop::{assert_times, session_with_times};
 use crate::harness::*;
 use crate::line::{queue, tether};
 use crate::nodes::{AGREEMENT, Cluster, SLOTS, name_in};
@@ -107,9 +108,12 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
     let token = owner.run(["SETTP", &key, "v", "TOKEN"]).number();
     watcher.run(["WATCHEX", &key]);
     queue(old, &mut waiter, &format!("SETTP {key} w WAIT 0"));
+    let of_session = |name: &str| format!("{{{key}}}{name}");
+    let secret = session_with_times(old, of_session);
     new.catch_up(old);
     take_over(&cluster, 3);
     cluster.agree();
+    assert_times(new, of_session, &secret);
     assert_eq!(
         owner.next_push_within(AGREEMENT),
         format!("settp {key} LOST")
@@ -134,7 +138,10 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
         [format!("watchex {key} DEL"), format!("watchex {key} ADD")]
     );
     assert_eq!(old.settled(&mut owner), [""; 0]);
-    assert_eq!(tether(old, "waiters") + tether(old, "temporary_keys"), 1);
+    assert_eq!(
+        (tether(old, "waiters"), tether(old, "temporary_keys")),
+        (0, 5)
+    );
     drop(client);
     assert_eq!(watcher.next_push(), format!("watchex {key} DEL"));
 }

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use tether::engine::{
-    Acquire, ClientId, Db, Effect, Engine, Event, Form, Hand, Key, KeyBuf, Mode, Moment, News,
-    Refusal, Reply, Seen, Standing, Wait,
+    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, KeyBuf, Mode,
+    Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -266,6 +266,52 @@ fn a_server_with_a_master_renews_nothing() {
         mode,
     });
     assert_eq!(world.engine.deadline(), None);
+}
+
+#[test]
+fn a_promoted_server_knows_which_times_are_of_users() {
+    let mut world = World::new(BACKSTOP_MS);
+    world.tell(Event::Demoted);
+    let id = SessionId(1);
+    let told = Told::Session {
+        id,
+        digest: Digest([1; 32]),
+        grace_ms: 100 * BACKSTOP_MS,
+    };
+    world.tell(Event::Told(&told));
+    let short = Moment(5_000_000);
+    for (name, timed) in [
+        ("ours", false),
+        ("theirs", false),
+        ("loaded", true),
+        ("again", true),
+    ] {
+        let held = Held {
+            session: id,
+            key: key(name).to_owned(),
+            label: (*b"").into(),
+            mode: Mode::Temporary,
+            depth: 1,
+            shared_below: 0,
+            token: Token(7),
+            lease_ms: None,
+            timed,
+        };
+        world.tell(Event::Told(&Told::Held(held)));
+        world.ends.insert(key(name).to_owned(), short);
+    }
+    world.tell(Event::Timed { key: key("theirs") });
+    world.tell(Event::Renewed { key: key("again") });
+    assert_eq!(world.renewed, 0);
+    let all: Vec<_> = world.engine.all_told(world.now).collect();
+    let timed = |told: &&Told| matches!(told, Told::Held(held) if held.timed);
+    assert_eq!(all.iter().filter(timed).count(), 2);
+    world.tell(Event::Promoted);
+    world.tell(Event::RenewAll);
+    world.pass_ms(0);
+    let left = ["ours", "again", "theirs", "loaded"].map(|name| world.left_ms(name));
+    let [ours, theirs] = [BACKSTOP_MS, 5_000].map(Some);
+    assert_eq!(left, [ours, ours, theirs, theirs]);
 }
 
 #[test]

@@ -257,10 +257,10 @@ impl Ctx<'_> {
         }
     }
 
-    /// Tells replicas and the append-only file when a key of this database ends, or that it never does.
+    /// Tells replicas and the append-only file up to when a key of this database is renewed, or that it never ends.
     pub fn replicate_end(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
         let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
-        let (persist, end_at) = (c"PERSIST".as_ptr(), c"PEXPIREAT".as_ptr());
+        let (persist, end_at) = (c"PERSIST".as_ptr(), c"TETHER.RENEW".as_ptr());
         // SAFETY: the table, the context; the arguments are as the formats say.
         unsafe {
             match end_ms {
@@ -353,12 +353,16 @@ impl OpenKey {
     /// Lets a key that is open for writing end so many milliseconds from now, by the clock that
     /// replicas have too; the time since 1970 is given back. Sends no event.
     pub fn end_in_ms(&self, ms: u64) -> i64 {
+        // SAFETY: the table.
+        let end = unsafe { api!(RedisModule_Milliseconds()).saturating_add_unsigned(ms) };
+        self.end_at_ms(end);
+        end
+    }
+
+    /// The same, by a time since 1970.
+    pub fn end_at_ms(&self, end: i64) {
         // SAFETY: the table; an open key.
-        unsafe {
-            let end = api!(RedisModule_Milliseconds()).saturating_add_unsigned(ms);
-            api!(RedisModule_SetAbsExpire(self.0, end));
-            end
-        }
+        unsafe { api!(RedisModule_SetAbsExpire(self.0, end)) };
     }
 
     /// Takes a key's time to live away. Sends no event.
