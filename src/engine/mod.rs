@@ -216,6 +216,18 @@ impl Engine {
         self.tokens.know(token);
     }
 
+    /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
+    /// data says nothing. Unless a grant has told it meanwhile, see [`forget_who_was_told`](Self::forget_who_was_told).
+    pub fn untold_token(&mut self) -> Option<Token> {
+        let token = self.tokens.last_given()?;
+        self.tokens.is_news().then_some(token)
+    }
+
+    /// The next grant tells replicas the epoch again: one has come that may not know it.
+    pub fn forget_who_was_told(&mut self) {
+        self.tokens.forget_who_was_told();
+    }
+
     /// Makes room for so many keys that are about to be inherited. Of use where they are many.
     pub fn make_room(&mut self, keys: usize) {
         self.keys.reserve(keys);

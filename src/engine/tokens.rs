@@ -51,6 +51,11 @@ impl Tokens {
         std::mem::replace(&mut self.told, epoch) != epoch
     }
 
+    /// Somebody has come who may not have been told.
+    pub fn forget_who_was_told(&mut self) {
+        self.told = 0;
+    }
+
     /// A token that was given, here or elsewhere.
     pub fn know(&mut self, token: Token) {
         self.any = true;
@@ -107,6 +112,15 @@ mod tests {
         assert!(tokens.is_news() && !tokens.is_news());
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
+        assert!(tokens.is_news() && !tokens.is_news());
+    }
+
+    #[test]
+    fn an_epoch_is_news_again_to_who_comes_later() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(Duration::from_secs(7));
+        assert!(tokens.is_news());
+        tokens.forget_who_was_told();
         assert!(tokens.is_news() && !tokens.is_news());
     }
 

@@ -8,9 +8,8 @@
 use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
-use super::rewrite;
 use super::state::shell;
-use super::{cluster, locktype};
+use super::{cluster, locktype, observe, rewrite};
 use crate::engine::{Db, Event, Key, KeyBuf, Moment};
 use redis_module::raw as c;
 use std::cell::RefCell;
@@ -249,6 +248,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         cluster::look_at_slots(ctx);
         tell(ctx, Event::Tick);
         rewrite::tell_if_due(ctx);
+        observe::tell_newcomer(ctx);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
         work(ctx);
         super::push::send_waiting(ctx);

@@ -6,7 +6,7 @@
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
-use super::raw::{Ctx, Str, Text, api};
+use super::raw::{self, Ctx, Str, Text, api};
 use super::state::shell;
 use super::{cluster, executing, locktype, push, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
@@ -127,12 +127,13 @@ fn overwritten(key: Key<'_>) {
 
 /// Subscribes to the server's events. Once, at load.
 pub fn subscribe_to_server(ctx: Ctx<'_>) {
-    let events: [(u64, c::RedisModuleEventCallback); 6] = [
+    let events: [(u64, c::RedisModuleEventCallback); 7] = [
         (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
         (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
         (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
         (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
         (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
+        (c::REDISMODULE_EVENT_REPLICA_CHANGE, Some(on_replica)),
         (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
     ];
     for (id, callback) in events {
@@ -279,6 +280,40 @@ unsafe extern "C" fn on_role(
         }
         dispatch::wake_in_ms(0);
     });
+}
+
+/// A replica has come that may not know the epoch of tokens: a copy of the data in which nothing is bound does not say it.
+unsafe extern "C" fn on_replica(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), || {
+        if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
+            shell().newcomer.set(true);
+            shell().engine.borrow_mut().forget_who_was_told();
+            // Here the server is in the middle of greeting it.
+            dispatch::wake_in_ms(0);
+        }
+    });
+}
+
+/// Tells replicas the epoch if one has come that may not know it.
+pub fn tell_newcomer(ctx: Ctx<'_>) {
+    let shell = shell();
+    // Of what a replica's replica knows the master decides.
+    if !shell.newcomer.get() || shell.is_replica.get() {
+        return;
+    }
+    if raw::must_not_write() {
+        return dispatch::wake_in_ms(dispatch::RETRY_MS);
+    }
+    shell.newcomer.set(false);
+    let token = shell.engine.borrow_mut().untold_token();
+    if let Some(token) = token {
+        ctx.replicate_token(token);
+    }
 }
 
 /// Nobody has renewed keys for a while, or another server has.

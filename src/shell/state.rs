@@ -59,6 +59,8 @@ pub struct Shell {
     pub suspects: RefCell<Vec<KeyBuf>>,
     /// The append-only file is being rewritten, and was not yet told what is bound.
     pub rewrite_is_due: Cell<bool>,
+    /// A replica has come that may not know the epoch of tokens.
+    pub newcomer: Cell<bool>,
     /// Locks that came without a holder.
     pub restored: RefCell<Vec<KeyBuf>>,
     /// Temporary keys whose time to live somebody may have taken away.
@@ -99,6 +101,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     lock_type: Cell::default(),
     suspects: RefCell::default(),
     rewrite_is_due: Cell::default(),
+    newcomer: Cell::default(),
     restored: RefCell::default(),
     untimed: RefCell::default(),
     untold: Cell::default(),

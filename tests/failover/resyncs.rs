@@ -6,6 +6,7 @@ use crate::harness::*;
 use crate::line::*;
 use crate::random::{self, Random};
 use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 const NAMES: usize = 8;
@@ -178,6 +179,33 @@ fn resyncs_tell_the_difference_again_and_again() {
     for seed in (random::seed()..).take(random::steps(20)) {
         random_resyncs(seed, 20);
     }
+}
+
+/// Its copy of the data says nothing of tokens, since nothing is bound, and the clock says less: the master's epoch, or
+/// that of a master long before it, was taken from one that was years ahead.
+#[test]
+fn a_replica_that_came_while_nothing_was_held_gives_greater_tokens() {
+    const FAR: &str = "TETHER.TOKEN 8900000000000000";
+    let mut master = Server::start();
+    let file = master.folder().join("appendonly.aof");
+    fs::write(file, encode(FAR)).expect("an append-only file");
+    master.restart(&["appendonly yes"]);
+    let mut client = master.resp2();
+    let given = client.run("SETTP k v TOKEN").number();
+    client.run("DELTP k");
+    assert!(given > 8_900_000_000_000_000);
+    let replicas = [(); 2].map(|()| Server::replica_of(&master, &[]));
+    for replica in &replicas {
+        eventually("what the replica knows", || {
+            match tether(replica, "last_token") {
+                known if known >= given => Ok(()),
+                known => Err(known.to_string()),
+            }
+        });
+    }
+    replicas[0].resp2().run("REPLICAOF NO ONE");
+    let next = replicas[0].resp2().run("SETTP k v TOKEN").number();
+    assert!(next > given, "{next} after {given}");
 }
 
 #[test]
