@@ -58,6 +58,10 @@ impl Engine {
         }
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
+        let is_plain = ask.label.is_empty() && ask.lease_ms.is_none() && ask.mode.permits() == 0;
+        if ask.mode.is_lock() && !(free && is_plain) {
+            self.check_extras(ask.seen.len())?;
+        }
         if free {
             return Ok(Some(self.grant_now(client, &ask, &asked, effects)));
         }
@@ -158,6 +162,7 @@ impl Engine {
                 return Err(Refusal::HeldOtherwise);
             }
         }
+        self.check_extras_of(&held)?;
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
             self.holds.deepen(id, ask.mode);
@@ -192,16 +197,6 @@ impl Engine {
 
     fn fill(&mut self, asked: &Asked<'_>) -> Id<KeyRecord> {
         self.keys.fill(asked.spot, asked.key, asked.standing)
-    }
-
-    fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
-        let limit = self.limits.keys_per_client;
-        let held = self.clients[self.clients.owner(client)].hold_count;
-        let taken = held as usize + self.clients[client].place_count as usize;
-        if taken + wanted > limit as usize {
-            return Err(Refusal::TooManyKeys { limit });
-        }
-        Ok(())
     }
 
     fn grant_now(

@@ -106,6 +106,10 @@ pub enum Refusal {
     TooManyKeys {
         limit: u32,
     },
+    /// So many holds of locks have a label, a lease, permits or a depth already, or wait for it.
+    TooManyExtras {
+        limit: usize,
+    },
     /// The key is there and is no lock.
     WrongType,
     NotHeld,

@@ -94,8 +94,7 @@ impl Kind {
     }
 }
 
-/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits, of which millions
-/// are many), and the millisecond in which the hold began (36 bits, which come around again after two
+/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits: see [`limits`](super::limits)), and the millisecond in which the hold began (36 bits, which come around again after two
 /// years: longer than that no hold is told to last).
 #[derive(Clone, Copy)]
 pub(super) struct Nature(u64);
@@ -105,6 +104,8 @@ impl Nature {
     const EXTRA_BITS: u32 = 26;
     const EXTRA_AT: u32 = 2;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
+    /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
+    pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
 
     pub fn new(kind: Kind, since: Moment) -> Self {
         Nature((Self::ms(since) << Self::SINCE_AT) | kind as u64)

@@ -108,6 +108,16 @@ impl Holds {
             .map_or(1, |extra| extra.depth + extra.shared_below)
     }
 
+    /// Whether it has a label, a lease, permits or more than one depth.
+    pub fn has_extra(&self, id: Id<Hold>) -> bool {
+        self.extra(id).is_some()
+    }
+
+    /// How many have. O(1).
+    pub fn extras(&self) -> usize {
+        self.extras.len()
+    }
+
     /// In its mode, and below that shared: see [`depth`](Self::depth).
     pub fn depths(&self, id: Id<Hold>) -> (u32, u32) {
         self.extra(id)

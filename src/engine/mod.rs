@@ -10,7 +10,7 @@
 //!   resume.rs     sessions that come and go  told.rs       what servers tell each other
 //!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
 //!   watches.rs    who watches what           sessions.rs   which sessions there are
-//!   tokens.rs     fencing tokens
+//!   tokens.rs     fencing tokens             limits.rs     of what there can be too much
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
@@ -37,6 +37,7 @@ mod id;
 mod index;
 mod keys;
 mod keyspace;
+mod limits;
 mod queues;
 mod renewals;
 mod requests;
@@ -54,6 +55,7 @@ pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Wait};
 pub use few::Few;
 pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
+pub use limits::Limits;
 pub use tokens::Token;
 pub use told::{Held, Told};
 
@@ -70,22 +72,6 @@ use std::time::Duration;
 use tokens::Tokens;
 use waits::WaitTimes;
 use watches::Watches;
-
-/// What one connection may have. Lowering a limit takes nothing away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    pub watches_per_client: u32,
-    pub keys_per_client: u32,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            watches_per_client: 65_536,
-            keys_per_client: 65_536,
-        }
-    }
-}
 
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -99,6 +99,11 @@ impl Queues {
         self.waiters.len()
     }
 
+    /// How many places there are in all queues.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
     /// Takes the last place in the queue of each of these keys. O(their number), with a deadline
     /// also O(log of deadlines).
     pub fn add(

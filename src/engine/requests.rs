@@ -86,12 +86,15 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let reply = match self.lock_of(client, key, label) {
-            Some(hold) => {
-                let lease = Some(self.now.after_ms(lease_ms));
-                self.holds.set_lease(hold, lease);
-                self.tell_held(hold, effects);
-                Reply::Integer(1)
-            }
+            Some(hold) => match self.check_extras_of(&[hold]) {
+                Ok(()) => {
+                    let lease = Some(self.now.after_ms(lease_ms));
+                    self.holds.set_lease(hold, lease);
+                    self.tell_held(hold, effects);
+                    Reply::Integer(1)
+                }
+                Err(refusal) => Reply::Refused(refusal),
+            },
             None => Reply::Refused(Refusal::NotHeld),
         };
         effects.push(Effect::Reply(reply));

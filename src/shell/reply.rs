@@ -32,6 +32,10 @@ fn words(refusal: &Refusal) -> String {
         Refusal::TooManyKeys { limit } => format!(
             "ERR too many keys held or waited for by one connection (tether.max-keys-per-client is {limit})"
         ),
+        Refusal::TooManyExtras { limit } => format!(
+            "ERR too many locks are held or waited for with a label, a lease, permits or a depth \
+             (a server remembers {limit})"
+        ),
         Refusal::WrongType => {
             "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
         }

@@ -67,6 +67,7 @@ pub fn answer(reply: Said) -> Reply {
     Reply::refused(match refusal {
         Refusal::TooManyWatches { .. } => "ERR too many watches",
         Refusal::TooManyKeys { .. } => "ERR too many keys",
+        Refusal::TooManyExtras { .. } => "ERR too many locks",
         Refusal::WrongType => "WRONGTYPE",
         Refusal::NotHeld => "NOTHELD",
         Refusal::HeldOtherwise => "ERR this owner holds the lock in another way",

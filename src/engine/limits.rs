@@ -1,0 +1,161 @@
+//! Of what there can be too much: who wants more is refused.
+
+use super::Engine;
+use super::arena::Id;
+use super::clients::Client;
+use super::effect::Refusal;
+use super::hold::Nature;
+use super::holds::Hold;
+
+/// What one connection may have. Lowering a limit takes nothing away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub watches_per_client: u32,
+    pub keys_per_client: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            watches_per_client: 65_536,
+            keys_per_client: 65_536,
+        }
+    }
+}
+
+/// So many holds can have a label, a lease, permits or more than one depth. Numbers are left for what must be written
+/// down although nobody asked for it.
+const MOST_EXTRAS: usize = if cfg!(test) {
+    50_000
+} else {
+    Nature::MOST_EXTRAS - (1 << 20)
+};
+
+impl Engine {
+    pub(super) fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
+        let limit = self.limits.keys_per_client;
+        let held = self.clients[self.clients.owner(client)].hold_count;
+        let taken = held as usize + self.clients[client].place_count as usize;
+        if taken + wanted > limit as usize {
+            return Err(Refusal::TooManyKeys { limit });
+        }
+        Ok(())
+    }
+
+    /// Whether so many more holds of locks can have what plain ones have not. Whoever waits will perhaps have it, too.
+    pub(super) fn check_extras(&self, wanted: usize) -> Result<(), Refusal> {
+        let limit = MOST_EXTRAS;
+        match self.holds.extras() + self.queues.places() + wanted <= limit {
+            true => Ok(()),
+            false => Err(Refusal::TooManyExtras { limit }),
+        }
+    }
+
+    /// Whether these can be more than plain holds.
+    pub(super) fn check_extras_of(&self, holds: &[Id<Hold>]) -> Result<(), Refusal> {
+        let plain = holds.iter().filter(|hold| !self.holds.has_extra(**hold));
+        match plain.count() {
+            0 => Ok(()),
+            wanted => self.check_extras(wanted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{
+        Acquire, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen, Standing, Wait,
+    };
+
+    struct World(Engine);
+
+    impl World {
+        fn tell(&mut self, event: Event<'_>) -> Reply {
+            let mut effects = Vec::new();
+            self.0.handle(Moment(1), event, &mut effects);
+            let mut effects = effects.into_iter();
+            let reply = effects.find_map(|effect| match effect {
+                Effect::Reply(reply) => Some(reply),
+                _ => None,
+            });
+            reply.expect("an answer")
+        }
+
+        /// By which each key is there, or comes into being.
+        fn acquire(&mut self, client: u64, name: &[u8], label: &[u8], push: bool) -> Reply {
+            let (db, limit_ms) = (Db(0), None);
+            let key = Key { db, name };
+            let standing = match self.0.knows(key) {
+                true => Standing::Lock,
+                false => Standing::Absent,
+            };
+            self.tell(Event::Acquire(Acquire {
+                client: ClientId(client),
+                seen: &[Seen { key, standing }],
+                mode: Mode::Exclusive,
+                value: b"",
+                label,
+                lease_ms: None,
+                wait: push.then_some(Wait { limit_ms, push }),
+                form: Form::Lock,
+                in_hand: true,
+            }))
+        }
+    }
+
+    #[test]
+    fn who_asks_for_one_more_than_can_be_remembered_is_refused() {
+        let limit = MOST_EXTRAS;
+        let refused = Reply::Refused(Refusal::TooManyExtras { limit });
+        let mut world = World(Engine::default());
+        assert!(matches!(
+            world.acquire(1, b"plain", b"", false),
+            Reply::Integer(_)
+        ));
+        for number in 1..limit {
+            let (client, name) = (2 + number as u64 / 1000, number.to_string());
+            let reply = world.acquire(client, name.as_bytes(), b"label", false);
+            assert!(matches!(reply, Reply::Integer(_)), "{number}: {reply:?}");
+        }
+        // One more can wait, or have its lock deeper.
+        assert_eq!(world.acquire(9000, b"plain", b"", true), Reply::Null);
+        assert_eq!(world.acquire(9001, b"plain", b"", true), refused);
+        assert_eq!(world.acquire(1, b"plain", b"", false), refused);
+        assert_eq!(world.acquire(9000, b"new", b"label", false), refused);
+        let (client, label) = (ClientId(1), b"");
+        let (db, name) = (Db(0), b"plain".as_slice());
+        let (key, lease_ms) = (Key { db, name }, 7);
+        let extend = Event::Extend {
+            client,
+            key,
+            label,
+            lease_ms,
+        };
+        assert_eq!(world.tell(extend), refused);
+        // What needs no such record is granted, and changed where it is.
+        assert!(matches!(
+            world.acquire(9000, b"new", b"", false),
+            Reply::Integer(_)
+        ));
+        assert!(matches!(
+            world.acquire(2, b"1", b"label", false),
+            Reply::Integer(_)
+        ));
+        world.0.check_invariants();
+        let all = true;
+        let release = Event::Release {
+            client,
+            key,
+            label,
+            all,
+        };
+        assert_eq!(world.tell(release), Reply::Integer(0));
+        // The waiter needs none in the end.
+        assert!(matches!(
+            world.acquire(9000, b"plain", b"", false),
+            Reply::Integer(_)
+        ));
+        assert_eq!(world.acquire(9000, b"new", b"", false), refused);
+    }
+}
