@@ -13,7 +13,10 @@ mod random;
 
 mod crashes;
 mod overwriting;
+#[cfg(target_os = "linux")]
+mod partitions;
 mod resyncs;
 mod rewriting;
+mod sentinel;
 mod sentinels;
 mod sessions;

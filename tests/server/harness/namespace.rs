@@ -54,7 +54,7 @@ pub struct Cable {
 
 /// The server's address on the cable.
 pub const SERVER_ADDRESS: &str = "198.18.77.1";
-const CLIENT_ADDRESS: &str = "198.18.77.2";
+pub const CLIENT_ADDRESS: &str = "198.18.77.2";
 
 impl Cable {
     /// Why this machine cannot have one, if it cannot.
@@ -116,16 +116,19 @@ impl Cable {
         }
     }
 
-    /// From now on nothing passes, and nobody is told.
+    /// From now on nothing passes, and nobody is told. The client's side cannot use its address meanwhile.
     pub fn cut(&self) {
-        ip(&[
-            "-n",
-            &self.client_side.name,
-            "link",
-            "set",
-            &self.client_end,
-            "down",
-        ]);
+        self.set("down");
+    }
+
+    /// All is as it was before.
+    pub fn mend(&self) {
+        self.set("up");
+    }
+
+    fn set(&self, state: &str) {
+        let (side, end) = (&self.client_side.name, &self.client_end);
+        ip(&["-n", side, "link", "set", end, state]);
     }
 }
 
