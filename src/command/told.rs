@@ -196,7 +196,12 @@ mod tests {
     }
 
     fn anything_told() -> impl Strategy<Value = Told> {
-        let key = || (0..16_u32, bytes()).prop_map(|(db, name)| KeyBuf { db: Db(db), name });
+        let key = || {
+            (0..16_u32, bytes()).prop_map(|(db, name)| KeyBuf {
+                db: Db(db),
+                name: name.into(),
+            })
+        };
         let id = || any::<u64>().prop_map(SessionId);
         prop_oneof![
             (id(), any::<[u8; 32]>(), any::<u64>()).prop_map(|(id, digest, grace_ms)| {

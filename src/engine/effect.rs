@@ -3,6 +3,7 @@
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
 
+use super::bytes::Bytes;
 use super::id::{ClientId, KeyBuf};
 use super::tokens::Token;
 use super::told::Told;
@@ -25,7 +26,7 @@ pub enum Effect {
     /// a lock.
     MakeInHand,
     /// Make a key with this value, in place of whatever stands there.
-    Make { key: KeyBuf, value: Box<[u8]> },
+    Make { key: KeyBuf, value: Bytes },
     /// Make a lock at this key, in place of whatever stands there.
     MakeLock { key: KeyBuf },
     /// Tell replicas and the append-only file that tokens from this one on may be given.

@@ -1,5 +1,6 @@
 //! The engine's words for "who", "which key" and "when": no bare integer leaves this file.
 
+use super::bytes::Bytes;
 use std::fmt;
 
 /// A connection, by the id that the server gave it. Never reused while the server lives.
@@ -45,7 +46,7 @@ impl fmt::Debug for Key<'_> {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyBuf {
     pub db: Db,
-    pub name: Box<[u8]>,
+    pub name: Bytes,
 }
 
 impl KeyBuf {

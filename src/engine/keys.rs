@@ -2,6 +2,7 @@
 //! has no record here, and finding that out is one hash and one probe.
 
 use super::arena::{Arena, Id};
+use super::bytes::Bytes;
 use super::chain::Chain;
 use super::event::Standing;
 use super::holds::{self, Hold};
@@ -16,7 +17,7 @@ use std::ops;
 
 /// What the engine knows of one key.
 pub(super) struct KeyRecord {
-    name: Box<[u8]>,
+    name: Bytes,
     /// The database's number in 24 bits: a server with more would need gigabytes for them alone.
     db: [u8; 3],
     marks: Marks,
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_record_is_small_and_keeps_what_it_is_told() {
-        assert_eq!(size_of::<Option<KeyRecord>>(), 32);
+        assert_eq!(size_of::<Option<KeyRecord>>(), 40);
         let db = Db(0x00ab_cdef);
         let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock);
         assert_eq!(record.key(), Key { db, name: b"k" });

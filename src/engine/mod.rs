@@ -14,7 +14,7 @@
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
-//!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs   how records stand in memory
+//!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs, bytes.rs   how records stand in memory
 //! ```
 
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@
 mod acquire;
 mod arena;
 mod ask;
+mod bytes;
 mod census;
 mod chain;
 mod clients;
@@ -50,6 +51,7 @@ mod waits;
 mod watches;
 
 pub use ask::Mode;
+pub use bytes::Bytes;
 pub use census::{Holder, KeyCensus, KeyLine, Waiting};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Wait};

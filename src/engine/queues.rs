@@ -5,6 +5,7 @@
 
 use super::arena::{Arena, Id};
 use super::ask::Mode;
+use super::bytes::Bytes;
 use super::chain::{Chain, Chained, Link};
 use super::clients::{Client, Clients};
 use super::effect::Form;
@@ -23,7 +24,7 @@ pub(super) struct Waiter {
     pub label: Box<[u8]>,
     pub mode: Mode,
     /// A temporary key's value.
-    pub value: Box<[u8]>,
+    pub value: Bytes,
     pub lease_ms: Option<u64>,
     pub since: Moment,
     pub deadline: Option<Moment>,
