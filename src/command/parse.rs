@@ -119,6 +119,26 @@ fn shown(word: &[u8]) -> impl fmt::Display + '_ {
 /// Understands a command's arguments, its name not among them. O(their number).
 pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
+        // The most frequent ones are understood at a glance.
+        (Verb::Settp, [key, value]) => Ok(Request::Settp {
+            key,
+            value,
+            token: false,
+            wait: None,
+        }),
+        (Verb::Acquire, [_]) => Ok(Request::Acquire {
+            keys: arguments,
+            mode: Mode::Exclusive,
+            label: b"",
+            lease_ms: None,
+            wait: None,
+        }),
+        _ => parse_any(verb, arguments),
+    }
+}
+
+fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    match (verb, arguments) {
         (Verb::Settp, [key, value, options @ ..]) => {
             let options = Options::read(options, &[TOKEN, WAIT, PUSH])?;
             Ok(Request::Settp {
