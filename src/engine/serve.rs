@@ -129,9 +129,9 @@ impl Engine {
     /// Whether a key's holders let the waiter hold it, too. Is its owner one of them (two of its
     /// requests have waited), then if it can make its hold deeper.
     fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
-        if self.keys[key].holds.is_empty() {
+        let Some(first) = self.keys[key].holds.head() else {
             return true;
-        }
+        };
         let Waiter {
             client,
             label,
@@ -139,6 +139,11 @@ impl Engine {
             ..
         } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
+        // Mostly somebody else holds the key alone: whoever was served right before.
+        let held = self.holds.mode(first);
+        if !held.goes_with(held) && self.holds[first].client != owner {
+            return false;
+        }
         match self.holds.find(&self.keys, key, owner, label) {
             Some(own) => self.queues.asks_for_one(waiter) && self.holds.mode(own).deepens_as(*mode),
             None => self.holds.admit(&self.keys, key, *mode),
