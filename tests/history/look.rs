@@ -92,22 +92,18 @@ impl Seen {
             _ => null(),
         };
         let holders = info[5].items();
-        let holders: Vec<Vec<Frame>> = holders.iter().map(Frame::items).collect();
-        let mut greatest = 0;
-        let is_held = |hold: &&Hold| {
-            let holder = holders
-                .iter()
-                .find(|holder| is_holder(hold, holder, (world, ids)));
-            let token = holder.map_or(0, |holder| holder[11].number());
-            let rises = token > greatest;
-            greatest = token;
-            rises && tokens.is(hold.serial, token)
+        let mut holders: Vec<Vec<Frame>> = holders.iter().map(Frame::items).collect();
+        // At one key tokens rise with the grants.
+        holders.sort_by_key(|holder| holder[11].number());
+        let is_held = |(hold, holder): (&&Hold, &Vec<Frame>)| {
+            let token = holder[11].number();
+            is_holder(hold, holder, (world, ids)) && tokens.is(hold.serial, token)
         };
         info[1] == bulk(word(first))
             && info[3] == total
             && self.is_queue(info, queue, ids)
             && holders.len() == held.len()
-            && held.iter().all(is_held)
+            && held.iter().zip(&holders).all(is_held)
     }
 
     fn is_queue(&self, info: &[Frame], queue: &[&Waiter], ids: &[i64]) -> bool {

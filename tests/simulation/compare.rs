@@ -42,7 +42,10 @@ impl Trial {
         let machine = &self.machine;
         let key = key_of(spot.db, spot.name);
         let census = machine.engine.census(machine.now, key);
-        let KeyCensus { holders, waiters } = census.unwrap_or(KeyCensus {
+        let KeyCensus {
+            mut holders,
+            waiters,
+        } = census.unwrap_or(KeyCensus {
             holders: Vec::new(),
             waiters: Vec::new(),
         });
@@ -56,23 +59,15 @@ impl Trial {
         if !waits {
             return Err(format!("at {spot:?} wait {waiters:?} and not {queue:?}"));
         }
-        let mut met = held.len() == holders.len();
+        // At one key tokens rise with the grants.
         held.sort_by_key(|hold| hold.serial);
-        let mut greatest = 0;
-        for hold in &held {
+        holders.sort_by_key(|holder| holder.token);
+        let mut met = held.len() == holders.len();
+        for (hold, holder) in held.iter().zip(&holders) {
             let client = self.id_of(hold.owner);
-            let mut holders = holders.iter();
-            let holder = holders.find(|holder| {
-                Some(holder.client) == client && is_holder(hold, holder, &self.world)
-            });
-            let Some(holder) = holder.filter(|_| met) else {
-                met = false;
-                break;
-            };
-            let token = holder.token.0 as i64;
+            met &= Some(holder.client) == client && is_holder(hold, holder, &self.world);
             // Those whose commands were not answered with a token have one, too.
-            met = self.tokens.is(hold.serial, token) && token > greatest;
-            greatest = token;
+            met &= self.tokens.is(hold.serial, holder.token.0 as i64);
         }
         match met {
             true => Ok(()),
