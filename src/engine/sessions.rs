@@ -139,6 +139,7 @@ impl Sessions {
             }
         }
         assert_eq!((living, self.by_id.len()), (self.len(), self.len()));
+        assert_eq!(self.by_digest.len(), self.len());
         for (owner, session) in self.iter() {
             assert_eq!(self.numbered(session.id), Some(owner));
             assert_eq!(self.find(&session.digest), Some(owner));

@@ -289,7 +289,7 @@ impl Engine {
             self.clients.end(session);
         }
         let left = self.clients.iter().filter(|(id, record)| {
-            record.ended && (self.is_replica || self.clients.is_former(*id) || record.is_session)
+            record.ended && (self.clients.is_former(*id) || record.is_session)
         });
         let left: Vec<_> = left.map(|(id, _)| id).collect();
         for owner in left {

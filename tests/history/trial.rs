@@ -308,16 +308,19 @@ impl<'a> Trial<'a> {
     /// Without faults everyone who still waits is served, in order. Then everyone goes; what they
     /// leave behind goes with them.
     pub fn finish(mut self) -> Result<(), String> {
-        while let Some(step) = self.world.closing_step() {
-            if !self.world.allows(&step) {
-                return Err(format!("nobody can go on: {step:?}"));
+        // Who waits for a lease of its own session's is served by nobody, and its session is left.
+        for _ in 0..2 {
+            while let Some(step) = self.world.closing_step() {
+                if !self.world.allows(&step) {
+                    return Err(format!("nobody can go on: {step:?}"));
+                }
+                self.take(&step)
+                    .map_err(|what| format!("at the end, {step:?}: {what}"))?;
             }
-            self.take(&step)
-                .map_err(|what| format!("at the end, {step:?}: {what}"))?;
-        }
-        for who in 0..PLACES {
-            let how = Ending::Close;
-            self.take(&Step::End { who, how })?;
+            for who in 0..PLACES {
+                let how = Ending::Close;
+                self.take(&Step::End { who, how })?;
+            }
         }
         Ok(())
     }

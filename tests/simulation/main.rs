@@ -10,6 +10,7 @@
 mod commands;
 mod compare;
 mod exhaustive;
+mod former;
 mod keyspace;
 mod ledger;
 mod machine;

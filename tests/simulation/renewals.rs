@@ -148,6 +148,36 @@ fn a_key_is_renewed_while_its_owner_lives_and_no_oftener_than_needed() {
 }
 
 #[test]
+fn a_key_keeps_a_third_of_its_time_whenever_it_is_made() {
+    for delay_ms in (0..BACKSTOP_MS / 3).step_by(1000) {
+        let mut world = World::new(BACKSTOP_MS);
+        world.settp(1, "first");
+        world.pass_ms(delay_ms);
+        world.settp(1, "a");
+        for _ in 0..180 {
+            world.pass_ms(1000);
+            let left_ms = world.left_ms("a");
+            assert!(left_ms >= Some(BACKSTOP_MS / 3), "{delay_ms}: {left_ms:?}");
+        }
+    }
+}
+
+#[test]
+fn what_an_ended_connection_left_is_not_renewed_while_it_cannot_be_removed() {
+    let mut world = World::new(BACKSTOP_MS);
+    world.settp(1, "a");
+    world.tell(Event::Ended {
+        client: ClientId(1),
+    });
+    let renewed = world.renewed;
+    world.now = world.now.after_ms(BACKSTOP_MS - 1);
+    while world.engine.has_renewals(world.now) {
+        world.tell(Event::Renew { most: 64 });
+    }
+    assert_eq!((world.renewed, world.left_ms("a")), (renewed, Some(1)));
+}
+
+#[test]
 fn however_fast_the_keys_become_many_none_is_forgotten() {
     let mut world = World::new(BACKSTOP_MS);
     world.settp(1, "first");

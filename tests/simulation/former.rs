@@ -1,0 +1,394 @@
+//! What a server makes of what another one told, when it gets a master or loses it, and while data are loaded: whose
+//! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
+
+use tether::engine::{
+    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Mode, Moment,
+    News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
+};
+
+const GRACE_MS: u64 = 1000;
+const LONG_MS: u64 = 100 * GRACE_MS;
+const LOCK: Mode = Mode::Exclusive;
+
+#[derive(Default)]
+struct Server {
+    engine: Engine,
+    now: Moment,
+    /// What it ordered since this was last looked at.
+    orders: Vec<Effect>,
+}
+
+fn key(name: &'static str) -> Key<'static> {
+    let (db, name) = (Db(0), name.as_bytes());
+    Key { db, name }
+}
+
+fn client(number: u64) -> ClientId {
+    ClientId(number)
+}
+
+fn digest(session: u8) -> Digest {
+    Digest([session; 32])
+}
+
+fn session(number: u8) -> Told {
+    Told::Session {
+        id: SessionId(number.into()),
+        digest: digest(number),
+        grace_ms: GRACE_MS,
+    }
+}
+
+/// That this session holds a key.
+fn held(number: u8, name: &'static str, mode: Mode) -> Told {
+    Told::Held(Held {
+        session: SessionId(number.into()),
+        key: key(name).to_owned(),
+        label: b"".as_slice().into(),
+        mode,
+        depth: 1,
+        shared_below: 0,
+        token: Token(1 << 30),
+        lease_ms: None,
+        timed: false,
+    })
+}
+
+impl Server {
+    /// With a master that tells it this.
+    fn replica(told: &[Told]) -> Server {
+        let mut server = Server::default();
+        server.tell(Event::Demoted);
+        server.hear(told);
+        server
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        self.engine.handle(self.now, event, &mut self.orders);
+        self.engine.check_invariants();
+    }
+
+    fn hear(&mut self, told: &[Told]) {
+        told.iter().for_each(|told| self.tell(Event::Told(told)));
+    }
+
+    fn inherit(&mut self, name: &'static str, mode: Mode) {
+        let key = key(name);
+        self.tell(Event::Inherited { key, mode });
+    }
+
+    fn pass(&mut self, ms: u64) {
+        self.now = self.now.after_ms(ms);
+        self.tell(Event::Tick);
+    }
+
+    fn work(&mut self) {
+        self.tell(Event::Work { most: usize::MAX });
+    }
+
+    fn reply(&mut self, event: Event<'_>) -> Reply {
+        self.orders.clear();
+        self.tell(event);
+        let reply = self.orders.iter().rev().find_map(|order| match order {
+            Effect::Reply(reply) => Some(reply.clone()),
+            Effect::Block => Some(Reply::Null),
+            _ => None,
+        });
+        reply.expect("an answer")
+    }
+
+    fn start(&mut self, number: u64, session: u8) {
+        let start = Start {
+            client: client(number),
+            secret: b"",
+            digest: digest(session),
+            grace_ms: GRACE_MS,
+        };
+        let reply = self.reply(Event::Start(start));
+        assert!(matches!(reply, Reply::Secret(_)), "{reply:?}");
+    }
+
+    fn resume(&mut self, number: u64, session: u8) -> Reply {
+        let (client, digest) = (client(number), digest(session));
+        self.reply(Event::Resume { client, digest })
+    }
+
+    /// As the keyspace would have it, as far as the engine knows; who cannot have it waits.
+    fn acquire(&mut self, number: u64, name: &'static str, mode: Mode) -> Reply {
+        let key = key(name);
+        let standing = match self.engine.look_up(key) {
+            Some(_) => self.engine.stands(key),
+            None => Standing::Absent,
+        };
+        let (limit_ms, push) = (None, false);
+        self.reply(Event::Acquire(Acquire {
+            client: client(number),
+            seen: &[Seen { key, standing }],
+            mode,
+            value: b"",
+            label: b"",
+            lease_ms: None,
+            wait: Some(Wait { limit_ms, push }),
+            form: Form::Lock,
+            in_hand: true,
+        }))
+    }
+
+    /// What there is to hold, temporary keys and locks.
+    fn holds(&self) -> (usize, usize) {
+        let gauges = self.engine.gauges();
+        (gauges.temporary_keys, gauges.holds)
+    }
+}
+
+const NO_SESSION: Reply = Reply::Refused(Refusal::NoSession);
+
+#[test]
+fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", Mode::Temporary);
+    server.orders.clear();
+    server.tell(Event::Demoted);
+    let lost = |order: &Effect| {
+        matches!(order, Effect::Push { to, push }
+            if *to == [client(1)] && matches!(push.news, News::Lost(_)))
+    };
+    assert!(server.orders.iter().any(lost), "{:?}", server.orders);
+    let gauges = server.engine.gauges();
+    assert_eq!((gauges.sessions_attached, gauges.sessions_detached), (0, 1));
+    assert_eq!(server.engine.deadline(), None);
+    server.pass(LONG_MS);
+    server.tell(Event::Promoted);
+    assert_eq!(
+        server.engine.deadline(),
+        Some(server.now.after_ms(GRACE_MS))
+    );
+    server.pass(GRACE_MS - 1);
+    server.work();
+    assert_eq!(server.resume(2, 1), Reply::Integer(1));
+    let client = client(2);
+    server.tell(Event::Ended { client });
+    server.pass(GRACE_MS);
+    server.work();
+    assert_eq!(server.resume(3, 1), NO_SESSION);
+    assert_eq!(server.holds(), (0, 0));
+}
+
+#[test]
+fn on_a_replica_nobody_loses_what_the_masters_stream_ends() {
+    let mut server = Server::replica(&[session(1), held(1, "a", Mode::Temporary)]);
+    let by = Hand::Nobody;
+    server.tell(Event::Gone { key: key("a"), by });
+    assert_eq!((server.engine.totals().lost, server.holds()), (0, (0, 0)));
+}
+
+#[test]
+fn a_grace_does_not_run_while_the_data_are_not_there() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", Mode::Temporary);
+    server.tell(Event::LoadBegins);
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    server.pass(LONG_MS);
+    server.tell(Event::LoadEnded);
+    server.work();
+    assert_eq!(server.resume(2, 1), Reply::Integer(1));
+}
+
+#[test]
+fn sessions_of_a_file_have_their_grace_from_its_end_on_and_on_a_replica_none() {
+    for is_replica in [false, true] {
+        let mut server = Server::default();
+        if is_replica {
+            server.tell(Event::Demoted);
+        }
+        server.tell(Event::LoadBegins);
+        server.hear(&[session(1), held(1, "a", LOCK)]);
+        server.pass(LONG_MS);
+        server.tell(Event::LoadEnded);
+        let end = server.now.after_ms(GRACE_MS);
+        let expected = (!is_replica).then_some(end);
+        assert_eq!(server.engine.deadline(), expected);
+    }
+}
+
+#[test]
+fn what_a_data_set_does_not_tell_of_is_forgotten() {
+    let mut server = Server::replica(&[session(1), held(1, "a", LOCK), session(2)]);
+    server.tell(Event::LoadBegins);
+    assert_eq!(server.holds(), (0, 0));
+    server.hear(&[session(2)]);
+    server.tell(Event::LoadEnded);
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(1, 1), NO_SESSION);
+    assert_eq!(server.resume(1, 2), Reply::Integer(0));
+}
+
+#[test]
+fn what_a_session_left_behind_is_forgotten_when_data_are_loaded() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", Mode::Temporary);
+    server.acquire(1, "b", Mode::Temporary);
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    server.pass(GRACE_MS);
+    server.tell(Event::Work { most: 1 });
+    assert_eq!(server.holds(), (1, 0));
+    server.tell(Event::LoadBegins);
+    assert_eq!(server.holds(), (0, 0));
+}
+
+#[test]
+fn what_is_known_here_best_stays_whatever_is_told() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", LOCK);
+    let id = server
+        .engine
+        .all_told(server.now)
+        .find_map(|told| match told {
+            Told::Session { id, .. } => Some(id),
+            _ => None,
+        });
+    let number = id.expect("it is told of").0;
+    server.acquire(2, "c", LOCK);
+    server.tell(Event::LoadBegins);
+    let its = |name| match held(0, name, LOCK) {
+        Told::Held(held) => Told::Held(Held {
+            session: SessionId(number),
+            depth: 5,
+            ..held
+        }),
+        other => other,
+    };
+    // The attached session has no "b"; "c" is a connection's.
+    server.hear(&[its("a"), its("b"), session(2), held(2, "c", LOCK)]);
+    server.tell(Event::LoadEnded);
+    server.orders.clear();
+    server.work();
+    assert_eq!(server.orders, [Effect::Remove(key("b").to_owned())]);
+    assert_eq!(server.resume(1, 1), Reply::Integer(1));
+    assert_eq!(server.resume(3, 2), Reply::Integer(0));
+    let census = server.engine.census(server.now, key("a")).unwrap();
+    assert_eq!(census.holders[0].depth, 1);
+    let census = server.engine.census(server.now, key("c")).unwrap();
+    assert_eq!(census.holders[0].client, client(2));
+}
+
+#[test]
+fn a_key_is_kept_for_former_owners_or_for_sessions_and_never_for_both() {
+    let shared = Mode::Shared;
+    let mut server = Server::replica(&[session(1), session(2), held(1, "a", shared)]);
+    // Another connection of the master took it, too.
+    server.inherit("a", LOCK);
+    assert_eq!(server.holds(), (0, 1));
+    server.hear(&[Told::SessionEnded(SessionId(1)), held(2, "a", shared)]);
+    assert_eq!(server.holds(), (0, 1));
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(1, 2), Reply::Integer(1));
+    server.orders.clear();
+    server.work();
+    assert_eq!(server.orders, []);
+}
+
+#[test]
+fn what_is_made_of_another_type_is_of_that_type() {
+    let mut server = Server::replica(&[]);
+    server.inherit("a", Mode::Temporary);
+    server.inherit("a", LOCK);
+    assert_eq!(
+        (server.holds(), server.engine.stands(key("a"))),
+        ((0, 1), Standing::Lock)
+    );
+}
+
+#[test]
+fn tokens_rise_above_those_of_the_sessions_that_were_told_of() {
+    let mut server = Server::replica(&[session(1), held(1, "a", LOCK)]);
+    server.tell(Event::Promoted);
+    let Reply::Integer(token) = server.acquire(1, "b", LOCK) else {
+        panic!("it is free");
+    };
+    assert!(token > 1 << 30, "{token}");
+}
+
+#[test]
+fn a_lock_that_was_told_of_is_handed_over_without_a_time_to_live() {
+    let mut server = Server::replica(&[session(1), held(1, "a", LOCK)]);
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(1, 1), Reply::Integer(1));
+    server.acquire(2, "a", LOCK);
+    let later = false;
+    let client = client(1);
+    assert_eq!(
+        server.reply(Event::EndSession { client, later }),
+        Reply::Integer(1)
+    );
+    let key = key("a").to_owned();
+    assert!(server.orders.contains(&Effect::MakeLock { key }));
+}
+
+#[test]
+fn a_promoted_server_renews_what_no_user_limited() {
+    for timed in [false, true] {
+        let its = match held(1, "a", Mode::Temporary) {
+            Told::Held(held) => Told::Held(Held { timed, ..held }),
+            other => other,
+        };
+        let mut server = Server::replica(&[session(1), its]);
+        server.engine.set_backstop(60_000);
+        server.tell(Event::Promoted);
+        server.orders.clear();
+        server.tell(Event::RenewAll);
+        server.work();
+        let [Effect::Renew { least_ms, .. }] = server.orders[..] else {
+            panic!("{:?}", server.orders);
+        };
+        // 0: only where it has no time at all.
+        assert_eq!(least_ms == 0, timed);
+    }
+}
+
+#[test]
+fn what_a_session_was_granted_and_never_heard_of_ends() {
+    let mut server = Server::default();
+    server.acquire(1, "a", LOCK);
+    server.start(2, 1);
+    server.acquire(2, "a", LOCK);
+    let client = client(2);
+    server.tell(Event::Ended {
+        client: ClientId(1),
+    });
+    server.orders.clear();
+    server.work();
+    let granted = server.orders.iter().find_map(|order| match order {
+        Effect::Answer { granted, .. } => *granted,
+        _ => None,
+    });
+    assert!(granted.is_some(), "{:?}", server.orders);
+    server.tell(Event::Abandoned { client, granted });
+    server.work();
+    assert_eq!(server.holds(), (0, 0));
+}
+
+/// As in a transaction of a cluster.
+#[test]
+fn what_goes_later_is_nobodys_at_once() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", LOCK);
+    server.acquire(1, "b", LOCK);
+    let (client, later) = (client(1), true);
+    assert_eq!(
+        server.reply(Event::EndSession { client, later }),
+        Reply::Integer(2)
+    );
+    assert_eq!((server.holds(), server.resume(2, 1)), ((0, 2), NO_SESSION));
+    assert!(matches!(server.acquire(2, "a", LOCK), Reply::Integer(_)));
+    server.start(1, 2);
+    server.work();
+    assert_eq!(server.holds(), (0, 1));
+}
