@@ -137,7 +137,7 @@ pub fn work(ctx: Ctx<'_>) {
     }
     let began = Instant::now();
     if !may_write(ctx) {
-        if raw::must_not_write() && !ctx.state().in_script() && !ctx.state().loading() {
+        if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
             while shell.engine.borrow().has_renewals(raw::now()) && began.elapsed() < SLICE {
                 tell(ctx, Event::Renew { most: STEP });
             }
@@ -189,7 +189,33 @@ unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_vo
 /// load goes on, and while a failover waits for the replicas.
 fn may_write(ctx: Ctx<'_>) -> bool {
     let state = ctx.state();
-    !raw::must_not_write() && !state.in_script() && !state.loading()
+    !state.in_script() && !state.loading() && wants_writes(ctx)
+}
+
+/// False while the server waits for a failover or a pause to be over, and while it refuses commands that write because
+/// it has too few replicas (`min-replicas-to-write`): else a master that is cut off would hand keys over for ever.
+fn wants_writes(ctx: Ctx<'_>) -> bool {
+    !raw::must_not_write() && has_enough_replicas(ctx)
+}
+
+/// The server counts its replicas once a second, and so do we at most.
+fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
+    const FRESH_MS: u64 = 1000;
+    let (now, shell) = (raw::now(), shell());
+    if let Some((counted, enough)) = shell.enough_replicas.get()
+        && now.ms_since(counted) < FRESH_MS
+    {
+        return enough;
+    }
+    let number = |text: String| text.parse::<u64>().ok();
+    // It says so only where it wants any.
+    let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
+    let enough = good.and_then(number).is_none_or(|good| {
+        let wanted = ctx.server_setting(c"min-replicas-to-write");
+        wanted.and_then(number).is_none_or(|wanted| good >= wanted)
+    });
+    shell.enough_replicas.set(Some((now, enough)));
+    enough
 }
 
 /// Has the engine called when it wants to be.

@@ -67,6 +67,8 @@ pub struct Shell {
     pub untimed: RefCell<Vec<KeyBuf>>,
     /// Keys were renewed without telling replicas, because the server wanted no writes.
     pub untold: Cell<bool>,
+    /// Whether there were as many replicas as the server wants, when that was last looked at.
+    pub enough_replicas: Cell<Option<(Moment, bool)>>,
     pub slots: RefCell<Slots>,
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
@@ -105,6 +107,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     restored: RefCell::default(),
     untimed: RefCell::default(),
     untold: Cell::default(),
+    enough_replicas: Cell::default(),
     slots: RefCell::default(),
     settings: Cell::new(Settings {
         resp2_push: true,

@@ -130,13 +130,15 @@ fn part(lines: &[&str], refuses: bool) {
     let master = &sides.master;
     let [mut holder, mut waiter, mut pushed, mut busy] =
         sides.here(|| [(); 4].map(|()| master.resp3()));
-    let mut owner = sides.here(|| master.resp2());
+    let [mut owner, mut leaver, mut next] = sides.here(|| [(); 3].map(|()| master.resp2()));
+    insist(&mut leaver, "SETTP left v");
     insist(&mut holder, "SET plain v");
     insist(&mut holder, "LOCK.ACQUIRE lock");
     let before = insist(&mut holder, "SETTP held v TOKEN").number();
     let secret = insist(&mut owner, "SESSION.START GRACE 600000").text();
     let kept = insist(&mut owner, "SETTP kept v TOKEN").number();
     sides.here(|| queue(master, &mut waiter, "SETTP held w WAIT 0"));
+    sides.here(|| queue(master, &mut next, "SETTP left w WAIT 0"));
     queue_push(&mut pushed, "LOCK.ACQUIRE lock WAIT 0 PUSH");
     assert_eq!(owner.run("WAIT 2 0"), int(2));
 
@@ -154,6 +156,8 @@ fn part(lines: &[&str], refuses: bool) {
             }
         });
         assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+        // Nor does it hand a key over to who waits for it already.
+        sides.here(|| quit(master, leaver));
     }
     let promoted = sides.promoted();
     let (mut other, mut heir) = sides.there(|| (promoted.resp3(), promoted.resp2()));
@@ -175,7 +179,7 @@ fn part(lines: &[&str], refuses: bool) {
 
     sides.cable.mend();
     // Sentinels end all connections in the step in which they make it a replica.
-    for client in [holder, waiter, pushed, owner, busy] {
+    for client in [holder, waiter, pushed, owner, busy, next] {
         assert_eq!(last_words(client), "");
     }
     whole_again(&sides, promoted, other, heir);

@@ -5,6 +5,7 @@
 use crate::harness::*;
 use crate::line::*;
 use crate::random::{self, Random};
+use crate::sentinel::LONG;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
@@ -179,6 +180,37 @@ fn resyncs_tell_the_difference_again_and_again() {
     for seed in (random::seed()..).take(random::steps(20)) {
         random_resyncs(seed, 20);
     }
+}
+
+#[test]
+fn what_ends_while_replicas_are_too_few_goes_when_they_are_enough() {
+    let lines = ["min-replicas-to-write 1", "min-replicas-max-lag 5"];
+    let master = Server::with(&lines);
+    let mut replica = Server::replica_of(&master, &[]);
+    let is_refused = || master.resp2().call("DEL nothing") != int(0);
+    let until = |refused: bool| {
+        eventually_within(LONG, "enough replicas, or too few", || {
+            match is_refused() == refused {
+                true => Ok(()),
+                false => Err(master.info("replication")),
+            }
+        });
+    };
+    until(false);
+    let (mut holder, mut waiter) = (master.resp2(), master.resp2());
+    holder.run_all(&["SETTP gone v", "SETTP given v"]);
+    queue(&master, &mut waiter, "SETTP given w WAIT 0");
+    replica.kill();
+    until(true);
+    quit(&master, holder);
+    assert_eq!(master.resp2().run("EXISTS gone given"), int(2));
+    assert_eq!(tether(&master, "waiters"), 1);
+    replica.restart_as_it_was();
+    replica.follow(&master);
+    until(false);
+    assert_eq!(waiter.read_reply(), int(1));
+    eventually_gone(&mut master.resp2(), "gone");
+    assert_eq!(master.resp2().run("GET given"), bulk("w"));
 }
 
 /// Its copy of the data says nothing of tokens, since nothing is bound, and the clock says less: the master's epoch, or
