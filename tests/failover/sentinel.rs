@@ -19,10 +19,10 @@ pub struct Sentinel {
 
 impl Sentinel {
     pub fn watching(master: &Server) -> Sentinel {
-        Sentinel::at("127.0.0.1", "127.0.0.1", master.port())
+        Sentinel::at("", "127.0.0.1", master.port())
     }
 
-    /// At this address of its own, for the master at that one.
+    /// At this address too, if any, for the master at that one.
     pub fn at(own: &str, master: &str, port: u16) -> Sentinel {
         let folder = TempDir::with_prefix("tether-sentinel-").expect("a temporary folder");
         let own_port = free_port();
