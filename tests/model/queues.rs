@@ -227,9 +227,14 @@ impl World {
                 return;
             }
             self.pass(MOMENT_MS);
+            // What ends at the same moment does so in an order that is not said.
+            let outer = self.gathered.replace(Vec::new());
+            assert!(outer.is_none());
             self.end_leases(usize::MAX, &[]);
             self.end_graces(usize::MAX);
             self.remove_left_behind(usize::MAX);
+            let pushes = self.gathered.take().unwrap_or_default();
+            self.tell(pushes);
         }
     }
 }
