@@ -284,7 +284,9 @@ fn a_key_is_kept_for_former_owners_or_for_sessions_and_never_for_both() {
     let mut server = Server::replica(&[session(1), session(2), held(1, "a", shared)]);
     // Another connection of the master took it, too.
     server.inherit("a", LOCK);
-    assert_eq!(server.holds(), (0, 1));
+    let census = server.engine.census(server.now, key("a")).unwrap();
+    let sessions: Vec<_> = census.holders.iter().map(|holder| holder.session).collect();
+    assert_eq!(sessions, [Some(false)]);
     server.hear(&[Told::SessionEnded(SessionId(1)), held(2, "a", shared)]);
     assert_eq!(server.holds(), (0, 1));
     server.tell(Event::Promoted);

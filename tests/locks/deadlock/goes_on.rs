@@ -1,6 +1,6 @@
 //! What looks like a circle and can still go on is not refused.
 
-use super::assert_deadlock;
+use super::{assert_deadlock, first_waits_for_second};
 use crate::harness::*;
 use crate::line::*;
 
@@ -68,12 +68,9 @@ fn a_lease_ends_by_itself_and_so_does_the_circle() {
 
 #[test]
 fn a_lease_given_later_counts_as_well() {
-    let server = Server::start();
-    let (mut one, mut two) = (server.resp3(), server.resp3());
-    let ids = [one.id(), two.id()];
-    one.run("LOCK.ACQUIRE apple");
-    two.run("LOCK.ACQUIRE pear");
-    queue_push(&mut one, "LOCK.ACQUIRE pear WAIT 0 PUSH");
+    let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
+    let (server, [mut one, mut two], ids) =
+        first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
     let request = "LOCK.ACQUIRE apple WAIT 0";
     assert_deadlock(&mut two, request, &["apple", "pear"], &ids);
     assert_eq!(one.call("LOCK.EXTEND apple 1500"), int(1));

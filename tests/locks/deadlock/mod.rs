@@ -25,7 +25,10 @@ fn first_waits_for_second(takes: [&str; 2], wait: &str) -> (Server, [Client; 2],
     for (client, take) in both.iter_mut().zip(takes) {
         client.run(take);
     }
-    queue(&server, &mut both[0], wait);
+    match wait.ends_with("PUSH") {
+        true => queue_push(&mut both[0], wait),
+        false => queue(&server, &mut both[0], wait),
+    }
     (server, both, ids)
 }
 
@@ -176,12 +179,9 @@ fn a_connection_that_would_wait_for_itself_is_refused() {
 
 #[test]
 fn waits_by_push_close_circles_too() {
-    let server = Server::start();
-    let (mut one, mut two) = (server.resp3(), server.resp3());
-    let ids = [one.id(), two.id()];
-    one.run("LOCK.ACQUIRE apple");
-    two.run("LOCK.ACQUIRE pear");
-    queue_push(&mut one, "LOCK.ACQUIRE pear WAIT 0 PUSH");
+    let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
+    let (server, [mut one, mut two], ids) =
+        first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
     let keys = ["apple", "pear"];
     for request in [
         "LOCK.ACQUIRE apple WAIT 0",
@@ -203,12 +203,12 @@ fn waits_by_push_close_circles_too() {
 
 #[test]
 fn labels_and_their_connections_are_named() {
-    let server = Server::start();
-    let (mut one, mut two) = (server.resp3(), server.resp3());
-    let ids = [one.id(), two.id()];
-    one.run("LOCK.ACQUIRE apple OWNER anna");
-    two.run("LOCK.ACQUIRE pear OWNER bert");
-    queue_push(&mut one, "LOCK.ACQUIRE pear OWNER anna WAIT 0 PUSH");
+    let takes = [
+        "LOCK.ACQUIRE apple OWNER anna",
+        "LOCK.ACQUIRE pear OWNER bert",
+    ];
+    let wait = "LOCK.ACQUIRE pear OWNER anna WAIT 0 PUSH";
+    let (_server, [_one, mut two], ids) = first_waits_for_second(takes, wait);
     let request = "LOCK.ACQUIRE apple OWNER bert WAIT 0 PUSH";
     assert_deadlock(&mut two, request, &["apple", "pear", "anna", "bert"], &ids);
 }

@@ -8,6 +8,15 @@ mod traces;
 
 use crate::harness::*;
 
+/// Replaces `k` by a copy of this key.
+fn restore_over_k(client: &mut Client, from: &str) {
+    let Frame::Bulk(dump) = client.run(["DUMP", from]) else {
+        panic!("no dump")
+    };
+    let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &dump, b"REPLACE"];
+    client.run(words);
+}
+
 #[test]
 fn the_first_to_ask_gets_the_key_and_the_next_does_not() {
     let server = Server::start();

@@ -1,5 +1,6 @@
 //! When the key goes, the binding goes: the end of a former owner never touches what came after.
 
+use super::restore_over_k;
 use crate::harness::*;
 
 /// A server, the first owner of `k`, and somebody else.
@@ -157,16 +158,7 @@ fn after_a_rename_over_it() {
 fn after_a_restore_over_it() {
     let (server, first, mut other) = scene();
     other.run("SET theirs theirs");
-    let Frame::Bulk(dump) = other.run("DUMP theirs") else {
-        panic!("no dump")
-    };
-    other.run([
-        b"RESTORE".to_vec(),
-        b"k".to_vec(),
-        b"0".to_vec(),
-        dump,
-        b"REPLACE".to_vec(),
-    ]);
+    restore_over_k(&mut other, "theirs");
     what_replaced_it_is_safe(&server, first, &mut other, "theirs");
 }
 

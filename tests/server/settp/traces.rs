@@ -1,5 +1,6 @@
 //! What others see of a temporary key: keyspace events, replicas, the AOF, and the push to an owner who lost it.
 
+use super::restore_over_k;
 use crate::harness::*;
 
 /// All that a subscriber to the key events of `database` has heard, as `del k`.
@@ -188,16 +189,7 @@ fn a_restore_over_the_key_is_a_loss() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     owner.run("SETTP k v");
-    let Frame::Bulk(dump) = other.run("DUMP k") else {
-        panic!("no dump")
-    };
-    other.run([
-        b"RESTORE".to_vec(),
-        b"k".to_vec(),
-        b"0".to_vec(),
-        dump,
-        b"REPLACE".to_vec(),
-    ]);
+    restore_over_k(&mut other, "k");
     assert_eq!(server.settled(&mut owner), ["settp k LOST"]);
 }
 
