@@ -4,12 +4,10 @@
 use crate::failover::{promoted, take_over};
 use crate::harness::*;
 use crate::line::{queue, queue_push, tether};
-use crate::load::{Grant, Line, Owner, STUCK, Taker, Worker, assert_rising, more_steps, patiently};
+use crate::load::{Grant, Line, Owner, STUCK, Taker, Worker, assert_rising, patiently, work_while};
 use crate::nodes::{Cluster, name_in};
 use crate::random;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
 /// How a master is made to go.
@@ -130,19 +128,7 @@ fn fail_over(cluster: &mut Cluster, shard: &mut Shard, end: End) {
     let bystanders = Bystanders::new(&cluster.servers[old], key.clone());
     cluster.servers[new].catch_up(&cluster.servers[old]);
     let mut probe = Line::to(&[ports[1]]);
-    let count = shard.workers().len();
-    let steps: Vec<_> = (0..count).map(|_| AtomicUsize::new(0)).collect();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let _stop = StopAtEnd(&stop);
-        let pairs = shard.workers().into_iter().zip(&steps);
-        let workers: Vec<_> = pairs
-            .map(|(worker, steps)| {
-                let stop = &stop;
-                scope.spawn(move || worker.run(stop, steps))
-            })
-            .collect();
-        more_steps(&workers, &steps, 20);
+    work_while(shard.workers(), || {
         replace_master(cluster, [old, new], end);
         // Nobody is refused because of what the dead held: whoever is answered is granted the key.
         let begin = Instant::now();
@@ -158,7 +144,6 @@ fn fail_over(cluster: &mut Cluster, shard: &mut Shard, end: End) {
             End::Asked => {}
             End::StoodStill => Server::signal(cluster.servers[old].pid(), libc::SIGCONT),
         }
-        more_steps(&workers, &steps, 20);
     });
     bystanders.assert_know(end);
     let mut grants: Vec<Grant> = probe.grants.drain(..).collect();
@@ -171,15 +156,6 @@ fn fail_over(cluster: &mut Cluster, shard: &mut Shard, end: End) {
     drop(probe);
     shard.servers.reverse();
     nothing_is_left(cluster, shard);
-}
-
-/// Ends the workers also where the test fails.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// The new master has what sessions hold, the plain keys, and nothing else; the old one follows it and has the same.

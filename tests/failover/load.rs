@@ -6,7 +6,7 @@ use crate::line::field;
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::{ScopedJoinHandle, sleep};
+use std::thread::{self, ScopedJoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 /// Nobody waits longer than this for an answer, whatever happens to a server, nor for a new master.
@@ -228,7 +228,7 @@ impl Worker for Taker {
 }
 
 /// What an owner knows of one of its session's keys.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Known {
     /// Its token, while it holds it.
     token: Option<i64>,
@@ -242,7 +242,7 @@ pub struct Owner {
     secret: String,
     keys: BTreeMap<String, Known>,
     dice: Random,
-    /// How many there are: what all of them know is safe.
+    /// How many must know something so that it is safe: at first all of them.
     replicas: usize,
     resumed: usize,
 }
@@ -252,10 +252,7 @@ impl Owner {
     pub fn new(ports: &[u16], names: &[String], seed: u64) -> Owner {
         let mut line = Line::to(ports);
         let secret = line.call("SESSION.START GRACE 600000");
-        let unknown = Known {
-            token: None,
-            safe: false,
-        };
+        let unknown = Known::default();
         Owner {
             line,
             secret: secret.expect("a session").text(),
@@ -277,6 +274,13 @@ impl Owner {
         held.map(|(name, _)| name)
     }
 
+    /// Ends the session, which gives back all that it holds.
+    #[allow(dead_code)] // not every test that uses this file does
+    pub fn end(&mut self) {
+        let held = self.held().count() as i64;
+        assert_eq!(self.line.call("SESSION.END"), Some(int(held)));
+    }
+
     /// Goes on at the master, whichever that is by now, and has there what is safe: each key with its token.
     fn resume(&mut self) -> Option<()> {
         let begin = Instant::now();
@@ -291,13 +295,13 @@ impl Owner {
             assert!(begin.elapsed() < STUCK, "no session: {reply:?}");
         };
         self.resumed += 1;
+        // The former master may be away for good.
+        self.replicas = 1;
         let mut held = 0;
         for (name, known) in &mut self.keys {
             let info = self.line.call(&format!("LOCK.INFO {name}"))?;
-            let token = match info == null() {
-                true => None,
-                false => Some(field(&field(&info, "holders").items()[0], "token").number()),
-            };
+            let holder = || field(&info, "holders").items().swap_remove(0);
+            let token = (info != null()).then(|| field(&holder(), "token").number());
             if known.safe {
                 assert_eq!(token, known.token, "{name} at {}", self.line.port());
             }
@@ -350,8 +354,37 @@ impl Worker for Owner {
     }
 }
 
+/// Has workers at work while `replace` has another server take the master's place, and for some steps before and after.
+pub fn work_while<T>(workers: Vec<&mut dyn Worker>, replace: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    let steps: Vec<_> = workers.iter().map(|_| AtomicUsize::new(0)).collect();
+    thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        let pairs = workers.into_iter().zip(&steps);
+        let workers: Vec<_> = pairs
+            .map(|(worker, steps)| {
+                let stop = &stop;
+                scope.spawn(move || worker.run(stop, steps))
+            })
+            .collect();
+        more_steps(&workers, &steps, 20);
+        let replaced = replace();
+        more_steps(&workers, &steps, 20);
+        replaced
+    })
+}
+
+/// Ends the workers also where the test fails.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Waits until each of some workers has done so many steps more; or one of them has failed.
-pub fn more_steps(workers: &[ScopedJoinHandle<'_, ()>], steps: &[AtomicUsize], count: usize) {
+fn more_steps(workers: &[ScopedJoinHandle<'_, ()>], steps: &[AtomicUsize], count: usize) {
     let all = || steps.iter().map(|steps| steps.load(Ordering::Relaxed));
     let goals: Vec<_> = all().map(|steps| steps + count).collect();
     eventually_within(STUCK, "everyone's next steps", || {

@@ -12,6 +12,7 @@ mod line;
 mod random;
 
 mod crashes;
+mod load;
 mod overwriting;
 #[cfg(target_os = "linux")]
 mod partitions;

@@ -5,6 +5,7 @@
 
 use crate::harness::*;
 use crate::line::*;
+use crate::load::{Owner, Taker, Worker, assert_rising, work_while};
 use crate::random;
 use crate::sentinel::{LONG, Sentinel};
 
@@ -104,6 +105,63 @@ impl Session {
     }
 }
 
+/// Clients that are at work all the time, wherever the master is.
+struct Busy {
+    takers: Vec<Taker>,
+    owners: Vec<Owner>,
+}
+
+impl Busy {
+    fn new(ports: &[u16]) -> Busy {
+        let names = |who: &str| -> Vec<_> { (0..6).map(|n| format!("{who}{n}")).collect() };
+        let takers = (0..4).map(|n| Taker::new(ports, &names("busy:"), n));
+        let owners = (0..2).map(|n| Owner::new(ports, &names(&format!("owner:{n}-")), n));
+        Busy {
+            takers: takers.collect(),
+            owners: owners.collect(),
+        }
+    }
+
+    fn workers(&mut self) -> Vec<&mut dyn Worker> {
+        let takers = self.takers.iter_mut().map(|it| it as &mut dyn Worker);
+        let owners = self.owners.iter_mut().map(|it| it as &mut dyn Worker);
+        takers.chain(owners).collect()
+    }
+
+    /// Looks at what they were told while these servers were the master, one after the other, and has them give back what
+    /// they hold. Their greatest token.
+    fn end(mut self, masters: &[u16], former: i64) -> i64 {
+        for owner in &mut self.owners {
+            assert!(owner.resumed() > 0);
+            owner.end();
+        }
+        let mut grants = Vec::new();
+        for worker in self.workers() {
+            grants.append(&mut worker.line().grants);
+        }
+        assert_rising(grants, masters, former)
+    }
+}
+
+/// Lets the former master go on: it has requests to answer, and goes on giving tokens.
+fn go_on(pid: libc::pid_t, clients: &mut [Client], promoted: &Server, greatest: i64) {
+    for client in &mut *clients {
+        client.pipeline(&["LOCK.ACQUIRE late SHARED", "LOCK.RELEASE late"]);
+    }
+    let first = promoted.resp2().run("LOCK.ACQUIRE first").number();
+    assert!(first > greatest, "{first} after {greatest}");
+    Server::signal(pid, libc::SIGCONT);
+    for client in clients {
+        if let Some(Frame::Integer(token)) = client.try_read_reply() {
+            assert!(
+                token < first,
+                "{token} of the old master, {first} of the new"
+            );
+        }
+    }
+    promoted.resp2().run("DEL first");
+}
+
 fn fail_over(end: End) {
     let mut master = Server::start();
     let replicas = [(); 2].map(|()| Server::replica_of(&master, &[]));
@@ -113,39 +171,29 @@ fn fail_over(end: End) {
     let session = Session::start(&master);
     let greatest = load(&mut clients);
     queue(&master, &mut clients[4], "LOCK.ACQUIRE t:1 WAIT 0");
-    replicas.iter().for_each(|it| it.catch_up(&master));
+    let ports: Vec<_> = { [&master].into_iter().chain(&replicas).map(Server::port) }.collect();
+    let mut busy = Busy::new(&ports);
     let pid = master.pid();
-    match end {
-        End::Killed => master.kill(),
-        End::CutOff => Server::signal(pid, libc::SIGSTOP),
-    }
-    let promoted = eventually_within(LONG, "the failover", || {
-        let seen: Vec<_> = sentinels.iter().map(Sentinel::master_port).collect();
-        let one = replicas.iter().find(|it| seen[0] == Some(it.port()));
-        one.filter(|_| seen.iter().all(|port| *port == seen[0]))
-            .ok_or(format!("{seen:?}"))
+    let promoted = work_while(busy.workers(), || {
+        match end {
+            End::Killed => master.kill(),
+            End::CutOff => Server::signal(pid, libc::SIGSTOP),
+        }
+        let promoted = eventually_within(LONG, "the failover", || {
+            let seen: Vec<_> = sentinels.iter().map(Sentinel::master_port).collect();
+            let one = replicas.iter().find(|it| seen[0] == Some(it.port()));
+            one.filter(|_| seen.iter().all(|port| *port == seen[0]))
+                .ok_or(format!("{seen:?}"))
+        });
+        session.resume(promoted);
+        if end == End::CutOff {
+            go_on(pid, &mut clients[..4], promoted, greatest);
+        }
+        promoted
     });
-    session.resume(promoted);
-    if end == End::Killed {
-        assert_in_order(promoted, greatest);
-    } else {
-        // It has requests to answer as soon as it goes on, and goes on giving tokens.
-        for client in &mut clients[..4] {
-            client.pipeline(&["LOCK.ACQUIRE late SHARED", "LOCK.RELEASE late"]);
-        }
-        let first = promoted.resp2().run("LOCK.ACQUIRE first").number();
-        assert!(first > greatest, "{first} after {greatest}");
-        Server::signal(pid, libc::SIGCONT);
-        for client in &mut clients[..4] {
-            if let Some(Frame::Integer(token)) = client.try_read_reply() {
-                assert!(
-                    token < first,
-                    "{token} of the old master, {first} of the new"
-                );
-            }
-        }
-        promoted.resp2().run("DEL first");
-        assert_in_order(promoted, greatest);
+    let greatest = busy.end(&[master.port(), promoted.port()], greatest);
+    assert_in_order(promoted, greatest);
+    if end == End::CutOff {
         becomes_a_replica(&master, promoted);
     }
     let other = replicas.iter().find(|it| it.port() != promoted.port());
