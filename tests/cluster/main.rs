@@ -4,6 +4,8 @@
 mod atomic;
 mod backstop;
 mod failover;
+#[path = "../failover/grants.rs"]
+mod grants;
 #[path = "../server/harness/mod.rs"]
 #[allow(dead_code, unused_imports)] // of what it offers these tests need a part
 mod harness;

@@ -2,9 +2,10 @@
 //! sessions: killed, asked to let go, or standing still for so long that they are taken for dead, and then going on.
 
 use crate::failover::{promoted, take_over};
+use crate::grants::{Grant, assert_rising};
 use crate::harness::*;
 use crate::line::{queue, queue_push, tether};
-use crate::load::{Grant, Line, Owner, STUCK, Taker, Worker, assert_rising, patiently, work_while};
+use crate::load::{Line, Owner, STUCK, Taker, Worker, patiently, work_while};
 use crate::nodes::{Cluster, name_in};
 use crate::random;
 use std::collections::BTreeSet;

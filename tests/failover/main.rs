@@ -12,6 +12,7 @@ mod line;
 mod random;
 
 mod crashes;
+mod grants;
 mod load;
 mod overwriting;
 #[cfg(target_os = "linux")]

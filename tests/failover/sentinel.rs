@@ -33,7 +33,8 @@ impl Sentinel {
             "protected-mode no".into(),
             format!("dir {}", folder.path().display()),
             format!("sentinel monitor {NAME} {master} {port} 2"),
-            format!("sentinel down-after-milliseconds {NAME} 2000"),
+            // Longer than a server stands still that has to share the machine.
+            format!("sentinel down-after-milliseconds {NAME} 4000"),
             format!("sentinel failover-timeout {NAME} 6000"),
             format!("sentinel parallel-syncs {NAME} 2"),
         ];

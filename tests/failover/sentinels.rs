@@ -3,9 +3,10 @@
 //!
 //! Replication has caught up when the master fails, so all that was acknowledged is on the replicas.
 
+use crate::grants::assert_rising;
 use crate::harness::*;
 use crate::line::*;
-use crate::load::{Owner, Taker, Worker, assert_rising, work_while};
+use crate::load::{Owner, Taker, Worker, work_while};
 use crate::random;
 use crate::sentinel::{LONG, Sentinel};
 
