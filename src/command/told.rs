@@ -85,7 +85,7 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
             grace_ms: read(grace)?,
         }),
         (SESSION, [b"END", id]) => Some(Told::SessionEnded(SessionId(read(id)?))),
-        (HOLD, [words @ .., last]) if *last == TIMED && words.len() == 8 => {
+        (HOLD, [words @ .., last]) if *last == TIMED => {
             let held = read_held(db, words)?;
             let timed = true;
             Some(Told::Held(Held { timed, ..held }))
@@ -127,7 +127,8 @@ fn number(value: u64) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-fn read<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+/// A number as the stream has it.
+pub fn read<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
     std::str::from_utf8(word).ok()?.parse().ok()
 }
 

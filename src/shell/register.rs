@@ -1,28 +1,14 @@
 //! Tells the server which commands there are, from the one table.
 
 use super::commands::entry;
-use super::raw::{Ctx, api, c_string, forever, have};
+use super::raw::{Ctx, api, c_string, entries, forever, have};
 use crate::command::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE};
 use redis_module::raw as c;
 use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
-const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = [
-    Some(entry::<0>),
-    Some(entry::<1>),
-    Some(entry::<2>),
-    Some(entry::<3>),
-    Some(entry::<4>),
-    Some(entry::<5>),
-    Some(entry::<6>),
-    Some(entry::<7>),
-    Some(entry::<8>),
-    Some(entry::<9>),
-    Some(entry::<10>),
-    Some(entry::<11>),
-    Some(entry::<12>),
-];
+const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12];
 
 /// Registers all commands. Once, at load.
 pub fn commands(ctx: Ctx<'_>) -> bool {

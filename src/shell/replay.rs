@@ -8,7 +8,7 @@
 use super::dispatch;
 use super::guard::guard;
 use super::perform::write;
-use super::raw::{self, Ctx, Str, api, c_string};
+use super::raw::{self, Ctx, Str, api, c_string, entries};
 use super::state::shell;
 use super::{locktype, persist};
 use crate::command::{Request, told};
@@ -76,14 +76,7 @@ const SAYINGS: [Saying; 6] = [
 ];
 
 /// Each one's entry.
-const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = [
-    Some(entry::<0>),
-    Some(entry::<1>),
-    Some(entry::<2>),
-    Some(entry::<3>),
-    Some(entry::<4>),
-    Some(entry::<5>),
-];
+const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = entries![entry: 0 1 2 3 4 5];
 
 const fn saying(
     name: &'static str,
@@ -146,8 +139,7 @@ unsafe extern "C" fn entry<const N: usize>(
 
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
 fn know_token(_ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let number = std::str::from_utf8(arguments[0].bytes()).ok();
-    let number = number.and_then(|number| number.parse().ok());
+    let number = told::read(arguments[0].bytes());
     if let Some(number) = number {
         shell().engine.borrow_mut().know_token(Token(number));
     }
@@ -171,8 +163,7 @@ fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end] = arguments else {
         return false;
     };
-    let end = std::str::from_utf8(end.bytes()).ok();
-    let Some(end) = end.and_then(|end| end.parse().ok()) else {
+    let Some(end) = told::read(end.bytes()) else {
         return false;
     };
     let open = ctx.open_quietly(*key);

@@ -44,6 +44,12 @@ macro_rules! have {
 }
 pub(in crate::shell) use have;
 
+/// One entry for each command of a table, by its number there.
+macro_rules! entries {
+    [$entry:ident: $($number:literal)*] => { [$(Some($entry::<$number>)),*] };
+}
+pub(in crate::shell) use entries;
+
 /// A server's string that belongs to the callback we are in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
