@@ -187,6 +187,24 @@ fn while_the_server_must_not_write_no_key_lapses() {
     assert_eq!(owner.pushes(), [""; 0]);
 }
 
+/// A master that lacks replicas refuses to write, but its owners are still there.
+#[test]
+fn while_replicas_are_too_few_no_key_lapses() {
+    let cluster = one(&[SHORT]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run("SETTP k v");
+    other.run("CONFIG SET min-replicas-to-write 1");
+    watch_it_live(&mut other, "k", 2);
+    let refusal = other.refused("SETTP k w");
+    assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+    assert_eq!(tether(server, "temporary_keys"), 1);
+    other.run("CONFIG SET min-replicas-to-write 0");
+    assert_eq!(other.call("SETTP k w"), int(0));
+    assert_eq!(owner.call("DELTP k"), int(1));
+    assert_eq!(owner.pushes(), [""; 0]);
+}
+
 #[test]
 fn an_owner_hears_when_the_server_stood_still_for_too_long() {
     let cluster = one(&["tether.cluster-backstop 1000"]);

@@ -213,6 +213,42 @@ fn what_ends_while_replicas_are_too_few_goes_when_they_are_enough() {
     assert_eq!(master.resp2().run("GET given"), bulk("w"));
 }
 
+#[test]
+fn a_lease_that_is_over_while_replicas_are_too_few_ends_when_they_are_enough() {
+    let master = Server::start();
+    let (mut holder, mut waiter) = (master.resp3(), master.resp2());
+    let mut resumed = master.resp2();
+    let first = holder.run("LOCK.ACQUIRE lock").number();
+    queue(&master, &mut waiter, "LOCK.ACQUIRE lock WAIT 0");
+    let secret = resumed.run("SESSION.START GRACE 600000").text();
+    resumed.run("SETTP kept v");
+    // The module asks once a second whether replicas are enough: by the end of the lease it knows.
+    holder.run_all(&["MULTI", "CONFIG SET min-replicas-to-write 1"]);
+    holder.run("LOCK.EXTEND lock 1500");
+    assert_eq!(holder.run("EXEC"), array([ok(), int(1)]));
+    for command in ["LOCK.EXTEND lock 60000", "LOCK.RELEASE lock"] {
+        let refusal = holder.refused(command);
+        assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+    }
+    eventually_equal("what is left of the lease", int(0), || {
+        let info = master.resp2().run("LOCK.INFO lock");
+        field(&field(&info, "holders").items()[0], "lease-ms")
+    });
+    // To go on with a session writes nothing.
+    quit(&master, resumed);
+    let mut resumed = master.resp2();
+    assert_eq!(resumed.run(["SESSION.RESUME", &secret]), int(1));
+    master.settle();
+    assert_eq!(token_of(&master, "lock"), first);
+    assert_eq!(holder.pushes(), [""; 0]);
+    let _replica = Server::replica_of(&master, &[]);
+    assert!(waiter.read_reply().number() > first);
+    assert_eq!(holder.next_push(), "lock lock LOST");
+    let refusal = holder.refused("LOCK.EXTEND lock 60000");
+    assert!(refusal.starts_with("NOTHELD"), "{refusal}");
+    assert_eq!(resumed.run("SESSION.END"), int(1));
+}
+
 /// Its copy of the data says nothing of tokens, since nothing is bound, and the clock says less: the master's epoch, or
 /// that of a master long before it, was taken from one that was years ahead.
 #[test]
