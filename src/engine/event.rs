@@ -134,14 +134,18 @@ pub enum Event<'a> {
         granted: Option<Token>,
     },
 
-    /// A key came into being by another's hand, or its object was replaced by another in one step.
-    Made { key: Key<'a>, by: Hand },
+    /// A key came into being by another's hand, or another module wrote over one that was there, which
+    /// ends no hold. Need not be told before the first watch or request with a wait.
+    Made { key: Key<'a> },
+    /// Another's hand put a key in the place of what stood there, if anything did. Told after `Made`.
+    Replaced { key: Key<'a>, by: Hand },
     /// A key went by another's hand.
     Gone { key: Key<'a>, by: Hand },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },
-    /// The new name of the key that just went. Told after `Made` for that name.
-    MovedTo { key: Key<'a> },
+    /// The name by which a key goes from now on, in the place of what stood there: of the key that just
+    /// went, or of one that nobody knows. Told after `Made`.
+    MovedTo { key: Key<'a>, by: Hand },
     /// A key was given a time to live. Its next owner shall not inherit that.
     Timed { key: Key<'a> },
     /// A key has no time to live but the backstop that the master gave it.

@@ -11,17 +11,27 @@ use super::id::{Db, Key, KeyBuf};
 use super::keys::KeyRecord;
 
 impl Engine {
-    /// A key that is there and is made again was replaced by another (RENAME over it, RESTORE and
-    /// COPY with REPLACE): to a watcher nothing happened, but the owner's key is gone.
-    pub(super) fn made(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
-        self.changed(key, Standing::Other, by, effects);
+    /// What is held is there; should that be another key now, what follows says so.
+    pub(super) fn made(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.keys.find(key) {
+            let record = &mut self.keys[key];
+            if record.holds.is_empty() {
+                record.set_stands(Standing::Other);
+                record.set_timed(false);
+            }
+            self.set_present(key, true, effects);
+        }
     }
 
-    pub(super) fn gone(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
-        self.changed(key, Standing::Absent, by, effects);
-    }
-
-    fn changed(&mut self, key: Key<'_>, standing: Standing, by: Hand, effects: &mut Vec<Effect>) {
+    /// What stood at a key is gone, and nothing is there now, or another key in its place: to a watcher
+    /// nothing happened then, but the owner's key is gone.
+    pub(super) fn changed(
+        &mut self,
+        key: Key<'_>,
+        standing: Standing,
+        by: Hand,
+        effects: &mut Vec<Effect>,
+    ) {
         if let Some(key) = self.keys.find(key) {
             let record = &mut self.keys[key];
             record.set_stands(standing);
@@ -57,7 +67,8 @@ impl Engine {
         self.keys.remove_if_idle(key);
     }
 
-    pub(super) fn moved_to(&mut self, key: Key<'_>) {
+    pub(super) fn moved_to(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
+        self.changed(key, Standing::Other, by, effects);
         let Some(&first) = self.carried.first() else {
             return;
         };

@@ -166,10 +166,11 @@ impl Engine {
                 self.unblock(client);
                 self.take_back(client, granted);
             }
-            Event::Made { key, by } => self.made(key, by, effects),
-            Event::Gone { key, by } => self.gone(key, by, effects),
+            Event::Made { key } => self.made(key, effects),
+            Event::Replaced { key, by } => self.changed(key, Standing::Other, by, effects),
+            Event::Gone { key, by } => self.changed(key, Standing::Absent, by, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
-            Event::MovedTo { key } => self.moved_to(key),
+            Event::MovedTo { key, by } => self.moved_to(key, by, effects),
             Event::Timed { key } => self.set_timed(key, true),
             Event::Renewed { key } => self.set_timed(key, false),
             Event::Untimed { key } => self.untimed(key, effects),

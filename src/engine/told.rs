@@ -317,7 +317,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{ClientId, Db, Event, Hand, Seen, Standing};
+    use crate::engine::{ClientId, Db, Event, Seen, Standing};
 
     fn key(name: &[u8]) -> Key<'_> {
         Key { db: Db(3), name }
@@ -326,7 +326,7 @@ mod tests {
     /// Loads a data set, and somebody watches a key of it.
     fn engine() -> Engine {
         let mut engine = Engine::default();
-        let (client, by) = (ClientId(7), Hand::Nobody);
+        let client = ClientId(7);
         let seen = |name, standing| Seen {
             key: key(name),
             standing,
@@ -340,7 +340,6 @@ mod tests {
         engine.handle(Moment(1), watch, &mut effects);
         let made = Event::Made {
             key: key(b"watched"),
-            by,
         };
         engine.handle(Moment(1), Event::LoadBegins, &mut effects);
         engine.handle(Moment(1), made, &mut effects);

@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
-use super::{dispatch, inspect, push, replay, secret, shim};
+use super::{dispatch, inspect, observe, push, replay, secret, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Start, Wait};
 use redis_module::raw as c;
@@ -282,6 +282,7 @@ impl<'c> Caller<'c> {
         if wait.push && !self.may_push() {
             return None;
         }
+        observe::subscribe_to_new(self.ctx);
         Some(Some(wait))
     }
 
@@ -306,6 +307,7 @@ impl<'c> Caller<'c> {
         if !self.may_push() {
             return;
         }
+        observe::subscribe_to_new(self.ctx);
         let seen = self.look_at_all(self.strings, names);
         self.tell(Event::Watch {
             client: self.client,

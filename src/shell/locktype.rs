@@ -72,8 +72,8 @@ pub fn restored(key: Key<'_>) {
     dispatch::wake_in_ms(0);
 }
 
-/// A key is being made. While an append-only file is loaded it can be a RESTORE that makes it.
-pub fn made(key: Key<'_>) {
+/// A key was made by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
+pub fn put_back(key: Key<'_>) {
     let shell = shell();
     if shell.loading.get() && shell.engine.borrow().stands(key) == Standing::Lock {
         restored(key);

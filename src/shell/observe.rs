@@ -1,8 +1,10 @@
 //! What the server tells us, as facts.
 //!
 //! Keyspace events come in the middle of others' commands, so nothing here writes. They are
-//! subscribed to when the first watch or temporary key is made: before that, the module costs
-//! other commands nothing.
+//! subscribed to when the first connection comes to the engine's notice: before that, the module costs
+//! other commands nothing. Of keys that come into being only those need to know who watch or wait, so
+//! `new` is subscribed to when somebody first does: each key that anybody makes pays for it, and there
+//! is no way back on all servers.
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
@@ -13,32 +15,45 @@ use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-/// Subscribes to keyspace events, once.
+/// Subscribes to what happens to keys that are there, once.
 pub fn subscribe(ctx: Ctx<'_>) {
-    // `new` announces every key that comes into being; a key goes by `del`, `expired` or `evicted`,
-    // or by one of the generic commands' events. Writes to keys that stay are none of these.
+    // A key goes by `del`, `expired` or `evicted`, or by one of the generic commands' events, which also
+    // say that another has taken its place. Writes to keys that stay are none of these.
     const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
         | c::REDISMODULE_NOTIFY_EXPIRED
-        | c::REDISMODULE_NOTIFY_EVICTED
-        | c::REDISMODULE_NOTIFY_NEW;
+        | c::REDISMODULE_NOTIFY_EVICTED;
+    if shell().subscribed.replace(true) {
+        return;
+    }
+    let server = shell().server.get();
     // Whether somebody takes a time to live away matters only where keys have one of ours.
-    let overwriting = if shell().server.get().is_cluster {
-        c::REDISMODULE_NOTIFY_STRING
-    } else {
-        0
+    let overwriting = match server.is_cluster {
+        true => c::REDISMODULE_NOTIFY_STRING as c_int,
+        false => 0,
     };
-    if !shell().subscribed.replace(true) {
-        if shell().server.get().slots_go_silently {
-            dispatch::wake_in_ms(0);
-        }
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_SubscribeToKeyspaceEvents(
-                ctx.as_ptr(),
-                CLASSES | overwriting as c_int,
-                Some(on_key)
-            ));
-        }
+    subscribe_to(ctx, CLASSES | overwriting);
+    if server.slots_go_silently {
+        dispatch::wake_in_ms(0);
+        // And what is made in the place of a key that went without a word is not its owner's.
+        subscribe_to_new(ctx);
+    }
+}
+
+/// Subscribes to keys that come into being, once: before somebody watches or waits.
+pub fn subscribe_to_new(ctx: Ctx<'_>) {
+    if !shell().hears_of_new.replace(true) {
+        subscribe_to(ctx, c::REDISMODULE_NOTIFY_NEW);
+    }
+}
+
+fn subscribe_to(ctx: Ctx<'_>, classes: c_int) {
+    // SAFETY: the table, the context.
+    unsafe {
+        api!(RedisModule_SubscribeToKeyspaceEvents(
+            ctx.as_ptr(),
+            classes,
+            Some(on_key)
+        ));
     }
 }
 
@@ -69,47 +84,86 @@ unsafe extern "C" fn on_key(
         if known.is_none() && !engine.is_carrying() {
             return;
         }
-        let holder = known.flatten();
         drop(engine);
-        let hand = || match holder {
-            Some(one) => executing::hand(ctx, key, string, one),
-            None => Hand::Nobody,
-        };
+        let holder = known.flatten();
         // SAFETY: as above.
-        let event = match unsafe { CStr::from_ptr(event) }.to_bytes() {
-            b"expire" => Event::Timed { key },
-            b"rename_from" | b"move_from" => Event::MovedFrom { key },
-            b"rename_to" | b"move_to" => {
-                tell(ctx, Event::MovedTo { key });
-                return locktype::suspect_renamed(key);
-            }
+        let word = unsafe { CStr::from_ptr(event) }.to_bytes();
+        match word {
             b"set" | b"persist" => return overwritten(key),
-            // What goes with its slot goes by nobody's command.
-            b"del" if holder.is_some() && cluster::has_moved(ctx, key) => Event::Gone {
-                key,
-                by: Hand::Nobody,
-            },
-            b"del" => Event::Gone { key, by: hand() },
-            b"expired" => {
-                let by = holder.map_or(Hand::Nobody, |_| executing::hand_of_expiry(ctx, key));
-                Event::Gone { key, by }
-            }
-            b"evicted" => Event::Gone {
-                key,
-                by: Hand::Nobody,
-            },
-            _ if class == c::REDISMODULE_NOTIFY_NEW => {
-                locktype::made(key);
-                Event::Made { key, by: hand() }
-            }
-            _ => return,
+            b"restore" => locktype::put_back(key),
+            _ => {}
+        }
+        let happened = Happened {
+            ctx,
+            key,
+            string,
+            holder,
+        };
+        let Some(event) = happened.fact(class, word) else {
+            return;
         };
         tell(ctx, event);
-        if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
-            cluster::follow(ctx, key);
+        match event {
+            Event::MovedTo { .. } => locktype::suspect_renamed(key),
+            Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),
+            _ => {}
         }
     });
     c::REDISMODULE_OK as c_int
+}
+
+/// Something happened to a key that is known, or that has taken a known one's place.
+struct Happened<'a> {
+    ctx: Ctx<'a>,
+    key: Key<'a>,
+    string: Str<'a>,
+    /// A living connection that holds it.
+    holder: Option<ClientId>,
+}
+
+impl<'a> Happened<'a> {
+    fn fact(&self, class: c_int, word: &[u8]) -> Option<Event<'a>> {
+        let Happened { ctx, key, .. } = *self;
+        Some(match word {
+            b"expire" => Event::Timed { key },
+            b"rename_from" | b"move_from" => Event::MovedFrom { key },
+            b"rename_to" | b"move_to" => {
+                let by = self.hand();
+                Event::MovedTo { key, by }
+            }
+            b"copy_to" | b"restore" => self.replaced(),
+            b"del" | b"expired" | b"evicted" => {
+                let by = match word {
+                    _ if self.holder.is_none() => Hand::Nobody,
+                    // What goes with its slot goes by nobody's command.
+                    b"del" if cluster::has_moved(ctx, key) => Hand::Nobody,
+                    b"del" => self.hand(),
+                    b"expired" => executing::hand_of_expiry(ctx, key),
+                    _ => Hand::Nobody,
+                };
+                Event::Gone { key, by }
+            }
+            _ if class == c::REDISMODULE_NOTIFY_NEW => {
+                // Where keys go without a word, what is made in the place of one is another.
+                match shell().server.get().slots_go_silently {
+                    true => self.replaced(),
+                    false => Event::Made { key },
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn replaced(&self) -> Event<'a> {
+        let (key, by) = (self.key, self.hand());
+        Event::Replaced { key, by }
+    }
+
+    fn hand(&self) -> Hand {
+        self.holder.map_or(Hand::Nobody, |one| {
+            executing::hand(self.ctx, self.key, self.string, one)
+        })
+    }
 }
 
 /// A key was overwritten, or lost its time to live.

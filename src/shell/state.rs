@@ -73,6 +73,8 @@ pub struct Shell {
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
     pub subscribed: Cell<bool>,
+    /// See [`super::observe::subscribe_to_new`].
+    pub hears_of_new: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
@@ -116,6 +118,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     }),
     server: Cell::default(),
     subscribed: Cell::default(),
+    hears_of_new: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
     counted: Cell::default(),

@@ -19,7 +19,13 @@ fn scope(seed: u64) -> Scope {
         server: true,
         locks: if seed.is_multiple_of(3) { 0 } else { 600 },
         sessions: if seed % 5 < 2 { 0 } else { 120 },
+        quiet: if is_quiet(seed) { PER_HISTORY / 2 } else { 0 },
     }
+}
+
+/// Whether nobody watches or waits in the first half, of all that its server sees.
+fn is_quiet(seed: u64) -> bool {
+    seed % 4 == 1
 }
 
 pub const ROOMY: Limits = Limits {
@@ -35,6 +41,7 @@ const PER_HISTORY: usize = 500;
 fn histories(first_seed: u64, steps: usize) {
     let mut roomy = Stage::new(ROOMY);
     let mut narrow = Stage::new(NARROW);
+    let mut quiet = Stage::anew_each_time(ROOMY);
     let count = steps.div_ceil(PER_HISTORY).max(1);
     let mut all = Totals::default();
     for (seed, n) in (first_seed..).zip(0..count) {
@@ -42,6 +49,7 @@ fn histories(first_seed: u64, steps: usize) {
         // Which of them follows from the seed, so that the seed is the whole story.
         let stage = match seed % 4 {
             0 => &mut narrow,
+            _ if is_quiet(seed) => &mut quiet,
             _ => &mut roomy,
         };
         all = all.plus(&random_history(stage, seed, left.min(PER_HISTORY)));

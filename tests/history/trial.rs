@@ -23,9 +23,19 @@ pub struct Stage {
     server: Server,
     observer: Client,
     limits: Limits,
+    /// Each history has a server that nobody used before.
+    anew: bool,
 }
 
 impl Stage {
+    pub fn anew_each_time(limits: Limits) -> Stage {
+        let anew = true;
+        Stage {
+            anew,
+            ..Stage::new(limits)
+        }
+    }
+
     pub fn new(limits: Limits) -> Stage {
         let Limits { watches, keys } = limits;
         let watches = format!("tether.max-watches-per-client {watches}");
@@ -36,6 +46,7 @@ impl Stage {
             server,
             observer,
             limits,
+            anew: false,
         }
     }
 
@@ -90,6 +101,9 @@ pub struct Trial<'a> {
 
 impl<'a> Trial<'a> {
     pub fn new(stage: &'a mut Stage) -> Trial<'a> {
+        if stage.anew {
+            *stage = Stage::anew_each_time(stage.limits);
+        }
         stage.clear();
         Trial {
             world: World::new(PLACES, stage.limits, false),

@@ -10,10 +10,12 @@ use super::world::{Entry, Fact, Value, Watch, World};
 /// What servers tell modules of a change of the keyspace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// `new`, of a key that was not there or that was replaced by another; whether it has a time to
-    /// live already.
-    New(Spot, bool),
-    /// What stood there was written over: not a word of that.
+    /// `new`, of a key that was not there.
+    New(Spot),
+    /// `new`, and then `copy_to` or `restore`: of a key that was not there, or that was replaced by
+    /// another; whether it has a time to live already.
+    Replaced(Spot, bool),
+    /// What stood there was written over: not a word of that, or a `new`.
     Overwritten(Spot),
     /// `expire` or `persist`.
     Timed(Spot, bool),
@@ -106,7 +108,7 @@ impl World {
 
     /// A command makes a key where there was none.
     pub(super) fn make(&mut self, by: Who, spot: Spot, value: Value) {
-        self.changed(Some(by), Change::New(spot, false));
+        self.changed(Some(by), Change::New(spot));
         self.appear(spot, value);
     }
 
@@ -127,7 +129,7 @@ impl World {
     /// Another key takes the place of what is there, if anything is. A watcher of a key that is
     /// there hears nothing, its owner does.
     pub(super) fn replace(&mut self, by: Who, spot: Spot, value: Value, expires: bool) {
-        self.changed(Some(by), Change::New(spot, expires));
+        self.changed(Some(by), Change::Replaced(spot, expires));
         let pushes = match self.take_out(spot) {
             Some(_) => self.lose(spot, Some(by)),
             None => self.watchers(spot, News::Added),

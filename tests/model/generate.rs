@@ -19,25 +19,35 @@ pub struct Scope {
     pub locks: usize,
     /// How many of a thousand are about sessions.
     pub sessions: usize,
+    /// In so many steps at first nobody watches or waits.
+    pub quiet: usize,
 }
 
 pub struct Generator {
     pub(super) random: Random,
     pub(super) scope: Scope,
+    drawn: usize,
 }
 
 impl Generator {
     pub fn new(seed: u64, scope: Scope) -> Generator {
         assert!(scope.names <= NAMES.len());
         let random = Random::new(seed);
-        Generator { random, scope }
+        let drawn = 0;
+        Generator {
+            random,
+            scope,
+            drawn,
+        }
     }
 
     /// A step that this world allows.
     pub fn step(&mut self, world: &World) -> Step {
+        let is_quiet = self.drawn < self.scope.quiet;
+        self.drawn += 1;
         loop {
             let step = self.draw(world);
-            if world.allows(&step) {
+            if world.allows(&step) && !(is_quiet && step.watches_or_waits()) {
                 return step;
             }
         }

@@ -67,6 +67,24 @@ pub enum Step {
     },
 }
 
+impl Step {
+    /// Whether somebody asks to be told of a key, or to have it later.
+    pub fn watches_or_waits(&self) -> bool {
+        let commands = match self {
+            Step::Run { command, .. } => std::slice::from_ref(command),
+            Step::Pipeline { commands, .. } => commands,
+            Step::Expiry { then, .. } => then
+                .as_ref()
+                .map_or(&[][..], |(_, command)| std::slice::from_ref(command)),
+            _ => &[],
+        };
+        let parts = commands.iter().flat_map(Command::parts);
+        let mut asks =
+            parts.map(|part| matches!(part, Command::Watchex { .. }) || part.wait().is_some());
+        asks.any(|asks| asks)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// By a FIN.

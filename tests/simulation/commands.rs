@@ -93,6 +93,7 @@ impl Machine {
                 self.tell(None, Event::EndSession { client, later });
             }
             Command::Watchex { keys } => {
+                self.hears_of_new = true;
                 let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
                 let seen: Vec<Seen<'_>> = looks.collect();
                 let seen = &seen;
@@ -143,6 +144,7 @@ impl Machine {
             limit_ms: (wait.limit_ms > 0).then_some(wait.limit_ms),
             push: wait.push,
         });
+        self.hears_of_new |= wait.is_some();
         // The shell has a single key in hand, as it does for all but LOCK.MACQUIRE.
         let in_hand = keys.len() == 1;
         let ask = Acquire {

@@ -22,6 +22,7 @@ fn scope(places: usize) -> Scope {
         server: false,
         locks: 0,
         sessions: 0,
+        quiet: 0,
     }
 }
 

@@ -10,15 +10,21 @@ use tether::engine::{ClientId, Db, Event, Hand, KeyBuf, Mode};
 impl Machine {
     pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
         match change {
-            Change::New(spot, expires) => {
-                let (is_lock, expires) = (false, *expires);
-                self.things.insert(*spot, Thing { is_lock, expires });
-                self.made(by, *spot);
+            Change::New(spot) => {
+                self.put(*spot, false);
+                self.made(*spot);
+            }
+            Change::Replaced(spot, expires) => {
+                self.put(*spot, *expires);
+                self.made(*spot);
+                self.replaced(by, *spot);
             }
             Change::Overwritten(spot) => {
                 let (is_lock, expires) = (false, false);
                 let new = Thing { is_lock, expires };
                 let former = self.things.insert(*spot, new);
+                // Were it another module's doing, there would be a `new`.
+                self.made(*spot);
                 // The shell hears of a lock's value that it left its key.
                 if former.is_some_and(|thing| thing.is_lock) {
                     let seen = self.look(*spot);
@@ -41,19 +47,7 @@ impl Machine {
                 self.things.remove(spot);
                 self.gone(None, *spot);
             }
-            Change::Carried { from, to } => {
-                let thing = self.things.remove(from).expect("a key that is there");
-                self.things.insert(*to, thing);
-                self.made(by, *to);
-                let key = key_of(from.db, from.name);
-                if self.engine.look_up(key).is_some() {
-                    self.tell(None, Event::MovedFrom { key });
-                }
-                if self.engine.is_carrying() {
-                    let key = key_of(to.db, to.name);
-                    self.tell(None, Event::MovedTo { key });
-                }
-            }
+            Change::Carried { from, to } => self.carried(by, *from, *to),
             Change::Flushed(db) => {
                 self.things
                     .retain(|spot, _| db.is_some_and(|db| db != spot.db));
@@ -95,11 +89,39 @@ impl Machine {
         self.look_again(self.engine.keys_of_the_living());
     }
 
-    fn made(&mut self, by: Option<Who>, spot: Spot) {
+    fn put(&mut self, spot: Spot, expires: bool) {
+        let is_lock = false;
+        self.things.insert(spot, Thing { is_lock, expires });
+    }
+
+    fn made(&mut self, spot: Spot) {
+        let key = key_of(spot.db, spot.name);
+        if self.hears_of_new && self.engine.knows(key) {
+            self.tell(None, Event::Made { key });
+        }
+    }
+
+    fn replaced(&mut self, by: Option<Who>, spot: Spot) {
         let key = key_of(spot.db, spot.name);
         if let Some(holder) = self.engine.look_up(key) {
             let by = self.hand(by, holder);
-            self.tell(None, Event::Made { key, by });
+            self.tell(None, Event::Replaced { key, by });
+        }
+    }
+
+    fn carried(&mut self, by: Option<Who>, from: Spot, to: Spot) {
+        let thing = self.things.remove(&from).expect("a key that is there");
+        self.things.insert(to, thing);
+        self.made(to);
+        let key = key_of(from.db, from.name);
+        if self.engine.knows(key) {
+            self.tell(None, Event::MovedFrom { key });
+        }
+        let key = key_of(to.db, to.name);
+        let known = self.engine.look_up(key);
+        if known.is_some() || self.engine.is_carrying() {
+            let by = self.hand(by, known.flatten());
+            self.tell(None, Event::MovedTo { key, by });
         }
     }
 

@@ -17,6 +17,7 @@ fn holds(steps: &[Step]) {
         server: false,
         locks: 0,
         sessions: 0,
+        quiet: 0,
     };
     let limits = Limits {
         watches: 65_536,

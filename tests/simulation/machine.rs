@@ -29,6 +29,9 @@ pub struct Machine {
     named: Vec<Spot>,
     /// How many sessions were ever started.
     pub(super) started: u64,
+    /// Somebody has watched a key, or asked for one with a wait: from then on the shell hears of keys
+    /// that come into being.
+    pub(super) hears_of_new: bool,
 }
 
 /// What stands at a key.
@@ -66,6 +69,7 @@ impl Machine {
             reply: None,
             named: Vec::new(),
             started: 0,
+            hears_of_new: false,
         }
     }
 

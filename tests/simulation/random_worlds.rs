@@ -35,6 +35,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             server: false,
             locks: if seed.is_multiple_of(3) { 0 } else { 650 },
             sessions: if seed % 5 < 2 { 0 } else { 120 },
+            quiet: if seed % 7 < 2 { PER_WORLD / 2 } else { 0 },
         };
         let left = steps - n * PER_WORLD;
         let totals = random_world(seed, scope, limits, left.min(PER_WORLD), check_every);

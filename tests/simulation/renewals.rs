@@ -256,13 +256,13 @@ fn what_a_user_said_of_a_key_goes_along_with_its_name() {
     world.settp(1, "a");
     world.tell(Event::Timed { key: key("a") });
     world.tell(Event::MovedFrom { key: key("a") });
-    world.tell(Event::MovedTo { key: key("b") });
+    let by = Hand::Nobody;
+    world.tell(Event::MovedTo { key: key("b"), by });
     world.ends.clear();
     world.ends.insert(key("b").to_owned(), Moment(1));
     world.pass_ms(BACKSTOP_MS);
     assert_eq!(world.left_ms("b"), Some(0), "it was not renewed");
     // A new key of that name knows nothing of it.
-    let by = Hand::Nobody;
     world.tell(Event::Gone { key: key("b"), by });
     world.ends.clear();
     world.settp(1, "b");

@@ -246,9 +246,8 @@ impl Pair {
                 {
                     self.things.insert(to, thing);
                     let (key, by) = (key_of(to), Hand::Nobody);
-                    self.happen(Event::Made { key, by });
                     self.happen(Event::MovedFrom { key: key_of(from) });
-                    self.happen(Event::MovedTo { key });
+                    self.happen(Event::MovedTo { key, by });
                 }
             }
             Step::Flush => {

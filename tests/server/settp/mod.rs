@@ -5,6 +5,7 @@ mod deltp;
 mod ending;
 mod replacing;
 mod traces;
+mod unwatched;
 
 use crate::harness::*;
 
