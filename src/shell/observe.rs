@@ -25,6 +25,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
     if shell().subscribed.replace(true) {
         return;
     }
+    subscribe_to_more(ctx);
     let server = shell().server.get();
     // Whether somebody takes a time to live away matters only where keys have one of ours.
     let overwriting = match server.is_cluster {
@@ -47,14 +48,10 @@ pub fn subscribe_to_new(ctx: Ctx<'_>) {
 }
 
 fn subscribe_to(ctx: Ctx<'_>, classes: c_int) {
+    let ctx = ctx.as_ptr();
+    let call: c::RedisModuleNotificationFunc = Some(on_key);
     // SAFETY: the table, the context.
-    unsafe {
-        api!(RedisModule_SubscribeToKeyspaceEvents(
-            ctx.as_ptr(),
-            classes,
-            Some(on_key)
-        ));
-    }
+    unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(ctx, classes, call)) };
 }
 
 unsafe extern "C" fn on_key(
@@ -179,28 +176,42 @@ fn overwritten(key: Key<'_>) {
     }
 }
 
-/// Subscribes to the server's events. Once, at load.
+type Listener = (u64, c::RedisModuleEventCallback);
+
+/// The server's events that always matter, and what they call.
+const ALWAYS: [Listener; 2] = [
+    (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
+    (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
+];
+/// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
+/// of its events, and since Redis 7.2 each value that is overwritten is one.
+const LATER: [Listener; 5] = [
+    (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
+    (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
+    (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
+    (c::REDISMODULE_EVENT_REPLICA_CHANGE, Some(on_replica)),
+    (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
+];
+
+/// Subscribes to [`ALWAYS`]. Once, at load.
 pub fn subscribe_to_server(ctx: Ctx<'_>) {
-    let events: [(u64, c::RedisModuleEventCallback); 7] = [
-        (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
-        (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
-        (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
-        (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
-        (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
-        (c::REDISMODULE_EVENT_REPLICA_CHANGE, Some(on_replica)),
-        (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
-    ];
-    for (id, callback) in events {
-        let event = c::RedisModuleEvent { id, dataver: 1 };
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_SubscribeToServerEvent(
-                ctx.as_ptr(),
-                event,
-                callback
-            ))
-        };
+    ALWAYS.iter().for_each(|one| listen(ctx, *one));
+}
+
+/// Subscribes to [`LATER`], once: before the first connection, key or token is known.
+pub fn subscribe_to_more(ctx: Ctx<'_>) {
+    if !shell().hears_more.replace(true) {
+        LATER.iter().for_each(|one| listen(ctx, *one));
     }
+}
+
+fn listen(ctx: Ctx<'_>, (id, callback): Listener) {
+    let event = c::RedisModuleEvent { id, dataver: 1 };
+    // SAFETY: the table, the context.
+    unsafe {
+        let ctx = ctx.as_ptr();
+        api!(RedisModule_SubscribeToServerEvent(ctx, event, callback))
+    };
 }
 
 unsafe extern "C" fn on_client(
@@ -244,18 +255,13 @@ unsafe extern "C" fn on_flush(
         }
         threads::flush_ends();
         // SAFETY: as in `on_client`.
-        let (ctx, number) = unsafe {
-            (
-                Ctx::new(ctx),
-                (*data.cast::<c::RedisModuleFlushInfo>()).dbnum,
-            )
-        };
+        let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
         let shell = shell();
         // Where a load has begun already, its end tells what is different.
         if shell.engine.borrow().is_idle() || shell.loading.get() {
             return;
         }
-        let db = u32::try_from(number).ok().map(Db);
+        let db = u32::try_from(flush.dbnum).ok().map(Db);
         // Of two in one transaction the first is told before the second is put off.
         dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
         // A flush may be the beginning of a load, which tells what is different only at its end.

@@ -88,6 +88,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         let Some(ctx) = shell().detached() else {
             return err;
         };
+        observe::subscribe_to_more(ctx);
         let now = raw::now();
         let mut effects = Vec::new();
         // Nothing below calls us back, so one borrowing is enough for a million keys.

@@ -10,7 +10,7 @@ use super::guard::guard;
 use super::perform::write;
 use super::raw::{self, Ctx, Str, api, c_string, entries};
 use super::state::shell;
-use super::{locktype, persist};
+use super::{locktype, observe, persist};
 use crate::command::{Request, told};
 use crate::engine::{Event, Key, Mode, Standing, Token, Told};
 use redis_module::raw as c;
@@ -138,9 +138,10 @@ unsafe extern "C" fn entry<const N: usize>(
 }
 
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
-fn know_token(_ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let number = told::read(arguments[0].bytes());
     if let Some(number) = number {
+        observe::subscribe_to_more(ctx);
         shell().engine.borrow_mut().know_token(Token(number));
     }
     number.is_some()

@@ -75,6 +75,8 @@ pub struct Shell {
     pub subscribed: Cell<bool>,
     /// See [`super::observe::subscribe_to_new`].
     pub hears_of_new: Cell<bool>,
+    /// See [`super::observe::subscribe_to_more`].
+    pub hears_more: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
@@ -119,6 +121,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     server: Cell::default(),
     subscribed: Cell::default(),
     hears_of_new: Cell::default(),
+    hears_more: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
     counted: Cell::default(),

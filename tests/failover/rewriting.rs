@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use crate::line::*;
+use std::fs;
 
 fn lines(preamble: &str) -> Vec<String> {
     vec![
@@ -185,6 +186,32 @@ fn a_server_that_never_bound_anything_writes_a_file_for_any_server() {
     client.run("SET plain w");
     let all = server.append_only_text();
     assert!(all.contains("plain") && !all.contains("TETHER"), "{all}");
+}
+
+/// It has read of a token from the far future, has given none since, and nothing is held: its copies of the data say
+/// nothing of tokens.
+#[test]
+fn a_server_passes_on_the_last_token_that_it_has_only_read_of() {
+    const FAR: i64 = 8_900_000_000_000_000;
+    for preamble in ["yes", "no"] {
+        let mut server = Server::start();
+        let file = server.folder().join("appendonly.aof");
+        fs::write(file, encode(["TETHER.TOKEN", &FAR.to_string()])).expect("an append-only file");
+        let lines = lines(preamble);
+        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        server.restart(&lines);
+        let replica = Server::replica_of(&server, &[]);
+        eventually("what the replica knows", || {
+            match tether(&replica, "last_token") {
+                known if known >= FAR => Ok(()),
+                known => Err(known.to_string()),
+            }
+        });
+        rewrite(&server);
+        server.crash_and_restart();
+        let given = server.resp2().run("SETTP k v TOKEN").number();
+        assert!(given > FAR, "{given}");
+    }
 }
 
 #[test]
