@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the instructions of five operations under callgrind, on one server of each family.
+# Counts the instructions of six operations under callgrind, on one server of each family.
 #
 #   scripts/instructions.sh --check   fails if one needs over 5 % more than benches/instructions.txt says
 #   scripts/instructions.sh --keep    writes today's counts there

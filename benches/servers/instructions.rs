@@ -53,6 +53,16 @@ const OPERATIONS: &[Operation] = &[
         loaded: Loaded::Module,
         run: push,
     },
+    // The module is not to be called for it.
+    Operation {
+        name: "a foreign SET of a new key, one held",
+        loaded: Loaded::Module,
+        run: |server, count| {
+            let mut owner = server.connect();
+            owner.run_all(&line("SETTP held value"), 1);
+            run_each(&mut server.connect(), "SET KEY value", count);
+        },
+    },
     Operation {
         name: "a foreign SET, nobody watching",
         loaded: Loaded::Module,
