@@ -45,6 +45,52 @@ fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
     drop((holder, other));
 }
 
+/// Nobody watches or waits there, so all is told by the commands that replace.
+#[test]
+fn what_replaced_a_held_key_is_nobodys_on_a_promoted_replica_and_after_a_restart() {
+    let mut master = Server::with(&["appendonly yes", "appendfsync always"]);
+    let replica = Server::replica_of(&master, &[]);
+    let (mut holder, mut other) = (master.resp2(), master.resp2());
+    let names = ["renamed", "copied", "restored"];
+    for kind in ["key", "lock"] {
+        for name in names {
+            holder.run(&match kind {
+                "key" => format!("SETTP {name}-key mine"),
+                _ => format!("LOCK.ACQUIRE {name}-lock"),
+            });
+        }
+        other.run_all(&[
+            "SET theirs stranger",
+            &format!("RENAME theirs renamed-{kind}"),
+        ]);
+        other.run_all(&[
+            "SET theirs stranger",
+            &format!("COPY theirs copied-{kind} REPLACE"),
+        ]);
+        let Frame::Bulk(dump) = other.run("DUMP theirs") else {
+            panic!("no dump")
+        };
+        let restored = format!("restored-{kind}");
+        let words: [&[u8]; 5] = [b"RESTORE", restored.as_bytes(), b"0", &dump, b"REPLACE"];
+        other.run(words);
+    }
+    // And one that is held still takes the place of another.
+    holder.run_all(&["SETTP one 1", "SETTP two 2"]);
+    other.run_all(&["RENAME one two", "DEL theirs"]);
+    replica.catch_up(&master);
+    replica.resp2().run("REPLICAOF NO ONE");
+    master.crash_and_restart();
+    for server in [&replica, &master] {
+        eventually_nothing_is_left(server);
+        let mut looker = server.resp2();
+        assert_eq!(looker.run("DBSIZE"), int(6));
+        for name in names {
+            let both = looker.run(["MGET", &format!("{name}-key"), &format!("{name}-lock")]);
+            assert_eq!(both, array([bulk("stranger"), bulk("stranger")]), "{name}");
+        }
+    }
+}
+
 /// Which kind a key is, a replica must know after each handover: a look at it (as after SWAPDB) would otherwise find
 /// something else than it remembers, and take it for a stranger's.
 #[test]
