@@ -194,3 +194,19 @@ pub enum Event<'a> {
     /// remove what ended connections left; at most so many of each.
     Work { most: usize },
 }
+
+impl Event<'_> {
+    /// Whether it makes no difference to anything that ends or is measured later when exactly this happened.
+    pub(super) fn begins_no_wait(&self) -> bool {
+        match self {
+            Event::Acquire(ask) => ask.wait.is_none() && ask.lease_ms.is_none(),
+            Event::Drop { .. }
+            | Event::Release { .. }
+            | Event::Watch { .. }
+            | Event::Unwatch { .. }
+            | Event::Made { .. }
+            | Event::Gone { .. } => true,
+            _ => false,
+        }
+    }
+}

@@ -6,7 +6,7 @@ use super::chain::Link;
 use super::clients::{Client, Clients};
 use super::crowd::Crowd;
 pub(super) use super::hold::{BY_CLIENT, BY_KEY, Hold};
-use super::hold::{Extra, Kind, Nature};
+use super::hold::{Extra, Kind, Nature, is_same_label};
 use super::id::Moment;
 use super::keys::{KeyRecord, Keys};
 use super::tokens::Token;
@@ -69,7 +69,7 @@ impl Holds {
     ) -> Option<Id<Hold>> {
         let holds = &keys[key].holds;
         let first = holds.head()?;
-        let is_of = |id| self.all[id].client == client && self.label(id) == label;
+        let is_of = |id| self.all[id].client == client && is_same_label(self.label(id), label);
         if is_of(first) {
             return Some(first);
         }

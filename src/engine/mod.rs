@@ -235,6 +235,12 @@ impl Engine {
         sooner(sooner(wait, lease), sooner(grace, renewal))
     }
 
+    /// Whether a time that lags some milliseconds behind will do for this fact, as it mostly does: nobody's wait is measured,
+    /// nothing ends by itself, and this begins neither. O(1).
+    pub fn takes_late_time(&self, event: &Event<'_>) -> bool {
+        event.begins_no_wait() && self.queues.len() == 0 && self.is_timeless()
+    }
+
     /// Whether nothing ends by itself, as mostly nothing does.
     fn is_timeless(&self) -> bool {
         self.queues.has_no_deadline()

@@ -5,9 +5,9 @@
 //! that is handed over is made without one.
 
 use super::dispatch::{self, Reach, tell};
-use super::raw::{self, Ctx, Text};
+use super::raw::{Ctx, Text};
 use super::state::shell;
-use super::{locktype, observe};
+use super::{clock, locktype, observe};
 use crate::engine::{Event, Key, Moment};
 
 /// Where commands for a key that is not there are to be sent.
@@ -56,7 +56,7 @@ pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
         return Place::Here;
     }
     let slot = ctx.slot(name.as_str());
-    let now = raw::now();
+    let now = clock::now();
     if let Some((last, when, place)) = &shell().slots.borrow().last
         && *last == slot
         && now.ms_since(*when) < FRESH_MS
@@ -167,7 +167,7 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
     if !shell().server.get().slots_go_silently || !shell().subscribed.get() {
         return;
     }
-    let now = raw::now();
+    let now = clock::now();
     let ago_ms = now.ms_since(shell().slots.borrow().looked);
     if ago_ms < LOOK_MS {
         return dispatch::wake_in_ms(LOOK_MS - ago_ms);

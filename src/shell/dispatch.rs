@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
-use super::{cluster, locktype, observe, rewrite};
+use super::{clock, cluster, locktype, observe, rewrite};
 use crate::engine::{Db, Event, Key, KeyBuf, Moment};
 use redis_module::raw as c;
 use std::cell::RefCell;
@@ -26,7 +26,11 @@ pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
 pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
     let shell = shell();
     tell_flush(ctx);
-    let now = raw::now();
+    let now = if shell.engine.borrow().takes_late_time(&event) {
+        clock::lately()
+    } else {
+        clock::now()
+    };
     let mut effects = shell.spare.take();
     shell.engine.borrow_mut().handle(now, event, &mut effects);
     for effect in effects.drain(..) {
@@ -92,7 +96,7 @@ pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
 /// Ends leases whose time is over, before a command that may write looks at keys.
 pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
     let deadline = shell().engine.borrow().deadline();
-    if deadline.is_none_or(|deadline| deadline > raw::now()) {
+    if deadline.is_none_or(|deadline| deadline > clock::now()) {
         return;
     }
     match reach {
@@ -131,14 +135,14 @@ pub const RETRY_MS: u64 = 20;
 /// slice; the rest soon.
 pub fn work(ctx: Ctx<'_>) {
     let shell = shell();
-    let has_work = || shell.engine.borrow().has_work(raw::now());
+    let has_work = || shell.engine.borrow().has_work(clock::now());
     if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
         return;
     }
     let began = Instant::now();
     if !may_write(ctx) {
         if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
-            while shell.engine.borrow().has_renewals(raw::now()) && began.elapsed() < SLICE {
+            while shell.engine.borrow().has_renewals(clock::now()) && began.elapsed() < SLICE {
                 tell(ctx, Event::Renew { most: STEP });
             }
         }
@@ -201,7 +205,7 @@ fn wants_writes(ctx: Ctx<'_>) -> bool {
 /// The server counts its replicas once a second, and so do we at most.
 fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
     const FRESH_MS: u64 = 1000;
-    let (now, shell) = (raw::now(), shell());
+    let (now, shell) = (clock::now(), shell());
     if let Some((counted, enough)) = shell.enough_replicas.get()
         && now.ms_since(counted) < FRESH_MS
     {
@@ -233,7 +237,7 @@ fn wake_for_engine(now: Moment) {
 
 /// See [`wake_at`].
 pub fn wake_in_ms(delay_ms: u64) {
-    let now = raw::now();
+    let now = clock::now();
     wake_at(now, now.after_ms(delay_ms));
 }
 

@@ -1,14 +1,15 @@
 //! `LOCK.INFO` and `LOCK.LIST`: what the engine knows, with what the server knows of connections.
 
+use super::clock;
 use super::executing::field;
-use super::raw::{self, Ctx, Text};
+use super::raw::{Ctx, Text};
 use super::state::shell;
 use crate::command::matches;
 use crate::engine::{ClientId, Key, KeyCensus, KeyLine, Mode};
 
 /// Answers `LOCK.INFO`.
 pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
-    let census = shell().engine.borrow().census(raw::now(), key);
+    let census = shell().engine.borrow().census(clock::now(), key);
     let Some(census) = census else {
         return ctx.reply_null();
     };
@@ -61,7 +62,7 @@ pub fn list(ctx: Ctx<'_>, client: Option<u64>, pattern: Option<&[u8]>, count: Op
     let lines: Vec<KeyLine> = shell()
         .engine
         .borrow()
-        .list(raw::now(), ctx.db(), client.map(ClientId))
+        .list(clock::now(), ctx.db(), client.map(ClientId))
         .filter(|line| pattern.is_none_or(|pattern| matches(pattern, &line.key.name)))
         .filter(|line| ctx.may_read(Text::new(&line.key.name).as_str()))
         .take(most)

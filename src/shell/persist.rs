@@ -3,11 +3,12 @@
 //! Locks of connections need no mention: their type tells (see `locktype.rs`). Where nothing is bound nothing is
 //! written, so that a server without the module can load the file; Redis 7.0 offers no way for that.
 
+use super::clock;
 use super::dispatch::tell;
 use super::guard::guard;
 use super::observe;
 use super::pack::{self, Pack};
-use super::raw::{self, Ctx, Loading, Saving, have};
+use super::raw::{Ctx, Loading, Saving, have};
 use super::state::shell;
 use crate::command::told;
 use crate::engine::{Db, Event, Key, Mode, Token, Told};
@@ -38,7 +39,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
             return;
         };
         let count = engine.temporary_keys().count();
-        let told: Vec<_> = engine.all_told(raw::now()).collect();
+        let told: Vec<_> = engine.all_told(clock::now()).collect();
         if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
@@ -89,7 +90,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
             return err;
         };
         observe::subscribe_to_more(ctx);
-        let now = raw::now();
+        let now = clock::now();
         let mut effects = Vec::new();
         // Nothing below calls us back, so one borrowing is enough for a million keys.
         let mut engine = shell().engine.borrow_mut();

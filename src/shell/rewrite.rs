@@ -7,6 +7,7 @@
 //! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one step, and telling twice does
 //! no harm, so a crash at any moment leaves nothing untold.
 
+use super::clock;
 use super::dispatch::{RETRY_MS, wake_in_ms};
 use super::guard::guard;
 use super::raw::{self, Ctx, Text};
@@ -60,7 +61,7 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         for key in engine.temporary_keys() {
             bound.entry(key.db).or_default().push(Text::new(key.name));
         }
-        told.extend(engine.all_told(raw::now()));
+        told.extend(engine.all_told(clock::now()));
     }
     let token = engine.last_token_given();
     drop(engine);

@@ -1,10 +1,10 @@
 //! Keys: looked at, made, removed, and told to replicas.
 
 use super::ask::Answer;
-use super::{Ctx, Str, Text, api, c_string, have, now};
+use super::{Ctx, Str, Text, api, c_string, have};
 use crate::engine::{Db, Key, Standing, Token};
 use crate::shell::state::shell;
-use crate::shell::{locktype, shim};
+use crate::shell::{clock, locktype, shim};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
 
@@ -177,7 +177,7 @@ impl Ctx<'_> {
         // The server counts what it is told the long way as a change, by which it knows when to save an
         // RDB file. Once a second is enough for a file to be written anew after the last change.
         const COUNTED_MS: u64 = 1000;
-        let now = now();
+        let now = clock::lately();
         let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
         if is_counted && shell().server.get().tells_directly {
             let words = shell().words.get_or_init(Word::all);

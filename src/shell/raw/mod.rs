@@ -19,7 +19,7 @@ pub use files::{Loading, Saving};
 pub use keys::{OpenKey, Word};
 
 use super::state::shell;
-use crate::engine::{ClientId, Db, Moment};
+use crate::engine::{ClientId, Db};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::marker::PhantomData;
@@ -233,12 +233,6 @@ pub fn must_not_write() -> bool {
     // SAFETY: the table.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
-/// The time on a clock that never goes back.
-pub fn now() -> Moment {
-    // SAFETY: the table.
-    Moment(unsafe { api!(RedisModule_MonotonicMicroseconds()) })
-}
-
 /// For the server, which knows no inner zero.
 pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).unwrap_or_default()
