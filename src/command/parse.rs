@@ -117,6 +117,7 @@ fn shown(word: &[u8]) -> impl fmt::Display + '_ {
 }
 
 /// Understands a command's arguments, its name not among them. O(their number).
+#[inline]
 pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
         // The most frequent ones are understood at a glance.

@@ -23,11 +23,13 @@ struct Asked<'a> {
 
 impl Engine {
     pub(super) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
+        if let Some(token) = self.grant_unknown(&ask, effects) {
+            return effects.push(Effect::Reply(ask.form.granted(token)));
+        }
         let reply = match self.try_acquire(ask, effects) {
             Ok(Some(token)) => ask.form.granted(token),
             Ok(None) if ask.wait.is_some_and(|wait| !wait.push) => {
-                effects.push(Effect::Block);
-                return;
+                return effects.push(Effect::Block);
             }
             Ok(None) => ask.form.not_granted(),
             Err(refusal) => Reply::Refused(refusal),
@@ -58,8 +60,7 @@ impl Engine {
         }
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
-        let is_plain = ask.label.is_empty() && ask.lease_ms.is_none() && ask.mode.permits() == 0;
-        if ask.mode.is_lock() && !(free && is_plain) {
+        if ask.mode.is_lock() && !(free && ask.is_plain()) {
             self.check_extras(ask.seen.len())?;
         }
         if free {
@@ -221,13 +222,7 @@ impl Engine {
             let (hold, stood) = self.write_down(key, &grant);
             if !ask.mode.is_lock() || stood != Standing::Lock {
                 self.keys[key].set_timed(false);
-                effects.push(if ask.in_hand {
-                    Effect::MakeInHand
-                } else {
-                    Effect::MakeLock {
-                        key: asked.key.to_owned(),
-                    }
-                });
+                effects.push(ask.make(asked.key));
             }
             self.tell_held(hold, effects);
             self.back_up(key, effects);

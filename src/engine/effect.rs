@@ -76,10 +76,10 @@ pub enum Reply {
 
 impl Form {
     pub fn granted(self, token: Token) -> Reply {
-        match self {
-            Form::Settp => Reply::Integer(1),
-            Form::SettpToken | Form::Lock => Reply::Integer(token.0 as i64),
-        }
+        Reply::Integer(match self {
+            Form::Settp => 1,
+            Form::SettpToken | Form::Lock => token.0 as i64,
+        })
     }
 
     pub fn not_granted(self) -> Reply {

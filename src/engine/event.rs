@@ -4,7 +4,7 @@
 //! place in the simulation's random worlds.
 
 use super::ask::Mode;
-use super::effect::Form;
+use super::effect::{Effect, Form};
 use super::id::{ClientId, Db, Digest, Key};
 use super::tokens::Token;
 use super::told::Told;
@@ -65,6 +65,23 @@ pub struct Acquire<'a> {
     pub form: Form,
     /// The shell has the (only) key in hand, and can make it without being told its name.
     pub in_hand: bool,
+}
+
+impl Acquire<'_> {
+    /// Whether it asks for nothing that most holds have not.
+    pub(super) fn is_plain(&self) -> bool {
+        self.label.is_empty() && self.lease_ms.is_none() && self.mode.permits() == 0
+    }
+
+    /// The order to make what is asked for at one of the keys.
+    pub(super) fn make(&self, key: Key<'_>) -> Effect {
+        if self.in_hand {
+            Effect::MakeInHand
+        } else {
+            let key = key.to_owned();
+            Effect::MakeLock { key }
+        }
+    }
 }
 
 /// `SESSION.START`.
@@ -195,18 +212,28 @@ pub enum Event<'a> {
     Work { most: usize },
 }
 
+/// How well the time of a fact must be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    Exact,
+    /// To some milliseconds, and not ahead.
+    Late,
+    /// Not at all: what is given may be as old as it likes.
+    Any,
+}
+
 impl Event<'_> {
-    /// Whether it makes no difference to anything that ends or is measured later when exactly this happened.
-    pub(super) fn begins_no_wait(&self) -> bool {
+    /// How well its time must be known where nobody waits and nothing ends by itself.
+    pub(super) fn timing(&self) -> Timing {
         match self {
-            Event::Acquire(ask) => ask.wait.is_none() && ask.lease_ms.is_none(),
+            Event::Acquire(ask) if ask.wait.is_none() && ask.lease_ms.is_none() => Timing::Late,
             Event::Drop { .. }
             | Event::Release { .. }
             | Event::Watch { .. }
             | Event::Unwatch { .. }
             | Event::Made { .. }
-            | Event::Gone { .. } => true,
-            _ => false,
+            | Event::Gone { .. } => Timing::Any,
+            _ => Timing::Exact,
         }
     }
 }

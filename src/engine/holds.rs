@@ -1,5 +1,7 @@
 //! Who holds what, and in what way.
 
+mod check;
+
 use super::arena::{Arena, Id};
 use super::ask::Mode;
 use super::chain::Link;
@@ -234,6 +236,22 @@ impl Holds {
         self.drop_carried(clients, id);
     }
 
+    /// Whether a hold stands alone at its key, and has nothing that only few have. O(1).
+    pub fn is_lone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
+        key.holds.tail(&self.all) == Some(id)
+            && self.all[id].nature.extra().is_none()
+            && self.crowd.len() == 0
+    }
+
+    /// Ends such a hold, whose key goes with it. O(1).
+    pub fn remove_lone(&mut self, clients: &mut Clients, id: Id<Hold>) {
+        let owner = &mut clients[self.all[id].client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        let hold = self.all.remove(id);
+        self.temporary -= usize::from(hold.nature.kind() == Kind::Temporary);
+    }
+
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
     pub fn loosen(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
         let hold = &self.all[id];
@@ -337,52 +355,6 @@ impl Holds {
     /// The lease that ends first. O(1).
     pub fn first_lease(&self) -> Option<(Moment, Id<Hold>)> {
         self.leases.first().copied()
-    }
-
-    /// Panics unless the invariant holds. O(everything).
-    pub fn check(&self, keys: &Keys, clients: &Clients) {
-        let mut chained = 0;
-        let mut permits = HashMap::new();
-        for (key, record) in keys.iter() {
-            let holds: Vec<_> = record.holds.iter(&self.all).collect();
-            let mut owners = std::collections::HashSet::new();
-            for (place, id) in holds.iter().enumerate() {
-                let hold = &self.all[*id];
-                assert!(hold.key == key && self.depth(*id) > 0);
-                assert!(owners.insert((hold.client, self.label(*id))));
-                let others = holds.iter().filter(|other| *other != id);
-                assert!({ others }.all(|other| self.mode(*other).goes_with(self.mode(*id))));
-                self.crowd
-                    .check(place, (key, hold.client, self.label(*id)), *id);
-                if let Mode::Permits { count, total } = self.mode(*id) {
-                    let taken: &mut u32 = permits.entry(key).or_default();
-                    *taken += count;
-                    assert!(*taken <= total);
-                }
-            }
-            chained += holds.len();
-        }
-        assert_eq!(permits, self.permits);
-        let mut counted = 0;
-        for (client, record) in clients.iter() {
-            let mine: Vec<_> = record.holding.iter(&self.all).collect();
-            assert!(mine.iter().all(|id| self.all[*id].client == client));
-            assert_eq!(mine.len(), record.hold_count as usize);
-            let is_contended = |id: &&Id<Hold>| !keys[self.all[**id].key].queue.is_empty();
-            let contended = mine.iter().filter(is_contended).count();
-            assert_eq!(contended, record.contended as usize);
-            counted += mine.len();
-        }
-        assert_eq!((chained, counted), (self.len(), self.len()));
-        let leased = |(id, _)| self.lease(id).map(|lease| (lease, id));
-        let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
-        assert_eq!(leases, self.leases);
-        let extras = self.all.iter().filter_map(|(_, hold)| hold.nature.extra());
-        let extras: std::collections::HashSet<_> = extras.collect();
-        assert_eq!(extras.len(), self.extras.len());
-        let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
-        assert_eq!(temporary.count(), self.temporary);
-        assert!(self.crowd.len() <= self.len());
     }
 }
 

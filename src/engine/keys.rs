@@ -199,6 +199,7 @@ impl Keys {
         }
         let id = self.records.insert(KeyRecord::new(key, standing));
         self.index.insert(spot.hash, id);
+        self.last.set(Some((id, spot.hash)));
         id
     }
 
@@ -229,19 +230,21 @@ impl Keys {
 
     /// Forgets the record if nobody watches or holds its key any more; its key is given back. O(1).
     pub fn remove_if_idle(&mut self, id: Id<KeyRecord>) -> Option<KeyBuf> {
-        if !self.records[id].is_idle() {
-            return None;
-        }
+        self.records[id].is_idle().then(|| self.remove(id))
+    }
+
+    /// Forgets a record; its key is given back. O(1).
+    pub fn remove(&mut self, id: Id<KeyRecord>) -> KeyBuf {
         let hash = match self.last.take() {
             Some((last, hash)) if last == id => hash,
             _ => self.hash(self.records[id].key()),
         };
         self.index.remove(hash, id);
         let record = self.records.remove(id);
-        Some(KeyBuf {
+        KeyBuf {
             db: record.db(),
             name: record.name,
-        })
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Id<KeyRecord>, &KeyRecord)> {

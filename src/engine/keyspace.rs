@@ -33,6 +33,9 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(key) = self.keys.find(key) {
+            if !standing.is_present() && self.lose_lone(key, by, effects) {
+                return;
+            }
             let record = &mut self.keys[key];
             record.set_stands(standing);
             record.set_timed(false);

@@ -6,6 +6,7 @@
 //! ```text
 //!   acquire.rs    asking for keys            serve.rs      handing them over
 //!   requests.rs   other commands             deadlock.rs   circles of waiting
+//!   lone.rs       the common case of both, by the shortest way
 //!   keyspace.rs   what happened to keys      endings.rs    connections, waits and leases that end
 //!   resume.rs     sessions that come and go  told.rs       what servers tell each other
 //!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
@@ -25,6 +26,7 @@ mod ask;
 mod bytes;
 mod census;
 mod chain;
+mod check;
 mod clients;
 mod crowd;
 mod deadlock;
@@ -39,6 +41,7 @@ mod index;
 mod keys;
 mod keyspace;
 mod limits;
+mod lone;
 mod queues;
 mod renewals;
 mod requests;
@@ -54,7 +57,7 @@ pub use ask::Mode;
 pub use bytes::Bytes;
 pub use census::{Holder, KeyCensus, KeyLine, Waiting};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Wait};
+pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use few::Few;
 pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 pub use limits::Limits;
@@ -235,10 +238,13 @@ impl Engine {
         sooner(sooner(wait, lease), sooner(grace, renewal))
     }
 
-    /// Whether a time that lags some milliseconds behind will do for this fact, as it mostly does: nobody's wait is measured,
-    /// nothing ends by itself, and this begins neither. O(1).
-    pub fn takes_late_time(&self, event: &Event<'_>) -> bool {
-        event.begins_no_wait() && self.queues.len() == 0 && self.is_timeless()
+    /// How well the time of this fact must be known. Mostly nobody's wait is measured and nothing ends by itself. O(1).
+    pub fn timing(&self, event: &Event<'_>) -> Timing {
+        if self.queues.len() == 0 && self.is_timeless() {
+            event.timing()
+        } else {
+            Timing::Exact
+        }
     }
 
     /// Whether nothing ends by itself, as mostly nothing does.
@@ -247,6 +253,11 @@ impl Engine {
             && self.holds.has_no_lease()
             && self.sessions.has_no_end()
             && self.renewals.deadline().is_none()
+    }
+
+    /// When the first lease ends, if there is any. O(1).
+    pub fn first_lease_end(&self) -> Option<Moment> {
+        self.holds.first_lease().map(|(end, _)| end)
     }
 
     /// From when on there is something to do as soon as the keyspace may be written. O(1).
@@ -369,26 +380,6 @@ impl Engine {
             watched_keys: self.watches.watched_keys(),
             sessions_attached: self.clients.attached(),
             sessions_detached: self.sessions.len() - self.clients.attached(),
-        }
-    }
-
-    /// Panics unless every room's invariant holds. For tests: O(everything).
-    pub fn check_invariants(&self) {
-        self.watches.check(&self.keys, &self.clients);
-        self.holds.check(&self.keys, &self.clients);
-        self.queues.check(&self.keys, &self.clients);
-        self.sessions.check(&self.clients);
-        assert!(self.carried.is_empty());
-        for (id, record) in self.keys.iter() {
-            assert_eq!(self.keys.find(record.key()), Some(id));
-            assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
-            assert_eq!(record.is_ready(), self.ready.contains(&id));
-            let first = record.holds.head();
-            assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
-        }
-        for (_, client) in self.clients.iter() {
-            let nothing = (client.watch_count, client.wait_count) == (0, 0);
-            assert!(!client.ended || (nothing && client.hold_count > 0));
         }
     }
 }

@@ -28,6 +28,9 @@ impl Engine {
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
     /// key goes with its last hold. O(1) for each that is served.
     pub(super) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        if self.release_lone(hold, effects) {
+            return;
+        }
         let key = self.holds[hold].key;
         let freed = self.freed(hold);
         let (keys, clients) = (&mut self.keys, &mut self.clients);

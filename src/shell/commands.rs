@@ -24,8 +24,9 @@ pub unsafe extern "C" fn entry<const N: usize>(
         if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
             return tell_keys(ctx, &arguments[1..]);
         }
-        if shell().server.get().late_pushes {
-            shim::learn_arguments(ctx.client(), arguments);
+        if shell().server.get().late_pushes && !shell().knows_arguments.get() {
+            let knows = shim::learn_arguments(ctx.client(), arguments);
+            shell().knows_arguments.set(knows);
         }
         run(ctx, &TABLE[N], &arguments[1..]);
     });
@@ -255,6 +256,7 @@ impl<'c> Caller<'c> {
     }
 
     /// Opens the key that a command asks for, and looks at it.
+    #[inline(always)]
     fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (InHand<'c>, Seen<'a>) {
         let key = self.strings[0];
         let open = self.ctx.open(key);

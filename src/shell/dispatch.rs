@@ -10,7 +10,7 @@ use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
 use super::{clock, cluster, locktype, observe, rewrite};
-use crate::engine::{Db, Event, Key, KeyBuf, Moment};
+use crate::engine::{Db, Event, Key, KeyBuf, Moment, Timing};
 use redis_module::raw as c;
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -26,18 +26,28 @@ pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
 pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
     let shell = shell();
     tell_flush(ctx);
-    let now = if shell.engine.borrow().takes_late_time(&event) {
-        clock::lately()
-    } else {
-        clock::now()
-    };
     let mut effects = shell.spare.take();
-    shell.engine.borrow_mut().handle(now, event, &mut effects);
-    for effect in effects.drain(..) {
+    let (now, next_work) = {
+        let mut engine = shell.engine.borrow_mut();
+        let now = match engine.timing(&event) {
+            Timing::Exact => clock::now(),
+            Timing::Late => clock::lately(),
+            Timing::Any => Moment::default(),
+        };
+        engine.handle(now, event, &mut effects);
+        (now, engine.next_work(now))
+    };
+    for effect in &mut effects {
         perform::perform(ctx, in_hand, effect);
     }
+    effects.clear();
     shell.spare.set(effects);
-    wake_for_engine(now);
+    // On a replica nobody waits, and leases and graces are the master's affair.
+    if let Some(at) = next_work
+        && !shell.is_replica.get()
+    {
+        wake_at(now, at);
+    }
 }
 
 /// The keys that may be touched in this callback.
@@ -95,8 +105,8 @@ pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
 
 /// Ends leases whose time is over, before a command that may write looks at keys.
 pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
-    let deadline = shell().engine.borrow().deadline();
-    if deadline.is_none_or(|deadline| deadline > clock::now()) {
+    let end = shell().engine.borrow().first_lease_end();
+    if end.is_none_or(|end| end > clock::now()) {
         return;
     }
     match reach {
@@ -220,19 +230,6 @@ fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
     });
     shell.enough_replicas.set(Some((now, enough)));
     enough
-}
-
-/// Has the engine called when it wants to be.
-fn wake_for_engine(now: Moment) {
-    let shell = shell();
-    let engine = shell.engine.borrow();
-    // On a replica nobody waits, and leases and graces are the master's affair.
-    if shell.is_replica.get() {
-        return;
-    }
-    if let Some(at) = engine.next_work(now) {
-        wake_at(now, at);
-    }
 }
 
 /// See [`wake_at`].

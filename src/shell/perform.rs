@@ -4,7 +4,7 @@ use super::dispatch::tell;
 use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, replay, reply, threads};
-use crate::engine::{Db, Effect, Event, Key, KeyBuf};
+use crate::engine::{Db, Effect, Event, Key, KeyBuf, Reply};
 use std::cell::Cell;
 
 /// The command that is being answered.
@@ -17,65 +17,69 @@ pub struct InHand<'a> {
     pub open: Cell<Option<OpenKey>>,
 }
 
-pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
-    let writes_by_name = matches!(
-        effect,
-        Effect::Make { .. }
-            | Effect::MakeLock { .. }
-            | Effect::Remove(_)
-            | Effect::Renew { .. }
-            | Effect::Persist(_)
-    );
-    if let Some(in_hand) = in_hand.filter(|_| writes_by_name) {
-        // It may be the same key: what was opened would be closed after its value is freed.
-        in_hand.open.take();
-    }
+/// Carries out one order; what it has of its own may be taken out of it.
+pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: &mut Effect) {
     match effect {
-        Effect::Reply(answer) => reply::send(ctx, &answer),
+        Effect::Reply(answer) => reply::send(ctx, answer),
         Effect::Block => blocked::block(ctx),
         Effect::Answer {
             client,
             reply,
             granted,
-        } => blocked::answer(client, reply, granted),
+        } => blocked::answer(*client, std::mem::replace(reply, Reply::Null), *granted),
         Effect::MakeInHand => match in_hand {
             Some(in_hand) => make_in_hand(ctx, in_hand),
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
-            let value = Text::new(&value);
-            with_name(in_hand, &key, |name| {
+            let value = Text::new(value);
+            with_name(in_hand, key, |name| {
                 make(ctx, key.db, name, Some(value.as_str()));
             });
         }
         Effect::MakeLock { key } => {
-            with_name(in_hand, &key, |name| make(ctx, key.db, name, None));
+            with_name(in_hand, key, |name| make(ctx, key.db, name, None));
         }
         Effect::Remove(key) => {
-            with_name(in_hand, &key, |name| remove(ctx, key.db, name));
+            with_name(in_hand, key, |name| remove(ctx, key.db, name));
         }
         Effect::Renew {
             key,
             least_ms,
             most_ms,
-        } => renew(ctx, key.as_key(), least_ms, most_ms),
-        Effect::Persist(key) => persist(ctx, key.as_key()),
-        Effect::TellToken(token) => ctx.replicate_token(token),
-        Effect::Tell(told) => replay::tell(ctx, &told),
-        Effect::Push { to, push } => push::send(ctx, to, push),
+        } => {
+            close(in_hand);
+            renew(ctx, key.as_key(), *least_ms, *most_ms);
+        }
+        Effect::Persist(key) => {
+            close(in_hand);
+            persist(ctx, key.as_key());
+        }
+        Effect::TellToken(token) => ctx.replicate_token(*token),
+        Effect::Tell(told) => replay::tell(ctx, told),
+        Effect::Push { to, push } => push::send(ctx, std::mem::take(to), push.clone()),
         Effect::Attend(client) => {
             observe::subscribe(ctx);
-            threads::attend(ctx, client);
+            threads::attend(ctx, *client);
         }
         Effect::Guard(client) => {
             executing::observe(ctx);
-            peers::notice_death(ctx, client);
+            peers::notice_death(ctx, *client);
         }
     }
 }
 
-/// Gives `act` the key's name as a string of the server's: the command's own where it is that key.
+/// Closes what was opened, before a key is written by its name: it may be the same key, and would be closed after its value
+/// is freed.
+fn close(in_hand: Option<&InHand<'_>>) {
+    if let Some(in_hand) = in_hand {
+        in_hand.open.take();
+    }
+}
+
+/// Gives `act` the key's name as a string of the server's, to write it: the command's own where it is that key.
 fn with_name(in_hand: Option<&InHand<'_>>, key: &KeyBuf, act: impl FnOnce(Str<'_>)) {
+    close(in_hand);
     match in_hand {
         Some(in_hand) if *in_hand.key.bytes() == *key.name => act(in_hand.key),
         _ => act(Text::new(&key.name).as_str()),

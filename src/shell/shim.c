@@ -84,16 +84,18 @@ void tether_let_go_of_main_thread(uint64_t client_id) {
 enum { WORDS = 32 };
 static int argv_word = 0;
 
-void tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
+int tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
     void **words;
-    if (argv_word != 0 || lookupClientByID == NULL) return;
-    if ((words = (void **)lookupClientByID(client_id)) == NULL) return;
+    if (argv_word != 0) return 1;
+    if (lookupClientByID == NULL) return 0;
+    if ((words = (void **)lookupClientByID(client_id)) == NULL) return 0;
     for (int word = 2; word < WORDS; word++) {
         if (words[word] == (void *)argv && *(int *)&words[word - 1] == argc) {
             argv_word = word;
-            return;
+            return 1;
         }
     }
+    return 0;
 }
 
 int tether_arguments(uint64_t client_id, void ***argv) {

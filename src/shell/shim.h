@@ -38,8 +38,8 @@ int tether_keep_in_main_thread(uint64_t client_id);
 void tether_let_go_of_main_thread(uint64_t client_id);
 
 /* Redis 7.0 only: finds out where a connection's structure names the arguments of its command, from
- * one that is executing a command of ours with these. Until then nobody's can be asked for. */
-void tether_learn_arguments(uint64_t client_id, void **argv, int argc);
+ * one that is executing a command of ours with these. Until then nobody's can be asked for. 1 once that is known. */
+int tether_learn_arguments(uint64_t client_id, void **argv, int argc);
 
 /* Redis 7.0 only: the arguments, so far, of the command that a connection executes or is sending;
  * their number, or -1 where that cannot be told. */

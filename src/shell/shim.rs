@@ -82,12 +82,12 @@ pub fn let_go_of_main_thread(client: ClientId) {
 }
 
 /// See `tether_learn_arguments`. The arguments are those of the command in hand, its name among them.
-pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) {
+pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) -> bool {
     let Ok(count) = i32::try_from(arguments.len()) else {
-        return;
+        return false;
     };
     // SAFETY: compares pointers within the first words of the client's structure, which is longer.
-    unsafe { c::tether_learn_arguments(client.0, arguments.as_ptr().cast_mut().cast(), count) }
+    unsafe { c::tether_learn_arguments(client.0, arguments.as_ptr().cast_mut().cast(), count) != 0 }
 }
 
 /// See `tether_arguments`. Nothing where that cannot be told.

@@ -77,6 +77,8 @@ pub struct Shell {
     pub hears_of_new: Cell<bool>,
     /// See [`super::observe::subscribe_to_more`].
     pub hears_more: Cell<bool>,
+    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn.
+    pub knows_arguments: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
@@ -122,6 +124,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     subscribed: Cell::default(),
     hears_of_new: Cell::default(),
     hears_more: Cell::default(),
+    knows_arguments: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
     counted: Cell::default(),

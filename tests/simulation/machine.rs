@@ -10,7 +10,7 @@ use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
 use std::collections::BTreeMap;
 use tether::engine::{
     Acquire, ClientId, Effect, Engine, Event, Key, Limits, Moment, News, Push, Seen, Standing,
-    Token,
+    Timing, Token,
 };
 
 pub struct Machine {
@@ -209,7 +209,13 @@ impl Machine {
             Event::Acquire(ask) => Some(*ask),
             _ => None,
         };
-        self.engine.handle(self.now, event, &mut effects);
+        // As little exact as the engine says that it may be.
+        let time = match self.engine.timing(&event) {
+            Timing::Exact => self.now,
+            Timing::Late => Moment(self.now.0.saturating_sub(10_000)),
+            Timing::Any => Moment::default(),
+        };
+        self.engine.handle(time, event, &mut effects);
         for effect in effects {
             self.perform(in_hand, asked.as_ref(), effect);
         }

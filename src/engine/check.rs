@@ -1,0 +1,25 @@
+//! What must hold between two facts, for tests.
+
+use super::Engine;
+
+impl Engine {
+    /// Panics unless every room's invariant holds. For tests: O(everything).
+    pub fn check_invariants(&self) {
+        self.watches.check(&self.keys, &self.clients);
+        self.holds.check(&self.keys, &self.clients);
+        self.queues.check(&self.keys, &self.clients);
+        self.sessions.check(&self.clients);
+        assert!(self.carried.is_empty());
+        for (id, record) in self.keys.iter() {
+            assert_eq!(self.keys.find(record.key()), Some(id));
+            assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
+            assert_eq!(record.is_ready(), self.ready.contains(&id));
+            let first = record.holds.head();
+            assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
+        }
+        for (_, client) in self.clients.iter() {
+            let nothing = (client.watch_count, client.wait_count) == (0, 0);
+            assert!(!client.ended || (nothing && client.hold_count > 0));
+        }
+    }
+}
