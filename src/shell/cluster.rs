@@ -8,7 +8,7 @@ use super::dispatch::{self, Reach, tell};
 use super::raw::{Ctx, Text};
 use super::state::shell;
 use super::{clock, locktype, observe};
-use crate::engine::{Event, Key, Moment};
+use crate::engine::{Event, Key, KeyBuf, Moment};
 
 /// Where commands for a key that is not there are to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,6 +211,19 @@ pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
             shell().restored.borrow_mut().push(key);
             dispatch::wake_in_ms(FRESH_MS);
         }
+    }
+}
+
+/// A key was overwritten, or lost its time to live.
+pub fn overwritten(key: Key<'_>) {
+    let shell = shell();
+    let is_known = |untimed: &Vec<KeyBuf>| untimed.last().is_some_and(|last| last.as_key() == key);
+    if !shell.is_replica.get()
+        && shell.engine.borrow().has_backstop(key)
+        && !is_known(&shell.untimed.borrow())
+    {
+        shell.untimed.borrow_mut().push(key.to_owned());
+        dispatch::catch_up_soon();
     }
 }
 

@@ -9,15 +9,15 @@
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
-//!                             clock.rs (the time)
+//!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   secrets of sessions       secret.rs
 //!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs
 //!   what is remembered        state.rs
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
-//!                             is taken over: blocked.rs clock.rs dispatch.rs executing.rs info.rs locktype.rs
-//!                             mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
+//!                             is taken over: blocked.rs clock.rs dispatch.rs executing.rs info.rs listeners.rs
+//!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
 //!                             settings.rs threads.rs
 //! ```
 
@@ -31,6 +31,7 @@ mod executing;
 mod guard;
 mod info;
 mod inspect;
+mod listeners;
 mod locktype;
 mod observe;
 mod pack;

@@ -10,7 +10,7 @@ use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
 use super::raw::{self, Ctx, Str, Text, api};
 use super::state::shell;
-use super::{cluster, executing, locktype, push, rewrite, threads};
+use super::{cluster, executing, listeners, locktype, push, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -86,7 +86,7 @@ unsafe extern "C" fn on_key(
         // SAFETY: as above.
         let word = unsafe { CStr::from_ptr(event) }.to_bytes();
         match word {
-            b"set" | b"persist" => return overwritten(key),
+            b"set" | b"persist" => return cluster::overwritten(key),
             b"restore" => locktype::put_back(key),
             _ => {}
         }
@@ -163,19 +163,6 @@ impl<'a> Happened<'a> {
     }
 }
 
-/// A key was overwritten, or lost its time to live.
-fn overwritten(key: Key<'_>) {
-    let shell = shell();
-    let is_known = |untimed: &Vec<KeyBuf>| untimed.last().is_some_and(|last| last.as_key() == key);
-    if !shell.is_replica.get()
-        && shell.engine.borrow().has_backstop(key)
-        && !is_known(&shell.untimed.borrow())
-    {
-        shell.untimed.borrow_mut().push(key.to_owned());
-        dispatch::catch_up_soon();
-    }
-}
-
 type Listener = (u64, c::RedisModuleEventCallback);
 
 /// The server's events that always matter, and what they call.
@@ -185,12 +172,16 @@ const ALWAYS: [Listener; 2] = [
 ];
 /// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
 /// of its events, and since Redis 7.2 each value that is overwritten is one.
-const LATER: [Listener; 5] = [
+const LATER: [Listener; 6] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
     (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
     (c::REDISMODULE_EVENT_REPLICA_CHANGE, Some(on_replica)),
     (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
+    (
+        c::REDISMODULE_EVENT_MODULE_CHANGE,
+        Some(listeners::on_module),
+    ),
 ];
 
 /// Subscribes to [`ALWAYS`]. Once, at load.
@@ -202,6 +193,7 @@ pub fn subscribe_to_server(ctx: Ctx<'_>) {
 pub fn subscribe_to_more(ctx: Ctx<'_>) {
     if !shell().hears_more.replace(true) {
         LATER.iter().for_each(|one| listen(ctx, *one));
+        listeners::look_around(ctx);
     }
 }
 

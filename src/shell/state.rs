@@ -79,6 +79,8 @@ pub struct Shell {
     pub hears_more: Cell<bool>,
     /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn.
     pub knows_arguments: Cell<bool>,
+    /// There is no other module that could hear what is done to keys.
+    pub is_among_deaf: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     pub fault: RefCell<Option<String>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
@@ -125,6 +127,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     hears_of_new: Cell::default(),
     hears_more: Cell::default(),
     knows_arguments: Cell::default(),
+    is_among_deaf: Cell::default(),
     pushes_sent: Cell::default(),
     fault: RefCell::default(),
     counted: Cell::default(),

@@ -109,6 +109,32 @@ impl Ctx<'_> {
         text.unwrap_or_default()
     }
 
+    /// The names of all modules, of this one too.
+    pub fn modules(self) -> Vec<String> {
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"MODULE".as_ptr(),
+                c"c".as_ptr(),
+                c"LIST".as_ptr()
+            ))
+        };
+        let Some(answer) = Answer::new(reply) else {
+            return Vec::new();
+        };
+        // SAFETY: the table; the reply lives as long as `answer`, and its elements belong to it. Each begins with the word
+        // "name" and the name.
+        unsafe {
+            let modules = 0..api!(RedisModule_CallReplyLength(answer.0.as_ptr()));
+            let name = |place| {
+                let module = api!(RedisModule_CallReplyArrayElement(answer.0.as_ptr(), place));
+                text_of(api!(RedisModule_CallReplyArrayElement(module, 1)))
+            };
+            modules.filter_map(name).collect()
+        }
+    }
+
     /// A field of this section of `INFO`.
     pub fn server_info(self, section: &CStr, field: &CStr) -> Option<String> {
         // SAFETY: the table, the context; what is got is freed, and the text is copied before.

@@ -4,7 +4,7 @@ use super::ask::Answer;
 use super::{Ctx, Str, Text, api, c_string, have};
 use crate::engine::{Db, Key, Standing, Token};
 use crate::shell::state::shell;
-use crate::shell::{clock, locktype, shim};
+use crate::shell::{clock, listeners, locktype, shim};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
 
@@ -154,14 +154,17 @@ impl Ctx<'_> {
             return false;
         }
         // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr()));
-            api!(RedisModule_NotifyKeyspaceEvent(
-                self.as_ptr(),
-                class,
-                event.as_ptr(),
-                key.as_ptr()
-            ));
+        unsafe { api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+        if listeners::hear(class) {
+            // SAFETY: the same.
+            unsafe {
+                api!(RedisModule_NotifyKeyspaceEvent(
+                    self.as_ptr(),
+                    class,
+                    event.as_ptr(),
+                    key.as_ptr()
+                ))
+            };
         }
         true
     }

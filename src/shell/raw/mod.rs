@@ -233,6 +233,12 @@ pub fn must_not_write() -> bool {
     // SAFETY: the table.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
+/// The classes of keyspace events that the server publishes to clients.
+pub fn published_classes() -> c_int {
+    // SAFETY: the table.
+    unsafe { api!(RedisModule_GetNotifyKeyspaceEvents()) }
+}
+
 /// For the server, which knows no inner zero.
 pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).unwrap_or_default()

@@ -37,7 +37,7 @@ impl Server {
         Server::with(&[])
     }
 
-    /// A server with these lines after those of redis.conf.
+    /// A server with these lines after those of redis.conf; other modules are loaded before.
     pub fn with(lines: &[&str]) -> Server {
         let mut server = Server {
             child: None,
@@ -306,11 +306,14 @@ impl Server {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("redis.conf");
         let source = fs::read_to_string(&source)
             .unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        let is_module = |line: &String| line.starts_with("loadmodule ");
+        let (others, wanted): (Vec<_>, Vec<_>) = self.lines.iter().cloned().partition(is_module);
         let mut module_lines = 0;
         let mut config: Vec<String> = Vec::new();
         for line in source.lines() {
             if line.starts_with("loadmodule ") {
                 module_lines += 1;
+                config.extend(others.iter().cloned());
                 config.push(format!("loadmodule {}", module().display()));
             } else {
                 config.push(line.to_owned());
@@ -325,7 +328,7 @@ impl Server {
         config.push("repl-diskless-sync-delay 0".into());
         let wished = env::var("TETHER_CONFIG").unwrap_or_default();
         config.extend(wished.split(';').map(|line| line.trim().to_owned()));
-        config.extend(self.lines.iter().cloned());
+        config.extend(wanted);
         fs::write(self.folder().join("redis.conf"), config.join("\n") + "\n")
             .expect("the server's configuration");
     }

@@ -3,6 +3,7 @@
 mod binding;
 mod deltp;
 mod ending;
+mod heard;
 mod replacing;
 mod traces;
 mod unwatched;
