@@ -6,24 +6,24 @@ use tether::engine::{
     News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
 };
 
-const GRACE_MS: u64 = 1000;
+pub const GRACE_MS: u64 = 1000;
 const LONG_MS: u64 = 100 * GRACE_MS;
-const LOCK: Mode = Mode::Exclusive;
+pub const LOCK: Mode = Mode::Exclusive;
 
 #[derive(Default)]
-struct Server {
-    engine: Engine,
-    now: Moment,
+pub struct Server {
+    pub engine: Engine,
+    pub now: Moment,
     /// What it ordered since this was last looked at.
-    orders: Vec<Effect>,
+    pub orders: Vec<Effect>,
 }
 
-fn key(name: &'static str) -> Key<'static> {
+pub fn key(name: &'static str) -> Key<'static> {
     let (db, name) = (Db(0), name.as_bytes());
     Key { db, name }
 }
 
-fn client(number: u64) -> ClientId {
+pub fn client(number: u64) -> ClientId {
     ClientId(number)
 }
 
@@ -31,7 +31,7 @@ fn digest(session: u8) -> Digest {
     Digest([session; 32])
 }
 
-fn session(number: u8) -> Told {
+pub fn session(number: u8) -> Told {
     Told::Session {
         id: SessionId(number.into()),
         digest: digest(number),
@@ -40,7 +40,7 @@ fn session(number: u8) -> Told {
 }
 
 /// That this session holds a key.
-fn held(number: u8, name: &'static str, mode: Mode) -> Told {
+pub fn held(number: u8, name: &'static str, mode: Mode) -> Told {
     Told::Held(Held {
         session: SessionId(number.into()),
         key: key(name).to_owned(),
@@ -56,37 +56,37 @@ fn held(number: u8, name: &'static str, mode: Mode) -> Told {
 
 impl Server {
     /// With a master that tells it this.
-    fn replica(told: &[Told]) -> Server {
+    pub fn replica(told: &[Told]) -> Server {
         let mut server = Server::default();
         server.tell(Event::Demoted);
         server.hear(told);
         server
     }
 
-    fn tell(&mut self, event: Event<'_>) {
+    pub fn tell(&mut self, event: Event<'_>) {
         self.engine.handle(self.now, event, &mut self.orders);
         self.engine.check_invariants();
     }
 
-    fn hear(&mut self, told: &[Told]) {
+    pub fn hear(&mut self, told: &[Told]) {
         told.iter().for_each(|told| self.tell(Event::Told(told)));
     }
 
-    fn inherit(&mut self, name: &'static str, mode: Mode) {
+    pub fn inherit(&mut self, name: &'static str, mode: Mode) {
         let key = key(name);
         self.tell(Event::Inherited { key, mode });
     }
 
-    fn pass(&mut self, ms: u64) {
+    pub fn pass(&mut self, ms: u64) {
         self.now = self.now.after_ms(ms);
         self.tell(Event::Tick);
     }
 
-    fn work(&mut self) {
+    pub fn work(&mut self) {
         self.tell(Event::Work { most: usize::MAX });
     }
 
-    fn reply(&mut self, event: Event<'_>) -> Reply {
+    pub fn reply(&mut self, event: Event<'_>) -> Reply {
         self.orders.clear();
         self.tell(event);
         let reply = self.orders.iter().rev().find_map(|order| match order {
@@ -97,7 +97,7 @@ impl Server {
         reply.expect("an answer")
     }
 
-    fn start(&mut self, number: u64, session: u8) {
+    pub fn start(&mut self, number: u64, session: u8) {
         let start = Start {
             client: client(number),
             secret: b"",
@@ -108,13 +108,13 @@ impl Server {
         assert!(matches!(reply, Reply::Secret(_)), "{reply:?}");
     }
 
-    fn resume(&mut self, number: u64, session: u8) -> Reply {
+    pub fn resume(&mut self, number: u64, session: u8) -> Reply {
         let (client, digest) = (client(number), digest(session));
         self.reply(Event::Resume { client, digest })
     }
 
     /// As the keyspace would have it, as far as the engine knows; who cannot have it waits.
-    fn acquire(&mut self, number: u64, name: &'static str, mode: Mode) -> Reply {
+    pub fn acquire(&mut self, number: u64, name: &'static str, mode: Mode) -> Reply {
         let key = key(name);
         let standing = match self.engine.look_up(key) {
             Some(_) => self.engine.stands(key),
@@ -135,13 +135,13 @@ impl Server {
     }
 
     /// What there is to hold, temporary keys and locks.
-    fn holds(&self) -> (usize, usize) {
+    pub fn holds(&self) -> (usize, usize) {
         let gauges = self.engine.gauges();
         (gauges.temporary_keys, gauges.holds)
     }
 }
 
-const NO_SESSION: Reply = Reply::Refused(Refusal::NoSession);
+pub const NO_SESSION: Reply = Reply::Refused(Refusal::NoSession);
 
 #[test]
 fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {

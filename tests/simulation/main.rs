@@ -20,5 +20,6 @@ mod model;
 mod random_worlds;
 mod renewals;
 mod sessions;
+mod told;
 mod trial;
 mod words;

@@ -1,0 +1,170 @@
+//! What is made of what another server told, where it does not fit what is known here; and who hears of it. (More in
+//! `former.rs`.)
+
+use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
+use tether::engine::{
+    Effect, Event, Hand, Held, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
+};
+
+/// Watches keys that are not there.
+fn watch(server: &mut Server, number: u64, names: &[&'static str]) {
+    let standing = Standing::Absent;
+    let absent = |name: &&'static str| Seen {
+        key: key(name),
+        standing,
+    };
+    let seen: Vec<_> = names.iter().map(absent).collect();
+    let (client, seen) = (client(number), &*seen);
+    server.tell(Event::Watch { client, seen });
+    server.orders.clear();
+}
+
+/// The names of the keys of which a watcher was told that they are there.
+fn added(server: &Server) -> Vec<String> {
+    let added = server.orders.iter().filter_map(|order| match order {
+        Effect::Push { push, .. } if matches!(push.news, News::Added) => {
+            Some(push.key.name.escape_ascii().to_string())
+        }
+        _ => None,
+    });
+    added.collect()
+}
+
+/// Who was granted what it stood still for.
+fn answered(server: &Server) -> Vec<u64> {
+    let answered = server.orders.iter().filter_map(|order| match order {
+        Effect::Answer {
+            client,
+            granted: Some(_),
+            ..
+        } => Some(client.0),
+        _ => None,
+    });
+    let mut answered: Vec<_> = answered.collect();
+    answered.sort_unstable();
+    answered
+}
+
+#[test]
+fn a_replicas_watchers_hear_of_what_its_master_binds() {
+    let mut server = Server::replica(&[session(1)]);
+    watch(&mut server, 9, &["a", "b", "c"]);
+    server.inherit("a", Mode::Temporary);
+    server.hear(&[held(1, "b", LOCK), held(2, "c", LOCK)]);
+    assert_eq!(added(&server), ["a", "b", "c"]);
+}
+
+#[test]
+fn what_a_session_holds_that_nobody_knows_is_left_behind() {
+    let mut server = Server::replica(&[held(1, "a", LOCK), held(1, "b", Mode::Temporary)]);
+    assert_eq!(server.holds(), (1, 1));
+    server.tell(Event::Promoted);
+    server.work();
+    let gone = ["a", "b"].map(|name| Effect::Remove(key(name).to_owned()));
+    assert_eq!(server.orders.len(), 2, "{:?}", server.orders);
+    assert!(gone.iter().all(|one| server.orders.contains(one)));
+}
+
+#[test]
+fn of_two_sessions_that_cannot_both_hold_a_key_the_last_one_has_it() {
+    let told = [
+        session(1),
+        session(2),
+        held(1, "a", LOCK),
+        held(2, "a", LOCK),
+    ];
+    let mut server = Server::replica(&told);
+    assert_eq!(server.holds(), (0, 1));
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(1, 1), Reply::Integer(0));
+    assert_eq!(server.resume(2, 2), Reply::Integer(1));
+}
+
+#[test]
+fn nobody_else_ends_what_is_held_here() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "a", LOCK);
+    let told: Vec<_> = server.engine.all_told(server.now).collect();
+    let its = |told: &Told| match told {
+        Told::Held(Held { session, .. }) => Some(*session),
+        _ => None,
+    };
+    let id: SessionId = told.iter().find_map(its).expect("it is told of");
+    server.tell(Event::LoadBegins);
+    let freed = Told::Freed {
+        session: id,
+        key: key("a").to_owned(),
+        label: b"".as_slice().into(),
+    };
+    server.hear(&[freed, Told::SessionEnded(id)]);
+    server.tell(Event::LoadEnded);
+    server.orders.clear();
+    server.work();
+    assert_eq!((&*server.orders, server.holds()), (&[][..], (0, 1)));
+    assert_eq!(server.resume(1, 1), Reply::Integer(1));
+}
+
+#[test]
+fn who_waits_for_what_a_load_forgets_is_served() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    for (waiter, name) in [(2, "a"), (3, "b")] {
+        server.acquire(1, name, LOCK);
+        server.acquire(waiter, name, LOCK);
+    }
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    server.pass(GRACE_MS);
+    server.orders.clear();
+    // One of the two is handed over, the other one is left behind.
+    server.tell(Event::Work { most: 1 });
+    assert_eq!(answered(&server).len(), 1);
+    server.tell(Event::LoadBegins);
+    server.tell(Event::LoadEnded);
+    server.work();
+    assert_eq!(answered(&server), [2, 3]);
+    assert_eq!(server.resume(4, 1), NO_SESSION);
+}
+
+#[test]
+fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
+    let mut server = Server::default();
+    server.acquire(1, "a", Mode::Temporary);
+    server.acquire(1, "b", Mode::Shared);
+    server.acquire(2, "b", Mode::Shared);
+    server.tell(Event::Demoted);
+    assert_eq!(server.holds(), (1, 1));
+    server.tell(Event::Promoted);
+    server.orders.clear();
+    server.work();
+    let gone = ["a", "b"].map(|name| Effect::Remove(key(name).to_owned()));
+    assert_eq!(server.orders.len(), 2, "{:?}", server.orders);
+    assert!(gone.iter().all(|one| server.orders.contains(one)));
+}
+
+#[test]
+fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
+    let mut server = Server::default();
+    let by = Hand::Nobody;
+    for round in 0..2 {
+        server.acquire(1, "a", LOCK);
+        server.acquire(2, "a", LOCK);
+        server.tell(Event::Gone { key: key("a"), by });
+        if round == 0 {
+            server.orders.clear();
+            server.tell(Event::Demoted);
+            let waiter = Effect::Answer {
+                client: client(2),
+                reply: Reply::Refused(Refusal::Unblocked),
+                granted: None,
+            };
+            assert!(server.orders.contains(&waiter), "{:?}", server.orders);
+            assert!(server.engine.look_up(key("a")).is_none());
+            server.tell(Event::Promoted);
+        }
+    }
+    server.orders.clear();
+    server.work();
+    assert_eq!(answered(&server), [2]);
+}
