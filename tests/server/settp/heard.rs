@@ -4,7 +4,7 @@ use crate::harness::*;
 use std::process::Command;
 
 /// Another module, built from `listener.c`.
-fn listener() -> (tempfile::TempDir, String) {
+pub fn listener() -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let library = folder.path().join("listener.so").display().to_string();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/settp/listener.c");

@@ -1,10 +1,15 @@
-/* Another module that hears keyspace events: HEARD says how many keys it heard go by `del`. */
+/* Another module: HEARD says how many keys it heard go by `del`, OVERWRITE key value and SNATCH key write and remove
+ * keys by the low-level API, without a word of it. */
 
 #include <string.h>
 
 typedef int (*function)(void *ctx, void **argv, int argc);
 
 static int (*reply)(void *ctx, long long number);
+static void *(*open)(void *ctx, void *name, int mode);
+static void (*close)(void *key);
+static int (*set)(void *key, void *value);
+static int (*delete)(void *key);
 static long long heard = 0;
 
 static int on_key(void *ctx, int type, const char *event, void *key) {
@@ -18,6 +23,20 @@ static int on_command(void *ctx, void **argv, int argc) {
     return reply(ctx, heard);
 }
 
+static int on_overwrite(void *ctx, void **argv, int argc) {
+    void *key = argc == 3 ? open(ctx, argv[1], 3) : 0;
+    int failed = key ? set(key, argv[2]) : 1;
+    close(key);
+    return reply(ctx, failed);
+}
+
+static int on_snatch(void *ctx, void **argv, int argc) {
+    void *key = argc == 2 ? open(ctx, argv[1], 3) : 0;
+    int failed = key ? delete(key) : 1;
+    close(key);
+    return reply(ctx, failed);
+}
+
 int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     int (*get)(const char *name, void *function) = ((int (**)(const char *, void *))ctx)[0];
     int (*attribute)(void *ctx, const char *name, int version, int api);
@@ -28,7 +47,13 @@ int RedisModule_OnLoad(void *ctx, void **argv, int argc) {
     get("RedisModule_SubscribeToKeyspaceEvents", &subscribe);
     get("RedisModule_CreateCommand", &create);
     get("RedisModule_ReplyWithLongLong", &reply);
+    get("RedisModule_OpenKey", &open);
+    get("RedisModule_CloseKey", &close);
+    get("RedisModule_StringSet", &set);
+    get("RedisModule_DeleteKey", &delete);
     attribute(ctx, "listener", 1, 1);
     subscribe(ctx, 1 << 2, on_key);
-    return create(ctx, "heard", on_command, "readonly", 0, 0, 0);
+    return create(ctx, "overwrite", on_overwrite, "write", 1, 1, 1) ||
+           create(ctx, "snatch", on_snatch, "write", 1, 1, 1) ||
+           create(ctx, "heard", on_command, "readonly", 0, 0, 0);
 }

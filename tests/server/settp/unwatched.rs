@@ -1,7 +1,7 @@
 //! That a held key was replaced or written over shows whether or not anybody on the server watches or waits: only from
 //! then on does the module hear of each key that comes into being.
 
-use super::restore_over_k;
+use super::{heard, restore_over_k};
 use crate::harness::*;
 
 /// Puts another key in the place of `k`, which is there.
@@ -42,7 +42,11 @@ const WAYS: [(&str, Replace); 7] = [
 
 /// A server on which nobody ever watched or waited, and one on which somebody does.
 fn servers() -> [(Server, Option<Client>); 2] {
-    let (quiet, watched) = (Server::start(), Server::start());
+    servers_with(&[])
+}
+
+fn servers_with(lines: &[&str]) -> [(Server, Option<Client>); 2] {
+    let (quiet, watched) = (Server::with(lines), Server::with(lines));
     let mut watcher = watched.resp3();
     watcher.run("WATCHEX something k");
     [(quiet, None), (watched, Some(watcher))]
@@ -152,6 +156,39 @@ fn a_key_that_was_written_over_is_its_owners_and_goes_with_it() {
             end(&server, owner);
             eventually_gone(&mut other, "k");
         }
+    }
+}
+
+#[test]
+fn a_key_that_another_module_writes_over_is_its_owners_and_a_lock_is_lost() {
+    let (_folder, library) = heard::listener();
+    for (server, _watcher) in servers_with(&[&format!("loadmodule {library}")]) {
+        let (mut owner, mut other) = (server.resp3(), server.resp2());
+        owner.run_all(&["SETTP k v", "LOCK.ACQUIRE l"]);
+        other.run_all(&["OVERWRITE k new", "OVERWRITE l new"]);
+        assert_eq!(owner.next_push(), "lock l LOST");
+        assert_eq!(server.settled(&mut owner), [""; 0]);
+        assert_eq!(other.call("GET k"), bulk("new"));
+        end(&server, owner);
+        eventually_gone(&mut other, "k");
+        assert_eq!(other.call("GET l"), bulk("new"));
+    }
+}
+
+#[test]
+fn of_a_key_that_another_module_removes_its_owner_hears_when_it_is_next_asked_for() {
+    let (_folder, library) = heard::listener();
+    for (server, _watcher) in servers_with(&[&format!("loadmodule {library}")]) {
+        let (mut owner, mut next, mut other) = (server.resp3(), server.resp2(), server.resp2());
+        owner.run("SETTP k v");
+        other.run("SNATCH k");
+        assert_eq!(server.settled(&mut owner), [""; 0]);
+        assert_eq!(next.call("SETTP k w"), int(1));
+        assert_eq!(owner.next_push(), "settp k LOST");
+        end(&server, owner);
+        assert_eq!(other.call("GET k"), bulk("w"));
+        end(&server, next);
+        eventually_gone(&mut other, "k");
     }
 }
 
