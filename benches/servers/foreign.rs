@@ -3,6 +3,7 @@
 
 use super::Bench;
 use super::measure::{Cost, Side, Turns, cost};
+use super::place::OnOne;
 use super::server::{Loaded, Server};
 use super::table::{Table, Target};
 use super::wire::{Connection, command, line};
@@ -18,6 +19,7 @@ const STARTS: usize = 5;
 const ROUNDS: usize = 12;
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     for (setting, what) in [
         (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
         (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),

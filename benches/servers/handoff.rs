@@ -7,6 +7,7 @@
 
 use super::Bench;
 use super::measure::{Cost, Side, Spread, Turns, cost};
+use super::place::OnOne;
 use super::server::{Loaded, Server, field};
 use super::table::{Row, Table, Target};
 use super::wire::{Connection, line};
@@ -44,6 +45,7 @@ const WAYS: &[Way] = &[
 ];
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     let probe = bench.start(Loaded::Module);
     for way in WAYS {
         let needed = way.release.split(' ').next().unwrap_or_default();

@@ -23,6 +23,7 @@ mod memory;
 mod pairs;
 mod parts;
 mod peers;
+mod place;
 mod plot;
 mod replicated;
 mod report;

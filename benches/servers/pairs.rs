@@ -3,6 +3,7 @@
 
 use super::Bench;
 use super::measure::{Cost, Side, Turns, cost};
+use super::place::OnOne;
 use super::server::{Loaded, Server};
 use super::table::{Table, Target};
 use super::wire::{Connection, line};
@@ -39,6 +40,7 @@ const ROUNDS: usize = 12;
 const TARGET: Target = Target::AtLeast(0.9);
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     let probe = bench.start(Loaded::Module);
     for pair in PAIRS {
         let mut commands = pair

@@ -4,6 +4,7 @@
 use super::Bench;
 use super::measure::{Cost, Side, Turns};
 use super::pairs::{batches, round};
+use super::place::OnOne;
 use super::server::{Loaded, Server, field};
 use super::table::{Table, Target};
 use super::wire::Connection;
@@ -15,6 +16,7 @@ const STARTS: usize = 3;
 const ROUNDS: usize = 10;
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     let mut all_turns: Vec<Turns> = DEPTHS.iter().map(|_| Turns::new()).collect();
     for _ in 0..bench.scaled(STARTS) {
         let mut ours = Seat::new(bench, Loaded::Module);
@@ -45,7 +47,10 @@ impl Seat {
     fn new(bench: &Bench, loaded: Loaded) -> Seat {
         let settings = "appendonly yes\nappendfsync everysec\nrepl-diskless-sync-delay 0\n";
         let master = bench.start_with(loaded, settings);
-        let replica = bench.start_with(loaded, "repl-diskless-sync-delay 0\n");
+        let replica = {
+            let _apart = OnOne::new(true);
+            bench.start_with(loaded, "repl-diskless-sync-delay 0\n")
+        };
         let order = format!("REPLICAOF 127.0.0.1 {}", master.port());
         replica.connect().run(&order);
         wait_for(&replica, |info| {
