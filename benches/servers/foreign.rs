@@ -15,8 +15,8 @@ const DEPTH: usize = 16;
 const BATCHES: usize = 3_000;
 /// How often both servers are started anew: where a process happens to lie in memory makes a
 /// difference of some hundredths, which no number of rounds evens out.
-const STARTS: usize = 5;
-const ROUNDS: usize = 12;
+const STARTS: usize = 12;
+const ROUNDS: usize = 6;
 
 pub fn run(bench: &Bench, table: &mut Table) {
     let _place = OnOne::new(false);
