@@ -76,34 +76,19 @@ unsafe extern "C" fn on_key(
             db: ctx.event_db(string),
             name: string.bytes(),
         };
-        // The new name of a held key is one that nobody knows yet.
         let known = engine.look_up(key);
-        if known.is_none() && !engine.is_carrying() {
-            return;
-        }
-        drop(engine);
-        let holder = known.flatten();
-        // SAFETY: as above.
-        let word = unsafe { CStr::from_ptr(event) }.to_bytes();
-        match word {
-            b"set" | b"persist" => return cluster::overwritten(key),
-            b"restore" => locktype::put_back(key),
-            _ => {}
-        }
-        let happened = Happened {
-            ctx,
-            key,
-            string,
-            holder,
-        };
-        let Some(event) = happened.fact(class, word) else {
-            return;
-        };
-        tell(ctx, event);
-        match event {
-            Event::MovedTo { .. } => locktype::suspect_renamed(key),
-            Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),
-            _ => {}
+        // The new name of a held key is one that nobody knows yet.
+        if known.is_some() || engine.is_carrying() {
+            drop(engine);
+            // SAFETY: as above.
+            let word = unsafe { CStr::from_ptr(event) }.to_bytes();
+            Happened {
+                ctx,
+                key,
+                string,
+                holder: known.flatten(),
+            }
+            .tell(class, word);
         }
     });
     c::REDISMODULE_OK as c_int
@@ -119,6 +104,26 @@ struct Happened<'a> {
 }
 
 impl<'a> Happened<'a> {
+    /// Apart from where all events of all keys come by, so that those of others cost little.
+    #[inline(never)]
+    fn tell(&self, class: c_int, word: &[u8]) {
+        let Happened { ctx, key, .. } = *self;
+        match word {
+            b"set" | b"persist" => return cluster::overwritten(key),
+            b"restore" => locktype::put_back(key),
+            _ => {}
+        }
+        let Some(event) = self.fact(class, word) else {
+            return;
+        };
+        tell(ctx, event);
+        match event {
+            Event::MovedTo { .. } => locktype::suspect_renamed(key),
+            Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),
+            _ => {}
+        }
+    }
+
     fn fact(&self, class: c_int, word: &[u8]) -> Option<Event<'a>> {
         let Happened { ctx, key, .. } = *self;
         Some(match word {
