@@ -152,7 +152,8 @@ pub enum Event<'a> {
     },
 
     /// A key came into being by another's hand, or another module wrote over one that was there, which
-    /// ends no hold. Need not be told before the first watch or request with a wait.
+    /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection
+    /// holds has been `Replaced`.)
     Made { key: Key<'a> },
     /// Another's hand put a key in the place of what stood there, if anything did. Told after `Made`.
     Replaced { key: Key<'a>, by: Hand },

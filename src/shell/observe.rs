@@ -17,21 +17,23 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 /// Subscribes to what happens to keys that are there, once.
 pub fn subscribe(ctx: Ctx<'_>) {
-    // A key goes by `del`, `expired` or `evicted`, or by one of the generic commands' events, which also
-    // say that another has taken its place. Writes to keys that stay are none of these.
+    // A key goes by `del`, `expired` or `evicted`, or by a generic command's event, which also says that
+    // another has taken its place. Writes to keys that stay are none of these.
     const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
         | c::REDISMODULE_NOTIFY_EXPIRED
         | c::REDISMODULE_NOTIFY_EVICTED;
+    // A file can name a held key that is not there: it has lapsed, or went by a FLUSHALL in the file, of which no event
+    // tells. Whoever makes it after that makes another key.
+    if shell().loading.get() {
+        subscribe_to_new(ctx);
+    }
     if shell().subscribed.replace(true) {
         return;
     }
     subscribe_to_more(ctx);
     let server = shell().server.get();
     // Whether somebody takes a time to live away matters only where keys have one of ours.
-    let overwriting = match server.is_cluster {
-        true => c::REDISMODULE_NOTIFY_STRING as c_int,
-        false => 0,
-    };
+    let overwriting = c::REDISMODULE_NOTIFY_STRING as c_int * c_int::from(server.is_cluster);
     subscribe_to(ctx, CLASSES | overwriting);
     if server.slots_go_silently {
         dispatch::wake_in_ms(0);
@@ -146,8 +148,8 @@ impl<'a> Happened<'a> {
                 Event::Gone { key, by }
             }
             _ if class == c::REDISMODULE_NOTIFY_NEW => {
-                // Where keys go without a word, what is made in the place of one is another.
-                match shell().server.get().slots_go_silently {
+                // Where keys can have gone without a word, what is made in the place of one is another.
+                match self.holder.is_none() || shell().server.get().slots_go_silently {
                     true => self.replaced(),
                     false => Event::Made { key },
                 }

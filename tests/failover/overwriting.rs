@@ -45,6 +45,47 @@ fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
     drop((holder, other));
 }
 
+/// No event tells of a flush in a file that is loaded.
+#[test]
+fn what_is_made_after_a_flush_is_nobodys_after_a_restart() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let (mut holder, mut other) = (server.resp2(), server.resp2());
+    for flush in ["FLUSHALL", "FLUSHDB"] {
+        holder.run_all(&["SETTP k mine", "LOCK.ACQUIRE l"]);
+        other.run_all(&[flush, "SET k stranger", "SET l stranger"]);
+        server.crash_and_restart();
+        eventually_nothing_is_left(&server);
+        (holder, other) = (server.resp2(), server.resp2());
+        let stranger = || bulk("stranger");
+        assert_eq!(other.run("MGET k l"), array([stranger(), stranger()]));
+        other.run("FLUSHALL");
+    }
+}
+
+/// A file says that a key is held that has lapsed meanwhile, and is not loaded. It is made anew before its turn comes.
+#[test]
+fn what_is_made_in_the_place_of_a_lapsed_key_right_after_a_restart_is_nobodys() {
+    const OTHERS: usize = 100_000;
+    let mut server = Server::with(&["tether.max-keys-per-client 1000000"]);
+    let mut holder = server.resp2();
+    let names: Vec<_> = (0..OTHERS)
+        .map(|n| format!("SETTP other:{n} mine"))
+        .collect();
+    for names in names.chunks(1000) {
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        holder.pipeline(&names);
+        names.iter().for_each(|_| drop(holder.read_reply()));
+    }
+    holder.run_all(&["SETTP k mine", "PEXPIRE k 500", "SAVE"]);
+    let mut other = server.resp2();
+    eventually_gone(&mut other, "k");
+    server.crash_and_restart();
+    let mut other = server.resp2();
+    other.run("SET k stranger");
+    eventually_nothing_is_left(&server);
+    assert_eq!(other.run("GET k"), bulk("stranger"));
+}
+
 /// Nobody watches or waits there, so all is told by the commands that replace.
 #[test]
 fn what_replaced_a_held_key_is_nobodys_on_a_promoted_replica_and_after_a_restart() {
