@@ -113,6 +113,8 @@ impl<'a> Happened<'a> {
         match word {
             b"set" | b"persist" => return cluster::overwritten(key),
             b"restore" => locktype::put_back(key),
+            // Which comes first where it is heard, and ends what the value's own loading has told.
+            _ if class == c::REDISMODULE_NOTIFY_NEW => locktype::put_back(key),
             _ => {}
         }
         let Some(event) = self.fact(class, word) else {

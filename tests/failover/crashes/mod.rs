@@ -112,7 +112,12 @@ fn newcomers_are_not_refused(server: &Server, told: &mut Told, what: &str) {
     newcomer.pipeline(&requests.iter().map(String::as_str).collect::<Vec<_>>());
     for (request, key) in requests.iter().zip(&keys) {
         let what = format!("{what}: a newcomer's {request}");
-        match newcomer.read_reply() {
+        let reply = newcomer.read_reply();
+        told.note(format!(
+            "a newcomer's {request} hears {reply:?}, of {:?}",
+            told.now
+        ));
+        match reply {
             Frame::Integer(token) if token > 0 => {
                 told.granted(token, &format!("{what} on {}", server.pid()), &what);
                 told.now.retain(|state| !state.contains_key(key));
