@@ -49,7 +49,7 @@ impl Engine {
             let mut holds = self.holds.of_client(&self.clients, owner);
             let is_in_the_way = |id| {
                 let is_wanted = !self.keys[self.holds[id].key].queue.is_empty();
-                is_wanted && self.holds.label(id) == label
+                is_wanted && self.holds.has_label(id, label)
             };
             if !push || holds.any(is_in_the_way) {
                 return true;

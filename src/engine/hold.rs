@@ -49,12 +49,6 @@ impl Chained<BY_CLIENT> for Hold {
     }
 }
 
-/// Whether two labels are the same. Two empty ones, as nearly all are, are not compared byte by byte: an empty slice may
-/// point anywhere, and some processors take a hundred nanoseconds to find out that nothing is to be read there.
-pub(super) fn is_same_label(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && (one.is_empty() || one == other)
-}
-
 /// What a hold that is acquired once, without a label, a lease or permits does not have.
 pub(super) struct Extra {
     /// Tells the owners apart that share one connection.

@@ -171,7 +171,7 @@ impl Engine {
         }
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
-            let is_itself = client == owner && self.holds.label(*id) == &*held.label;
+            let is_itself = client == owner && self.holds.has_label(*id, &held.label);
             is_itself || self.clients[client].ended
         };
         let holds = self.holds.of_key(&self.keys, key);

@@ -273,7 +273,7 @@ impl<'c> Caller<'c> {
     }
 
     /// How this request may wait; nothing if it was refused. In a transaction nobody can be blocked,
-    /// and so none waits.
+    /// and so none waits. Who may wait must hear of keys that others make, before it is looked at any.
     fn wait_allowed(&self, wait: Option<Wait>) -> Option<Option<Wait>> {
         let Some(wait) = wait else {
             return Some(None);

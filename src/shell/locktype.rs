@@ -72,7 +72,7 @@ pub fn restored(key: Key<'_>) {
     dispatch::wake_in_ms(0);
 }
 
-/// A key was made by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
+/// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
 pub fn put_back(key: Key<'_>) {
     let shell = shell();
     if shell.loading.get() && shell.engine.borrow().stands(key) == Standing::Lock {

@@ -110,12 +110,12 @@ impl<'a> Happened<'a> {
     #[inline(never)]
     fn tell(&self, class: c_int, word: &[u8]) {
         let Happened { ctx, key, .. } = *self;
-        match word {
-            b"set" | b"persist" => return cluster::overwritten(key),
-            b"restore" => locktype::put_back(key),
-            // Which comes first where it is heard, and ends what the value's own loading has told.
-            _ if class == c::REDISMODULE_NOTIFY_NEW => locktype::put_back(key),
-            _ => {}
+        if matches!(word, b"set" | b"persist") {
+            return cluster::overwritten(key);
+        }
+        // The first comes before the second where it is heard, and ends what the value's own loading has told.
+        if class == c::REDISMODULE_NOTIFY_NEW || word == b"restore" {
+            locktype::put_back(key);
         }
         let Some(event) = self.fact(class, word) else {
             return;

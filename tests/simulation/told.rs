@@ -45,6 +45,14 @@ fn answered(server: &Server) -> Vec<u64> {
     answered
 }
 
+/// It removes `a` and `b`, and orders nothing else.
+fn removes_both(server: &mut Server) {
+    server.work();
+    let gone = ["a", "b"].map(|name| Effect::Remove(key(name).to_owned()));
+    assert_eq!(server.orders.len(), 2, "{:?}", server.orders);
+    assert!(gone.iter().all(|one| server.orders.contains(one)));
+}
+
 #[test]
 fn a_replicas_watchers_hear_of_what_its_master_binds() {
     let mut server = Server::replica(&[session(1)]);
@@ -59,10 +67,7 @@ fn what_a_session_holds_that_nobody_knows_is_left_behind() {
     let mut server = Server::replica(&[held(1, "a", LOCK), held(1, "b", Mode::Temporary)]);
     assert_eq!(server.holds(), (1, 1));
     server.tell(Event::Promoted);
-    server.work();
-    let gone = ["a", "b"].map(|name| Effect::Remove(key(name).to_owned()));
-    assert_eq!(server.orders.len(), 2, "{:?}", server.orders);
-    assert!(gone.iter().all(|one| server.orders.contains(one)));
+    removes_both(&mut server);
 }
 
 #[test]
@@ -137,10 +142,7 @@ fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
     assert_eq!(server.holds(), (1, 1));
     server.tell(Event::Promoted);
     server.orders.clear();
-    server.work();
-    let gone = ["a", "b"].map(|name| Effect::Remove(key(name).to_owned()));
-    assert_eq!(server.orders.len(), 2, "{:?}", server.orders);
-    assert!(gone.iter().all(|one| server.orders.contains(one)));
+    removes_both(&mut server);
 }
 
 #[test]

@@ -56,6 +56,11 @@ fn tether(server: &Server, name: &str) -> i64 {
     server.gauge("tether", &format!("tether_{name}"))
 }
 
+fn nothing_is_held(server: &Server, what: &str) {
+    let left = ["temporary_keys", "holds"].map(|name| tether(server, name));
+    assert_eq!(left, [0, 0], "{what}");
+}
+
 fn end(server: &Server, mut client: Client) {
     client.run("QUIT");
     client.expect_closed();
@@ -73,8 +78,7 @@ fn what_is_replaced_by_a_foreign_hand_is_lost_and_what_is_there_then_is_nobodys(
                 assert!(owner.run(ask).number() > 0, "{way}");
                 replace(&mut other);
                 assert_eq!(owner.next_push(), format!("{kind} k LOST"), "{way}");
-                let left = ["temporary_keys", "holds"].map(|name| tether(&server, name));
-                assert_eq!(left, [0, 0], "{way}, {kind}");
+                nothing_is_held(&server, &format!("{way}, {kind}"));
                 assert_eq!(tether(&server, "lost_total"), lost + 1, "{way}, {kind}");
                 end(&server, owner);
                 assert_eq!(other.call("GET k"), bulk("theirs"), "{way}, {kind}");
@@ -94,8 +98,7 @@ fn what_an_owner_replaces_itself_is_its_own_no_more_and_it_is_not_told() {
                 assert!(owner.run(ask).number() > 0, "{way}");
                 replace(&mut owner);
                 assert_eq!(server.settled(&mut owner), [""; 0], "{way}, {kind}");
-                let left = ["temporary_keys", "holds"].map(|name| tether(&server, name));
-                assert_eq!(left, [0, 0], "{way}, {kind}");
+                nothing_is_held(&server, &format!("{way}, {kind}"));
                 assert_eq!(tether(&server, "lost_total"), lost, "{way}, {kind}");
                 end(&server, owner);
                 let mut other = server.resp2();
