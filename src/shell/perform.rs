@@ -89,14 +89,15 @@ fn with_name(in_hand: Option<&InHand<'_>>, key: &KeyBuf, act: impl FnOnce(Str<'_
 /// A command of ours that was granted what it asked for tells replicas the same: there it means
 /// that the key was made, and that somebody here holds it.
 fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
-    let open = in_hand.open.take().unwrap_or_else(|| ctx.open(in_hand.key));
+    let open = in_hand.open.take();
+    let open = || open.unwrap_or_else(|| ctx.open(in_hand.key));
     write(ctx, in_hand.key, in_hand.value, open);
     ctx.replicate_verbatim();
 }
 
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
     let there = ctx.in_db(db);
-    write(there, key, value, there.open(key));
+    write(there, key, value, || there.open(key));
     let word = if value.is_some() {
         Word::Settp
     } else {
@@ -105,11 +106,12 @@ fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
     ctx.replicate(db, word, key, value);
 }
 
-/// Makes a temporary key, or without a value a lock.
-pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: OpenKey) {
+/// Makes a temporary key, or without a value a lock. To open the key can expire what stood there, unnoticed until then:
+/// that was the former holder's and ends nothing of the new one's, so it is part of the making.
+pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: impl FnOnce() -> OpenKey) {
     let made = performing(key, || match value {
-        Some(value) => ctx.make(key, open, value),
-        None => ctx.make_lock(key, open),
+        Some(value) => ctx.make(key, open(), value),
+        None => ctx.make_lock(key, open()),
     });
     if !made {
         state::fault("the server refused to make a key");

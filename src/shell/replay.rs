@@ -29,7 +29,9 @@ pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
 }
 
 fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
-    write(ctx, string, value, ctx.open(string));
+    // Opened before: what expires by that was somebody else's.
+    let open = ctx.open(string);
+    write(ctx, string, value, || open);
     let mode = match value {
         Some(_) => Mode::Temporary,
         None => Mode::Exclusive,

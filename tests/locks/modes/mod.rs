@@ -1,5 +1,6 @@
 //! LOCK.ACQUIRE in its modes, LOCK.RELEASE, LOCK.EXTEND.
 
+mod expiring;
 mod fairness;
 mod keyspace;
 mod lapsing;

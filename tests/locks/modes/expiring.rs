@@ -1,0 +1,83 @@
+//! A stranger gives a held key a time to live, and it lapses while nobody looks: the server comes upon that only when the
+//! next owner's key is made there, in the middle of the handoff, and what it then tells is of the former owner's key.
+
+use crate::harness::*;
+use crate::line::*;
+
+/// How a hold ends whose key has lapsed.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// The holder's connection does.
+    Death,
+    /// The hold has a lease, whose end comes later than the key's.
+    Lease,
+    /// The holder gives it back.
+    Release,
+    /// A newcomer asks for the key.
+    Newcomer,
+}
+
+#[test]
+fn a_key_that_lapsed_unnoticed_is_handed_over() {
+    let server = Server::start();
+    let mut other = server.resp2();
+    other.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    let locks = [
+        "LOCK.ACQUIRE k",
+        "LOCK.ACQUIRE k SHARED",
+        "LOCK.MACQUIRE 2 k l",
+    ];
+    let ends = [End::Death, End::Lease, End::Release, End::Newcomer];
+    for end in ends {
+        for hold in locks {
+            for wait in ["SETTP k next WAIT 0 PUSH", "LOCK.ACQUIRE k WAIT 0 PUSH"] {
+                handed_over(&server, &mut other, hold, wait, end);
+            }
+        }
+        // It has no leases, and is no lock.
+        if !matches!(end, End::Lease) {
+            handed_over(
+                &server,
+                &mut other,
+                "SETTP k v",
+                "SETTP k next WAIT 0 PUSH",
+                end,
+            );
+        }
+    }
+}
+
+fn handed_over(server: &Server, other: &mut Client, hold: &str, wait: &str, end: End) {
+    let what = format!("{hold}, {wait}, {end:?}");
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    let lease = if matches!(end, End::Lease) {
+        " LEASE 30"
+    } else {
+        ""
+    };
+    assert!(
+        holder.call(&*format!("{hold}{lease}")).number() > 0,
+        "{what}"
+    );
+    queue_push(&mut waiter, wait);
+    assert_eq!(other.call("PEXPIRE k 1"), int(1), "{what}");
+    other.run("DEBUG SLEEP 0.003");
+    match end {
+        End::Death => drop(holder),
+        End::Lease => {}
+        End::Release if hold.starts_with("SETTP") => _ = holder.call("DELTP k"),
+        End::Release => _ = holder.call("LOCK.RELEASE k"),
+        End::Newcomer => _ = other.call("SETTP k newcomer"),
+    }
+    let granted = waiter.next_push();
+    assert_eq!(granted.split(' ').nth(1), Some("k"), "{what}: {granted}");
+    // Longer than the lease.
+    other.run("DEBUG SLEEP 0.03");
+    server.settle();
+    assert_eq!(holders(server, "k"), [waiter.id()], "{what}");
+    assert_eq!(other.call("PTTL k"), int(-1), "{what}");
+    drop(waiter);
+    eventually_gone(other, "k");
+    // What several keys were asked for together is given back one by one.
+    other.run("DEL l");
+}
