@@ -163,12 +163,13 @@ impl Generator {
     }
 
     fn ending(&mut self) -> Ending {
-        let paused = if self.scope.server { 1 } else { 0 };
+        let (paused, lapsed) = if self.scope.server { (1, 3) } else { (0, 0) };
         self.random.weighted(&[
             (10, Ending::Close),
             (5, Ending::Reset),
             (5, Ending::Quit),
             (paused, Ending::WhilePaused),
+            (lapsed, Ending::AfterLapse),
         ])
     }
 

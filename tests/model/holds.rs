@@ -72,6 +72,14 @@ impl World {
         own.collect()
     }
 
+    /// The keys that nobody but this connection holds.
+    pub fn held_alone_by(&self, who: Who) -> Vec<Spot> {
+        let is_own = |hold: &&Hold| hold.owner == Owner::Connection(who);
+        let others = |spot: Spot| self.holds.iter().filter(move |hold| hold.spot == spot);
+        let own = self.holds.iter().filter(is_own).map(|hold| hold.spot);
+        own.filter(|spot| others(*spot).count() == 1).collect()
+    }
+
     /// The place in the list of what this owner holds at a key.
     pub(super) fn own_hold(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {
         let owner = self.owner(who);

@@ -95,4 +95,6 @@ pub enum Ending {
     Quit,
     /// While `CLIENT PAUSE` wants no writes: what is to be removed waits until that is over.
     WhilePaused,
+    /// After the time to live of what it alone holds was over, which nobody has noticed.
+    AfterLapse,
 }
