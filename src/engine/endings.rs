@@ -33,10 +33,16 @@ impl Engine {
 
     /// Does what had to wait until the keyspace may be written.
     pub(super) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.renew(most, effects);
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
+        self.release_what_ended(most, effects);
+        // The last: where a key turns out to have lapsed, whoever is to have it by an order before this one has it.
+        self.renew(most, effects);
+    }
+
+    /// Ends up to so many holds of ended connections.
+    fn release_what_ended(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             let Some(client) = self.clients.first_ended() else {
                 return;

@@ -1,7 +1,7 @@
 //! The time to live that temporary keys have in a cluster, on a cluster of one server.
 
 use crate::harness::*;
-use crate::line::{queue, tether};
+use crate::line::{holders, queue, queue_push, tether};
 use crate::nodes::Cluster;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -219,6 +219,37 @@ fn an_owner_hears_when_the_server_stood_still_for_too_long() {
     assert_eq!(other.call("GET k"), bulk("w"));
     assert_eq!(owner.pushes(), [""; 0]);
     assert_eq!(waiter.pushes(), [""; 0]);
+}
+
+/// The end of a session's grace, and a look at its key, which has lapsed, are due at once.
+#[test]
+fn a_key_of_a_session_that_lapsed_while_its_grace_ended_is_handed_over() {
+    let cluster = one(&[]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut waiter) = (server.resp2(), server.resp3());
+    let mut other = server.resp2();
+    other.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    owner.run("SESSION.START GRACE 300");
+    owner.run("SETTP k v");
+    queue_push(&mut waiter, "SETTP k next WAIT 0 PUSH");
+    other.run("PEXPIRE k 1");
+    drop(owner);
+    let attached = || tether(server, "sessions_attached");
+    eventually_equal("the end of the connection", 0, attached);
+    // A changed setting has all keys looked at.
+    other.pipeline(&[
+        "DEBUG SLEEP 0.4",
+        "CONFIG SET tether.cluster-backstop 50000",
+    ]);
+    assert_eq!(other.read_replies(2), [ok(), ok()]);
+    let granted = waiter.next_push();
+    assert!(granted.starts_with("settp k "), "{granted}");
+    server.settle();
+    assert_eq!(waiter.pushes(), [""; 0], "after {granted}");
+    assert_eq!(holders(server, "k"), [waiter.id()]);
+    assert!(left_ms(&mut other, "k") > 0);
+    drop(waiter);
+    eventually_gone(&mut other, "k");
 }
 
 #[test]
