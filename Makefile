@@ -1,5 +1,6 @@
 # Everything that one does with this project. The work is in scripts/, each of which says what it does.
-# SERVER=/path/to/redis-server takes another server than the first one on PATH; SERVERS="redis-8.0 ..." a part of the matrix.
+# SERVER=/path/to/redis-server takes another server than the first one on PATH; SERVERS="redis-8.0 ..." a part of the matrix;
+# PORT=... another port.
 
 export SERVER PORT
 SERVERS ?=
@@ -10,7 +11,7 @@ SERVERS ?=
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: build ## a server with the module on port 6379, in the foreground (installs what is missing)
+run: build ## a server with the module on port 6379 (PORT=... for another), in the foreground (installs what is missing)
 	@scripts/run.sh
 
 run-cluster: build ## a cluster of three masters and three replicas on ports 7001 to 7006 (PORT=... for others)

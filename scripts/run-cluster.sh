@@ -38,9 +38,7 @@ fail() {
     exit 1
 }
 
-module=$PWD/target/release/libtether.so
-[ "$(uname -s)" != Darwin ] || module=${module%.so}.dylib
-module=${TETHER_MODULE:-$module}
+module=${TETHER_MODULE:-$PWD/target/release/libtether.so} # on macOS, too: see scripts/build.sh
 nodes=()
 for port in $(seq "$first" "$last"); do
     mkdir "$folder/$port"

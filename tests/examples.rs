@@ -16,6 +16,7 @@ mod programs;
 use harness::{Server, eventually_equal};
 use programs::{
     Example, c_example, node_example, project, python_example, redis_cli_example, rust_example,
+    shown_in_python,
 };
 use std::fs;
 use std::thread::scope;
@@ -201,6 +202,35 @@ fn the_readme_shows_the_lock_handed_over_and_how_to_run_it() {
         ],
         "ann: LOCK.ACQUIRE",
     ));
+}
+
+/// What the project's own README.md shows.
+#[test]
+fn the_first_program_that_a_reader_sees_takes_a_lock_and_gives_it_back() {
+    let server = Server::start();
+    let readme = fs::read_to_string(project().join("README.md")).expect("README.md");
+    let shown = readme.split("```python\n").nth(1);
+    let shown = shown.and_then(|rest| Some(rest.split_once("```")?.0));
+    let shown = shown.expect("a program in README.md");
+    assert!(
+        shown.contains("port=6379") && shown.contains("5000"),
+        "{shown}"
+    );
+    let shown = shown.replace("port=6379", &format!("port={}", server.port()));
+    let program = shown_in_python(&shown);
+    let (status, said) = program.run(server.port());
+    assert!(status.success(), "{status}:\n{said}");
+    let token = server.gauge("tether", "tether_last_token");
+    assert_eq!(said.trim_end(), format!("mine, with token {token}"));
+    eventually_equal("holds", 0, || server.gauge("tether", "tether_holds"));
+
+    // Somebody else has it. The program is told so when its time is over: here sooner than it shows.
+    let mut holder = server.resp2();
+    holder.run("LOCK.ACQUIRE report");
+    let hasty = shown_in_python(&shown.replace("5000", "50"));
+    let (status, said) = hasty.run(server.port());
+    assert!(status.success(), "{status}:\n{said}");
+    assert_eq!(said.trim_end(), "still taken after five seconds");
 }
 
 fn hands_the_lock_over(example: &Example) {

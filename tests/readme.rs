@@ -31,7 +31,8 @@ fn redis_cli_prints_what_the_operators_page_shows() {
 #[test]
 fn each_block_is_of_a_kind_that_is_tested() {
     for block in blocks(README) {
-        let known = ["redis", "sh", "conf"].contains(&block.tag.as_str());
+        // The program in Python is run with the examples.
+        let known = ["redis", "sh", "conf", "python"].contains(&block.tag.as_str());
         assert!(
             known,
             "a block of the kind {:?}: {:?}",
@@ -111,6 +112,8 @@ fn links_lead_somewhere() {
         "docs/commands.md",
         "docs/architecture.md",
         "docs/operations.md",
+        "docs/benchmarks.md",
+        "examples/README.md",
     ] {
         let text = document(file);
         let folder = Path::new(file).parent().expect("a folder");

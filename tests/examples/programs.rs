@@ -57,8 +57,20 @@ pub fn redis_cli_example() -> Example {
 }
 
 pub fn python_example(name: &str) -> Example {
+    python_program(project().join("examples/python").join(name))
+}
+
+/// A program that a document shows.
+pub fn shown_in_python(text: &str) -> Example {
+    let mut example = python_program(PathBuf::new());
+    let program = example.folder.path().join("shown.py");
+    fs::write(&program, text).expect("a file for the program");
+    example.arguments[1] = program;
+    example
+}
+
+fn python_program(program: PathBuf) -> Example {
     let python = fetched("python/bin/python", "redis-py");
-    let program = project().join("examples/python").join(name);
     Example::new(python, vec!["-B".into(), program])
 }
 
