@@ -132,7 +132,8 @@ pub const PARTS: &[Part] = &[
         title: "From one to a million",
         about: "With so many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
             keys that ten connections watch, each of them all; bound keys are spread over ten connections; waiters stand\n\
-            in one queue. Plain keys show what the server itself takes for the same.",
+            in one queue, to be told by a push: of one that stands still the module's part is the same, but the server takes\n\
+            30 to 44 kB for it. Plain keys show what the server itself takes for the same.",
         run: scale::run,
         once: true,
     },
