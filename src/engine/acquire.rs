@@ -242,7 +242,7 @@ impl Engine {
     /// A number that is nobody else's, ever.
     pub(super) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
-        if self.tokens.is_news() {
+        if self.tokens.mark_told() {
             effects.push(Effect::TellToken(token));
         }
         token

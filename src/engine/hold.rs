@@ -94,8 +94,9 @@ impl Kind {
     }
 }
 
-/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits: see [`limits`](super::limits)), and the millisecond in which the hold began (36 bits, which come around again after two
-/// years: longer than that no hold is told to last).
+/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits: see [`limits`](super::limits)), and the
+/// millisecond in which the hold began (36 bits, which come around again after two years: longer than that no hold is
+/// told to last).
 #[derive(Clone, Copy)]
 pub(super) struct Nature(u64);
 

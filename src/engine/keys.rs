@@ -228,7 +228,7 @@ impl Keys {
         self.index.reserve(more);
     }
 
-    /// Forgets the record if nobody watches or holds its key any more; its key is given back. O(1).
+    /// Forgets the record if nobody watches, holds or waits for its key any more; its key is given back. O(1).
     pub fn remove_if_idle(&mut self, id: Id<KeyRecord>) -> Option<KeyBuf> {
         self.records[id].is_idle().then(|| self.remove(id))
     }

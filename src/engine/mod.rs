@@ -81,12 +81,12 @@ use watches::Watches;
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Keys removed because their owner's connection ended.
+    /// Holds that were given back because their owner's connection had ended, or its session.
     pub keys_removed_by_disconnect: u64,
     /// Holds that ended by another hand than their owner's.
     pub lost: u64,
     pub grants: u64,
-    /// Grants in the same step in which the key became free.
+    /// How often a key was handed over in the step in which it became free, to one waiter or to several.
     pub handoffs: u64,
     /// Waits that ended without a grant because their time was over.
     pub timeouts: u64,
@@ -212,7 +212,7 @@ impl Engine {
     /// data says nothing. Unless a grant has told it meanwhile, see [`forget_who_was_told`](Self::forget_who_was_told).
     pub fn untold_token(&mut self) -> Option<Token> {
         let token = self.tokens.last_given()?;
-        self.tokens.is_news().then_some(token)
+        self.tokens.mark_told().then_some(token)
     }
 
     /// The next grant tells replicas the epoch again: one has come that may not know it.

@@ -44,8 +44,8 @@ impl Tokens {
         self.last.0 >> SEQUENCE_BITS
     }
 
-    /// Whether the epoch is one that nobody was told of yet: once for each.
-    pub fn is_news(&mut self) -> bool {
+    /// Notes that others know of the epoch from now on, and says whether they have to be told: once for each.
+    pub fn mark_told(&mut self) -> bool {
         let epoch = self.epoch();
         self.any = true;
         std::mem::replace(&mut self.told, epoch) != epoch
@@ -109,19 +109,19 @@ mod tests {
     fn an_epoch_is_news_once() {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(Duration::from_secs(7));
-        assert!(tokens.is_news() && !tokens.is_news());
+        assert!(tokens.mark_told() && !tokens.mark_told());
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
-        assert!(tokens.is_news() && !tokens.is_news());
+        assert!(tokens.mark_told() && !tokens.mark_told());
     }
 
     #[test]
     fn an_epoch_is_news_again_to_who_comes_later() {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(Duration::from_secs(7));
-        assert!(tokens.is_news());
+        assert!(tokens.mark_told());
         tokens.forget_who_was_told();
-        assert!(tokens.is_news() && !tokens.is_news());
+        assert!(tokens.mark_told() && !tokens.mark_told());
     }
 
     #[test]

@@ -29,21 +29,13 @@ const FRESH_MS: u64 = 50;
 /// that it lost.
 const LOOK_MS: u64 = 1000;
 
+#[derive(Default)]
 pub struct Slots {
+    /// The last slot that was looked for, when, and where it was.
     last: Option<(u64, Moment, Place)>,
-    /// What the server said of itself when last asked.
+    /// The slots that the server said it has, when last asked.
     own: String,
     looked: Moment,
-}
-
-impl Default for Slots {
-    fn default() -> Self {
-        Slots {
-            last: None,
-            own: String::new(),
-            looked: Moment(0),
-        }
-    }
 }
 
 /// Where a key is to be asked for that is not there.
@@ -85,12 +77,8 @@ fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
             _ => address.to_owned(),
         })
     };
-    let is_myself = |line: &&str| {
-        let flags = line.split(' ').nth(2).unwrap_or_default();
-        flags.split(',').any(|flag| flag == "myself")
-    };
-    let mine = nodes.lines().find(is_myself).unwrap_or_default();
-    for word in mine.split(' ').skip(8) {
+    let mine = own_line(nodes);
+    for word in slots_of(mine) {
         let open = word.strip_prefix('[').and_then(|w| w.strip_suffix(']'));
         let Some(open) = open else { continue };
         if open.split_once("-<-").is_some_and(|(s, _)| is(s, slot)) {
@@ -106,7 +94,7 @@ fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
         }
     }
     let has_slot = |line: &&str| {
-        line.split(' ').skip(8).any(|range| {
+        slots_of(line).any(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             match (first.parse::<u64>(), last.parse::<u64>()) {
                 (Ok(first), Ok(last)) => (first..=last).contains(&slot),
@@ -119,6 +107,20 @@ fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
         Some(line) => address(line).map_or(Place::Nowhere, Place::There),
         None => Place::Nowhere,
     }
+}
+
+/// What this server says of itself. Names can have any words in them, so what counts is the flag.
+fn own_line(nodes: &str) -> &str {
+    let is_myself = |line: &&str| {
+        let flags = line.split(' ').nth(2).unwrap_or_default();
+        flags.split(',').any(|flag| flag == "myself")
+    };
+    nodes.lines().find(is_myself).unwrap_or_default()
+}
+
+/// The slots that a server has, and those that are on their way: what stands before them changes all the time.
+fn slots_of(line: &str) -> impl Iterator<Item = &str> {
+    line.split(' ').skip(8)
 }
 
 fn is(number: &str, slot: u64) -> bool {
@@ -174,10 +176,7 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
     }
     dispatch::wake_in_ms(LOOK_MS);
     let nodes = ctx.cluster_nodes();
-    let mine = nodes.lines().find(|line| line.contains("myself"));
-    // Its first words change all the time.
-    let mine = mine.unwrap_or_default().split(' ').skip(8);
-    let own = mine.collect::<Vec<_>>().join(" ");
+    let own = slots_of(own_line(&nodes)).collect::<Vec<_>>().join(" ");
     let is_news = {
         let mut slots = shell().slots.borrow_mut();
         slots.looked = now;
@@ -266,5 +265,14 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
         assert_eq!(find(NODES, 450, true), there("three.example:7003"));
         assert_eq!(find(NODES, 150, true), there("127.0.0.1:7002"));
         assert_eq!(find("", 0, false), Place::Nowhere);
+    }
+
+    #[test]
+    fn this_server_is_found_by_its_flag_whatever_others_are_called() {
+        let nodes =
+            format!("eee 127.0.0.1:7005@17005,myself.example master - 0 1 5 connected 9\n{NODES}");
+        assert!(own_line(&nodes).starts_with("aaa "));
+        let own: Vec<_> = slots_of(own_line(&nodes)).collect();
+        assert_eq!(own, ["0-99", "200", "[7->-bbb]", "[300-<-bbb]"]);
     }
 }
