@@ -212,6 +212,7 @@ impl Ctx<'_> {
         // SAFETY: the table, the context. Keys we know of are in databases that there are.
         unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
     }
+
     /// One line in the server's log.
     pub fn log(self, level: &CStr, message: &str) {
         let message = c_string(message);
@@ -233,6 +234,7 @@ pub fn must_not_write() -> bool {
     // SAFETY: the table.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
 }
+
 /// The classes of keyspace events that the server publishes to clients.
 pub fn published_classes() -> c_int {
     // SAFETY: the table.
