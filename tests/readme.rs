@@ -9,7 +9,7 @@ mod harness;
 #[path = "../docs/transcript/mod.rs"]
 mod transcript;
 
-use harness::Server;
+use harness::{Frame, Server, bulk, int};
 use std::collections::BTreeSet;
 use std::path::Path;
 use transcript::{blocks, document};
@@ -96,13 +96,34 @@ fn a_server_takes_the_lines_for_its_configuration() {
             let (name, value) = line.split_once(' ').expect("a name and a value");
             let told = server.resp2().run(["CONFIG", "GET", name]).items();
             assert_eq!(
-                told.last().map(harness::Frame::text).as_deref(),
+                told.last().map(Frame::text).as_deref(),
                 Some(value),
                 "{name}"
             );
         }
     }
     assert_eq!(loads, 1);
+}
+
+#[test]
+fn versions_are_those_of_the_package() {
+    let version = env!("CARGO_PKG_VERSION");
+    let numbers = version
+        .split('.')
+        .map(|part| part.parse::<i64>().expect("a number"));
+    let number = numbers.fold(0, |all, part| all * 100 + part);
+    let modules = Server::start().resp2().run("MODULE LIST").items();
+    let ours = modules
+        .iter()
+        .map(Frame::items)
+        .find(|about| about[1] == bulk("tether"));
+    assert_eq!(ours.expect("the module")[2..4], [bulk("ver"), int(number)]);
+    let operations = document("docs/operations.md");
+    let words: Vec<_> = operations.split_whitespace().collect();
+    let shown = format!("(`ver` {number} is {version})");
+    assert!(words.join(" ").contains(&shown), "no {shown}");
+    let cargo = format!("cargo ({} or later)", env!("CARGO_PKG_RUST_VERSION"));
+    assert!(document(README).contains(&cargo), "no {cargo}");
 }
 
 #[test]
