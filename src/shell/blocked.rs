@@ -1,9 +1,17 @@
 //! Connections that stand still until they are granted what they asked for.
+//!
+//! `RM_UnblockClient` wakes the server's loop by a pipe and answers in its next turn, by which a handoff is a tenth dearer
+//! than the server's own (BLPOP). So where nobody can tell the difference, a handoff by a command of ours ends the block as
+//! `CLIENT UNBLOCK` does ([`shim::end_block`]), and the handles are given back some at a time. What could tell is a `WAIT` or
+//! `WAITAOF` as the waiter's next command: it is about the replication offset that `RM_UnblockClient` notes. Where there is
+//! something to wait for ([`replicas::nobody_counts`]), all go the usual way.
 
 use super::dispatch;
 use super::guard::guard;
 use super::raw::{Ctx, api};
+use super::replicas;
 use super::reply;
+use super::shim;
 use super::state::shell;
 use crate::engine::{ClientId, Event, Reply, Token};
 use hashbrown::HashMap;
@@ -16,19 +24,29 @@ use std::ptr::null_mut;
 ///
 /// Invariant: a connection is in `all` as waiting from `RM_BlockClient` until `RM_UnblockClient`,
 /// which the server wants called once for each, also when the connection is gone; then as answered
-/// until the server has written the answer, a turn of its loop later.
+/// until the server has written the answer, a turn of its loop later. Or it is answered at once, and only its handle is
+/// kept in `spent`, until `RM_UnblockClient`.
 #[derive(Default)]
 pub struct Blocked {
     all: HashMap<ClientId, Block>,
+    /// Answered, and to be ended at the end of the command in hand.
+    ending: Vec<(ClientId, Handle)>,
+    spent: Vec<Handle>,
 }
 
+/// The server's.
+struct Handle(*mut c::RedisModuleBlockedClient);
+
 enum Block {
-    /// With the server's handle.
-    Waits(*mut c::RedisModuleBlockedClient),
-    Answered {
-        reply: Reply,
-        granted: Option<Token>,
-    },
+    Waits(Handle),
+    Answered(Answer),
+}
+
+/// What a connection that stands still is told.
+pub struct Answer {
+    pub reply: Reply,
+    /// What it is granted by that.
+    pub granted: Option<Token>,
 }
 
 fn all() -> RefMut<'static, HashMap<ClientId, Block>> {
@@ -52,23 +70,73 @@ pub fn block(ctx: Ctx<'_>) {
         ));
         handle
     };
-    all().insert(ctx.client(), Block::Waits(handle));
+    all().insert(ctx.client(), Block::Waits(Handle(handle)));
 }
 
-/// Ends a connection's block with this answer.
-pub fn answer(client: ClientId, reply: Reply, granted: Option<Token>) {
-    let mut all = all();
-    if let Some(block @ Block::Waits(_)) = all.get_mut(&client) {
-        let answered = Block::Answered { reply, granted };
-        unblock(std::mem::replace(block, answered));
+/// Ends a connection's block with this answer. `in_command`: by a command of ours, not in the middle of something that the
+/// server does.
+pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) {
+    let handle = {
+        let mut all = all();
+        let Some(block @ Block::Waits(_)) = all.get_mut(&client) else {
+            return;
+        };
+        match std::mem::replace(block, Block::Answered(answer)) {
+            Block::Waits(handle) => handle,
+            Block::Answered(_) => return,
+        }
+    };
+    if in_command && shell().server.get().ends_blocks && replicas::nobody_counts(ctx) {
+        let ending = &mut shell().blocked.borrow_mut().ending;
+        ending.push((client, handle));
+    } else {
+        handle.unblock();
     }
 }
 
-fn unblock(block: Block) {
-    if let Block::Waits(handle) = block {
+/// Ends the blocks that a command of ours has answered, once it has its own reply: the server writes to the last one first
+/// that it has something for. So whoever was granted hears before who gave, and the first in line before the second.
+pub fn end_answered() {
+    loop {
+        let last = shell().blocked.borrow_mut().ending.pop();
+        let Some((client, handle)) = last else { return };
+        let is_answered = matches!(all().get(&client), Some(Block::Answered(_)));
+        if is_answered && shim::end_block(client) {
+            keep(handle);
+        } else {
+            handle.unblock();
+        }
+    }
+}
+
+/// Keeps the handle of a block that is over.
+fn keep(handle: Handle) {
+    const MANY: usize = 16;
+    /// The server keeps some memory for each.
+    const LONG_MS: u64 = 1000;
+    let count = {
+        let spent = &mut shell().blocked.borrow_mut().spent;
+        spent.push(handle);
+        spent.len()
+    };
+    match count {
+        1 => dispatch::wake_in_ms(LONG_MS),
+        MANY.. => give_back(),
+        _ => {}
+    }
+}
+
+/// Gives the handles back of blocks that are over.
+pub fn give_back() {
+    let mut blocked = shell().blocked.borrow_mut();
+    blocked.spent.drain(..).for_each(Handle::unblock);
+}
+
+impl Handle {
+    fn unblock(self) {
         // SAFETY: the table; a handle of ours that was not unblocked yet. The server calls nobody
         // back before this command or event is over.
-        unsafe { api!(RedisModule_UnblockClient(handle, null_mut())) };
+        unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
     }
 }
 
@@ -82,14 +150,14 @@ unsafe extern "C" fn on_answer(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let block = all().remove(&ctx.client());
-        if let Some(Block::Answered { reply, .. }) = block {
-            reply::send(ctx, &reply);
+        if let Some(Block::Answered(answer)) = block {
+            reply::send(ctx, &answer.reply);
         }
     });
     c::REDISMODULE_OK as c_int
 }
 
-/// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered.
+/// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered; also by [`shim::end_block`].
 unsafe extern "C" fn on_unblock_command(
     ctx: *mut c::RedisModuleCtx,
     _arguments: *mut *mut c::RedisModuleString,
@@ -100,8 +168,8 @@ unsafe extern "C" fn on_unblock_command(
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
         match all().remove(&client) {
-            Some(Block::Answered { reply, .. }) => return reply::send(ctx, &reply),
-            Some(waits) => unblock(waits),
+            Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
+            Some(Block::Waits(handle)) => handle.unblock(),
             None => (),
         }
         dispatch::tell(ctx, Event::Unblocked { client });
@@ -119,9 +187,9 @@ unsafe extern "C" fn on_abandoned(
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
         let granted = match all().remove(&client) {
-            Some(Block::Answered { granted, .. }) => granted,
-            Some(waits) => {
-                unblock(waits);
+            Some(Block::Answered(answer)) => answer.granted,
+            Some(Block::Waits(handle)) => {
+                handle.unblock();
                 None
             }
             None => None,

@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
-use super::{dispatch, inspect, observe, push, replay, secret, shim};
+use super::{blocked, dispatch, inspect, observe, push, replay, secret, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Start, Wait};
 use redis_module::raw as c;
@@ -95,6 +95,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         strings,
     };
     caller.answer(request);
+    blocked::end_answered();
 }
 
 /// The keys of a command, among its arguments.

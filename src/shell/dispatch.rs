@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
-use super::{clock, cluster, locktype, observe, rewrite};
+use super::{blocked, clock, cluster, locktype, replicas, rewrite};
 use crate::engine::{Db, Event, Key, KeyBuf, Moment, Timing};
 use redis_module::raw as c;
 use std::cell::RefCell;
@@ -209,27 +209,7 @@ fn may_write(ctx: Ctx<'_>) -> bool {
 /// False while the server waits for a failover or a pause to be over, and while it refuses commands that write because
 /// it has too few replicas (`min-replicas-to-write`): else a master that is cut off would hand keys over for ever.
 fn wants_writes(ctx: Ctx<'_>) -> bool {
-    !raw::must_not_write() && has_enough_replicas(ctx)
-}
-
-/// The server counts its replicas once a second, and so do we at most.
-fn has_enough_replicas(ctx: Ctx<'_>) -> bool {
-    const FRESH_MS: u64 = 1000;
-    let (now, shell) = (clock::now(), shell());
-    if let Some((counted, enough)) = shell.enough_replicas.get()
-        && now.ms_since(counted) < FRESH_MS
-    {
-        return enough;
-    }
-    let number = |text: String| text.parse::<u64>().ok();
-    // It says so only where it wants any.
-    let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
-    let enough = good.and_then(number).is_none_or(|good| {
-        let wanted = ctx.server_setting(c"min-replicas-to-write");
-        wanted.and_then(number).is_none_or(|wanted| good >= wanted)
-    });
-    shell.enough_replicas.set(Some((now, enough)));
-    enough
+    !raw::must_not_write() && replicas::are_enough(ctx)
 }
 
 /// See [`wake_at`].
@@ -274,8 +254,9 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         catch_up(ctx, Reach::All);
         cluster::look_at_slots(ctx);
         tell(ctx, Event::Tick);
+        blocked::give_back();
         rewrite::tell_if_due(ctx);
-        observe::tell_newcomer(ctx);
+        replicas::tell_newcomer(ctx);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
         work(ctx);
         super::push::send_waiting(ctx);

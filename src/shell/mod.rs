@@ -42,6 +42,7 @@ mod push;
 mod raw;
 mod register;
 mod replay;
+mod replicas;
 mod reply;
 mod rewrite;
 mod secret;
@@ -154,6 +155,8 @@ fn server(ctx: Ctx<'_>) -> Server {
     let io_threads = ctx.server_setting(c"io-threads");
     let is_cluster = ctx.state().in_cluster();
     let was_tried = valkey.map_or(redis <= Some((8, 0)), |valkey| valkey <= (9, 1));
+    let threads_own_clients =
+        !is_valkey && redis >= Some((8, 0)) && io_threads.is_some_and(|threads| threads != "1");
     Server {
         event_db_is_wrong_in_exec: valkey >= Some((9, 0)),
         is_cluster,
@@ -161,9 +164,9 @@ fn server(ctx: Ctx<'_>) -> Server {
         tells_directly: was_tried && !is_cluster,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
-        threads_own_clients: !is_valkey
-            && redis >= Some((8, 0))
-            && io_threads.is_some_and(|threads| threads != "1"),
+        ends_blocks: was_tried && !threads_own_clients,
+        counts_aof: redis >= Some((7, 2)),
+        threads_own_clients,
     }
 }
 

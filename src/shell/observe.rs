@@ -8,9 +8,9 @@
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
-use super::raw::{self, Ctx, Str, Text, api};
+use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
-use super::{cluster, executing, listeners, locktype, push, rewrite, threads};
+use super::{cluster, executing, listeners, locktype, push, replicas, rewrite, threads};
 use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -185,7 +185,10 @@ const LATER: [Listener; 6] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
     (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
-    (c::REDISMODULE_EVENT_REPLICA_CHANGE, Some(on_replica)),
+    (
+        c::REDISMODULE_EVENT_REPLICA_CHANGE,
+        Some(replicas::on_change),
+    ),
     (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
     (
         c::REDISMODULE_EVENT_MODULE_CHANGE,
@@ -327,6 +330,7 @@ unsafe extern "C" fn on_role(
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
+        replicas::count_again();
         let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
         shell().is_replica.set(is_replica);
         if is_replica {
@@ -341,40 +345,6 @@ unsafe extern "C" fn on_role(
         }
         dispatch::wake_in_ms(0);
     });
-}
-
-/// A replica has come that may not know the epoch of tokens: a copy of the data in which nothing is bound does not say it.
-unsafe extern "C" fn on_replica(
-    _ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    guard((), || {
-        if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
-            shell().newcomer.set(true);
-            shell().engine.borrow_mut().forget_who_was_told();
-            // Here the server is in the middle of greeting it.
-            dispatch::wake_in_ms(0);
-        }
-    });
-}
-
-/// Tells replicas the epoch if one has come that may not know it.
-pub fn tell_newcomer(ctx: Ctx<'_>) {
-    let shell = shell();
-    // Of what a replica's replica knows the master decides.
-    if !shell.newcomer.get() || shell.is_replica.get() {
-        return;
-    }
-    if raw::must_not_write() {
-        return dispatch::wake_in_ms(dispatch::RETRY_MS);
-    }
-    shell.newcomer.set(false);
-    let token = shell.engine.borrow_mut().untold_token();
-    if let Some(token) = token {
-        ctx.replicate_token(token);
-    }
 }
 
 /// Nobody has renewed keys for a while, or another server has.

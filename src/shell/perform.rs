@@ -1,5 +1,6 @@
 //! Carries out the engine's orders.
 
+use super::blocked::Answer;
 use super::dispatch::tell;
 use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
@@ -26,7 +27,13 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: &mut Effect) 
             client,
             reply,
             granted,
-        } => blocked::answer(*client, std::mem::replace(reply, Reply::Null), *granted),
+        } => {
+            let answer = Answer {
+                reply: std::mem::replace(reply, Reply::Null),
+                granted: *granted,
+            };
+            blocked::answer(ctx, *client, answer, in_hand.is_some());
+        }
         Effect::MakeInHand => match in_hand {
             Some(in_hand) => make_in_hand(ctx, in_hand),
             None => state::fault("a key was to be made without a command that asks for it"),

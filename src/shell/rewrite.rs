@@ -11,6 +11,7 @@ use super::clock;
 use super::dispatch::{RETRY_MS, wake_in_ms};
 use super::guard::guard;
 use super::raw::{self, Ctx, Text};
+use super::replicas;
 use super::state::shell;
 use crate::command::told;
 use crate::engine::Db;
@@ -32,6 +33,7 @@ pub unsafe extern "C" fn on_fork(
         return;
     }
     guard((), || {
+        replicas::count_again();
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");

@@ -30,6 +30,14 @@ extern void disableTracking(struct client *c) WEAK;
  * does not see it. Holds on to the arguments by itself. */
 extern void alsoPropagate(int db, void **argv, int argc, int target, int slot) WEAK;
 
+/* What the server calls when the time of a connection that stands still is over: the answer is the timeout callback's.
+ * Redis since 7.2, Valkey. */
+extern void unblockClientOnTimeout(struct client *c) WEAK;
+
+/* The same in Redis 7.0, in two steps; later servers have functions of these names with other arguments. */
+extern void replyToBlockedClientTimedOut(struct client *c) WEAK;
+extern void unblockClient(struct client *c) WEAK;
+
 /* PROPAGATE_AOF and PROPAGATE_REPL of the server's own headers. */
 enum { TO_ALL = 1 | 2 };
 
@@ -62,6 +70,19 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
 int tether_replicate(int db, void **argv, int argc) {
     if (alsoPropagate == NULL) return 0;
     alsoPropagate(db, argv, argc, TO_ALL, -1);
+    return 1;
+}
+
+int tether_end_block(uint64_t client_id) {
+    struct client *c;
+    if (lookupClientByID == NULL || (c = lookupClientByID(client_id)) == NULL) return 0;
+    if (unblockClientOnTimeout != NULL) {
+        unblockClientOnTimeout(c);
+        return 1;
+    }
+    if (replyToBlockedClientTimedOut == NULL || unblockClient == NULL) return 0;
+    replyToBlockedClientTimedOut(c);
+    unblockClient(c);
     return 1;
 }
 

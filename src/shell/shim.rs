@@ -68,6 +68,12 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
     unsafe { c::tether_replicate(db, words.as_ptr().cast_mut().cast(), count) != 0 }
 }
 
+/// See `tether_end_block`.
+pub fn end_block(client: ClientId) -> bool {
+    // SAFETY: the client is looked up by its id in the same call, and stands still because of us.
+    unsafe { c::tether_end_block(client.0) != 0 }
+}
+
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call and is executing a command of

@@ -22,6 +22,11 @@ pub struct Server {
     pub is_cluster: bool,
     /// Of a series whose own function for telling replicas was tried out with the arguments that we give it.
     pub tells_directly: bool,
+    /// Of a series whose own function for ending a block was tried out; see
+    /// [`shim::end_block`](super::shim::end_block).
+    pub ends_blocks: bool,
+    /// It can say how far its append-only file has been written (`WAITAOF`, since Redis 7.2).
+    pub counts_aof: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
     /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
@@ -69,6 +74,8 @@ pub struct Shell {
     pub untold: Cell<bool>,
     /// Whether there were as many replicas as the server wants, when that was last looked at.
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
+    /// Whether nobody could ask for a replication offset, when that was last looked at.
+    pub nobody_counts: Cell<Option<(Moment, bool)>>,
     pub slots: RefCell<Slots>,
     pub settings: Cell<Settings>,
     pub server: Cell<Server>,
@@ -116,6 +123,7 @@ static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
     untimed: RefCell::default(),
     untold: Cell::default(),
     enough_replicas: Cell::default(),
+    nobody_counts: Cell::default(),
     slots: RefCell::default(),
     settings: Cell::new(Settings {
         resp2_push: true,

@@ -1,6 +1,7 @@
 //! What replicas and the append-only file have after handoffs, disconnects and leases: the same keys.
 
 mod churn;
+mod offsets;
 
 use crate::harness::*;
 use crate::line::*;

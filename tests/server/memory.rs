@@ -118,3 +118,20 @@ fn watchers_that_end_with_all_their_watches_leave_nothing() {
         },
     );
 }
+
+#[test]
+fn a_hundred_thousand_handoffs_leave_nothing() {
+    let server = Server::start();
+    assert_no_growth(&server, "handoffs", 100_000, |lane, rounds| {
+        let acquire = format!("LOCK.ACQUIRE lock:{lane} WAIT 0");
+        let release = format!("LOCK.RELEASE lock:{lane}");
+        let (mut holder, mut waiter) = (server.resp2(), server.resp2());
+        holder.run(&acquire);
+        for _ in 0..rounds {
+            waiter.send(&acquire);
+            assert_eq!(holder.run(&release), int(0));
+            assert!(waiter.read_reply().number() > 0);
+            std::mem::swap(&mut holder, &mut waiter);
+        }
+    });
+}

@@ -1,0 +1,65 @@
+//! `WAIT` and `WAITAOF` right after a handoff: they are about the grant, not about what the waiter saw before it stood still.
+
+use crate::harness::*;
+use crate::line::*;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Who holds, and who waits for it.
+struct Pair {
+    holder: Client,
+    waiter: Client,
+}
+
+impl Pair {
+    fn of(server: &Server) -> Pair {
+        let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+        assert_eq!(holder.run("SETTP k v WAIT 0"), int(1));
+        queue(server, &mut waiter, "SETTP k w WAIT 0");
+        Pair { holder, waiter }
+    }
+
+    /// The former waiter, who has been told of its grant.
+    fn hand_over(mut self) -> Client {
+        self.holder.run("DELTP k");
+        assert_eq!(self.waiter.read_reply(), int(1));
+        self.waiter
+    }
+}
+
+#[test]
+fn wait_counts_the_replicas_that_know_of_the_grant() {
+    let master = Server::start();
+    // Before there is any replica, so that the first of them changes something.
+    Pair::of(&master).hand_over();
+    let replica = Server::replica_of(&master, &[]);
+    let mut pair = Pair::of(&master);
+    assert_eq!(pair.holder.call("WAIT 1 0"), int(1));
+    Server::signal(replica.pid(), libc::SIGSTOP);
+    let mut granted = pair.hand_over();
+    let unknown = granted.call("WAIT 1 20");
+    Server::signal(replica.pid(), libc::SIGCONT);
+    assert_eq!(unknown, int(0));
+    assert_eq!(granted.call("WAIT 1 0"), int(1));
+    assert_eq!(replica.resp2().call("GET k"), bulk("w"));
+}
+
+#[test]
+fn waitaof_is_about_the_file_that_has_the_grant() {
+    let server = Server::with(&["appendonly yes", "appendfsync everysec"]);
+    if !server.is_at_least((7, 2), (7, 2)) {
+        return say("WAITAOF after a grant: SKIPPED, this server has none");
+    }
+    // Once it has been written it is not again for a second, unless the machine is very slow.
+    let mut granted = eventually_within(LONG, "a grant that is not written yet", || {
+        let mut pair = Pair::of(&server);
+        assert_eq!(pair.holder.call("WAITAOF 1 0 0").items()[0], int(1));
+        let mut granted = pair.hand_over();
+        match granted.call("WAITAOF 1 0 1").items()[0].number() {
+            0 => Ok(granted),
+            _ => Err("it was written at once".to_owned()),
+        }
+    });
+    assert_eq!(granted.call("WAITAOF 1 0 0").items()[0], int(1));
+}
