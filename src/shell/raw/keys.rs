@@ -294,7 +294,7 @@ impl Ctx<'_> {
             let mode =
                 raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
             let open = self.open_as(key, mode as c_int);
-            // SAFETY: the table; an open key.
+            // SAFETY: the table; open for writing, see the invariant.
             return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
         }
         self.db()
@@ -302,6 +302,9 @@ impl Ctx<'_> {
 }
 
 /// A key that is open until this is dropped, in the callback in which it was opened.
+///
+/// Invariant: outside of this file it is open for writing, and so not null. Null is an absent one that was opened for
+/// reading, of which nothing can be asked but what stands there: the server would crash.
 pub struct OpenKey(*mut raw::RedisModuleKey);
 
 impl OpenKey {
@@ -317,9 +320,7 @@ impl OpenKey {
             }
         }
     }
-}
 
-impl OpenKey {
     /// Gives a string that stands here, and has no time to live, another value as long. Much cheaper than
     /// to have the server take the key away and make it anew; but the value is copied, so it must be
     /// short. (Redis 8 does not notice when a module changes a string's length, and would count its
@@ -349,7 +350,7 @@ impl OpenKey {
 
     /// What is left of a key's time to live, if it has one.
     pub fn left_ms(&self) -> Option<u64> {
-        // SAFETY: the table; an open key, or null.
+        // SAFETY: the table; open for writing, see the invariant.
         u64::try_from(unsafe { api!(RedisModule_GetExpire(self.0)) }).ok()
     }
 
@@ -364,13 +365,13 @@ impl OpenKey {
 
     /// The same, by a time since 1970.
     pub fn end_at_ms(&self, end: i64) {
-        // SAFETY: the table; an open key.
+        // SAFETY: as in `left_ms`.
         unsafe { api!(RedisModule_SetAbsExpire(self.0, end)) };
     }
 
     /// Takes a key's time to live away. Sends no event.
     pub fn never_end(&self) {
-        // SAFETY: the table; an open key.
+        // SAFETY: as in `left_ms`.
         unsafe {
             api!(RedisModule_SetAbsExpire(
                 self.0,
