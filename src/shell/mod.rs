@@ -110,7 +110,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     if !shim::can_push() {
         ctx.log(
             c"warning",
-            "this server does not offer modules what pushes need: WATCHEX is refused",
+            "this server does not offer modules what pushes need: WATCHEX and PUSH are refused",
         );
     }
     begin_epoch();

@@ -4,8 +4,8 @@
 //! RDB file, with what `persist.rs` adds; or with `aof-use-rdb-preamble no` as commands that make the
 //! keys, and there nothing can be added. What is written from the fork on follows in another file.
 //! So that one begins by telling which keys are temporary, what sessions hold, and the last token:
-//! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one step, and telling twice does
-//! no harm, so a crash at any moment leaves nothing untold.
+//! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one
+//! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
 
 use super::clock;
 use super::dispatch::{RETRY_MS, wake_in_ms};

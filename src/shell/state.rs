@@ -84,7 +84,8 @@ pub struct Shell {
     pub hears_of_new: Cell<bool>,
     /// See [`super::observe::subscribe_to_more`].
     pub hears_more: Cell<bool>,
-    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn.
+    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn. The shim knows that as
+    /// well; but it is asked with each command, and for who gives that.
     pub knows_arguments: Cell<bool>,
     /// There is no other module that could hear what is done to keys.
     pub is_among_deaf: Cell<bool>,
