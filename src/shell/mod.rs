@@ -163,6 +163,7 @@ fn server(ctx: Ctx<'_>) -> Server {
         moves_slots_in_one_go: valkey >= Some((9, 0)),
         tells_directly: was_tried && !is_cluster,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
+        loses_count_in_lapses: valkey >= Some((9, 0)),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
         ends_blocks: was_tried && !threads_own_clients,
         counts_aof: redis >= Some((7, 2)),

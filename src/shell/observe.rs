@@ -120,7 +120,7 @@ impl<'a> Happened<'a> {
         let Some(event) = self.fact(class, word) else {
             return;
         };
-        tell(ctx, event);
+        push::in_event(word == b"expired", || tell(ctx, event));
         match event {
             Event::MovedTo { .. } => locktype::suspect_renamed(key),
             Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),

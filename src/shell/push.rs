@@ -3,8 +3,9 @@
 //! Most servers hold a push to the connection whose command is running back until that command's
 //! reply is complete. Redis 7.0 does not, and none of them holds one back that an UNWATCHEX in the
 //! same transaction has made void. Such pushes wait in the outbox until the command is over. Redis 8
-//! answers a flush only when its memory is freed: the flusher's own pushes wait for that. What goes to
-//! many connections waits a moment everywhere, since more may follow.
+//! answers a flush only when its memory is freed: the flusher's own pushes wait for that. Valkey 9 holds them back, but
+//! loses count of their bytes, and ends by that, where its command came upon a lapsed key (`GETDEL`). What goes to many
+//! connections waits a moment everywhere, since more may follow.
 
 use super::dispatch;
 use super::executing::field;
@@ -27,6 +28,8 @@ pub struct Outbox {
     waiting: VecDeque<(Vec<ClientId>, Push)>,
     /// A flush was seen that may not have been answered yet.
     flushing: bool,
+    /// What is told is that a key has lapsed, perhaps in the middle of a command.
+    lapsing: bool,
     /// Pushes to connections that wait for the answer to their own flush.
     kept_back: Vec<(ClientId, Push)>,
 }
@@ -36,11 +39,22 @@ pub fn expect_late_reply() {
     shell().outbox.borrow_mut().flushing = true;
 }
 
+/// Does what follows from a keyspace event, which tells that a key has lapsed or something else.
+pub fn in_event(lapsed: bool, act: impl FnOnce()) {
+    let shell = shell();
+    if !(lapsed && shell.server.get().loses_count_in_lapses) {
+        return act();
+    }
+    shell.outbox.borrow_mut().lapsing = true;
+    act();
+    shell.outbox.borrow_mut().lapsing = false;
+}
+
 /// Sends a frame to each of these connections, now or as soon as may be.
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
     let mut outbox = shell.outbox.borrow_mut();
-    let late = shell.server.get().late_pushes || ctx.state().in_exec();
+    let late = shell.server.get().late_pushes || outbox.lapsing || ctx.state().in_exec();
     let is_worth_it = to.len() >= MANY && !outbox.flushing;
     if !late && !is_worth_it && outbox.waiting.is_empty() {
         drop(outbox);

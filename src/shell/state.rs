@@ -15,6 +15,8 @@ pub struct Server {
     /// A push to the connection whose command is running would be written before that command's
     /// reply, or inside EXEC's (Redis 7.0): all pushes wait until the command is done.
     pub late_pushes: bool,
+    /// It ends, sooner or later, when a connection is pushed to while its own command comes upon a lapsed key.
+    pub loses_count_in_lapses: bool,
     /// In a transaction, an event's context names the transaction's database and not the event's
     /// (Valkey 9).
     pub event_db_is_wrong_in_exec: bool,

@@ -308,3 +308,39 @@ fn an_owner_that_watches_its_own_key_hears_both_pushes() {
     heard.sort();
     assert_eq!(heard, ["settp k LOST", "watchex k DEL"]);
 }
+
+/// Its own command comes upon a key that has lapsed, before it has anything to reply: what that tells it comes after the
+/// reply, and the server has not lost count of what there is to send.
+#[test]
+fn after_the_reply_of_a_command_that_comes_upon_a_lapsed_key() {
+    let server = Server::start();
+    let (mut own, mut other) = (server.resp3(), server.resp2());
+    other.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for (command, replaces) in [
+        ("GETDEL k", false),
+        ("SET k w GET", true),
+        ("GETSET k w", true),
+        ("GET k", false),
+    ] {
+        for owns in [false, true] {
+            assert_eq!(own.call("WATCHEX k"), bulk("NOEXIST"), "{command}");
+            if owns {
+                own.run("SETTP k v");
+                other.run("PEXPIRE k 1");
+            } else {
+                other.run("SET k v PX 1");
+            }
+            assert_eq!(own.next_push(), "watchex k ADD", "{command}");
+            other.run("DEBUG SLEEP 0.003");
+            let mut expected = vec![reply(null()), push("watchex k DEL")];
+            expected.extend(owns.then(|| push("settp k LOST")));
+            expected.extend(replaces.then(|| push("watchex k ADD")));
+            own.send(command);
+            assert_eq!(own.next_many(expected.len()), expected, "{command}");
+            for line in other.run("CLIENT LIST").text().lines() {
+                assert!(line.contains(" omem=0 "), "{command}: {line}");
+            }
+            own.run_all(&["UNWATCHEX", "DEL k"]);
+        }
+    }
+}
