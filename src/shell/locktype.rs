@@ -149,6 +149,20 @@ pub fn suspect_renamed(key: Key<'_>) {
     }
 }
 
+/// Two databases have taken each other's place, with all that is still to be looked at in them.
+pub fn swapped(one: Db, other: Db) {
+    let shell = shell();
+    for list in [&shell.suspects, &shell.restored] {
+        for key in &mut *list.borrow_mut() {
+            key.db = match key.db {
+                db if db == one => other,
+                db if db == other => one,
+                db => db,
+            };
+        }
+    }
+}
+
 /// Looks again at locks that may have been overwritten.
 pub fn look_at_suspects(ctx: Ctx<'_>, reach: Reach<'_>) {
     let suspects = reach.take(&shell().suspects);

@@ -1,10 +1,9 @@
 //! What the server tells us, as facts.
 //!
-//! Keyspace events come in the middle of others' commands, so nothing here writes. They are
-//! subscribed to when the first connection comes to the engine's notice: before that, the module costs
-//! other commands nothing. Of keys that come into being only those need to know who watch or wait, so
-//! `new` is subscribed to when somebody first does: each key that anybody makes pays for it, and there
-//! is no way back on all servers.
+//! Keyspace events come in the middle of others' commands, so nothing here writes. They are subscribed to when the
+//! first connection comes to the engine's notice: before that, the module costs other commands nothing. Of keys that
+//! come into being only those need to know who watch or wait, so `new` is subscribed to when somebody first does: each
+//! key that anybody makes pays for it, and there is no way back on all servers.
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
@@ -286,6 +285,7 @@ unsafe extern "C" fn on_swap(
         // SAFETY: as in `on_client`.
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
+        locktype::swapped(one, other);
         tell(ctx, Event::Swapped { one, other });
         let known = shell().engine.borrow().known_keys(&[one, other]);
         look_again(ctx, known);

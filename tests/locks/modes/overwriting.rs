@@ -124,6 +124,29 @@ fn a_lock_that_is_restored_is_nobodys_and_goes() {
     assert_eq!(server.settled(&mut holder), [""; 0]);
 }
 
+/// Before anybody has looked at what was written over, or brought back.
+#[test]
+fn a_lock_that_changes_databases_at_once_is_looked_at_there() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp2());
+    holder.run("LOCK.ACQUIRE k");
+    let Frame::Bulk(dump) = other.run("DUMP k") else {
+        panic!("no dump")
+    };
+    other.run_all(&["MULTI", "SET k string", "SWAPDB 0 5", "EXEC"]);
+    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holders_in(&server, 5, "k"), [0; 0]);
+    quit(&server, holder);
+    other.run("SELECT 5");
+    assert_eq!(other.call("GET k"), bulk("string"));
+    other.run("MULTI");
+    let restore: [&[u8]; 4] = [b"RESTORE", b"new", b"0", &dump];
+    other.run(restore);
+    other.run_all(&["SWAPDB 5 0", "EXEC", "SELECT 0"]);
+    eventually_gone(&mut other, "new");
+    assert_eq!(other.call("GET k"), bulk("string"));
+}
+
 #[test]
 fn a_temporary_key_cannot_be_made_in_place_of_a_lock() {
     let server = Server::start();
