@@ -367,6 +367,8 @@ fn only_a_master_and_files_may_tell() {
         "TETHER.HOLD k 1 x exclusive 1 0 5 -",
         "TETHER.FREE k 1 x",
         "TETHER.TOKEN 5",
+        "TETHER.BOUND k",
+        "TETHER.RENEW k 5",
     ] {
         let error = client.refused(command);
         assert!(error.contains("for replication only"), "{command}: {error}");
