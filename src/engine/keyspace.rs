@@ -7,6 +7,7 @@ use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push, Refusal};
 use super::event::{Hand, Seen, Standing};
+use super::holds::Hold;
 use super::id::{Db, Key, KeyBuf};
 use super::keys::KeyRecord;
 
@@ -33,7 +34,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(key) = self.keys.find(key) {
-            if !standing.is_present() && self.lose_lone(key, by, effects) {
+            let is_now = !self.loading;
+            if is_now && !standing.is_present() && self.lose_lone(key, by, effects) {
                 return;
             }
             let record = &mut self.keys[key];
@@ -62,12 +64,20 @@ impl Engine {
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
         self.carried_timed = self.keys[key].is_timed();
-        while let Some(hold) = self.keys[key].holds.head() {
+        for hold in self.holds_that_go(key) {
             self.holds.loosen(&mut self.keys, &mut self.clients, hold);
             self.carried.push(hold);
         }
         self.make_ready(key);
         self.keys.remove_if_idle(key);
+    }
+
+    /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
+    /// here are where they are, and a look at the end of the load shows whether their keys are there.
+    fn holds_that_go(&self, key: Id<KeyRecord>) -> Vec<Id<Hold>> {
+        let holds = self.holds.of_key(&self.keys, key);
+        let goes = |hold: &Id<Hold>| !(self.loading && self.is_at_home(self.holds[*hold].client));
+        holds.filter(goes).collect()
     }
 
     pub(super) fn moved_to(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
@@ -77,6 +87,9 @@ impl Engine {
         };
         let standing = self.holds.mode(first).stands();
         let key = self.keys.find_or_add(key, standing);
+        if self.loading && self.is_held_at_home(key) {
+            return self.drop_carried();
+        }
         self.keys[key].set_stands(standing);
         self.keys[key].set_timed(self.carried_timed);
         for hold in self.carried.drain(..) {
@@ -87,11 +100,15 @@ impl Engine {
 
     /// A key whose new name was never told has gone.
     pub(super) fn drop_carried(&mut self) {
-        for hold in self.carried.drain(..) {
-            let client = self.holds[hold].client;
-            self.holds.drop_carried(&mut self.clients, hold);
-            self.clients.forget_if_done(client);
+        while let Some(hold) = self.carried.pop() {
+            self.let_go_of_carried(hold);
         }
+    }
+
+    fn let_go_of_carried(&mut self, hold: Id<Hold>) {
+        let client = self.holds[hold].client;
+        self.holds.drop_carried(&mut self.clients, hold);
+        self.clients.forget_if_done(client);
     }
 
     pub(super) fn flushed(&mut self, db: Option<Db>, by: Hand, effects: &mut Vec<Effect>) {
@@ -113,7 +130,7 @@ impl Engine {
             let mut name = self.keys[key].key().to_owned();
             name.db = if name.db == one { other } else { one };
             let timed = self.keys[key].is_timed();
-            while let Some(hold) = self.keys[key].holds.head() {
+            for hold in self.holds_that_go(key) {
                 self.holds.loosen(&mut self.keys, &mut self.clients, hold);
                 carried.push((name.clone(), hold, timed));
             }
@@ -123,6 +140,10 @@ impl Engine {
         for (name, hold, timed) in carried {
             let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
+            if self.loading && self.is_held_at_home(key) {
+                self.let_go_of_carried(hold);
+                continue;
+            }
             self.keys[key].set_stands(standing);
             self.keys[key].set_timed(timed);
             self.holds
@@ -176,6 +197,12 @@ impl Engine {
     /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
     /// waits may be next.
     pub(super) fn lose(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
+        if self.loading {
+            self.forget_holds(self.holds_that_go(key));
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+            return;
+        }
         while let Some(hold) = self.keys[key].holds.head() {
             let client = self.holds[hold].client;
             if by != Hand::Client(self.clients[client].id) {

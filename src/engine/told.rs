@@ -142,7 +142,7 @@ impl Engine {
 
     /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
     /// connection is attached to or whose grace runs. (`DEBUG RELOAD` tells a server what it knows.)
-    fn is_at_home(&self, owner: Id<super::clients::Client>) -> bool {
+    pub(super) fn is_at_home(&self, owner: Id<super::clients::Client>) -> bool {
         let record = &self.clients[owner];
         if record.is_session {
             record.attached.is_some() || self.sessions.is_running_out(owner)
@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
+    pub(super) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
         let mut holds = self.holds.of_key(&self.keys, key);
         holds.any(|hold| self.is_at_home(self.holds[hold].client))
     }
@@ -304,7 +304,7 @@ impl Engine {
     }
 
     /// Ends holds of others, without a word to anyone. The keys' records stay, and must be looked after.
-    fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
+    pub(super) fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
         for hold in holds {
             let owner = self.holds[hold].client;
             let (keys, clients) = (&mut self.keys, &mut self.clients);

@@ -119,7 +119,8 @@ pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
     }
 }
 
-fn tell_flush(ctx: Ctx<'_>) {
+/// Tells a flush that was put off.
+pub fn tell_flush(ctx: Ctx<'_>) {
     if shell().flush.get().is_some() {
         tell_it(ctx);
     }

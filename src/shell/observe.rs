@@ -21,8 +21,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
     const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
         | c::REDISMODULE_NOTIFY_EXPIRED
         | c::REDISMODULE_NOTIFY_EVICTED;
-    // A file can name a held key that is not there: it has lapsed, or went by a FLUSHALL in the file, of which no event
-    // tells. Whoever makes it after that makes another key.
+    // A file can name a held key that has lapsed, and is not there. Whoever makes it after that makes another key.
     if shell().loading.get() {
         subscribe_to_new(ctx);
     }
@@ -260,16 +259,17 @@ unsafe extern "C" fn on_flush(
         // SAFETY: as in `on_client`.
         let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
         let shell = shell();
-        // Where a load has begun already, its end tells what is different.
-        if shell.engine.borrow().is_idle() || shell.loading.get() {
+        if shell.engine.borrow().is_idle() {
             return;
         }
         let db = u32::try_from(flush.dbnum).ok().map(Db);
         // Of two in one transaction the first is told before the second is put off.
         dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
-        // A flush may be the beginning of a load, which tells what is different only at its end.
-        let by = executing::hand_among_all(ctx);
-        shell.flush.set(Some((db, by)));
+        shell.flush.set(Some((db, executing::hand_among_all(ctx))));
+        // It may begin a load, whose end tells what is different. Within a load, the file says it of what it told before.
+        if shell.loading.get() {
+            return dispatch::tell_flush(ctx);
+        }
         push::expect_late_reply();
         dispatch::catch_up_soon();
     });

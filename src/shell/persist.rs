@@ -38,14 +38,17 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         let Ok(engine) = shell().engine.try_borrow() else {
             return;
         };
-        let count = engine.temporary_keys().count();
-        let told: Vec<_> = engine.all_told(clock::now()).collect();
+        let is_there = |key: &Key<'_>| !shell().is_flushed(key.db);
+        let keys = || engine.temporary_keys().filter(is_there);
+        let count = keys().count();
+        let mut told: Vec<_> = engine.all_told(clock::now()).collect();
+        told.retain(|said| told::db_of(said).is_none_or(|db| !shell().is_flushed(db)));
         if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
         file.number(engine.last_token().0);
         file.number(count as u64);
-        save_keys(file, engine.temporary_keys());
+        save_keys(file, keys());
         file.number(told.len() as u64);
         for said in &told {
             save_told(file, said);

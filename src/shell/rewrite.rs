@@ -8,7 +8,7 @@
 //! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
 
 use super::clock;
-use super::dispatch::{RETRY_MS, wake_in_ms};
+use super::dispatch::{RETRY_MS, tell_flush, wake_in_ms};
 use super::guard::guard;
 use super::raw::{self, Ctx, Text};
 use super::replicas;
@@ -55,6 +55,7 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         return;
     }
     shell.rewrite_is_due.set(false);
+    tell_flush(ctx);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
     let mut told = Vec::new();

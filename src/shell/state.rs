@@ -156,6 +156,12 @@ impl Shell {
         let _ = self.detached.set(ctx);
     }
 
+    /// Whether this database was flushed, of which the engine was not yet told.
+    pub fn is_flushed(&self, db: Db) -> bool {
+        let flush = self.flush.get();
+        flush.is_some_and(|(flushed, _)| flushed.is_none_or(|flushed| flushed == db))
+    }
+
     /// A context that belongs to no callback.
     pub fn detached(&self) -> Option<Ctx<'static>> {
         // SAFETY: a detached context of ours, never freed.

@@ -2,6 +2,7 @@
 
 use crate::harness::*;
 use crate::line::*;
+use crate::rewriting::wait_for_rewriting;
 
 #[test]
 fn an_overwritten_lock_outlives_its_holder_who_ends_in_the_same_step() {
@@ -45,7 +46,6 @@ fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
     drop((holder, other));
 }
 
-/// No event tells of a flush in a file that is loaded.
 #[test]
 fn what_is_made_after_a_flush_is_nobodys_after_a_restart() {
     let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
@@ -60,6 +60,89 @@ fn what_is_made_after_a_flush_is_nobodys_after_a_restart() {
         assert_eq!(other.run("MGET k l"), array([stranger(), stranger()]));
         other.run("FLUSHALL");
     }
+}
+
+/// Else a session has again after a restart what was taken from it, as soon as another is told to have held the same.
+#[test]
+fn what_a_session_held_before_a_flush_is_not_its_own_after_a_restart() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    for flush in ["FLUSHALL", "FLUSHDB", "DEL k l s"] {
+        let (mut holder, mut other) = (server.resp2(), server.resp2());
+        let secret = holder.run("SESSION.START GRACE 600000").text();
+        let all = ["SETTP k v", "LOCK.ACQUIRE l", "LOCK.ACQUIRE s SHARED"];
+        holder.run_all(&all);
+        other.run(flush);
+        other.run_all(&all);
+        server.crash_and_restart();
+        let mut holder = server.resp2();
+        let kept = holder.run(["SESSION.RESUME", &secret]);
+        assert_eq!(kept, int(0), "{flush}");
+        eventually_nothing_is_left(&server);
+        assert_eq!(holder.run("DBSIZE"), int(0), "{flush}");
+    }
+}
+
+/// Where the server tells modules of no command's end, a flush is known only a moment after it.
+#[test]
+fn a_file_that_is_rewritten_right_after_a_flush_names_nothing_from_before() {
+    for preamble in ["yes", "no"] {
+        let preamble = format!("aof-use-rdb-preamble {preamble}");
+        let mut server = Server::with(&["appendonly yes", "appendfsync always", &preamble]);
+        let (mut holder, mut other) = (server.resp2(), server.resp2());
+        let secret = holder.run("SESSION.START GRACE 600000").text();
+        holder.run("LOCK.ACQUIRE l");
+        other.pipeline(&["FLUSHALL", "BGREWRITEAOF", "LOCK.ACQUIRE l"]);
+        assert_eq!(other.read_reply(), ok());
+        other.read_reply();
+        assert!(other.read_reply().number() > 0);
+        wait_for_rewriting(&server, 1);
+        server.crash_and_restart();
+        let kept = server.resp2().run(["SESSION.RESUME", &secret]);
+        assert_eq!(kept, int(0), "{preamble}");
+        drop((holder, other));
+    }
+}
+
+/// The file tells what was done to keys of these names before, by whomever. Who is here still holds what it holds.
+#[test]
+fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
+    let server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let [mut one, mut two, mut session, mut former, mut waiter] = [(); 5].map(|()| server.resp3());
+    let mut other = server.resp2();
+    let taken = ["SETTP again v", "LOCK.ACQUIRE lock", "SETTP to v"];
+    former.run_all(&taken);
+    other.run_all(&["FLUSHALL", "SELECT 1"]);
+    two.run("SELECT 1");
+    two.run_all(&taken);
+    two.run_all(&["SETTP swapped v", "LOCK.ACQUIRE swapped-lock"]);
+    other.run_all(&["SWAPDB 0 1", "SELECT 0", "DEL again lock to"]);
+    one.run_all(&taken);
+    one.run_all(&["SETTP from v", "RENAME from renamed", "SETTP from v"]);
+    one.run_all(&["LOCK.ACQUIRE moved", "MOVE moved 2"]);
+    session.run_all(&["SESSION.START", "SETTP was v", "RENAME was is"]);
+    waiter.run("WATCHEX again is lock moved renamed swapped to");
+    queue_push(&mut waiter, "LOCK.ACQUIRE lock WAIT 0 PUSH");
+    let mut all = [&mut one, &mut two, &mut session, &mut waiter];
+    all.iter_mut().for_each(|one| drop(server.settled(one)));
+    let is_held =
+        |server: &Server| ["temporary_keys", "holds", "waiters"].map(|name| tether(server, name));
+    assert_eq!(is_held(&server), [6, 3, 1]);
+    other.run("DEBUG LOADAOF");
+    for one in &mut all {
+        assert_eq!(server.settled(one), [""; 0]);
+    }
+    assert_eq!(is_held(&server), [6, 3, 1]);
+    assert_eq!(other.run("DBSIZE"), int(8));
+    assert_eq!(two.run("EXISTS again swapped"), int(0));
+    session.run("SESSION.END");
+    drop((one, two, former));
+    let next = [waiter.id()];
+    eventually_equal("who holds the lock", next.to_vec(), || {
+        holders(&server, "lock")
+    });
+    drop(waiter);
+    eventually_nothing_is_left(&server);
+    assert_eq!(other.run("DBSIZE"), int(0));
 }
 
 /// A file says that a key is held that has lapsed meanwhile, and is not loaded. It is made anew before its turn comes.

@@ -24,7 +24,7 @@ fn rewrite(server: &Server) {
 }
 
 /// Waits until the file was rewritten so many times since the server's start.
-fn wait_for_rewriting(server: &Server, times: i64) {
+pub fn wait_for_rewriting(server: &Server, times: i64) {
     eventually("the rewriting", || {
         let info = server.info("persistence");
         let words = ["rewrite_in_progress:0", "rewrite_scheduled:0", "enabled:1"];
