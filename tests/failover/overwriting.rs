@@ -31,6 +31,34 @@ fn an_overwritten_lock_that_is_renamed_at_once_is_not_its_holders_any_more() {
     assert_eq!(other.run("GET l"), bulk("stranger"));
 }
 
+/// The databases change places before it is known that the lock was overwritten.
+#[test]
+fn an_overwritten_lock_that_is_swapped_at_once_is_not_its_holders_any_more() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let replica = Server::replica_of(&server, &[]);
+    let (mut holder, mut other) = (server.resp3(), server.resp2());
+    holder.run_all(&["LOCK.ACQUIRE k", "LOCK.ACQUIRE l"]);
+    other.pipeline(&["SET k stranger", "SWAPDB 0 1", "SWAPDB 1 2"]);
+    other.read_replies(3);
+    assert_eq!(holder.next_push(), "lock k LOST");
+    holder.run("QUIT");
+    holder.expect_closed();
+    eventually_nothing_is_left(&server);
+    replica.catch_up(&server);
+    replica.resp2().run("REPLICAOF NO ONE");
+    let is_there = |server: &Server| {
+        eventually_nothing_is_left(server);
+        let mut looker = server.resp2();
+        looker.run("SELECT 2");
+        assert_eq!(looker.run("GET k"), bulk("stranger"));
+        assert_eq!(looker.run("DBSIZE"), int(1));
+    };
+    is_there(&server);
+    is_there(&replica);
+    server.crash_and_restart();
+    is_there(&server);
+}
+
 #[test]
 fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
     let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
