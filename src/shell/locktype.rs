@@ -140,8 +140,8 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
     });
 }
 
-/// What goes by another name may have been overwritten just before.
-pub fn suspect_renamed(key: Key<'_>) {
+/// Has a key looked at again that is held as a lock: one that goes by another name may have been overwritten just before.
+pub fn suspect(key: Key<'_>) {
     let shell = shell();
     if shell.engine.borrow().stands(key) == Standing::Lock {
         shell.suspects.borrow_mut().push(key.to_owned());

@@ -120,7 +120,7 @@ impl<'a> Happened<'a> {
         };
         push::in_event(word == b"expired", || tell(ctx, event));
         match event {
-            Event::MovedTo { .. } => locktype::suspect_renamed(key),
+            Event::MovedTo { .. } => locktype::suspect(key),
             Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),
             _ => {}
         }

@@ -59,6 +59,33 @@ fn an_overwritten_lock_that_is_swapped_at_once_is_not_its_holders_any_more() {
     is_there(&server);
 }
 
+/// Of the lock the file tells as it was, and of the key as it is.
+#[test]
+fn a_lock_that_is_overwritten_right_before_it_is_saved_is_not_its_sessions_any_more() {
+    let rewritten = ["appendonly yes", "aof-use-rdb-preamble yes"];
+    let told = ["appendonly yes", "aof-use-rdb-preamble no"];
+    for (lines, save) in [
+        (&[][..], "SAVE"),
+        (&rewritten, "BGREWRITEAOF"),
+        (&told, "BGREWRITEAOF"),
+    ] {
+        let mut server = Server::with(lines);
+        let (mut holder, mut other) = (server.resp2(), server.resp2());
+        let secret = holder.run("SESSION.START GRACE 600000").text();
+        holder.run("LOCK.ACQUIRE k");
+        other.pipeline(&["SET k stranger", save]);
+        other.read_replies(2);
+        if save == "BGREWRITEAOF" {
+            wait_for_rewriting(&server, 1);
+        }
+        server.crash_and_restart();
+        let mut holder = server.resp2();
+        assert_eq!(holder.run(["SESSION.RESUME", &secret]), int(0));
+        holder.run("SESSION.END");
+        assert_eq!(holder.run("GET k"), bulk("stranger"), "{lines:?}");
+    }
+}
+
 #[test]
 fn an_overwritten_lock_is_a_plain_key_after_a_restart() {
     let mut server = Server::with(&["appendonly yes", "appendfsync always"]);

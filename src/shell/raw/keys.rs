@@ -61,7 +61,7 @@ impl Ctx<'_> {
             return self.standing(db, key);
         }
         // Redis 7.0 has no such flag, but this command looks the key up like that. Its type cannot
-        // be had so: a lock is where we hold one.
+        // be had so: a lock is where we hold one, until it is looked at with its traces.
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
             api!(RedisModule_Call(
@@ -74,11 +74,13 @@ impl Ctx<'_> {
                 c"1".as_ptr()
             ))
         };
-        let name = key.bytes();
-        match Answer::new(reply) {
-            Some(answer) if answer.is_integer() => shell().engine.borrow().stands(Key { db, name }),
-            _ => Standing::Absent,
+        if !Answer::new(reply).is_some_and(|answer| answer.is_integer()) {
+            return Standing::Absent;
         }
+        let name = key.bytes();
+        let key = Key { db, name };
+        locktype::suspect(key);
+        shell().engine.borrow().stands(key)
     }
 
     /// Opens a key of the selected database for writing. A master removes a key whose time has come.
