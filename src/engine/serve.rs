@@ -224,9 +224,15 @@ impl Engine {
             since: self.now,
             lease,
         };
+        // Beside others the lock is theirs, and so is the time to live that somebody may have given it.
+        let is_living = |hold: Id<Hold>| !self.clients[self.holds[hold].client].ended;
+        let record = &self.keys[key];
+        let goes = record.is_timed() && !self.holds.of_key(&self.keys, key).any(is_living);
         let (hold, stood) = self.write_down(key, &grant);
-        let stays = stood == Standing::Lock && !self.keys[key].is_timed();
-        self.keys[key].set_timed(false);
+        let stays = stood == Standing::Lock && !goes;
+        if !stays {
+            self.keys[key].set_timed(false);
+        }
         if !waiter.mode.is_lock() {
             // There is only this one key.
             let value = std::mem::take(&mut waiter.value);

@@ -81,3 +81,30 @@ fn handed_over(server: &Server, other: &mut Client, hold: &str, wait: &str, end:
     // What several keys were asked for together is given back one by one.
     other.run("DEL l");
 }
+
+/// It is the others' lock, and lapses with their time.
+#[test]
+fn who_is_let_in_beside_others_has_no_more_time_than_they() {
+    let server = Server::start();
+    let mut other = server.resp2();
+    other.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    for way in ["SHARED", "PERMITS 1 OF 2"] {
+        let (mut first, mut next) = (server.resp3(), server.resp3());
+        let mut between = server.resp3();
+        first.run(&*format!("LOCK.ACQUIRE k {way}"));
+        let all = ["PERMITS 2 OF 2", ""][usize::from(way == "SHARED")];
+        queue_push(&mut between, &format!("LOCK.ACQUIRE k {all} WAIT 0 PUSH"));
+        queue_push(&mut next, &format!("LOCK.ACQUIRE k {way} WAIT 0 PUSH"));
+        assert_eq!(other.call("PEXPIRE k 1"), int(1), "{way}");
+        other.run("DEBUG SLEEP 0.003");
+        drop(between);
+        let granted = next.next_push();
+        assert_ne!(granted, "lock k LOST", "{way}");
+        // Now it is noticed.
+        assert_eq!(other.call("EXISTS k"), int(0), "{way}");
+        for holder in [&mut first, &mut next] {
+            assert_eq!(holder.next_push(), "lock k LOST", "{way}");
+        }
+        assert_eq!(holders(&server, "k"), [0; 0], "{way}");
+    }
+}
