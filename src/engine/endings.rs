@@ -142,9 +142,11 @@ impl Engine {
     /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
     /// sessions will tell which they are.
     pub(super) fn demoted(&mut self, effects: &mut Vec<Effect>) {
-        let waiters: Vec<_> = self.keys_with_queues().collect();
-        for key in waiters {
-            while let Some(waiter) = self.queues.head(&self.keys, key) {
+        // By their names: a key that nobody here holds is forgotten with its last waiter, who may have waited for several.
+        for key in self.keys_waited_for() {
+            while let Some(found) = self.keys.find(key.as_key())
+                && let Some(waiter) = self.queues.head(&self.keys, found)
+            {
                 self.turn_away(waiter, Some(Refusal::Unblocked), effects);
             }
         }

@@ -355,3 +355,19 @@ fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     assert_eq!(master.resp2().run("KEYS *"), array([bulk("plain")]));
     drop(holder);
 }
+
+/// A stranger's key, and the free one of several: nothing is known of them but who waits.
+#[test]
+fn who_waits_for_keys_that_nobody_holds_is_turned_away_by_a_server_that_becomes_a_replica() {
+    let (master, server) = (Server::start(), Server::start());
+    let (mut holder, mut waiter) = (server.resp2(), server.resp3());
+    holder.run_all(&["SET plain v", "LOCK.ACQUIRE held"]);
+    queue_push(&mut waiter, "SETTP plain v WAIT 0 PUSH");
+    queue_push(&mut waiter, "LOCK.MACQUIRE 2 free held WAIT 0 PUSH");
+    server.follow(&master);
+    let mut pushes = waiter.next_pushes(2);
+    pushes.sort();
+    let expected = ["lock free TIMEOUT", "settp plain TIMEOUT"];
+    assert_eq!(pushes, expected);
+    assert_eq!(server.resp2().run("WATCHEX plain"), bulk("NOEXIST"));
+}
