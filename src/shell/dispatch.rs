@@ -175,6 +175,15 @@ pub fn work(ctx: Ctx<'_>) {
 /// Has the server call [`catch_up`] as soon as the command in hand is over, before the next one of
 /// its connection; where it does not offer that, a little later.
 pub fn catch_up_soon() {
+    call_soon(after_command);
+}
+
+/// Has the server send what waits to be pushed as soon as the command in hand is over, as above.
+pub fn push_soon() {
+    call_soon(push_after_command);
+}
+
+fn call_soon(call: unsafe extern "C" fn(*mut c::RedisModuleCtx, *mut c_void)) {
     let Some(ctx) = shell().detached() else {
         return;
     };
@@ -184,7 +193,7 @@ pub fn catch_up_soon() {
             let ctx = ctx.as_ptr();
             api!(RedisModule_AddPostNotificationJob(
                 ctx,
-                Some(after_command),
+                Some(call),
                 null_mut(),
                 None
             ));
@@ -197,6 +206,13 @@ unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_vo
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         catch_up(unsafe { Ctx::new(ctx) }, Reach::All);
+    });
+}
+
+unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        super::push::send_waiting(unsafe { Ctx::new(ctx) });
     });
 }
 

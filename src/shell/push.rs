@@ -54,7 +54,10 @@ pub fn in_event(lapsed: bool, act: impl FnOnce()) {
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
     let mut outbox = shell.outbox.borrow_mut();
-    let late = shell.server.get().late_pushes || outbox.lapsing || ctx.state().in_exec();
+    let in_exec = ctx.state().in_exec();
+    // Before the next command of the connection, unlike the timer.
+    let soon = outbox.lapsing && !in_exec;
+    let late = shell.server.get().late_pushes || soon || in_exec;
     let is_worth_it = to.len() >= MANY && !outbox.flushing;
     if !late && !is_worth_it && outbox.waiting.is_empty() {
         drop(outbox);
@@ -63,7 +66,9 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     outbox.waiting.push_back((to, push));
     let is_full = outbox.waiting.len() >= MOST;
     drop(outbox);
-    if is_full && !late {
+    if soon {
+        dispatch::push_soon();
+    } else if is_full && !late {
         send_waiting(ctx);
     } else {
         dispatch::wake_in_ms(0);

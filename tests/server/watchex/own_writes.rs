@@ -335,12 +335,14 @@ fn after_the_reply_of_a_command_that_comes_upon_a_lapsed_key() {
             let mut expected = vec![reply(null()), push("watchex k DEL")];
             expected.extend(owns.then(|| push("settp k LOST")));
             expected.extend(replaces.then(|| push("watchex k ADD")));
-            own.send(command);
+            // And before that of the next command.
+            expected.push(reply(int(1)));
+            own.pipeline(&[command, "UNWATCHEX"]);
             assert_eq!(own.next_many(expected.len()), expected, "{command}");
             for line in other.run("CLIENT LIST").text().lines() {
                 assert!(line.contains(" omem=0 "), "{command}: {line}");
             }
-            own.run_all(&["UNWATCHEX", "DEL k"]);
+            own.run("DEL k");
         }
     }
 }
