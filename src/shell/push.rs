@@ -54,10 +54,9 @@ pub fn in_event(lapsed: bool, act: impl FnOnce()) {
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
     let mut outbox = shell.outbox.borrow_mut();
-    let in_exec = ctx.state().in_exec();
     // Before the next command of the connection, unlike the timer.
-    let soon = outbox.lapsing && !in_exec;
-    let late = shell.server.get().late_pushes || soon || in_exec;
+    let soon = outbox.lapsing && !ctx.state().in_exec();
+    let late = soon || shell.server.get().late_pushes || ctx.state().in_exec();
     let is_worth_it = to.len() >= MANY && !outbox.flushing;
     if !late && !is_worth_it && outbox.waiting.is_empty() {
         drop(outbox);

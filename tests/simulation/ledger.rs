@@ -7,7 +7,7 @@ use crate::model::command::{Ask, Command, Mode, Spot};
 use crate::model::generate::Scope;
 use crate::model::step::Step;
 use crate::model::world::Limits;
-use crate::trial::try_history;
+use crate::trial::{Close, try_history};
 
 #[track_caller]
 fn holds(steps: &[Step]) {
@@ -23,7 +23,7 @@ fn holds(steps: &[Step]) {
         watches: 65_536,
         keys: 65_536,
     };
-    if let Err(what) = try_history(scope, limits, 1, steps) {
+    if let Err(what) = try_history(scope, limits, 1, steps, Close::Finished) {
         panic!("{what}");
     }
 }

@@ -3,9 +3,14 @@
 use crate::model::generate::Scope;
 use crate::model::random;
 use crate::model::world::{Limits, Totals};
-use crate::trial::random_world;
+use crate::trial::{Close, random_world};
 
 const PER_WORLD: usize = 2_000;
+
+const ROOMY: Limits = Limits {
+    watches: 65_536,
+    keys: 65_536,
+};
 
 /// Worlds of different sizes, `steps` in all.
 fn worlds(first_seed: u64, steps: usize, check_every: usize) {
@@ -16,10 +21,6 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
         // More watchers of a key than are simply looked through.
         (14, 2, ROOMY),
     ];
-    const ROOMY: Limits = Limits {
-        watches: 65_536,
-        keys: 65_536,
-    };
     const NARROW: Limits = Limits {
         watches: 3,
         keys: 2,
@@ -38,7 +39,14 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             quiet: if seed % 7 < 2 { PER_WORLD / 2 } else { 0 },
         };
         let left = steps - n * PER_WORLD;
-        let totals = random_world(seed, scope, limits, left.min(PER_WORLD), check_every);
+        let totals = random_world(
+            seed,
+            scope,
+            limits,
+            left.min(PER_WORLD),
+            check_every,
+            Close::Finished,
+        );
         all = all.plus(&totals);
     }
     println!("{steps} steps, in which came about {all:?}");
@@ -61,4 +69,23 @@ fn the_engine_does_what_the_model_says() {
 fn the_engine_does_what_the_model_says_for_long() {
     let seed = random::from_environment("TETHER_SEED").unwrap_or(1_000_000);
     worlds(seed, random::steps(10_000_000), 50);
+}
+
+/// Many short ones: which keys there are at that moment, and who waits for what, makes the difference.
+#[test]
+fn nobody_waits_at_a_server_that_has_become_a_replica() {
+    const STEPS: usize = 100;
+    const WORLDS: u64 = 1_000;
+    let first = random::seed();
+    for seed in first..first + WORLDS {
+        let scope = Scope {
+            places: 6,
+            names: 4,
+            server: false,
+            locks: 650,
+            sessions: 120,
+            quiet: 0,
+        };
+        random_world(seed, scope, ROOMY, STEPS, STEPS, Close::Demoted);
+    }
 }

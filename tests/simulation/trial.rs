@@ -5,10 +5,11 @@ use crate::model::command::{Command, DATABASES, Spot};
 use crate::model::generate::{Generator, Scope};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
-use crate::model::told::{Heard, Tokens, check};
+use crate::model::told::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use tether::engine::Event;
 
 /// A world and the machine that is to behave like it.
 pub struct Trial {
@@ -165,6 +166,42 @@ impl Trial {
         Ok(())
     }
 
+    fn close(&mut self, how: Close) -> Result<(), String> {
+        match how {
+            Close::Finished => self.finish(),
+            Close::Demoted => self.be_demoted(),
+        }
+    }
+
+    /// The server becomes a replica in the middle of everything: whoever waits is told so, once, and nobody waits there
+    /// any more. As a master again it owes nobody anything but sessions their grace.
+    fn be_demoted(&mut self) -> Result<(), String> {
+        let places = 0..self.scope.places;
+        let waited: Vec<_> = places.filter(|who| self.machine.is_blocked(*who)).collect();
+        self.machine.heard();
+        self.machine.take_role(Event::Demoted);
+        self.machine.engine.check_invariants();
+        for (who, heard) in self.machine.heard().iter().enumerate() {
+            let is_answer = |arrival: &&Arrival| matches!(arrival, Arrival::Reply(_));
+            let answers: Vec<_> = heard.iter().filter(is_answer).collect();
+            let expected = match waited.contains(&who) {
+                true => vec![Arrival::Reply(Reply::refused("UNBLOCKED"))],
+                false => Vec::new(),
+            };
+            if answers != expected.iter().collect::<Vec<_>>() {
+                return Err(format!(
+                    "client {who} hears {answers:?} at the end of its wait"
+                ));
+            }
+        }
+        self.machine.take_role(Event::Promoted);
+        self.machine.engine.check_invariants();
+        match self.machine.engine.gauges().waiters {
+            0 => Ok(()),
+            waiters => Err(format!("{waiters} wait at a replica")),
+        }
+    }
+
     /// Everyone goes, and what they left goes; then nothing may be remembered.
     pub fn finish(&mut self) -> Result<(), String> {
         // Who waits for a lease of its own session's is served by nobody, and its session is left.
@@ -181,6 +218,15 @@ impl Trial {
     }
 }
 
+/// How a history ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// See [`Trial::finish`].
+    Finished,
+    /// See [`Trial::be_demoted`].
+    Demoted,
+}
+
 pub fn all_spots(scope: Scope) -> impl Iterator<Item = Spot> {
     (0..DATABASES).flat_map(move |db| (0..scope.names).map(move |name| Spot { db, name }))
 }
@@ -191,6 +237,7 @@ pub fn try_history(
     limits: Limits,
     check_every: usize,
     steps: &[Step],
+    close: Close,
 ) -> Result<(), String> {
     let tried = catch_unwind(AssertUnwindSafe(|| {
         let mut trial = Trial::new(scope, limits, check_every);
@@ -199,7 +246,8 @@ pub fn try_history(
                 .take(step)
                 .map_err(|what| format!("step {at}, {step:?}: {what}"))?;
         }
-        trial.finish().map_err(|what| format!("at the end: {what}"))
+        let closed = trial.close(close);
+        closed.map_err(|what| format!("at the end: {what}"))
     }));
     tried.unwrap_or_else(|panic| Err(words(&*panic)))
 }
@@ -217,6 +265,7 @@ pub fn random_world(
     limits: Limits,
     steps: usize,
     check_every: usize,
+    close: Close,
 ) -> Totals {
     let mut generator = Generator::new(seed, scope);
     let mut taken = Vec::with_capacity(steps);
@@ -228,19 +277,19 @@ pub fn random_world(
             trial.take(&step)?;
         }
         let totals = trial.world.totals;
-        trial.finish().map(|()| totals)
+        trial.close(close).map(|()| totals)
     }));
     let what = match tried.unwrap_or_else(|panic| Err(words(&*panic))) {
         Ok(totals) => return totals,
         Err(what) => what,
     };
-    let fails = |steps: &[Step]| try_history(scope, limits, 1, steps).is_err();
+    let fails = |steps: &[Step]| try_history(scope, limits, 1, steps, close).is_err();
     let at = taken.len();
     let shortest = match fails(&taken) {
         true => shortest(taken, Duration::from_secs(20), fails),
         false => taken,
     };
-    let now = try_history(scope, limits, 1, &shortest);
+    let now = try_history(scope, limits, 1, &shortest, close);
     let lines: Vec<String> = shortest.iter().map(|step| format!("  {step:?}")).collect();
     panic!(
         "TETHER_SEED={seed} fails at step {at}: {what}\nthe shortest history that fails ({limits:?}):\n{}\n{now:?}",
