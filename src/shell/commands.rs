@@ -82,7 +82,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     let reach = Reach::of_command(ctx, keys_among(spec.keys, strings));
     dispatch::catch_up(ctx, reach);
     if push::is_any_waiting() && !ctx.state().in_exec() {
-        push::send_waiting(ctx);
+        push::send_before(ctx, client);
     }
     // To resume a session writes nothing, and must not cause a write.
     if spec.access == Access::Write && spec.verb != Verb::Resume {

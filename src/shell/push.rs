@@ -80,6 +80,38 @@ pub fn is_any_waiting() -> bool {
     !outbox.waiting.is_empty() || !outbox.kept_back.is_empty()
 }
 
+/// Sends what waits before a command of this connection's does anything. What is for itself comes before the reply, where a
+/// server would hold it back until after that: an UNWATCHEX is to be the end of them.
+pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
+    if !shell().server.get().late_pushes {
+        send_kept_back(ctx);
+        let own = take_out(client);
+        let knows_losses = ctx.state().resp3();
+        for push in own.iter().filter(|push| knows_losses || !is_loss(push)) {
+            if shim::write(client, &frame(ctx, push)) {
+                count_sent(1);
+            } else {
+                write(ctx, &[client], push);
+            }
+        }
+    }
+    send_waiting(ctx);
+}
+
+/// What waits for this connection, in its order.
+fn take_out(client: ClientId) -> Vec<Push> {
+    let mut outbox = shell().outbox.borrow_mut();
+    let mut own = Vec::new();
+    for (to, push) in &mut outbox.waiting {
+        let all = to.len();
+        to.retain(|id| *id != client);
+        if to.len() < all {
+            own.push(push.clone());
+        }
+    }
+    own
+}
+
 /// Sends what waits; to be called when no command is running, or before one has written anything.
 pub fn send_waiting(ctx: Ctx<'_>) {
     let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
@@ -88,7 +120,6 @@ pub fn send_waiting(ctx: Ctx<'_>) {
     while let Some((to, push)) = waiting.next() {
         // What is toggled many times at once goes to the same watchers each time.
         let mut run = vec![push];
-        let is_loss = |push: &Push| matches!(push.news, News::Lost(_));
         while let Some((_, push)) =
             waiting.next_if(|(next, push)| *next == to && !is_loss(push) && !is_loss(&run[0]))
         {
@@ -155,7 +186,7 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         frames.add(head, news);
     }
     let flushing = shell().outbox.borrow().flushing;
-    let asked = |push: &Push| !matches!(push.news, News::Lost(_));
+    let asked = |push: &Push| !is_loss(push);
     let mut sent = 0;
     for client in to {
         if flushing && keep_back(ctx, *client, pushes) {
@@ -169,8 +200,17 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
             sent += frames.len() as u64;
         }
     }
-    let pushes_sent = &shell().pushes_sent;
-    pushes_sent.set(pushes_sent.get() + sent);
+    count_sent(sent);
+}
+
+fn count_sent(more: u64) {
+    let sent = &shell().pushes_sent;
+    sent.set(sent.get() + more);
+}
+
+/// Of what nobody asked for, only connections on RESP3 hear.
+fn is_loss(push: &Push) -> bool {
+    matches!(push.news, News::Lost(_))
 }
 
 fn texts(push: &Push) -> (Text, Text) {

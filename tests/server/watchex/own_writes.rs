@@ -346,3 +346,30 @@ fn after_the_reply_of_a_command_that_comes_upon_a_lapsed_key() {
         }
     }
 }
+
+#[test]
+fn before_the_reply_of_a_pipelined_unwatchex() {
+    // More watchers than are told at once, the second time.
+    for others in [0, 100] {
+        for (server, mut watcher) in watchers() {
+            let mut crowd: Vec<_> = (0..others).map(|_| server.resp3()).collect();
+            for other in &mut crowd {
+                other.run("WATCHEX k");
+            }
+            watcher.pipeline(&["MULTI", "SET k v", "EXEC", "UNWATCHEX k", "PING"]);
+            let told = watcher.next_many(6);
+            let before = [reply(array([ok()])), push("watchex k ADD"), reply(int(1))];
+            assert_eq!(told[2..5], before, "{others} others");
+            watcher.run("WATCHEX k");
+            watcher.pipeline(&["DEL k", "UNWATCHEX k", "PING"]);
+            let told = watcher.next_many(4);
+            let before = [reply(int(1)), push("watchex k DEL"), reply(int(1))];
+            assert_eq!(told[..3], before, "{others} others");
+            assert_eq!(server.settled(&mut watcher), [""; 0]);
+            for other in &mut crowd {
+                assert_eq!(other.next_push(), "watchex k ADD");
+                assert_eq!(other.next_push(), "watchex k DEL");
+            }
+        }
+    }
+}
