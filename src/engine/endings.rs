@@ -142,13 +142,8 @@ impl Engine {
     /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
     /// sessions will tell which they are.
     pub(super) fn demoted(&mut self, effects: &mut Vec<Effect>) {
-        // By their names: a key that nobody here holds is forgotten with its last waiter, who may have waited for several.
         for key in self.keys_waited_for() {
-            while let Some(found) = self.keys.find(key.as_key())
-                && let Some(waiter) = self.queues.head(&self.keys, found)
-            {
-                self.turn_away(waiter, Some(Refusal::Unblocked), effects);
-            }
+            self.turn_all_away(key.as_key(), &Refusal::Unblocked, effects);
         }
         self.renewals.stop();
         while let Some(key) = self.ready.pop_front() {
@@ -168,9 +163,7 @@ impl Engine {
                 self.tell_lost(hold, effects);
                 let owner = self.holds[hold].client;
                 if self.sessions.get(owner).is_none() {
-                    let (keys, clients) = (&mut self.keys, &mut self.clients);
-                    self.holds.remove(keys, clients, hold);
-                    self.clients.forget_if_done(owner);
+                    self.forget_hold(hold);
                 }
             }
             self.inherited(name.as_key(), mode, effects);
@@ -229,6 +222,16 @@ impl Engine {
                 reply,
                 granted: None,
             });
+        }
+    }
+
+    /// Turns everyone away who waits for this key. It is looked up by its name each time: one that nobody here holds is
+    /// forgotten with its last waiter, who may have waited for several.
+    pub(super) fn turn_all_away(&mut self, key: Key<'_>, why: &Refusal, effects: &mut Vec<Effect>) {
+        while let Some(found) = self.keys.find(key)
+            && let Some(waiter) = self.queues.head(&self.keys, found)
+        {
+            self.turn_away(waiter, Some(why.clone()), effects);
         }
     }
 

@@ -7,6 +7,7 @@ use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push, Refusal};
 use super::event::{Hand, Seen, Standing};
+use super::few::Few;
 use super::holds::Hold;
 use super::id::{Db, Key, KeyBuf};
 use super::keys::KeyRecord;
@@ -48,13 +49,10 @@ impl Engine {
 
     /// Whoever waits for this key is to ask another server.
     pub(super) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
-        while let Some(found) = self.keys.find(key)
-            && let Some(waiter) = self.queues.head(&self.keys, found)
-        {
-            let key = key.to_owned();
-            let refusal = Refusal::Elsewhere { key };
-            self.turn_away(waiter, Some(refusal), effects);
-        }
+        let refusal = Refusal::Elsewhere {
+            key: key.to_owned(),
+        };
+        self.turn_all_away(key, &refusal, effects);
     }
 
     pub(super) fn moved_from(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
@@ -64,7 +62,7 @@ impl Engine {
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
         self.carried_timed = self.keys[key].is_timed();
-        for hold in self.holds_that_go(key) {
+        for &hold in &*self.holds_that_go(key) {
             self.holds.loosen(&mut self.keys, &mut self.clients, hold);
             self.carried.push(hold);
         }
@@ -74,7 +72,7 @@ impl Engine {
 
     /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
     /// here are where they are, and a look at the end of the load shows whether their keys are there.
-    fn holds_that_go(&self, key: Id<KeyRecord>) -> Vec<Id<Hold>> {
+    fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
         let holds = self.holds.of_key(&self.keys, key);
         let goes = |hold: &Id<Hold>| !(self.loading && self.is_at_home(self.holds[*hold].client));
         holds.filter(goes).collect()
@@ -87,15 +85,22 @@ impl Engine {
         };
         let standing = self.holds.mode(first).stands();
         let key = self.keys.find_or_add(key, standing);
+        for hold in std::mem::take(&mut self.carried) {
+            self.settle(hold, key, self.carried_timed);
+        }
+    }
+
+    /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody who
+    /// is here holds.
+    fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
         if self.loading && self.is_held_at_home(key) {
-            return self.drop_carried();
+            return self.let_go_of_carried(hold);
         }
-        self.keys[key].set_stands(standing);
-        self.keys[key].set_timed(self.carried_timed);
-        for hold in self.carried.drain(..) {
-            self.holds
-                .fasten(&mut self.keys, &mut self.clients, hold, key);
-        }
+        let record = &mut self.keys[key];
+        record.set_stands(self.holds.mode(hold).stands());
+        record.set_timed(timed);
+        self.holds
+            .fasten(&mut self.keys, &mut self.clients, hold, key);
     }
 
     /// A key whose new name was never told has gone.
@@ -130,7 +135,7 @@ impl Engine {
             let mut name = self.keys[key].key().to_owned();
             name.db = if name.db == one { other } else { one };
             let timed = self.keys[key].is_timed();
-            for hold in self.holds_that_go(key) {
+            for &hold in &*self.holds_that_go(key) {
                 self.holds.loosen(&mut self.keys, &mut self.clients, hold);
                 carried.push((name.clone(), hold, timed));
             }
@@ -140,14 +145,7 @@ impl Engine {
         for (name, hold, timed) in carried {
             let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
-            if self.loading && self.is_held_at_home(key) {
-                self.let_go_of_carried(hold);
-                continue;
-            }
-            self.keys[key].set_stands(standing);
-            self.keys[key].set_timed(timed);
-            self.holds
-                .fasten(&mut self.keys, &mut self.clients, hold, key);
+            self.settle(hold, key, timed);
             // Who waits here may go with those who hold it now.
             self.make_ready(key);
         }
@@ -197,20 +195,13 @@ impl Engine {
     /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
     /// waits may be next.
     pub(super) fn lose(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
-        if self.loading {
-            self.forget_holds(self.holds_that_go(key));
-            self.make_ready(key);
-            self.keys.remove_if_idle(key);
-            return;
-        }
-        while let Some(hold) = self.keys[key].holds.head() {
+        for &hold in &*self.holds_that_go(key) {
             let client = self.holds[hold].client;
-            if by != Hand::Client(self.clients[client].id) {
+            // What a file says was lost once.
+            if !self.loading && by != Hand::Client(self.clients[client].id) {
                 self.tell_lost(hold, effects);
             }
-            let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, hold);
-            self.clients.forget_if_done(client);
+            self.forget_hold(hold);
         }
         self.make_ready(key);
         self.keys.remove_if_idle(key);

@@ -211,7 +211,7 @@ impl Engine {
             return;
         };
         let mode = self.holds.mode(hold);
-        self.forget_holds(vec![hold]);
+        self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
             self.inherited(name, mode, effects);
         }
@@ -296,21 +296,25 @@ impl Engine {
             let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
             for hold in holds {
                 let key = self.holds[hold].key;
-                self.forget_holds(vec![hold]);
+                self.forget_hold(hold);
                 self.make_ready(key);
                 self.keys.remove_if_idle(key);
             }
         }
     }
 
-    /// Ends holds of others, without a word to anyone. The keys' records stay, and must be looked after.
-    pub(super) fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
+    fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
         for hold in holds {
-            let owner = self.holds[hold].client;
-            let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, hold);
-            self.clients.forget_if_done(owner);
+            self.forget_hold(hold);
         }
+    }
+
+    /// Ends a hold without a word to anyone. The key's record stays, and must be looked after.
+    pub(super) fn forget_hold(&mut self, hold: Id<Hold>) {
+        let owner = self.holds[hold].client;
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.remove(keys, clients, hold);
+        self.clients.forget_if_done(owner);
     }
 }
 
