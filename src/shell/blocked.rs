@@ -78,12 +78,13 @@ pub fn block(ctx: Ctx<'_>) {
 pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) {
     let handle = {
         let mut all = all();
-        let Some(block @ Block::Waits(_)) = all.get_mut(&client) else {
+        let Some(block) = all.get_mut(&client) else {
             return;
         };
         match std::mem::replace(block, Block::Answered(answer)) {
             Block::Waits(handle) => handle,
-            Block::Answered(_) => return,
+            // The first answer stands.
+            former => return *block = former,
         }
     };
     if in_command && shell().server.get().ends_blocks && replicas::nobody_counts(ctx) {

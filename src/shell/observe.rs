@@ -31,7 +31,10 @@ pub fn subscribe(ctx: Ctx<'_>) {
     subscribe_to_more(ctx);
     let server = shell().server.get();
     // Whether somebody takes a time to live away matters only where keys have one of ours.
-    let overwriting = c::REDISMODULE_NOTIFY_STRING as c_int * c_int::from(server.is_cluster);
+    let overwriting = match server.is_cluster {
+        true => c::REDISMODULE_NOTIFY_STRING as c_int,
+        false => 0,
+    };
     subscribe_to(ctx, CLASSES | overwriting);
     if server.slots_go_silently {
         dispatch::wake_in_ms(0);
@@ -265,11 +268,13 @@ unsafe extern "C" fn on_flush(
         let db = u32::try_from(flush.dbnum).ok().map(Db);
         // Of two in one transaction the first is told before the second is put off.
         dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
-        shell.flush.set(Some((db, executing::hand_among_all(ctx))));
-        // It may begin a load, whose end tells what is different. Within a load, the file says it of what it told before.
+        let by = executing::hand_among_all(ctx);
+        // Within a load, the file says it of what it told before.
         if shell.loading.get() {
-            return dispatch::tell_flush(ctx);
+            return tell(ctx, Event::Flushed { db, by });
         }
+        // It may begin a load, whose end tells what is different.
+        shell.flush.set(Some((db, by)));
         push::expect_late_reply();
         dispatch::catch_up_soon();
     });

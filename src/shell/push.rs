@@ -83,19 +83,15 @@ pub fn is_any_waiting() -> bool {
 /// Sends what waits before a command of this connection's does anything. What is for itself comes before the reply, where a
 /// server would hold it back until after that: an UNWATCHEX is to be the end of them.
 pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
+    send_kept_back(ctx);
     if !shell().server.get().late_pushes {
-        send_kept_back(ctx);
         let own = take_out(client);
         let knows_losses = ctx.state().resp3();
         for push in own.iter().filter(|push| knows_losses || !is_loss(push)) {
-            if shim::write(client, &frame(ctx, push)) {
-                count_sent(1);
-            } else {
-                write(ctx, &[client], push);
-            }
+            write_in_front(ctx, client, push);
         }
     }
-    send_waiting(ctx);
+    send_others(ctx);
 }
 
 /// What waits for this connection, in its order.
@@ -114,8 +110,12 @@ fn take_out(client: ClientId) -> Vec<Push> {
 
 /// Sends what waits; to be called when no command is running, or before one has written anything.
 pub fn send_waiting(ctx: Ctx<'_>) {
-    let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
     send_kept_back(ctx);
+    send_others(ctx);
+}
+
+fn send_others(ctx: Ctx<'_>) {
+    let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
     let mut waiting = waiting.into_iter().peekable();
     while let Some((to, push)) = waiting.next() {
         // What is toggled many times at once goes to the same watchers each time.
@@ -136,13 +136,22 @@ fn send_kept_back(ctx: Ctx<'_>) {
         // The flusher's next command is being executed already, so its flush is answered; and this
         // was before that command.
         let is_executing = client == ctx.client() && !raw::is_blocked(client);
-        if !(is_executing && shim::write(client, &frame(ctx, &push))) {
+        match is_executing {
+            true => write_in_front(ctx, client, &push),
             // In its order: what is still to wait is put back.
-            write(ctx, &[client], &push);
+            false => write(ctx, &[client], &push),
         }
     }
     let mut outbox = shell().outbox.borrow_mut();
     outbox.flushing = !outbox.kept_back.is_empty();
+}
+
+/// Writes a push to the connection that executes a command, before what that replies.
+fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: &Push) {
+    match shim::write(client, &frame(ctx, push)) {
+        true => count_sent(1),
+        false => write(ctx, &[client], push),
+    }
 }
 
 /// Whether these pushes have to wait until the connection's own flush is answered.

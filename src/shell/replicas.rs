@@ -5,7 +5,9 @@ use super::dispatch::{RETRY_MS, wake_in_ms};
 use super::guard::guard;
 use super::raw::{self, Ctx};
 use super::state::shell;
+use crate::engine::Moment;
 use redis_module::raw as c;
+use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
 /// The server counts its replicas once a second, and so do we at most.
@@ -46,43 +48,47 @@ pub fn tell_newcomer(ctx: Ctx<'_>) {
     }
 }
 
+/// What was found out within the last second, or what a look shows now.
+fn within_a_second(
+    known: &Cell<Option<(Moment, bool)>>,
+    now: Moment,
+    look: impl FnOnce() -> bool,
+) -> bool {
+    match known.get() {
+        Some((looked, found)) if now.ms_since(looked) < FRESH_MS => found,
+        _ => {
+            let found = look();
+            known.set(Some((now, found)));
+            found
+        }
+    }
+}
+
 /// Whether there are as many good replicas as the server wants before it lets anybody write.
 pub fn are_enough(ctx: Ctx<'_>) -> bool {
-    let (now, shell) = (clock::now(), shell());
-    if let Some((counted, enough)) = shell.enough_replicas.get()
-        && now.ms_since(counted) < FRESH_MS
-    {
-        return enough;
-    }
-    let number = |text: String| text.parse::<u64>().ok();
-    // It says so only where it wants any.
-    let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
-    let enough = good.and_then(number).is_none_or(|good| {
-        let wanted = ctx.server_setting(c"min-replicas-to-write");
-        wanted.and_then(number).is_none_or(|wanted| good >= wanted)
-    });
-    shell.enough_replicas.set(Some((now, enough)));
-    enough
+    within_a_second(&shell().enough_replicas, clock::now(), || {
+        let number = |text: String| text.parse::<u64>().ok();
+        // It says so only where it wants any.
+        let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
+        good.and_then(number).is_none_or(|good| {
+            let wanted = ctx.server_setting(c"min-replicas-to-write");
+            wanted.and_then(number).is_none_or(|wanted| good >= wanted)
+        })
+    })
 }
 
 /// Whether nobody can ask, by `WAIT` or `WAITAOF`, how far others have come: there are neither replicas, nor a backlog with
 /// which one could come back to where it was, nor an append-only file of which the server counts how far it is written.
 pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
-    let (now, shell) = (clock::lately(), shell());
-    if let Some((looked, nobody)) = shell.nobody_counts.get()
-        && now.ms_since(looked) < FRESH_MS
-    {
-        return nobody;
-    }
-    let is_none = |section: &CStr, field: &CStr| {
-        let number = ctx.server_info(section, field);
-        number.is_some_and(|number| number == "0")
-    };
-    let nobody = is_none(c"replication", c"connected_slaves")
-        && is_none(c"replication", c"repl_backlog_active")
-        && (!shell.server.get().counts_aof || is_none(c"persistence", c"aof_enabled"));
-    shell.nobody_counts.set(Some((now, nobody)));
-    nobody
+    within_a_second(&shell().nobody_counts, clock::lately(), || {
+        let is_none = |section: &CStr, field: &CStr| {
+            let number = ctx.server_info(section, field);
+            number.is_some_and(|number| number == "0")
+        };
+        is_none(c"replication", c"connected_slaves")
+            && is_none(c"replication", c"repl_backlog_active")
+            && (!shell().server.get().counts_aof || is_none(c"persistence", c"aof_enabled"))
+    })
 }
 
 /// A replica has come or gone, or a file is being written, maybe for one: whether [`nobody_counts`] is to be looked at anew.

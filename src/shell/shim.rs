@@ -76,8 +76,8 @@ pub fn end_block(client: ClientId) -> bool {
 
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
-    // SAFETY: the client is looked up by its id in the same call and is executing a command of
-    // ours, so no other thread has it.
+    // SAFETY: the client is looked up by its id in the same call. It is executing a command, or was
+    // kept in the main thread until this very call of the server's, so no other thread has it.
     unsafe { c::tether_keep_in_main_thread(client.0) != 0 }
 }
 

@@ -22,9 +22,9 @@ pub struct Server {
     pub event_db_is_wrong_in_exec: bool,
     /// Keys have slots, by which others follow what happens to them.
     pub is_cluster: bool,
-    /// Of a series whose own function for telling replicas was tried out with the arguments that we give it.
+    /// No newer than the servers on which we tried its own function for telling replicas. (Those between have the same.)
     pub tells_directly: bool,
-    /// Of a series whose own function for ending a block was tried out; see
+    /// No newer than the servers on which we tried its own function for ending a block; see
     /// [`shim::end_block`](super::shim::end_block).
     pub ends_blocks: bool,
     /// It can say how far its append-only file has been written (`WAITAOF`, since Redis 7.2).
