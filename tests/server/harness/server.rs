@@ -122,10 +122,17 @@ impl Server {
 
     /// One number of INFO.
     pub fn gauge(&self, section: &str, name: &str) -> i64 {
-        let value = field(&self.info(section), name);
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} in INFO {section} is {value:?}"))
+        self.gauges(section, [name])[0]
+    }
+
+    /// Numbers of INFO, all of one moment.
+    pub fn gauges<const N: usize>(&self, section: &str, names: [&str; N]) -> [i64; N] {
+        let info = self.info(section);
+        names.map(|name| {
+            let value = field(&info, name);
+            let number = value.parse();
+            number.unwrap_or_else(|_| panic!("{name} in INFO {section} is {value:?}"))
+        })
     }
 
     /// How long its main thread has been at work so far, on a processor. None where the system does not tell.
