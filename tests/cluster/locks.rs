@@ -8,10 +8,7 @@ use crate::nodes::{Cluster, name_in};
 fn dump(server: &Server) -> Vec<u8> {
     let mut client = server.resp2();
     client.run("LOCK.ACQUIRE dumped");
-    let Frame::Bulk(bytes) = client.run("DUMP dumped") else {
-        panic!("no dump");
-    };
-    bytes
+    client.run("DUMP dumped").bytes()
 }
 
 fn restore(client: &mut Client, key: &str, ttl: &str, bytes: &[u8]) -> Frame {

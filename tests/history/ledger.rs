@@ -7,12 +7,13 @@ use crate::model::brief::{
 };
 use crate::model::command::{Command, Mode, Past};
 use crate::model::step::Step;
-use crate::random_histories::{ROOMY, try_history};
+use crate::model::world::Limits;
+use crate::random_histories::try_history;
 use crate::trial::Stage;
 
 #[track_caller]
 fn holds(steps: &[Step]) {
-    if let Some(what) = try_history(&mut Stage::new(ROOMY), steps) {
+    if let Some(what) = try_history(&mut Stage::new(Limits::ROOMY), steps) {
         panic!("{what}");
     }
 }

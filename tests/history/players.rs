@@ -21,10 +21,7 @@ struct Player {
 impl Players {
     pub fn new(places: usize, observer: &mut Client) -> Players {
         observer.run_all(&["SET dumped restored", "LPUSH listed 1"]);
-        let mut dump = |key| match observer.run(["DUMP", key]) {
-            Frame::Bulk(dump) => dump,
-            other => panic!("DUMP says {other:?}"),
-        };
+        let mut dump = |key| observer.run(["DUMP", key]).bytes();
         let (text, list) = (dump("dumped"), dump("listed"));
         observer.run("DEL dumped listed");
         // As long as nobody was there, an id that nobody has.

@@ -28,10 +28,6 @@ fn is_quiet(seed: u64) -> bool {
     seed % 4 == 1
 }
 
-pub const ROOMY: Limits = Limits {
-    watches: 65_536,
-    keys: 65_536,
-};
 pub const NARROW: Limits = Limits {
     watches: 4,
     keys: 2,
@@ -39,9 +35,9 @@ pub const NARROW: Limits = Limits {
 const PER_HISTORY: usize = 500;
 
 fn histories(first_seed: u64, steps: usize) {
-    let mut roomy = Stage::new(ROOMY);
+    let mut roomy = Stage::new(Limits::ROOMY);
     let mut narrow = Stage::new(NARROW);
-    let mut quiet = Stage::anew_each_time(ROOMY);
+    let mut quiet = Stage::anew_each_time(Limits::ROOMY);
     let count = steps.div_ceil(PER_HISTORY).max(1);
     let mut all = Totals::default();
     for (seed, n) in (first_seed..).zip(0..count) {

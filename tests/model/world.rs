@@ -40,6 +40,14 @@ pub struct Limits {
     pub keys: usize,
 }
 
+impl Limits {
+    /// The module's defaults, which no history reaches.
+    pub const ROOMY: Limits = Limits {
+        watches: 65_536,
+        keys: 65_536,
+    };
+}
+
 /// What happened in a step that a server would tell the module of, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {

@@ -26,11 +26,6 @@ fn scope(places: usize) -> Scope {
     }
 }
 
-const LIMITS: Limits = Limits {
-    watches: 65_536,
-    keys: 65_536,
-};
-
 struct Search {
     places: usize,
     alphabet: Vec<Step>,
@@ -55,7 +50,7 @@ fn try_all(places: usize, alphabet: Vec<Step>, depth: usize) {
 }
 
 fn world_after(places: usize, history: &[Step]) -> World {
-    let mut world = World::new(places, LIMITS, true);
+    let mut world = World::new(places, Limits::ROOMY, true);
     for step in history {
         world.take(step);
     }
@@ -85,7 +80,7 @@ impl Search {
 fn try_last(places: usize, history: &[Step], to_the_end: bool) -> World {
     let noted = Noted(history);
     let (last, before) = history.split_last().expect("at least one step");
-    let mut trial = Trial::new(scope(places), LIMITS, 1);
+    let mut trial = Trial::new(scope(places), Limits::ROOMY, 1);
     let mut tried = before.iter().try_for_each(|step| trial.take_again(step));
     tried = tried.and_then(|()| trial.take(last));
     let world = trial.world.clone();

@@ -19,11 +19,7 @@ fn holds(steps: &[Step]) {
         sessions: 0,
         quiet: 0,
     };
-    let limits = Limits {
-        watches: 65_536,
-        keys: 65_536,
-    };
-    if let Err(what) = try_history(scope, limits, 1, steps, Close::Finished) {
+    if let Err(what) = try_history(scope, Limits::ROOMY, 1, steps, Close::Finished) {
         panic!("{what}");
     }
 }

@@ -164,11 +164,6 @@ impl Machine {
         Ok(())
     }
 
-    /// The server becomes a replica, or a master.
-    pub fn take_role(&mut self, role: Event<'_>) {
-        self.tell(None, role);
-    }
-
     fn unblocked(&mut self, who: Who, error: bool) {
         let line = self.lines[who].as_mut().expect("who stands still is there");
         assert!(std::mem::replace(&mut line.blocked, false));

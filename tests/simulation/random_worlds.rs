@@ -7,19 +7,14 @@ use crate::trial::{Close, random_world};
 
 const PER_WORLD: usize = 2_000;
 
-const ROOMY: Limits = Limits {
-    watches: 65_536,
-    keys: 65_536,
-};
-
 /// Worlds of different sizes, `steps` in all.
 fn worlds(first_seed: u64, steps: usize, check_every: usize) {
     const SIZES: [(usize, usize, Limits); 4] = [
-        (2, 2, ROOMY),
-        (4, 3, ROOMY),
+        (2, 2, Limits::ROOMY),
+        (4, 3, Limits::ROOMY),
         (6, 5, NARROW),
         // More watchers of a key than are simply looked through.
-        (14, 2, ROOMY),
+        (14, 2, Limits::ROOMY),
     ];
     const NARROW: Limits = Limits {
         watches: 3,
@@ -86,6 +81,6 @@ fn nobody_waits_at_a_server_that_has_become_a_replica() {
             sessions: 120,
             quiet: 0,
         };
-        random_world(seed, scope, ROOMY, STEPS, STEPS, Close::Demoted);
+        random_world(seed, scope, Limits::ROOMY, STEPS, STEPS, Close::Demoted);
     }
 }

@@ -179,7 +179,7 @@ impl Trial {
         let places = 0..self.scope.places;
         let waited: Vec<_> = places.filter(|who| self.machine.is_blocked(*who)).collect();
         self.machine.heard();
-        self.machine.take_role(Event::Demoted);
+        self.machine.tell(None, Event::Demoted);
         self.machine.engine.check_invariants();
         for (who, heard) in self.machine.heard().iter().enumerate() {
             let is_answer = |arrival: &&Arrival| matches!(arrival, Arrival::Reply(_));
@@ -194,7 +194,7 @@ impl Trial {
                 ));
             }
         }
-        self.machine.take_role(Event::Promoted);
+        self.machine.tell(None, Event::Promoted);
         self.machine.engine.check_invariants();
         match self.machine.engine.gauges().waiters {
             0 => Ok(()),

@@ -56,6 +56,14 @@ impl Frame {
         }
     }
 
+    /// What a bulk is made of, such as the reply of `DUMP`.
+    pub fn bytes(self) -> Vec<u8> {
+        match self {
+            Frame::Bulk(bytes) => bytes,
+            other => panic!("not a bulk: {other:?}"),
+        }
+    }
+
     pub fn number(&self) -> i64 {
         match self {
             Frame::Integer(number) => *number,

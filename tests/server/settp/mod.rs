@@ -12,9 +12,7 @@ use crate::harness::*;
 
 /// Replaces `k` by a copy of this key.
 fn restore_over_k(client: &mut Client, from: &str) {
-    let Frame::Bulk(dump) = client.run(["DUMP", from]) else {
-        panic!("no dump")
-    };
+    let dump = client.run(["DUMP", from]).bytes();
     let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &dump, b"REPLACE"];
     client.run(words);
 }
