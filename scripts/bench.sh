@@ -17,5 +17,7 @@ export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-9.1}
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $TETHER_SERVERS || echo "bench: going on with the servers that could be fetched" >&2
 scripts/build.sh
+# What a module costs that does nothing: the benchmarks look for it beside themselves.
+cargo build --release --example bare
 export TETHER_MODULE=$PWD/target/release/libtether.so
 cargo bench --bench servers -- "$@"

@@ -19,27 +19,33 @@ const STARTS: usize = 12;
 const ROUNDS: usize = 6;
 
 pub fn run(bench: &Bench, table: &mut Table) {
-    let _place = OnOne::new(false);
     for (setting, what) in [
         (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
         (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),
     ] {
-        let mut turns = Turns::new();
-        for _ in 0..bench.scaled(STARTS) {
-            let mut ours = Load::on(bench.start(Loaded::Module), setting);
-            let mut floor = Load::on(bench.start(Loaded::Nothing), Setting::Nothing);
-            turns.take(bench.scaled(ROUNDS), |side| match side {
-                Side::Ours => ours.round(),
-                Side::Floor => floor.round(),
-            });
-        }
+        let turns = measure(bench, Loaded::Module, setting, STARTS);
         table.add_speed(what, &turns, Target::AtLeast(0.97));
     }
 }
 
+/// What this load costs where this is loaded, against a server without any module.
+pub(super) fn measure(bench: &Bench, loaded: Loaded, setting: Setting, starts: usize) -> Turns {
+    let _place = OnOne::new(false);
+    let mut turns = Turns::new();
+    for _ in 0..bench.scaled(starts) {
+        let mut ours = Load::on(bench.start(loaded), setting);
+        let mut floor = Load::on(bench.start(Loaded::Nothing), Setting::Nothing);
+        turns.take(bench.scaled(ROUNDS), |side| match side {
+            Side::Ours => ours.round(),
+            Side::Floor => floor.round(),
+        });
+    }
+    turns
+}
+
 /// What others use of the module meanwhile.
 #[derive(Clone, Copy)]
-enum Setting {
+pub(super) enum Setting {
     Nothing,
     Watches,
     /// From the first hold on, the module also looks at who executes commands.

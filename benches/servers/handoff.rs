@@ -13,7 +13,7 @@ use super::table::{Row, Table, Target};
 use super::wire::{Connection, line};
 use std::time::{Duration, Instant};
 
-const CONTENDERS: &[usize] = &[1, 8, 64, 256];
+pub(super) const CONTENDERS: &[usize] = &[1, 8, 64, 256];
 const HANDOFFS: usize = 2_000;
 const ROUNDS: usize = 20;
 const TARGET: Target = Target::AtLeast(1.0);
@@ -68,12 +68,8 @@ fn against_floor(bench: &Bench, table: &mut Table, way: &Way, contenders: usize)
     floor.connect().run(FLOOR.release);
     let mut ours = Ring::of(&ours, way, contenders);
     let mut floor = Ring::of(&floor, &FLOOR, contenders);
+    let turns = take_turns(bench, &mut ours, &mut floor);
     let handoffs = bench.scaled(HANDOFFS);
-    let mut turns = Turns::new();
-    turns.take(bench.scaled(ROUNDS), |side| match side {
-        Side::Ours => ours.round(handoffs),
-        Side::Floor => floor.round(handoffs),
-    });
     let what = format!(
         "{} against {}, {contenders} contenders",
         way.name, FLOOR.name
@@ -86,6 +82,26 @@ fn against_floor(bench: &Bench, table: &mut Table, way: &Way, contenders: usize)
         target: Some(Target::AtMost(2.0)),
         detail: format!("{:.2} for {}", floor.commands_each(handoffs), FLOOR.name),
     });
+}
+
+fn take_turns(bench: &Bench, ours: &mut Ring, floor: &mut Ring) -> Turns {
+    let handoffs = bench.scaled(HANDOFFS);
+    let mut turns = Turns::new();
+    turns.take(bench.scaled(ROUNDS), |side| match side {
+        Side::Ours => ours.round(handoffs),
+        Side::Floor => floor.round(handoffs),
+    });
+    turns
+}
+
+/// What a lock that goes round costs where this is loaded, against the server's own way.
+pub(super) fn measure(bench: &Bench, loaded: Loaded, contenders: usize) -> Turns {
+    let _place = OnOne::new(false);
+    let (ours, floor) = (bench.start(loaded), bench.start(Loaded::Nothing));
+    floor.connect().run(FLOOR.release);
+    let mut ours = Ring::of(&ours, &WAYS[0], contenders);
+    let mut floor = Ring::of(&floor, &FLOOR, contenders);
+    take_turns(bench, &mut ours, &mut floor)
 }
 
 /// A lock goes round so many contenders, so often.

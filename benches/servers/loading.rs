@@ -63,7 +63,7 @@ fn file(bench: &Bench, loaded: Loaded, keys: usize) -> TempDir {
     let server = bench.start(loaded);
     let owner = match loaded {
         Loaded::Module => owner_of(&server, keys),
-        Loaded::Nothing => plain_keys(&server, keys),
+        _ => plain_keys(&server, keys),
     };
     server.connect().run("SAVE");
     drop(owner);

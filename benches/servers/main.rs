@@ -11,6 +11,7 @@
 //! run (see `measure.rs`), so nothing else on the machine favours one of them, though it may widen
 //! the spread. A part that fails or takes too long is told, and what there is is written all the same.
 
+mod bare;
 mod crowd;
 mod death;
 mod fanout;

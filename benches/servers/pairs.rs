@@ -9,13 +9,13 @@ use super::table::{Table, Target};
 use super::wire::{Connection, line};
 
 /// Two commands that undo each other; `KEY` stands for the key.
-struct Pair {
-    what: &'static str,
+pub(super) struct Pair {
+    pub(super) what: &'static str,
     ours: [&'static str; 2],
     floor: [&'static str; 2],
 }
 
-const PAIRS: &[Pair] = &[
+pub(super) const PAIRS: &[Pair] = &[
     Pair {
         what: "SETTP + DEL against SETNX + DEL",
         ours: ["SETTP KEY value", "DEL KEY"],
@@ -40,7 +40,6 @@ const ROUNDS: usize = 12;
 const TARGET: Target = Target::AtLeast(0.9);
 
 pub fn run(bench: &Bench, table: &mut Table) {
-    let _place = OnOne::new(false);
     let probe = bench.start(Loaded::Module);
     for pair in PAIRS {
         let mut commands = pair
@@ -51,14 +50,24 @@ pub fn run(bench: &Bench, table: &mut Table) {
             table.note(&format!("{}: there is no {missing} yet", pair.what));
             continue;
         }
-        measure(bench, table, pair);
+        for (depth, turns) in measure(bench, pair, Loaded::Module, STARTS) {
+            let what = format!("{}, {depth} at once", pair.what);
+            table.add_speed(&what, &turns, TARGET);
+        }
     }
 }
 
-fn measure(bench: &Bench, table: &mut Table, pair: &Pair) {
+/// What a pair costs where this is loaded, against a server without any module: with so many commands at once.
+pub(super) fn measure(
+    bench: &Bench,
+    pair: &Pair,
+    loaded: Loaded,
+    starts: usize,
+) -> Vec<(usize, Turns)> {
+    let _place = OnOne::new(false);
     let mut all_turns: Vec<Turns> = DEPTHS.iter().map(|_| Turns::new()).collect();
-    for _ in 0..bench.scaled(STARTS) {
-        let mut ours = Seat::on(bench.start(Loaded::Module));
+    for _ in 0..bench.scaled(starts) {
+        let mut ours = Seat::on(bench.start(loaded));
         let mut floor = Seat::on(bench.start(Loaded::Nothing));
         for ((depth, commands), turns) in DEPTHS.iter().zip(&mut all_turns) {
             let our_batches = batches(pair.ours, *depth, *commands);
@@ -69,9 +78,8 @@ fn measure(bench: &Bench, table: &mut Table, pair: &Pair) {
             });
         }
     }
-    for ((depth, _), turns) in DEPTHS.iter().zip(&all_turns) {
-        table.add_speed(&format!("{}, {depth} at once", pair.what), turns, TARGET);
-    }
+    let depths = DEPTHS.iter().map(|(depth, _)| *depth);
+    depths.zip(all_turns).collect()
 }
 
 /// Pairs of commands for key after key, cut into pieces of so many commands.

@@ -2,7 +2,7 @@
 
 use super::table::Table;
 use super::{
-    Bench, death, fanout, foreign, handoff, instructions, loading, memory, pairs, peers,
+    Bench, bare, death, fanout, foreign, handoff, instructions, loading, memory, pairs, peers,
     replicated, scale, waiters,
 };
 
@@ -82,6 +82,17 @@ pub const PARTS: &[Part] = &[
             wait in BLPOP. That is no lock (the token is lost with its holder), only a floor. The herd is the way of the article that\n\
             this module began with: all watch the key, and all try to make it when it goes.",
         run: handoff::run,
+        once: false,
+    },
+    Part {
+        name: "bare",
+        title: "What the module API leaves room for",
+        about: "The work of three tables above, done by a module without a rule (`benches/bare/lib.rs`): it makes the calls of the module\n\
+            API that the work cannot do without, and no other. It keeps no books, notices no end of a connection, and is of no use. Where it\n\
+            is below a target, too, no module reaches that through the API; between it and the figures above is the price\n\
+            of the rules. In handoffs this module can be ahead of it: it ends a wait by a function of the server's own,\n\
+            which wakes the waiter without a turn of the event loop (`src/shell/shim.h`).",
+        run: bare::run,
         once: false,
     },
     Part {

@@ -46,6 +46,10 @@ impl Program {
 pub enum Loaded {
     Nothing,
     Module,
+    /// The module without a rule, see `benches/bare/lib.rs`.
+    Bare,
+    /// The same, and it hears of all keys that come into being.
+    BareHearingOfNew,
 }
 
 pub struct Server {
@@ -261,10 +265,15 @@ fn configuration(loaded: Loaded, port: u16, folder: &Path) -> String {
         "save \"\"".to_owned(),
         "maxclients 15000".to_owned(),
     ]);
-    if loaded == Loaded::Module {
-        lines.push(format!("loadmodule {}", module().display()));
-        lines.push("tether.max-watches-per-client 2000000".to_owned());
-        lines.push("tether.max-keys-per-client 2000000".to_owned());
+    match loaded {
+        Loaded::Nothing => {}
+        Loaded::Module => {
+            lines.push(format!("loadmodule {}", module().display()));
+            lines.push("tether.max-watches-per-client 2000000".to_owned());
+            lines.push("tether.max-keys-per-client 2000000".to_owned());
+        }
+        Loaded::Bare => lines.push(format!("loadmodule {}", bare().display())),
+        Loaded::BareHearingOfNew => lines.push(format!("loadmodule {} new", bare().display())),
     }
     lines.join("\n") + "\n"
 }
@@ -274,21 +283,28 @@ fn module() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_MODULE") {
         return fs::canonicalize(&path).expect("TETHER_MODULE names a file");
     }
-    let name = format!(
-        "{}tether{}",
-        env::consts::DLL_PREFIX,
-        env::consts::DLL_SUFFIX
-    );
     let program = env::current_exe().expect("this program's path");
     let built = |path: &PathBuf| path.metadata().and_then(|about| about.modified()).ok();
     program
         .ancestors()
         .skip(1)
         .take(2)
-        .map(|folder| folder.join(&name))
+        .map(|folder| folder.join(library("tether")))
         .filter(|path| path.is_file())
         .max_by_key(built)
         .expect("the module is built together with the benchmark")
+}
+
+/// Where `cargo build --release --example bare` puts it.
+pub fn bare() -> PathBuf {
+    let program = env::current_exe().expect("this program's path");
+    let folder = program.ancestors().nth(2).expect("cargo's folder");
+    folder.join("examples").join(library("bare"))
+}
+
+fn library(name: &str) -> String {
+    let (before, after) = (env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
+    format!("{before}{name}{after}")
 }
 
 fn home() -> &'static Path {

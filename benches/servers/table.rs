@@ -113,23 +113,23 @@ impl Table {
     /// Two rows: how fast ours is by the server's processor time and by the clock. The target is held
     /// against the former: the server is the bottleneck, and the clock also counts whatever else
     /// the machine does.
-    pub fn add_speed(&mut self, what: &str, turns: &Turns, target: Target) {
-        self.add_cpu(what, turns, target);
+    pub fn add_speed(&mut self, what: &str, turns: &Turns, target: impl Into<Option<Target>>) {
+        self.add_cpu(what, turns, target.into());
         self.add_wall(turns, None);
     }
 
     /// The same where both are to reach the target.
     pub fn add_speed_both(&mut self, what: &str, turns: &Turns, target: Target) {
-        self.add_cpu(what, turns, target);
+        self.add_cpu(what, turns, Some(target));
         self.add_wall(turns, Some(target));
     }
 
-    fn add_cpu(&mut self, what: &str, turns: &Turns, target: Target) {
+    fn add_cpu(&mut self, what: &str, turns: &Turns, target: Option<Target>) {
         self.add(Row {
             what: what.to_owned(),
             figure: "speed, server CPU",
             value: turns.speed(Cost::cpu_ns_each),
-            target: Some(target),
+            target,
             detail: costs(turns, Cost::cpu_ns_each),
         });
     }
