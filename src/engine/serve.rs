@@ -3,7 +3,7 @@
 use super::Engine;
 use super::arena::Id;
 use super::effect::{Effect, News, Push};
-use super::event::Standing;
+use super::event::{Seen, Standing};
 use super::few::Few;
 use super::holds::{Grant, Hold};
 use super::id::{Key, KeyBuf};
@@ -16,6 +16,17 @@ impl Engine {
     pub fn has_waiters(&self, key: Key<'_>) -> bool {
         let key = self.keys.find(key);
         key.is_some_and(|key| !self.keys[key].queue.is_empty())
+    }
+
+    /// Whether anybody waits for any key. O(1).
+    pub fn is_awaited(&self) -> bool {
+        self.queues.len() > 0
+    }
+
+    /// Whether a request for these keys is answered at once, whoever asks: none is there, so none is held, and nobody waits
+    /// for any. It may be no although it is so. O(keys).
+    pub fn can_be_had_at_once(&self, keys: &[Seen<'_>]) -> bool {
+        !self.is_awaited() && keys.iter().all(|key| key.standing == Standing::Absent)
     }
 
     /// All keys that somebody waits for. O(keys known).

@@ -203,11 +203,11 @@ impl<'c> Caller<'c> {
     }
 
     fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {
-        let Some(wait) = self.wait_allowed(wait) else {
-            return;
-        };
         let (in_hand, seen) = self.open(name, Some(self.strings[1]));
         let seen = [seen];
+        let Some(wait) = self.wait_allowed(wait, &seen) else {
+            return;
+        };
         let event = Event::Acquire(Acquire {
             client: self.client,
             seen: &seen,
@@ -220,6 +220,7 @@ impl<'c> Caller<'c> {
             in_hand: true,
         });
         tell_in_hand(self.ctx, Some(&in_hand), event);
+        self.hear_of_new_keys(wait);
     }
 
     fn acquire(
@@ -230,30 +231,35 @@ impl<'c> Caller<'c> {
         lease_ms: Option<u64>,
         wait: Option<Wait>,
     ) {
-        let Some(wait) = self.wait_allowed(wait) else {
-            return;
+        let ask = |seen, wait, in_hand| {
+            Event::Acquire(Acquire {
+                client: self.client,
+                seen,
+                mode,
+                value: b"",
+                label,
+                lease_ms,
+                wait,
+                form: Form::Lock,
+                in_hand,
+            })
         };
-        let ask = Acquire {
-            client: self.client,
-            seen: &[],
-            mode,
-            value: b"",
-            label,
-            lease_ms,
-            wait,
-            form: Form::Lock,
-            in_hand: self.spec.keys == KeyPlaces::First,
-        };
-        if ask.in_hand {
+        if self.spec.keys == KeyPlaces::First {
             let (in_hand, seen) = self.open(names[0], None);
-            let seen = &[seen];
-            let event = Event::Acquire(Acquire { seen, ..ask });
-            tell_in_hand(self.ctx, Some(&in_hand), event);
+            let seen = [seen];
+            let Some(wait) = self.wait_allowed(wait, &seen) else {
+                return;
+            };
+            tell_in_hand(self.ctx, Some(&in_hand), ask(&seen, wait, true));
         } else {
             // The keys come after their number.
-            let seen = &self.look_at_all(&self.strings[1..], names);
-            self.tell(Event::Acquire(Acquire { seen, ..ask }));
+            let seen = self.look_at_all(&self.strings[1..], names);
+            let Some(wait) = self.wait_allowed(wait, &seen) else {
+                return;
+            };
+            self.tell(ask(&seen, wait, false));
         }
+        self.hear_of_new_keys(wait);
     }
 
     /// Opens the key that a command asks for, and looks at it.
@@ -274,19 +280,30 @@ impl<'c> Caller<'c> {
     }
 
     /// How this request may wait; nothing if it was refused. In a transaction nobody can be blocked,
-    /// and so none waits. Who may wait must hear of keys that others make, before it is looked at any.
-    fn wait_allowed(&self, wait: Option<Wait>) -> Option<Option<Wait>> {
+    /// and so none waits.
+    fn wait_allowed(&self, wait: Option<Wait>, seen: &[Seen<'_>]) -> Option<Option<Wait>> {
         let Some(wait) = wait else {
             return Some(None);
         };
+        // It costs something to ask, and mostly a lock is free.
+        if !wait.push && shell().engine.borrow().can_be_had_at_once(seen) {
+            return Some(Some(wait));
+        }
         if self.ctx.state().denies_blocking() {
             return Some(None);
         }
         if wait.push && !self.may_push() {
             return None;
         }
-        observe::subscribe_to_new(self.ctx);
         Some(Some(wait))
+    }
+
+    /// After a request that might wait: if anybody does, what others make from now on matters. While nobody ever had to wait,
+    /// new keys of others cost nothing.
+    fn hear_of_new_keys(&self, wait: Option<Wait>) {
+        if wait.is_some() && shell().engine.borrow().is_awaited() {
+            observe::subscribe_to_new(self.ctx);
+        }
     }
 
     /// Whether this connection can be pushed to; if not, it has been refused.

@@ -43,7 +43,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
     }
 }
 
-/// Subscribes to keys that come into being, once: before somebody watches or waits.
+/// Subscribes to keys that come into being, once: in the command with which somebody begins to watch or to wait.
 pub fn subscribe_to_new(ctx: Ctx<'_>) {
     if !shell().hears_of_new.replace(true) {
         subscribe_to(ctx, c::REDISMODULE_NOTIFY_NEW);

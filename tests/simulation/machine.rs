@@ -209,6 +209,7 @@ impl Machine {
             Event::Acquire(ask) => Some(*ask),
             _ => None,
         };
+        let at_once = asked.is_some_and(|ask| self.engine.can_be_had_at_once(ask.seen));
         // As little exact as the engine says that it may be.
         let time = match self.engine.timing(&event) {
             Timing::Exact => self.now,
@@ -216,6 +217,7 @@ impl Machine {
             Timing::Any => Moment::default(),
         };
         self.engine.handle(time, event, &mut effects);
+        assert!(!at_once || !self.engine.is_awaited());
         for effect in effects {
             self.perform(in_hand, asked.as_ref(), effect);
         }
