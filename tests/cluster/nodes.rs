@@ -7,11 +7,15 @@ use std::process::Command;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-/// How long the servers may take to agree on something.
-pub const AGREEMENT: Duration = Duration::from_secs(30);
+/// How long the servers may take to agree on something. On a busy machine a replica can miss an election, and tries again
+/// after eight seconds only.
+pub const AGREEMENT: Duration = Duration::from_secs(60);
 
 /// How long a server is silent until the others take it for dead.
 const NODE_TIMEOUT: &str = "cluster-node-timeout 2000";
+
+/// However long a replica has not heard of its master, it goes on trying to take its place.
+const ALWAYS_VALID: &str = "cluster-replica-validity-factor 0";
 
 pub const SLOTS: u16 = 16_384;
 
@@ -91,7 +95,7 @@ impl Cluster {
     fn unconnected(count: usize, lines: &[&str]) -> Cluster {
         let start = || {
             let bus = format!("cluster-port {}", free_port());
-            let mut all = vec!["cluster-enabled yes", NODE_TIMEOUT, &bus];
+            let mut all = vec!["cluster-enabled yes", NODE_TIMEOUT, ALWAYS_VALID, &bus];
             all.extend(lines);
             Server::with(&all)
         };
