@@ -146,7 +146,7 @@ fn send_kept_back(ctx: Ctx<'_>) {
     outbox.flushing = !outbox.kept_back.is_empty();
 }
 
-/// Writes a push to the connection that executes a command, before what that replies.
+/// Writes a push to the connection that executes a command, before what that replies. If that wants no reply, when it is.
 fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: &Push) {
     match shim::write(client, &frame(ctx, push)) {
         true => count_sent(1),

@@ -19,6 +19,9 @@ extern void addReplyPubsubMessage(struct client *c, void *channel, void *msg,
 /* Redis since 1.0, Valkey. */
 extern void addReplyProto(struct client *c, const char *bytes, size_t length) WEAK;
 
+/* Redis since 1.0, Valkey. Nonzero where a reply would not reach this client: it said CLIENT REPLY OFF or SKIP, say. */
+extern int prepareClientToWrite(struct client *c) WEAK;
+
 /* Redis since 6.0. With the option OPTIN it tracks nothing until the client asks for it. */
 extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t options, void **prefix,
                            size_t numprefix) WEAK;
@@ -61,8 +64,9 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count) {
 
 int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     struct client *c;
-    if (lookupClientByID == NULL || addReplyProto == NULL) return 0;
+    if (lookupClientByID == NULL || addReplyProto == NULL || prepareClientToWrite == NULL) return 0;
     if ((c = lookupClientByID(client_id)) == NULL) return 0;
+    if (prepareClientToWrite(c) != 0) return 0;
     addReplyProto(c, bytes, length);
     return 1;
 }

@@ -21,7 +21,8 @@ int tether_is_connected(uint64_t client_id);
 int tether_push(uint64_t client_id, void **heads, void **news, int count);
 
 /* Writes bytes to a connection as they are, in front of the reply of the command that it executes: the
- * server would hold a push back until after it. 0 if that cannot be done. */
+ * server would hold a push back until after it. 0 if that cannot be done, as where it takes them for a reply that the
+ * client does not want (CLIENT REPLY OFF). */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
 /* Tells replicas and the append-only file a command. RedisModule_Replicate does the same, but looks up

@@ -114,6 +114,38 @@ fn client_reply_skip_swallows_the_reply_and_not_the_push() {
     assert_eq!(server.settled(&mut watcher), [""; 0]);
 }
 
+#[test]
+fn client_reply_off_and_skip_swallow_no_push_that_had_to_wait() {
+    let server = Server::start();
+    for mut watcher in [server.resp2(), server.resp3()] {
+        let added = push("watchex k ADD");
+        // What a transaction or a flush causes is sent by the connection's next command of ours, if that comes at once.
+        for next in ["DELTP none", "UNWATCHEX other", "UNWATCHEX k"] {
+            watcher.run("WATCHEX k");
+            watcher.pipeline(&["CLIENT REPLY OFF", "MULTI", "SET k v", "EXEC", next]);
+            assert_eq!(watcher.next(), added, "{next}");
+            watcher.run("CLIENT REPLY ON");
+            watcher.run_all(&["UNWATCHEX k", "DEL k"]);
+        }
+        watcher.run_all(&["SET k v", "WATCHEX k"]);
+        watcher.pipeline(&["CLIENT REPLY OFF", "FLUSHALL", "DELTP none"]);
+        assert_eq!(watcher.next(), push("watchex k DEL"), "its own flush");
+        watcher.run("CLIENT REPLY ON");
+        watcher.pipeline(&[
+            "MULTI",
+            "SET k v",
+            "EXEC",
+            "CLIENT REPLY SKIP",
+            "DELTP none",
+            "ECHO next",
+        ]);
+        let heard = watcher.next_many(5);
+        assert!(heard.contains(&added), "{heard:?}");
+        assert_eq!(heard.last(), Some(&reply(bulk("next"))));
+        watcher.run_all(&["UNWATCHEX", "DEL k"]);
+    }
+}
+
 fn sorted(mut arrivals: Vec<Arrival>) -> Vec<Arrival> {
     arrivals.sort_by_key(|arrival| format!("{arrival:?}"));
     arrivals
