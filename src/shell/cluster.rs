@@ -36,6 +36,8 @@ pub struct Slots {
     /// The slots that the server said it has, when last asked.
     own: String,
     looked: Moment,
+    /// On a replica: the slots that are on their way to its master, first and last of each range. None: to be asked for.
+    coming: Option<Vec<(u64, u64)>>,
 }
 
 /// Where a key is to be asked for that is not there.
@@ -164,6 +166,53 @@ pub fn send_all_away(ctx: Ctx<'_>) {
     }
 }
 
+/// Whether a key that a master's stream names is in a slot that is on its way to that master: Valkey 9 passes on to a replica
+/// what its master is told by the slot's former one, word by word. Between the two commands that begin and end such a move
+/// that is so for all that the stream says of its slots.
+pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
+    if !shell().server.get().moves_slots_in_one_go || !shell().server.get().is_cluster {
+        return false;
+    }
+    let mut slots = shell().slots.borrow_mut();
+    let coming = slots
+        .coming
+        .get_or_insert_with(|| coming_to_master(&ctx.slot_migrations()));
+    if coming.is_empty() {
+        return false;
+    }
+    let slot = ctx.slot(Text::new(name).as_str());
+    coming
+        .iter()
+        .any(|(first, last)| (*first..=*last).contains(&slot))
+}
+
+/// A move of slots to this server's master has begun or ended, or a file has told of one.
+pub fn moves_have_changed() {
+    shell().slots.borrow_mut().coming = None;
+}
+
+/// Reads `CLUSTER GETSLOTMIGRATIONS` of a replica.
+fn coming_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
+    let value = |of: &Vec<String>, name: &str| {
+        let mut pairs = of.chunks_exact(2);
+        let found = pairs.find(|pair| pair[0] == name);
+        found.map(|pair| pair[1].clone()).unwrap_or_default()
+    };
+    let coming = moves.iter().filter(|of| {
+        value(of, "operation") == "IMPORT" && value(of, "state") == "occurring-on-primary"
+    });
+    let mut slots = Vec::new();
+    for of in coming {
+        for range in value(of, "slot_ranges").split(' ') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            if let (Ok(first), Ok(last)) = (first.parse(), last.parse()) {
+                slots.push((first, last));
+            }
+        }
+    }
+    slots
+}
+
 /// Redis 7.0 says nothing when a slot is taken from it, with all that is in it. So it is asked.
 pub fn look_at_slots(ctx: Ctx<'_>) {
     if !shell().server.get().slots_go_silently || !shell().subscribed.get() {
@@ -265,6 +314,31 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
         assert_eq!(find(NODES, 450, true), there("three.example:7003"));
         assert_eq!(find(NODES, 150, true), there("127.0.0.1:7002"));
         assert_eq!(find("", 0, false), Place::Nowhere);
+    }
+
+    #[test]
+    fn the_slots_that_are_on_their_way_to_a_master_are_found() {
+        let row = |operation: &str, slots: &str, state: &str| {
+            let words = [
+                "operation",
+                operation,
+                "slot_ranges",
+                slots,
+                "create_time",
+                "",
+                "state",
+                state,
+            ];
+            words.map(str::to_owned).to_vec()
+        };
+        let moves = [
+            row("IMPORT", "7 10-20", "occurring-on-primary"),
+            row("IMPORT", "30-40", "success"),
+            row("EXPORT", "50-60", "occurring-on-primary"),
+            row("IMPORT", "70-70", "occurring-on-primary"),
+        ];
+        assert_eq!(coming_to_master(&moves), [(7, 7), (10, 20), (70, 70)]);
+        assert_eq!(coming_to_master(&[]), []);
     }
 
     #[test]

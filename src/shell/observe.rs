@@ -180,6 +180,9 @@ const ALWAYS: [Listener; 2] = [
     (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
     (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
 ];
+/// Valkey 9's event of this name; on Redis the number may mean anything.
+const ATOMIC_SLOT_MIGRATION: u64 = 19;
+
 /// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
 /// of its events, and since Redis 7.2 each value that is overwritten is one.
 const LATER: [Listener; 6] = [
@@ -200,6 +203,10 @@ const LATER: [Listener; 6] = [
 /// Subscribes to [`ALWAYS`]. Once, at load.
 pub fn subscribe_to_server(ctx: Ctx<'_>) {
     ALWAYS.iter().for_each(|one| listen(ctx, *one));
+    let server = shell().server.get();
+    if server.is_cluster && server.moves_slots_in_one_go {
+        listen(ctx, (ATOMIC_SLOT_MIGRATION, Some(on_moving)));
+    }
 }
 
 /// Subscribes to [`LATER`], once: before the first connection, key or token is known.
@@ -297,6 +304,15 @@ unsafe extern "C" fn on_swap(
     });
 }
 
+unsafe extern "C" fn on_moving(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), cluster::moves_have_changed);
+}
+
 unsafe extern "C" fn on_loading(
     ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
@@ -313,6 +329,7 @@ unsafe extern "C" fn on_loading(
         let ctx = unsafe { Ctx::new(ctx) };
         shell.loading.set(!ended);
         shell.flush.set(None);
+        cluster::moves_have_changed();
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();

@@ -8,11 +8,11 @@
 use super::dispatch;
 use super::guard::guard;
 use super::perform::write;
-use super::raw::{self, Ctx, Str, api, c_string, entries};
+use super::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use super::state::shell;
-use super::{locktype, observe, persist};
+use super::{cluster, locktype, observe, persist};
 use crate::command::{Request, told};
-use crate::engine::{Event, Key, Mode, Standing, Token, Told};
+use crate::engine::{Event, Hand, Key, Mode, Standing, Token, Told};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -23,8 +23,6 @@ pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
         Request::Acquire { .. } => make(ctx, strings[0], None),
         _ => return ctx.reply_error("ERR only SETTP and LOCK.ACQUIRE are replicated"),
     }
-    // Of use to this server's own append-only file.
-    ctx.replicate_verbatim();
     ctx.reply_integer(1);
 }
 
@@ -37,18 +35,28 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
         None => Mode::Exclusive,
     };
     let (db, name) = (ctx.db(), string.bytes());
-    if !is_import() {
-        persist::inherited(ctx, db, name, mode);
-    } else if mode.is_lock() {
-        locktype::restored(Key { db, name });
+    let key = Key { db, name };
+    match is_import(ctx, Some(name)) {
+        // Nobody's key from now on: whoever follows this server must not take it away.
+        true if !mode.is_lock() => {
+            let by = Hand::Nobody;
+            dispatch::tell(ctx, Event::Replaced { key, by });
+            return ctx.replicate(db, Word::Set, string, value);
+        }
+        true if !shell().is_replica.get() => locktype::restored(key),
+        _ => persist::inherited(ctx, db, name, mode),
     }
+    // Of use to this server's own append-only file, and to replicas of it.
+    ctx.replicate_verbatim();
 }
 
-/// Whether what is told comes with a slot that moves to here. Until it has, its former server may tell
-/// more of its keys; after that a temporary key ends with the time that it was given, and a lock as soon
-/// as it is looked at.
-fn is_import() -> bool {
-    !shell().is_replica.get() && !shell().loading.get()
+/// Whether what is told, of a key or of none, comes with a slot that moves to here, or to this server's
+/// master. Until it has, its former server may tell more of its keys; after that a temporary key ends with
+/// the time that it was given, and a lock as soon as it is looked at.
+fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
+    let shell = shell();
+    let to_master = || name.is_some_and(|name| cluster::is_coming(ctx, name));
+    !shell.loading.get() && (!shell.is_replica.get() || to_master())
 }
 
 /// Tells replicas and the append-only file what sessions hold.
@@ -122,12 +130,17 @@ unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
         let arguments = &arguments[1..];
-        let Saying { name, know, .. } = SAYINGS[N];
+        let Saying { name, key, know } = SAYINGS[N];
         if arguments.is_empty() {
             return ctx.reply_wrong_arity();
         }
         if !ctx.state().is_replay() {
             return ctx.reply_error(&format!("ERR {name} is for replication only"));
+        }
+        let key = (key > 0).then(|| arguments[0].bytes());
+        if matches!(name, told::SESSION | told::HOLD | told::FREE) && is_import(ctx, key) {
+            // Sessions do not move with a slot, and what they hold is nobody's there.
+            return ctx.reply_integer(1);
         }
         if !know(ctx, name, arguments) {
             return ctx.reply_error(&format!("ERR {name} makes no sense"));
@@ -182,10 +195,6 @@ fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 
 /// See `command/told.rs`.
 fn know_of_sessions(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
-    if is_import() {
-        // Sessions do not move with a slot.
-        return true;
-    }
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
     let said = told::told(name, ctx.db(), &words);
     if let Some(said) = &said {

@@ -96,7 +96,7 @@ pub struct Shell {
     /// When the server last counted a change of ours, other than by a command that was granted.
     pub counted: Cell<Moment>,
     /// Those of [`raw::Word`](super::raw::Word), made once.
-    pub words: OnceCell<[Text; 3]>,
+    pub words: OnceCell<[Text; 4]>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
 }

@@ -68,6 +68,66 @@ fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
     );
 }
 
+#[test]
+fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
+    let lines = ["appendonly yes"];
+    let mut cluster = Cluster::of_masters(2, &lines);
+    if !cluster.servers[0].is_at_least((u32::MAX, 0), (9, 0)) {
+        say("this server has no CLUSTER MIGRATESLOTS");
+        return;
+    }
+    let number = cluster.add_replica(1, &lines);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let replica = &cluster.servers[number];
+    let tag = name_in(SLOT);
+    let migrate = format!(
+        "CLUSTER MIGRATESLOTS SLOTSRANGE {SLOT} {SLOT} NODE {}",
+        cluster.id(1)
+    );
+    // The session's key is told of in another way.
+    let (mut owner, mut session) = (source.resp3(), source.resp3());
+    session.run("SESSION.START");
+    let mut names = Vec::new();
+    source.resp2().run(&migrate);
+    loop {
+        let name = format!("{{{tag}}}{}", names.len());
+        let by = [&mut owner, &mut session][names.len() % 2].call(["SETTP", &name, "v"]);
+        if by != int(1) {
+            break;
+        }
+        names.push(name);
+    }
+    assert!(names.len() > 1);
+    let mut client = target.resp2();
+    for name in &names {
+        client.run(["SET", name, "mine"]);
+    }
+    replica.catch_up(target);
+    assert_eq!(tether(replica, "temporary_keys"), 0);
+    let all = int(names.len() as i64);
+    client.run("DEBUG LOADAOF");
+    eventually("an end of what was left behind", || {
+        match tether(target, "temporary_keys") {
+            0 => Ok(()),
+            left => Err(format!("{left} keys")),
+        }
+    });
+    assert_eq!(client.run("DBSIZE"), all, "after a restart");
+    replica.catch_up(target);
+    let mut client = replica.resp2();
+    client.run("CLUSTER FAILOVER TAKEOVER");
+    eventually("a promoted replica", || {
+        let info = replica.info("replication");
+        let is_master = info.contains("role:master");
+        if is_master && tether(replica, "temporary_keys") == 0 {
+            Ok(())
+        } else {
+            Err(info)
+        }
+    });
+    assert_eq!(client.run("DBSIZE"), all, "after a failover");
+}
+
 /// Makes keys, overwrites them, gives them back, until the slot has moved: how often, and what the server said then.
 fn be_busy(client: &mut Client, name: &dyn Fn(usize) -> String) -> (usize, String) {
     for round in 0..100_000 {

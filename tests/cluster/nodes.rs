@@ -104,6 +104,31 @@ impl Cluster {
         Cluster { servers, _turn }
     }
 
+    /// Gives one of the masters a replica: its number, once it has all that its master has.
+    pub fn add_replica(&mut self, of: usize, lines: &[&str]) -> usize {
+        let number = self.servers.len();
+        let added = Cluster::unconnected(1, lines).servers.remove(0);
+        let (port, bus) = (self.servers[of].port(), bus_port(&self.servers[of]));
+        let master = self.id(of);
+        let mut client = added.resp2();
+        client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+        eventually_within(AGREEMENT, "the replica's master", || {
+            match client.call(["CLUSTER", "REPLICATE", &master]) {
+                reply if reply == ok() => Ok(()),
+                reply => Err(reply.text()),
+            }
+        });
+        eventually_within(AGREEMENT, "the replica's link", || {
+            let info = added.info("replication");
+            let is_up = info.contains("master_link_status:up");
+            if is_up { Ok(()) } else { Err(info) }
+        });
+        added.catch_up(&self.servers[of]);
+        self.servers.push(added);
+        self.agree();
+        number
+    }
+
     /// Waits until every server sees all slots served, and by the same masters.
     pub fn agree(&self) {
         let running: Vec<_> = (0..self.servers.len())

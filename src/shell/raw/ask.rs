@@ -109,6 +109,32 @@ impl Ctx<'_> {
         text.unwrap_or_default()
     }
 
+    /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: for each move of slots names and values in turn; those that are numbers are
+    /// empty. O(moves that the server remembers).
+    pub fn slot_migrations(self) -> Vec<Vec<String>> {
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"c".as_ptr(),
+                c"GETSLOTMIGRATIONS".as_ptr()
+            ))
+        };
+        let Some(answer) = Answer::new(reply) else {
+            return Vec::new();
+        };
+        // SAFETY: the table; the reply lives as long as `answer`, and its elements belong to it.
+        unsafe {
+            let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
+            let places = |of| 0..api!(RedisModule_CallReplyLength(of));
+            let words = |row| places(row).map(move |place| text_of(element(row, place)));
+            let rows = places(answer.0.as_ptr()).map(|place| element(answer.0.as_ptr(), place));
+            rows.map(|row| words(row).map(Option::unwrap_or_default).collect())
+                .collect()
+        }
+    }
+
     /// The names of all modules, of this one too.
     pub fn modules(self) -> Vec<String> {
         // SAFETY: the table, the context; the argument is as the format says.

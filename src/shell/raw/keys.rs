@@ -14,6 +14,7 @@ pub enum Word {
     Del,
     Settp,
     Acquire,
+    Set,
 }
 
 impl Word {
@@ -22,12 +23,14 @@ impl Word {
             Word::Del => c"DEL",
             Word::Settp => c"SETTP",
             Word::Acquire => c"LOCK.ACQUIRE",
+            Word::Set => c"SET",
         }
     }
 
     /// The words as the server's strings, by their numbers.
-    fn all() -> [Text; 3] {
-        [Word::Del, Word::Settp, Word::Acquire].map(|word| Text::new(word.name().to_bytes()))
+    fn all() -> [Text; 4] {
+        [Word::Del, Word::Settp, Word::Acquire, Word::Set]
+            .map(|word| Text::new(word.name().to_bytes()))
     }
 }
 
