@@ -128,12 +128,16 @@ fn load(ctx: Ctx<'_>) -> bool {
     if shell.is_replica.get() {
         dispatch::tell(ctx, crate::engine::Event::Demoted);
     }
-    observe::subscribe_to_server(ctx);
     info::register(ctx);
-    locktype::register(ctx)
+    let is_loaded = locktype::register(ctx)
         && register::commands(ctx)
         && replay::register(ctx)
-        && settings::register(ctx)
+        && settings::register(ctx);
+    // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
+    if is_loaded {
+        observe::subscribe_to_server(ctx);
+    }
+    is_loaded
 }
 
 /// Makes all fencing tokens from now on greater than those before: at load and at promotion.

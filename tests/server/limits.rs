@@ -76,6 +76,33 @@ fn settings_survive_config_rewrite() {
 }
 
 #[test]
+fn a_server_that_refused_a_setting_at_load_goes_on_without_the_module() {
+    let server = Server::with(&[WITHOUT_MODULE, "enable-module-command yes"]);
+    let mut client = server.resp2();
+    let library = module().display().to_string();
+    let load = [
+        "MODULE",
+        "LOADEX",
+        &library,
+        "CONFIG",
+        "tether.peer-timeout",
+    ];
+    client.refused([&load[..], &["soon"]].concat());
+    // A load of data and a change of role are told to whoever listens.
+    client.run_all(&[
+        "SET k v",
+        "DEBUG RELOAD",
+        "REPLICAOF 127.0.0.1 1",
+        "REPLICAOF NO ONE",
+    ]);
+    client.refused("SETTP k v");
+    client.run([&load[..], &["5000"]].concat());
+    assert_eq!(get(&mut client, "tether.peer-timeout"), "5000");
+    client.run_all(&["SETTP mine v", "DEBUG RELOAD"]);
+    assert_eq!(client.call("DELTP mine k"), int(1));
+}
+
+#[test]
 fn a_bad_value_is_refused_and_the_old_one_stays() {
     let server = Server::start();
     let mut client = server.resp2();

@@ -57,3 +57,15 @@ pub fn module() -> PathBuf {
         .unwrap_or_else(|| panic!("no {name} beside {}, and no TETHER_MODULE", deps.display()));
     path::absolute(newest).expect("the module's path")
 }
+
+/// A line for a server that is to start without the module.
+pub const WITHOUT_MODULE: &str = "# without the module";
+
+/// Takes the module's lines out of a server's configuration that has this line.
+pub(super) fn leave_out(config: &mut Vec<String>) {
+    if config.iter().any(|line| line == WITHOUT_MODULE) {
+        let is_ours =
+            |line: &String| line.starts_with("loadmodule ") || line.starts_with("tether.");
+        config.retain(|line| !is_ours(line));
+    }
+}

@@ -6,7 +6,7 @@
 //! semicolons between them: `TETHER_CONFIG="io-threads 4"` runs all tests on servers with I/O threads.
 
 use super::client::Client;
-use super::programs::{module, server_binary};
+use super::programs::{leave_out, module, server_binary};
 use super::wait::{PATIENCE, eventually, eventually_within};
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -336,6 +336,7 @@ impl Server {
         let wished = env::var("TETHER_CONFIG").unwrap_or_default();
         config.extend(wished.split(';').map(|line| line.trim().to_owned()));
         config.extend(wanted);
+        leave_out(&mut config);
         fs::write(self.folder().join("redis.conf"), config.join("\n") + "\n")
             .expect("the server's configuration");
     }
