@@ -77,7 +77,11 @@ impl Ctx<'_> {
                 c"1".as_ptr()
             ))
         };
-        if !Answer::new(reply).is_some_and(|answer| answer.is_integer()) {
+        let Some(answer) = Answer::new(reply) else {
+            // Somebody took the command away (`rename-command`).
+            return self.standing(db, key);
+        };
+        if !answer.is_integer() {
             return Standing::Absent;
         }
         let name = key.bytes();

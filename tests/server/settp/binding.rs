@@ -126,6 +126,17 @@ fn it_follows_swapdb() {
 }
 
 #[test]
+fn it_follows_swapdb_also_where_a_command_was_taken_away_that_looks_at_keys() {
+    let server = Server::with(&["rename-command MEMORY \"\""]);
+    let owner = owner_of(&server, "k");
+    let mut other = server.resp2();
+    other.run_all(&["SWAPDB 0 5", "SELECT 5"]);
+    assert_eq!(other.call("SETTP k other"), int(0));
+    drop(owner);
+    eventually_gone(&mut other, "k");
+}
+
+#[test]
 fn swapping_a_database_with_itself_changes_nothing() {
     let server = Server::start();
     let owner = owner_of(&server, "k");
