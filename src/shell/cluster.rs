@@ -220,7 +220,11 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
     }
     let now = clock::now();
     let ago_ms = now.ms_since(shell().slots.borrow().looked);
-    if ago_ms < LOOK_MS {
+    // What is about to be handed over is to be this server's still.
+    let engine = shell().engine.borrow();
+    let hands_over = engine.is_awaited() && engine.has_work(now);
+    drop(engine);
+    if ago_ms < LOOK_MS && !hands_over {
         return dispatch::wake_in_ms(LOOK_MS - ago_ms);
     }
     dispatch::wake_in_ms(LOOK_MS);

@@ -389,4 +389,7 @@ pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
 pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
     let seen = Seen { key, standing };
     tell(ctx, Event::Found { seen });
+    if !standing.is_present() {
+        cluster::follow(ctx, key);
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::harness::*;
 use crate::line::{queue, queue_push, tether};
-use crate::nodes::{Cluster, name_in, pushes_at_last, redis_cli};
+use crate::nodes::{AGREEMENT, Cluster, name_in, pushes_at_last, redis_cli};
 use std::time::Duration;
 
 const BACKSTOP: Duration = Duration::from_millis(1500);
@@ -129,4 +129,37 @@ fn a_slot_that_is_taken_away_takes_its_keys_along() {
     assert_eq!(client.call("DBSIZE"), int(0));
     cluster.agree();
     redis_cli(&["check", &cluster.address(0)]);
+}
+
+/// Two servers would grant the same key.
+#[test]
+fn nobody_is_granted_what_is_in_a_slot_that_was_taken_away() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let lock = format!("{{{key}}}lock");
+    let (mut owner, mut dying) = (source.resp3(), source.resp3());
+    let (mut next, mut heir) = (source.resp3(), source.resp3());
+    owner.run(["LOCK.ACQUIRE", &lock]);
+    dying.run(["SETTP", &key, "v"]);
+    queue_push(&mut next, &format!("LOCK.ACQUIRE {lock} WAIT 0 PUSH"));
+    queue_push(&mut heir, &format!("SETTP {key} heir WAIT 0 PUSH"));
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let mut client = target.resp2();
+    client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    client.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    let mut stranger = source.resp2();
+    eventually_within(AGREEMENT, "the loss of the slot", || {
+        match stranger.call(["GET", &key]).text() {
+            answer if answer == moved => Ok(()),
+            other => Err(other),
+        }
+    });
+    drop(dying);
+    assert_eq!(next.next_push(), format!("lock {lock} TIMEOUT"));
+    assert_eq!(heir.next_push(), format!("settp {key} TIMEOUT"));
+    for name in ["temporary_keys", "holds", "waiters"] {
+        assert_eq!(tether(source, name), 0, "{name}");
+    }
 }
