@@ -185,7 +185,7 @@ const ATOMIC_SLOT_MIGRATION: u64 = 19;
 
 /// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
 /// of its events, and since Redis 7.2 each value that is overwritten is one.
-const LATER: [Listener; 6] = [
+const LATER: [Listener; 7] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
     (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
@@ -194,6 +194,7 @@ const LATER: [Listener; 6] = [
         Some(replicas::on_change),
     ),
     (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
+    (c::REDISMODULE_EVENT_CONFIG, Some(replicas::on_setting)),
     (
         c::REDISMODULE_EVENT_MODULE_CHANGE,
         Some(listeners::on_module),

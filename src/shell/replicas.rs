@@ -31,6 +31,16 @@ pub unsafe extern "C" fn on_change(
     });
 }
 
+/// Somebody has changed the server's settings: the append-only file may be wanted from now on, although it is begun later.
+pub unsafe extern "C" fn on_setting(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), count_again);
+}
+
 /// Tells replicas the epoch if one has come that may not know it.
 pub fn tell_newcomer(ctx: Ctx<'_>) {
     let shell = shell();
@@ -91,7 +101,7 @@ pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     })
 }
 
-/// A replica has come or gone, or a file is being written, maybe for one: whether [`nobody_counts`] is to be looked at anew.
+/// A replica has come or gone, a file is being written, maybe for one, or is to be: whether [`nobody_counts`] is to be looked at anew.
 pub fn count_again() {
     shell().nobody_counts.set(None);
 }

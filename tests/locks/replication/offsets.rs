@@ -57,3 +57,31 @@ fn waitaof_is_about_the_file_that_has_the_grant() {
     granted.run("CONFIG SET appendfsync everysec");
     assert_eq!(granted.call("WAITAOF 1 0 0").items()[0], int(1));
 }
+
+#[test]
+fn waitaof_is_about_a_file_that_is_to_be_begun_later() {
+    let server = Server::start();
+    if !server.is_at_least((7, 2), (7, 2)) {
+        return say("WAITAOF after a grant: SKIPPED, this server has none");
+    }
+    let mut other = server.resp2();
+    for number in 0..50 {
+        other.run(["SET", &format!("other:{number}"), "v"]);
+    }
+    // Files take half a second.
+    other.run("CONFIG SET rdb-key-save-delay 10000");
+    let pair = Pair::of(&server);
+    // Handed over before anything is to be counted, so that the setting changes something.
+    let mut former = server.resp3();
+    former.run("SETTP former v");
+    let mut next = server.resp3();
+    queue(&server, &mut next, "SETTP former w WAIT 0");
+    other.run("BGSAVE");
+    former.run("DELTP former");
+    // It can only be begun when the other file is done.
+    other.run("CONFIG SET appendonly yes");
+    let mut granted = pair.hand_over();
+    assert_eq!(granted.call("WAITAOF 1 0 0").items()[0], int(1));
+    let rewriting = server.gauge("persistence", "aof_rewrite_in_progress");
+    assert_eq!(rewriting, 0, "there is no file yet");
+}
