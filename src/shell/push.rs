@@ -146,7 +146,8 @@ fn send_kept_back(ctx: Ctx<'_>) {
     outbox.flushing = !outbox.kept_back.is_empty();
 }
 
-/// Writes a push to the connection that executes a command, before what that replies. If that wants no reply, when it is.
+/// Writes a push to the connection that executes a command, before what that replies; or the usual way, after it, to one that
+/// wants no replies.
 fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: &Push) {
     match shim::write(client, &frame(ctx, push)) {
         true => count_sent(1),
