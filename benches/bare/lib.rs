@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 type Context = *mut c::RedisModuleCtx;
 type Text = *mut c::RedisModuleString;
+type Command = unsafe extern "C" fn(Context, *mut Text, c_int) -> c_int;
 
 /// A call of the API, which every server has.
 macro_rules! api {
@@ -63,15 +64,13 @@ pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _: *mut Text, count: c
         let name = c"bare-lock".as_ptr();
         let lock = api!(RedisModule_CreateDataType(ctx, name, 0, &raw mut methods));
         LOCK.store(lock, Relaxed);
-        for (name, command) in [
-            (
-                c"settp",
-                settp as unsafe extern "C" fn(Context, *mut Text, c_int) -> c_int,
-            ),
+        let commands: [(_, Command); 4] = [
+            (c"settp", settp),
             (c"deltp", remove),
             (c"lock.acquire", acquire),
             (c"lock.release", release),
-        ] {
+        ];
+        for (name, command) in commands {
             let flags = c"write fast".as_ptr();
             api!(RedisModule_CreateCommand(
                 ctx,

@@ -2,8 +2,9 @@
 
 use super::Bench;
 use super::foreign::{self, Setting};
-use super::handoff::{self, CONTENDERS};
+use super::handoff::{self, CONTENDERS, WAYS};
 use super::pairs::{self, PAIRS};
+use super::place::OnOne;
 use super::server::{self, Loaded};
 use super::table::Table;
 
@@ -11,6 +12,7 @@ use super::table::Table;
 const STARTS: usize = 4;
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     let module = server::bare();
     if !module.is_file() {
         let built = "`cargo build --release --example bare` builds it";
@@ -25,14 +27,12 @@ pub fn run(bench: &Bench, table: &mut Table) {
         table.add_speed(&what, &turns, None);
     }
     for pair in PAIRS {
-        for (depth, turns) in pairs::measure(bench, pair, Loaded::Bare, STARTS) {
-            let what = format!("{}, {depth} at once", pair.what);
+        for (what, turns) in pairs::measure(bench, pair, Loaded::Bare, STARTS) {
             table.add_speed(&what, &turns, None);
         }
     }
     for &contenders in CONTENDERS {
-        let turns = handoff::measure(bench, Loaded::Bare, contenders);
-        let what = format!("LOCK.ACQUIRE WAIT against BLPOP/RPUSH, {contenders} contenders");
-        table.add_speed(&what, &turns, None);
+        let race = handoff::race(bench, Loaded::Bare, &WAYS[0], contenders);
+        table.add_speed(&race.what, &race.turns, None);
     }
 }

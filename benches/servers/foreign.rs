@@ -19,6 +19,7 @@ const STARTS: usize = 12;
 const ROUNDS: usize = 6;
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     for (setting, what) in [
         (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
         (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),
@@ -30,7 +31,6 @@ pub fn run(bench: &Bench, table: &mut Table) {
 
 /// What this load costs where this is loaded, against a server without any module.
 pub(super) fn measure(bench: &Bench, loaded: Loaded, setting: Setting, starts: usize) -> Turns {
-    let _place = OnOne::new(false);
     let mut turns = Turns::new();
     for _ in 0..bench.scaled(starts) {
         let mut ours = Load::on(bench.start(loaded), setting);

@@ -19,7 +19,7 @@ const ROUNDS: usize = 20;
 const TARGET: Target = Target::AtLeast(1.0);
 
 /// A way to wait in line.
-struct Way {
+pub(super) struct Way {
     name: &'static str,
     acquire: &'static str,
     release: &'static str,
@@ -31,7 +31,8 @@ const FLOOR: Way = Way {
     release: "RPUSH token x",
 };
 
-const WAYS: &[Way] = &[
+/// The first is the lock's.
+pub(super) const WAYS: &[Way] = &[
     Way {
         name: "LOCK.ACQUIRE WAIT",
         acquire: "LOCK.ACQUIRE lock WAIT 0",
@@ -63,45 +64,46 @@ pub fn run(bench: &Bench, table: &mut Table) {
 }
 
 fn against_floor(bench: &Bench, table: &mut Table, way: &Way, contenders: usize) {
-    let ours = bench.start(Loaded::Module);
-    let floor = bench.start(Loaded::Nothing);
-    floor.connect().run(FLOOR.release);
-    let mut ours = Ring::of(&ours, way, contenders);
-    let mut floor = Ring::of(&floor, &FLOOR, contenders);
-    let turns = take_turns(bench, &mut ours, &mut floor);
-    let handoffs = bench.scaled(HANDOFFS);
-    let what = format!(
-        "{} against {}, {contenders} contenders",
-        way.name, FLOOR.name
-    );
-    table.add_speed_both(&what, &turns, TARGET);
+    let race = race(bench, Loaded::Module, way, contenders);
+    table.add_speed_both(&race.what, &race.turns, TARGET);
+    let [ours, floor] = race.commands_each;
     table.add(Row {
         what: String::new(),
         figure: "commands each",
-        value: Spread::of([ours.commands_each(handoffs)]),
+        value: Spread::of([ours]),
         target: Some(Target::AtMost(2.0)),
-        detail: format!("{:.2} for {}", floor.commands_each(handoffs), FLOOR.name),
+        detail: format!("{floor:.2} for {}", FLOOR.name),
     });
 }
 
-fn take_turns(bench: &Bench, ours: &mut Ring, floor: &mut Ring) -> Turns {
+/// What a way costs against the server's own.
+pub(super) struct Race {
+    pub(super) what: String,
+    pub(super) turns: Turns,
+    /// Ours and the floor's.
+    commands_each: [f64; 2],
+}
+
+/// What it costs where this is loaded that a lock goes round, against the server's own way to pass anything on.
+pub(super) fn race(bench: &Bench, loaded: Loaded, way: &Way, contenders: usize) -> Race {
+    let (ours, floor) = (bench.start(loaded), bench.start(Loaded::Nothing));
+    floor.connect().run(FLOOR.release);
+    let mut ours = Ring::of(&ours, way, contenders);
+    let mut floor = Ring::of(&floor, &FLOOR, contenders);
     let handoffs = bench.scaled(HANDOFFS);
     let mut turns = Turns::new();
     turns.take(bench.scaled(ROUNDS), |side| match side {
         Side::Ours => ours.round(handoffs),
         Side::Floor => floor.round(handoffs),
     });
-    turns
-}
-
-/// What a lock that goes round costs where this is loaded, against the server's own way.
-pub(super) fn measure(bench: &Bench, loaded: Loaded, contenders: usize) -> Turns {
-    let _place = OnOne::new(false);
-    let (ours, floor) = (bench.start(loaded), bench.start(Loaded::Nothing));
-    floor.connect().run(FLOOR.release);
-    let mut ours = Ring::of(&ours, &WAYS[0], contenders);
-    let mut floor = Ring::of(&floor, &FLOOR, contenders);
-    take_turns(bench, &mut ours, &mut floor)
+    Race {
+        what: format!(
+            "{} against {}, {contenders} contenders",
+            way.name, FLOOR.name
+        ),
+        turns,
+        commands_each: [&mut ours, &mut floor].map(|ring| ring.commands_each(handoffs)),
+    }
 }
 
 /// A lock goes round so many contenders, so often.

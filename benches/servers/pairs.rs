@@ -10,7 +10,7 @@ use super::wire::{Connection, line};
 
 /// Two commands that undo each other; `KEY` stands for the key.
 pub(super) struct Pair {
-    pub(super) what: &'static str,
+    what: &'static str,
     ours: [&'static str; 2],
     floor: [&'static str; 2],
 }
@@ -40,6 +40,7 @@ const ROUNDS: usize = 12;
 const TARGET: Target = Target::AtLeast(0.9);
 
 pub fn run(bench: &Bench, table: &mut Table) {
+    let _place = OnOne::new(false);
     let probe = bench.start(Loaded::Module);
     for pair in PAIRS {
         let mut commands = pair
@@ -50,8 +51,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
             table.note(&format!("{}: there is no {missing} yet", pair.what));
             continue;
         }
-        for (depth, turns) in measure(bench, pair, Loaded::Module, STARTS) {
-            let what = format!("{}, {depth} at once", pair.what);
+        for (what, turns) in measure(bench, pair, Loaded::Module, STARTS) {
             table.add_speed(&what, &turns, TARGET);
         }
     }
@@ -63,8 +63,7 @@ pub(super) fn measure(
     pair: &Pair,
     loaded: Loaded,
     starts: usize,
-) -> Vec<(usize, Turns)> {
-    let _place = OnOne::new(false);
+) -> Vec<(String, Turns)> {
     let mut all_turns: Vec<Turns> = DEPTHS.iter().map(|_| Turns::new()).collect();
     for _ in 0..bench.scaled(starts) {
         let mut ours = Seat::on(bench.start(loaded));
@@ -78,8 +77,10 @@ pub(super) fn measure(
             });
         }
     }
-    let depths = DEPTHS.iter().map(|(depth, _)| *depth);
-    depths.zip(all_turns).collect()
+    let whats = DEPTHS
+        .iter()
+        .map(|(depth, _)| format!("{}, {depth} at once", pair.what));
+    whats.zip(all_turns).collect()
 }
 
 /// Pairs of commands for key after key, cut into pieces of so many commands.
