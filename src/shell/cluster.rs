@@ -193,11 +193,11 @@ pub fn moves_have_changed() {
 
 /// Reads `CLUSTER GETSLOTMIGRATIONS` of a replica.
 fn coming_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
-    let value = |of: &Vec<String>, name: &str| {
+    fn value<'a>(of: &'a [String], name: &str) -> &'a str {
         let mut pairs = of.chunks_exact(2);
         let found = pairs.find(|pair| pair[0] == name);
-        found.map(|pair| pair[1].clone()).unwrap_or_default()
-    };
+        found.map_or("", |pair| &pair[1])
+    }
     let coming = moves.iter().filter(|of| {
         value(of, "operation") == "IMPORT" && value(of, "state") == "occurring-on-primary"
     });

@@ -204,13 +204,9 @@ impl<'c> Caller<'c> {
 
     fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {
         let (in_hand, seen) = self.open(name, Some(self.strings[1]));
-        let seen = [seen];
-        let Some(wait) = self.wait_allowed(wait, &seen) else {
-            return;
-        };
-        let event = Event::Acquire(Acquire {
+        let ask = Acquire {
             client: self.client,
-            seen: &seen,
+            seen: &[seen],
             mode: Mode::Temporary,
             value,
             label: b"",
@@ -218,9 +214,8 @@ impl<'c> Caller<'c> {
             wait,
             form: if token { Form::SettpToken } else { Form::Settp },
             in_hand: true,
-        });
-        tell_in_hand(self.ctx, Some(&in_hand), event);
-        self.hear_of_new_keys(wait);
+        };
+        self.request(Some(&in_hand), ask);
     }
 
     fn acquire(
@@ -231,34 +226,37 @@ impl<'c> Caller<'c> {
         lease_ms: Option<u64>,
         wait: Option<Wait>,
     ) {
-        let ask = |seen, wait, in_hand| {
-            Event::Acquire(Acquire {
-                client: self.client,
-                seen,
-                mode,
-                value: b"",
-                label,
-                lease_ms,
-                wait,
-                form: Form::Lock,
-                in_hand,
-            })
+        let ask = Acquire {
+            client: self.client,
+            seen: &[],
+            mode,
+            value: b"",
+            label,
+            lease_ms,
+            wait,
+            form: Form::Lock,
+            in_hand: self.spec.keys == KeyPlaces::First,
         };
-        if self.spec.keys == KeyPlaces::First {
+        if ask.in_hand {
             let (in_hand, seen) = self.open(names[0], None);
-            let seen = [seen];
-            let Some(wait) = self.wait_allowed(wait, &seen) else {
-                return;
-            };
-            tell_in_hand(self.ctx, Some(&in_hand), ask(&seen, wait, true));
+            let seen = &[seen];
+            self.request(Some(&in_hand), Acquire { seen, ..ask });
         } else {
             // The keys come after their number.
-            let seen = self.look_at_all(&self.strings[1..], names);
-            let Some(wait) = self.wait_allowed(wait, &seen) else {
-                return;
-            };
-            self.tell(ask(&seen, wait, false));
+            let seen = &self.look_at_all(&self.strings[1..], names);
+            let in_hand = self.first_in_hand();
+            self.request(in_hand.as_ref(), Acquire { seen, ..ask });
         }
+    }
+
+    /// Tells a request, to wait as it may, unless that is refused.
+    #[inline(always)]
+    fn request(&self, in_hand: Option<&InHand<'_>>, ask: Acquire<'_>) {
+        let Some(wait) = self.wait_allowed(ask.wait, ask.seen) else {
+            return;
+        };
+        let event = Event::Acquire(Acquire { wait, ..ask });
+        tell_in_hand(self.ctx, in_hand, event);
         self.hear_of_new_keys(wait);
     }
 
@@ -349,12 +347,14 @@ impl<'c> Caller<'c> {
     }
 
     fn tell(&self, event: Event<'_>) {
-        let in_hand = self.strings.first().map(|key| InHand {
-            key: *key,
-            value: None,
-            open: Cell::new(None),
-        });
-        tell_in_hand(self.ctx, in_hand.as_ref(), event);
+        tell_in_hand(self.ctx, self.first_in_hand().as_ref(), event);
+    }
+
+    /// A command's first word, which is mostly a key.
+    fn first_in_hand(&self) -> Option<InHand<'c>> {
+        let key = *self.strings.first()?;
+        let (value, open) = (None, Cell::new(None));
+        Some(InHand { key, value, open })
     }
 
     fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {

@@ -96,69 +96,37 @@ impl Ctx<'_> {
 
     /// `CLUSTER NODES`. O(slots).
     pub fn cluster_nodes(self) -> String {
-        // SAFETY: the table, the context; the argument is as the format says.
-        let reply = unsafe {
-            api!(RedisModule_Call(
-                self.as_ptr(),
-                c"CLUSTER".as_ptr(),
-                c"c".as_ptr(),
-                c"NODES".as_ptr()
-            ))
-        };
-        let text = Answer::new(reply).and_then(|answer| answer.text());
-        text.unwrap_or_default()
+        let answer = self.answer_of(c"CLUSTER", c"NODES");
+        answer.and_then(|answer| answer.text()).unwrap_or_default()
     }
 
     /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: for each move of slots names and values in turn; those that are numbers are
     /// empty. O(moves that the server remembers).
     pub fn slot_migrations(self) -> Vec<Vec<String>> {
-        // SAFETY: the table, the context; the argument is as the format says.
-        let reply = unsafe {
-            api!(RedisModule_Call(
-                self.as_ptr(),
-                c"CLUSTER".as_ptr(),
-                c"c".as_ptr(),
-                c"GETSLOTMIGRATIONS".as_ptr()
-            ))
-        };
-        let Some(answer) = Answer::new(reply) else {
-            return Vec::new();
-        };
-        // SAFETY: the table; the reply lives as long as `answer`, and its elements belong to it.
-        unsafe {
-            let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
-            let places = |of| 0..api!(RedisModule_CallReplyLength(of));
-            let words = |row| places(row).map(move |place| text_of(element(row, place)));
-            let rows = places(answer.0.as_ptr()).map(|place| element(answer.0.as_ptr(), place));
-            rows.map(|row| words(row).map(Option::unwrap_or_default).collect())
-                .collect()
-        }
+        let answer = self.answer_of(c"CLUSTER", c"GETSLOTMIGRATIONS");
+        answer.map(|answer| answer.rows()).unwrap_or_default()
     }
 
     /// The names of all modules, of this one too.
     pub fn modules(self) -> Vec<String> {
+        let answer = self.answer_of(c"MODULE", c"LIST");
+        let rows = answer.map(|answer| answer.rows()).unwrap_or_default();
+        // Each begins with the word "name" and the name.
+        let names = rows.into_iter().filter_map(|row| row.into_iter().nth(1));
+        names.collect()
+    }
+
+    /// What a command of two words answers.
+    fn answer_of(self, command: &CStr, word: &CStr) -> Option<Answer> {
         // SAFETY: the table, the context; the argument is as the format says.
-        let reply = unsafe {
+        Answer::new(unsafe {
             api!(RedisModule_Call(
                 self.as_ptr(),
-                c"MODULE".as_ptr(),
+                command.as_ptr(),
                 c"c".as_ptr(),
-                c"LIST".as_ptr()
+                word.as_ptr()
             ))
-        };
-        let Some(answer) = Answer::new(reply) else {
-            return Vec::new();
-        };
-        // SAFETY: the table; the reply lives as long as `answer`, and its elements belong to it. Each begins with the word
-        // "name" and the name.
-        unsafe {
-            let modules = 0..api!(RedisModule_CallReplyLength(answer.0.as_ptr()));
-            let name = |place| {
-                let module = api!(RedisModule_CallReplyArrayElement(answer.0.as_ptr(), place));
-                text_of(api!(RedisModule_CallReplyArrayElement(module, 1)))
-            };
-            modules.filter_map(name).collect()
-        }
+        })
     }
 
     /// A field of this section of `INFO`.
@@ -196,6 +164,20 @@ pub(super) struct Answer(NonNull<raw::RedisModuleCallReply>);
 impl Answer {
     pub(super) fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
         NonNull::new(reply).map(Answer)
+    }
+
+    /// Of an array of arrays: their texts, empty where something else stands.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let reply = self.0.as_ptr();
+        // SAFETY: the table; the reply lives as long as we do, and its elements belong to it.
+        unsafe {
+            let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
+            let places = |of| 0..api!(RedisModule_CallReplyLength(of));
+            let text = |row, place| text_of(element(row, place)).unwrap_or_default();
+            let texts = |row| places(row).map(|place| text(row, place)).collect();
+            let rows = places(reply).map(|place| texts(element(reply, place)));
+            rows.collect()
+        }
     }
 
     pub(super) fn is_integer(&self) -> bool {
