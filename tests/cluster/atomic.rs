@@ -1,5 +1,6 @@
 //! Valkey 9 moves slots in one go, by sending a snapshot and then what happens to their keys.
 
+use crate::failover::promoted;
 use crate::harness::*;
 use crate::line::{queue, tether};
 use crate::nodes::{Cluster, name_in, pushes_at_last};
@@ -106,25 +107,14 @@ fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
     assert_eq!(tether(replica, "temporary_keys"), 0);
     let all = int(names.len() as i64);
     client.run("DEBUG LOADAOF");
-    eventually("an end of what was left behind", || {
-        match tether(target, "temporary_keys") {
-            0 => Ok(()),
-            left => Err(format!("{left} keys")),
-        }
-    });
+    let held = |server: &Server| tether(server, "temporary_keys");
+    eventually_equal("what was left behind", 0, || held(target));
     assert_eq!(client.run("DBSIZE"), all, "after a restart");
     replica.catch_up(target);
     let mut client = replica.resp2();
     client.run("CLUSTER FAILOVER TAKEOVER");
-    eventually("a promoted replica", || {
-        let info = replica.info("replication");
-        let is_master = info.contains("role:master");
-        if is_master && tether(replica, "temporary_keys") == 0 {
-            Ok(())
-        } else {
-            Err(info)
-        }
-    });
+    promoted(replica);
+    eventually_equal("what was left behind", 0, || held(replica));
     assert_eq!(client.run("DBSIZE"), all, "after a failover");
 }
 

@@ -82,12 +82,7 @@ impl Cluster {
         cluster.servers = { places.iter().map(|n| servers[*n].take().unwrap()) }.collect();
         for number in 0..3 {
             let (master, replica) = (&cluster.servers[number], &cluster.servers[3 + number]);
-            eventually_within(AGREEMENT, "the replica's link", || {
-                let info = replica.info("replication");
-                let is_up = info.contains("master_link_status:up");
-                if is_up { Ok(()) } else { Err(info) }
-            });
-            replica.catch_up(master);
+            wait_for_link(replica, master);
         }
         cluster
     }
@@ -118,12 +113,7 @@ impl Cluster {
                 reply => Err(reply.text()),
             }
         });
-        eventually_within(AGREEMENT, "the replica's link", || {
-            let info = added.info("replication");
-            let is_up = info.contains("master_link_status:up");
-            if is_up { Ok(()) } else { Err(info) }
-        });
-        added.catch_up(&self.servers[of]);
+        wait_for_link(&added, &self.servers[of]);
         self.servers.push(added);
         self.agree();
         number
@@ -187,6 +177,16 @@ impl Cluster {
             client.run(&format!("CLUSTER SETSLOT {slot} NODE {target}"));
         }
     }
+}
+
+/// Waits until a replica has all that its master has.
+fn wait_for_link(replica: &Server, master: &Server) {
+    eventually_within(AGREEMENT, "the replica's link", || {
+        let info = replica.info("replication");
+        let is_up = info.contains("master_link_status:up");
+        if is_up { Ok(()) } else { Err(info) }
+    });
+    replica.catch_up(master);
 }
 
 /// The bus port of a server, as its own CLUSTER NODES tells.
