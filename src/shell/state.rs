@@ -101,56 +101,60 @@ pub struct Shell {
     detached: OnceCell<*mut raw::RedisModuleCtx>,
 }
 
-struct MainThread(std::sync::LazyLock<Shell>);
+struct MainThread(OnceCell<Shell>);
 
 // SAFETY: the server calls a module's commands, events, timers and settings from its main thread
 // only, and nothing here starts a thread. Tests do not touch this state.
 unsafe impl Sync for MainThread {}
 
-static SHELL: MainThread = MainThread(std::sync::LazyLock::new(|| Shell {
-    engine: RefCell::default(),
-    spare: Cell::default(),
-    outbox: RefCell::default(),
-    flush: Cell::default(),
-    performing: Cell::default(),
-    loading: Cell::default(),
-    is_replica: Cell::default(),
-    blocked: RefCell::default(),
-    threads: RefCell::default(),
-    timer: Cell::default(),
-    lock_type: Cell::default(),
-    suspects: RefCell::default(),
-    rewrite_is_due: Cell::default(),
-    newcomer: Cell::default(),
-    restored: RefCell::default(),
-    untimed: RefCell::default(),
-    untold: Cell::default(),
-    enough_replicas: Cell::default(),
-    nobody_counts: Cell::default(),
-    slots: RefCell::default(),
-    settings: Cell::new(Settings {
-        resp2_push: true,
-        peer_timeout_ms: 10_000,
-        cluster_backstop_ms: 60_000,
-    }),
-    server: Cell::default(),
-    subscribed: Cell::default(),
-    hears_of_new: Cell::default(),
-    hears_more: Cell::default(),
-    knows_arguments: Cell::default(),
-    is_among_deaf: Cell::default(),
-    pushes_sent: Cell::default(),
-    fault: RefCell::default(),
-    counted: Cell::default(),
-    words: OnceCell::new(),
-    detached: OnceCell::new(),
-}));
+static SHELL: MainThread = MainThread(OnceCell::new());
 
 pub fn shell() -> &'static Shell {
-    &SHELL.0
+    SHELL.0.get_or_init(Shell::new)
 }
 
 impl Shell {
+    fn new() -> Self {
+        Shell {
+            engine: RefCell::default(),
+            spare: Cell::default(),
+            outbox: RefCell::default(),
+            flush: Cell::default(),
+            performing: Cell::default(),
+            loading: Cell::default(),
+            is_replica: Cell::default(),
+            blocked: RefCell::default(),
+            threads: RefCell::default(),
+            timer: Cell::default(),
+            lock_type: Cell::default(),
+            suspects: RefCell::default(),
+            rewrite_is_due: Cell::default(),
+            newcomer: Cell::default(),
+            restored: RefCell::default(),
+            untimed: RefCell::default(),
+            untold: Cell::default(),
+            enough_replicas: Cell::default(),
+            nobody_counts: Cell::default(),
+            slots: RefCell::default(),
+            settings: Cell::new(Settings {
+                resp2_push: true,
+                peer_timeout_ms: 10_000,
+                cluster_backstop_ms: 60_000,
+            }),
+            server: Cell::default(),
+            subscribed: Cell::default(),
+            hears_of_new: Cell::default(),
+            hears_more: Cell::default(),
+            knows_arguments: Cell::default(),
+            is_among_deaf: Cell::default(),
+            pushes_sent: Cell::default(),
+            fault: RefCell::default(),
+            counted: Cell::default(),
+            words: OnceCell::new(),
+            detached: OnceCell::new(),
+        }
+    }
+
     /// Keeps a context that outlives callbacks. Once, at load.
     pub fn keep_detached(&self, ctx: *mut raw::RedisModuleCtx) {
         let _ = self.detached.set(ctx);
