@@ -30,6 +30,14 @@ pub(super) const GRACE: Word = word(11, "GRACE", 1);
 
 const WORDS: usize = 12;
 
+impl Word {
+    /// Letter by letter: a name is shorter than what the library's comparison is made for.
+    fn is(self, word: &[u8]) -> bool {
+        let mut pairs = word.iter().zip(self.name.bytes());
+        word.len() == self.name.len() && pairs.all(|(c, own)| c.to_ascii_uppercase() == own)
+    }
+}
+
 const fn word(number: usize, name: &'static str, values: usize) -> Word {
     assert!(number < WORDS);
     Word {
@@ -54,7 +62,7 @@ impl<'a, 'b> Options<'a, 'b> {
         while let [first, rest @ ..] = left {
             let option = known
                 .iter()
-                .find(|option| first.eq_ignore_ascii_case(option.name.as_bytes()))
+                .find(|option| option.is(first))
                 .ok_or_else(|| BadInput::UnknownOption((*first).into()))?;
             let place = &mut after[option.number];
             if *place > 0 {
