@@ -1,10 +1,11 @@
 //! Who holds what, and in what way.
 
 mod check;
+mod plain;
 
 use super::arena::{Arena, Id};
 use super::ask::Mode;
-use super::chain::Link;
+use super::chain::{Chain, Link};
 use super::clients::{Client, Clients};
 use super::crowd::Crowd;
 pub(super) use super::hold::{BY_CLIENT, BY_KEY, Hold};
@@ -62,6 +63,7 @@ impl Holds {
     }
 
     /// The hold of this owner, a connection or a session with a label. O(1).
+    #[inline]
     pub fn find(
         &self,
         keys: &Keys,
@@ -79,7 +81,21 @@ impl Holds {
         if holds.tail(&self.all) == Some(first) {
             return None;
         }
-        let is_it = |id| self.all[id].key == key && is_of(id);
+        self.find_among(holds, key, client, label)
+    }
+
+    #[cold]
+    fn find_among(
+        &self,
+        holds: &Chain<Hold, BY_KEY>,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+    ) -> Option<Id<Hold>> {
+        let is_it = |id: Id<Hold>| {
+            let hold = &self.all[id];
+            hold.key == key && hold.client == client && self.has_label(id, label)
+        };
         self.crowd
             .find(holds.iter(&self.all), (key, client, label), is_it)
     }
@@ -241,22 +257,6 @@ impl Holds {
     pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
         self.loosen(keys, clients, id);
         self.drop_carried(clients, id);
-    }
-
-    /// Whether a hold stands alone at its key, and has nothing that only few have. O(1).
-    pub fn is_lone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
-        key.holds.tail(&self.all) == Some(id)
-            && self.all[id].nature.extra().is_none()
-            && self.crowd.len() == 0
-    }
-
-    /// Ends such a hold, whose key goes with it. O(1).
-    pub fn remove_lone(&mut self, clients: &mut Clients, id: Id<Hold>) {
-        let owner = &mut clients[self.all[id].client];
-        owner.holding.remove(&mut self.all, id);
-        owner.hold_count -= 1;
-        let hold = self.all.remove(id);
-        self.temporary -= usize::from(hold.nature.kind() == Kind::Temporary);
     }
 
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).

@@ -34,6 +34,7 @@ mod effect;
 mod endings;
 mod event;
 mod few;
+mod handoff;
 mod hold;
 mod holds;
 mod id;

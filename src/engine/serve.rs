@@ -39,7 +39,7 @@ impl Engine {
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
     /// key goes with its last hold. O(1) for each that is served.
     pub(super) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        if self.release_lone(hold, effects) {
+        if self.release_lone(hold, effects) || self.hand_over(hold, effects) {
             return;
         }
         let key = self.holds[hold].key;
@@ -175,9 +175,20 @@ impl Engine {
                 self.make_ready(*key);
             }
         }
+        self.tell_granted(asked[0], &waiter, token, effects);
+    }
+
+    /// Tells a waiter that it was granted what it asked for; `key` is the first of its keys.
+    pub(super) fn tell_granted(
+        &self,
+        key: Id<KeyRecord>,
+        waiter: &Waiter,
+        token: Token,
+        effects: &mut Vec<Effect>,
+    ) {
         let client = self.clients[waiter.client].id;
         if waiter.push {
-            let key = self.keys[asked[0]].key().to_owned();
+            let key = self.keys[key].key().to_owned();
             let news = News::Granted(waiter.form.kind(), token);
             let push = Push { key, news };
             let to = vec![client];
