@@ -6,7 +6,7 @@ export SERVER PORT
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers bench instructions lint soak servers clean-servers
+.PHONY: help run run-cluster build test test-servers bench instructions profile lint soak servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ bench: ## measures everything and writes docs/benchmarks.md; BENCH="pairs" a par
 
 instructions: ## fails if an operation needs over 5 % more instructions than were kept; INSTRUCTIONS=--keep keeps today's
 	@scripts/instructions.sh $(or $(INSTRUCTIONS),--check)
+
+profile: ## records what of the module is used most, for `make build` to lay its code out by (see scripts/profile.sh)
+	@scripts/profile.sh
 
 lint: ## formatting and clippy, as CI asks for
 	@scripts/need.sh cargo cc libclang

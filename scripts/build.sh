@@ -6,8 +6,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/need.sh cargo cc libclang
 
+# How the code is mostly used, if that was recorded with this compiler.
+profile=$(scripts/profile.sh --path)
+layout=()
+[ -z "$profile" ] || layout=("-Cprofile-use=$profile")
+
 # Cargo itself says where it has put the library: no guess about CARGO_TARGET_DIR, a target triple or a config file.
-built=$(cargo build --release --lib --message-format=json-render-diagnostics |
+built=$(cargo rustc --release --lib --message-format=json-render-diagnostics -- ${layout[@]+"${layout[@]}"} |
     grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
 module=$PWD/target/release/libtether.so
 mkdir -p "${module%/*}"

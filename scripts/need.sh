@@ -6,8 +6,10 @@
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
 #   scripts/need.sh valgrind                 to count instructions
+#   scripts/need.sh llvm-profdata            to record how the module's code is used
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
+#   scripts/need.sh --llvm-profdata          prints which one there is
 #
 # It installs nothing that is there already, and says what to do by hand where it can do nothing.
 set -euo pipefail
@@ -27,6 +29,19 @@ server_path() {
             return
         fi
         say "$(command -v "$program") is too old: Redis 7.0 or Valkey 7.2 is the least"
+    done
+    return 1
+}
+
+# The toolchain's own, where it has that component; else LLVM's, which knows the compiler's format from its version 19 on.
+profdata_path() {
+    local file
+    for file in "${LLVM_PROFDATA:-/nowhere}" "$(rustc --print sysroot)"/lib/rustlib/*/bin/llvm-profdata \
+        /usr/lib/llvm-{30..19}/bin/llvm-profdata {/opt/homebrew,/usr/local}/opt/llvm/bin/llvm-profdata; do
+        if [ -x "$file" ]; then
+            echo "$file"
+            return
+        fi
     done
     return 1
 }
@@ -52,6 +67,7 @@ has() {
         node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
         postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
         zookeeper) command -v java >/dev/null && any /usr/share/java/zookeeper.jar ;;
+        llvm-profdata) profdata_path >/dev/null ;;
         hiredis) any /usr/include/hiredis/hiredis.h /opt/homebrew/include/hiredis/hiredis.h /usr/local/include/hiredis/hiredis.h ;;
         *) command -v "$1" >/dev/null ;;
     esac
@@ -71,6 +87,7 @@ apt_package() {
         node) echo nodejs ;;
         npm) echo npm ;;
         valgrind) echo valgrind ;;
+        llvm-profdata) echo llvm-19 ;;
         postgresql) echo postgresql ;;
         etcd) echo etcd-server ;;
         zookeeper) echo zookeeper default-jre-headless ;;
@@ -88,7 +105,7 @@ apt_server() {
 
 brew_package() {
     case $1 in
-        libclang) echo llvm ;;
+        libclang | llvm-profdata) echo llvm ;;
         server | redis-cli) echo redis ;;
         python) echo python3 ;;
         hiredis) echo hiredis ;;
@@ -108,6 +125,7 @@ by_hand() {
         redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
         node | npm) echo "Node.js 16 or later with npm: the packages nodejs and npm" ;;
+        llvm-profdata) echo "llvm-profdata: rustup component add llvm-tools, or LLVM 19 or later; or set LLVM_PROFDATA to it" ;;
         ip) echo "ip: the package iproute2 (Linux only)" ;;
         *) echo "$1" ;;
     esac
@@ -138,10 +156,10 @@ install_with_apt() {
     done
 }
 
-if [ "${1:-}" = --server-path ]; then
-    server_path
-    exit
-fi
+case ${1:-} in
+    --server-path) server_path; exit ;;
+    --llvm-profdata) profdata_path; exit ;;
+esac
 
 missing=()
 for what in "$@"; do has "$what" || missing+=("$what"); done

@@ -207,9 +207,13 @@ fn conditions(servers: &[String]) -> String {
         text,
         "- {processors} processors ({model}){memory}; clients and servers share them."
     );
+    let profile = match said("scripts/profile.sh", &["--path"]).is_empty() {
+        true => "without a record of its use",
+        false => "by a record of its use (`scripts/profile.sh`)",
+    };
     let _ = writeln!(
         text,
-        "- {}; {}.",
+        "- {}; {}, the module laid out {profile}.",
         said("uname", &["-sr"]),
         said("rustc", &["--version"])
     );

@@ -197,7 +197,18 @@ impl Server {
 }
 
 impl Drop for Server {
+    /// Lets it end by itself, if it does so soon: only then is written what `scripts/profile.sh` records.
     fn drop(&mut self) {
+        #[cfg(unix)]
+        if let Ok(process) = libc::pid_t::try_from(self.child.id()) {
+            // SAFETY: a signal to a child of ours that nobody has waited for yet.
+            unsafe { libc::kill(process, libc::SIGTERM) };
+        }
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(3) && matches!(self.child.try_wait(), Ok(None))
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
