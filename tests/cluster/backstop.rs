@@ -6,9 +6,11 @@ use crate::nodes::Cluster;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-/// Longer than a busy machine lets a server stand still.
-const BACKSTOP_MS: i64 = 2400;
-const SHORT: &str = "tether.cluster-backstop 2400";
+pub const BACKSTOP_MS: i64 = 2400;
+pub const SHORT: &str = "tether.cluster-backstop 2400";
+
+/// However late it is, a key has a sixth of its time left: a server that turns as often keeps all keys.
+const STANDSTILL: Duration = Duration::from_millis(BACKSTOP_MS as u64 / 6);
 
 fn one(lines: &[&str]) -> Cluster {
     Cluster::of_masters(1, lines)
@@ -18,44 +20,80 @@ fn left_ms(client: &mut Client, key: &str) -> i64 {
     client.run(["PTTL", key]).number()
 }
 
-/// Looks at a key all the time for so many backstops: it must be there, and have an end.
-fn watch_it_live(client: &mut Client, key: &str, backstops: u32) {
-    let period = Duration::from_millis(BACKSTOP_MS as u64);
-    let end = Instant::now() + period * backstops;
-    while Instant::now() < end {
-        let left = left_ms(client, key);
-        assert!(
-            (1..=BACKSTOP_MS).contains(&left),
-            "{key} has {left} ms left"
-        );
+/// An error is for how long a server did not answer before a key lapsed.
+pub type Watched = Result<(), Duration>;
+
+/// A key may lapse while its server stands still, and a busy machine can make it do so for seconds: that proves nothing, and
+/// the test begins anew. A server that stands still again and again does it by itself.
+pub fn unless_it_stands_still(test: impl Fn() -> Watched) {
+    let mut standstills = Vec::new();
+    while let Err(standstill) = test() {
+        standstills.push(standstill);
+        say(&format!("stood still: {standstills:?}"));
+        assert!(standstills.len() < 5, "{standstills:?}");
     }
+}
+
+/// Looks at a key all the time for so many backstops: it must be there, and have an end. The owner's server renews it.
+pub fn watch_it_live(
+    client: &mut Client,
+    owner: &mut Client,
+    key: &str,
+    backstops: u32,
+) -> Watched {
+    let period = Duration::from_millis(BACKSTOP_MS as u64);
+    let begin = Instant::now();
+    let mut answered = begin;
+    let mut standstill = None;
+    while begin.elapsed() < period * backstops {
+        owner.run("PING");
+        let left = left_ms(client, key);
+        let wait = answered.elapsed();
+        answered += wait;
+        if wait >= STANDSTILL {
+            standstill = Some((answered, wait));
+        }
+        match standstill {
+            Some((at, wait)) if matches!(left, -2 | 0) && at.elapsed() < period => {
+                return Err(wait);
+            }
+            _ => assert!(
+                (1..=BACKSTOP_MS).contains(&left),
+                "{key} has {left} ms left"
+            ),
+        }
+    }
+    Ok(())
 }
 
 #[test]
 fn a_temporary_key_has_an_end_that_is_put_off_while_its_owner_lives() {
-    let cluster = one(&[SHORT, "appendonly yes"]);
-    let server = &cluster.servers[0];
-    let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
-    assert_eq!(
-        owner.call("LOCK.ACQUIRE lock"),
-        other_than_null(&mut owner, "lock")
-    );
-    watch_it_live(&mut other, "k", 2);
-    assert_eq!(left_ms(&mut other, "lock"), -1);
-    assert_eq!(owner.pushes(), [""; 0]);
-    // Handed over, it has one too, though its former owner made it end much later.
-    queue(server, &mut other, "SETTP k other WAIT 0");
-    owner.run("PEXPIRE k 100000");
-    owner.run("DELTP k");
-    assert_eq!(other.read_reply(), int(1));
-    watch_it_live(&mut owner, "k", 2);
-    drop(other);
-    eventually_gone(&mut owner, "k");
-    let log = server.append_only_text();
-    let renewals = log.matches("TETHER.RENEW").count();
-    // Both grants, and at most thrice in each of some five backstops.
-    assert!((6..=24).contains(&renewals), "{renewals} renewals:\n{log}");
+    unless_it_stands_still(|| {
+        let cluster = one(&[SHORT, "appendonly yes"]);
+        let server = &cluster.servers[0];
+        let (mut owner, mut other) = (server.resp3(), server.resp2());
+        owner.run("SETTP k v");
+        assert_eq!(
+            owner.call("LOCK.ACQUIRE lock"),
+            other_than_null(&mut owner, "lock")
+        );
+        watch_it_live(&mut other, &mut owner, "k", 2)?;
+        assert_eq!(left_ms(&mut other, "lock"), -1);
+        assert_eq!(owner.pushes(), [""; 0]);
+        // Handed over, it has one too, though its former owner made it end much later.
+        queue(server, &mut other, "SETTP k other WAIT 0");
+        owner.run("PEXPIRE k 100000");
+        owner.run("DELTP k");
+        assert_eq!(other.read_reply(), int(1));
+        watch_it_live(&mut owner, &mut other, "k", 2)?;
+        drop(other);
+        eventually_gone(&mut owner, "k");
+        let log = server.append_only_text();
+        let renewals = log.matches("TETHER.RENEW").count();
+        // Both grants, and at most thrice in each of some five backstops.
+        assert!((6..=24).contains(&renewals), "{renewals} renewals:\n{log}");
+        Ok(())
+    });
 }
 
 /// The token that a lock's holder got.
@@ -75,7 +113,7 @@ fn outside_of_a_cluster_it_has_none() {
 
 #[test]
 fn what_users_say_about_a_key_s_time_goes_before() {
-    let cluster = one(&["tether.cluster-backstop 3000"]);
+    let cluster = one(&[]);
     let server = &cluster.servers[0];
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     owner.run_all(&[
@@ -92,7 +130,7 @@ fn what_users_say_about_a_key_s_time_goes_before() {
         assert!(left_ms(&mut other, "long") > 490_000);
         other.run(command);
         eventually(command, || match left_ms(&mut owner, "long") {
-            1..=3000 => Ok(()),
+            1..=60_000 => Ok(()),
             left => Err(left.to_string()),
         });
     }
@@ -107,7 +145,7 @@ fn what_users_say_about_a_key_s_time_goes_before() {
         owner.run("SET long z");
     }
     eventually("the end", || match left_ms(&mut other, "long") {
-        1..=3000 => Ok(()),
+        1..=60_000 => Ok(()),
         left => Err(left.to_string()),
     });
     assert_eq!(owner.pushes(), [""; 0]);
@@ -177,32 +215,38 @@ fn a_restart_forgets_neither_what_users_said_nor_the_backstop() {
 
 #[test]
 fn while_the_server_must_not_write_no_key_lapses() {
-    let cluster = one(&[SHORT]);
-    let server = &cluster.servers[0];
-    let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
-    owner.run(&format!("CLIENT PAUSE {} WRITE", 2 * BACKSTOP_MS));
-    watch_it_live(&mut other, "k", 3);
-    owner.run("DELTP k");
-    assert_eq!(owner.pushes(), [""; 0]);
+    unless_it_stands_still(|| {
+        let cluster = one(&[SHORT]);
+        let server = &cluster.servers[0];
+        let (mut owner, mut other) = (server.resp3(), server.resp2());
+        owner.run("SETTP k v");
+        owner.run(&format!("CLIENT PAUSE {} WRITE", 2 * BACKSTOP_MS));
+        watch_it_live(&mut other, &mut owner, "k", 3)?;
+        owner.run("DELTP k");
+        assert_eq!(owner.pushes(), [""; 0]);
+        Ok(())
+    });
 }
 
 /// A master that lacks replicas refuses to write, but its owners are still there.
 #[test]
 fn while_replicas_are_too_few_no_key_lapses() {
-    let cluster = one(&[SHORT]);
-    let server = &cluster.servers[0];
-    let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
-    other.run("CONFIG SET min-replicas-to-write 1");
-    watch_it_live(&mut other, "k", 2);
-    let refusal = other.refused("SETTP k w");
-    assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
-    assert_eq!(tether(server, "temporary_keys"), 1);
-    other.run("CONFIG SET min-replicas-to-write 0");
-    assert_eq!(other.call("SETTP k w"), int(0));
-    assert_eq!(owner.call("DELTP k"), int(1));
-    assert_eq!(owner.pushes(), [""; 0]);
+    unless_it_stands_still(|| {
+        let cluster = one(&[SHORT]);
+        let server = &cluster.servers[0];
+        let (mut owner, mut other) = (server.resp3(), server.resp2());
+        owner.run("SETTP k v");
+        other.run("CONFIG SET min-replicas-to-write 1");
+        watch_it_live(&mut other, &mut owner, "k", 2)?;
+        let refusal = other.refused("SETTP k w");
+        assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+        assert_eq!(tether(server, "temporary_keys"), 1);
+        other.run("CONFIG SET min-replicas-to-write 0");
+        assert_eq!(other.call("SETTP k w"), int(0));
+        assert_eq!(owner.call("DELTP k"), int(1));
+        assert_eq!(owner.pushes(), [""; 0]);
+        Ok(())
+    });
 }
 
 #[test]
@@ -254,7 +298,7 @@ fn a_key_of_a_session_that_lapsed_while_its_grace_ended_is_handed_over() {
 
 #[test]
 fn the_setting_holds_for_keys_that_there_are() {
-    let cluster = one(&[SHORT]);
+    let cluster = one(&[]);
     let mut owner = cluster.servers[0].resp3();
     owner.run("SETTP k v");
     let settled = |owner: &mut Client, what: &str, range: std::ops::RangeInclusive<i64>| {
@@ -268,9 +312,14 @@ fn the_setting_holds_for_keys_that_there_are() {
     owner.run("CONFIG SET tether.cluster-backstop 60000");
     settled(&mut owner, "a late end", 50_000..=60_000);
     // A time that is too short to be kept counts as a second.
-    owner.run("CONFIG SET tether.cluster-backstop 1");
-    owner.run("SETTP other v");
-    assert!((1..=1000).contains(&left_ms(&mut owner, "other")));
+    owner.pipeline(&[
+        "CONFIG SET tether.cluster-backstop 1",
+        "SETTP other v",
+        "PTTL other",
+        "CONFIG SET tether.cluster-backstop 60000",
+    ]);
+    let replies = owner.read_replies(4);
+    assert!((1..=1000).contains(&replies[2].number()), "{replies:?}");
     let limit = "ERR CONFIG SET failed (possibly related to argument 'tether.cluster-backstop')";
     let message = owner.refused("CONFIG SET tether.cluster-backstop 86400001");
     assert!(message.starts_with(limit), "{message}");
@@ -279,25 +328,29 @@ fn the_setting_holds_for_keys_that_there_are() {
 
 #[test]
 fn a_server_with_a_master_renews_nothing_and_is_told_the_renewals() {
-    let cluster = Cluster::with_replicas(&[SHORT]);
-    let master = &cluster.servers[0];
-    let replica = &cluster.servers[3];
-    let key = crate::nodes::name_in(1);
-    let mut owner = master.resp3();
-    owner.run(["SETTP", &key, "v"]);
-    let mut reader = replica.resp2();
-    reader.run("READONLY");
-    replica.catch_up(master);
-    watch_it_live(&mut reader, &key, 2);
-    // Without its master's word a replica lets a key be: it only hides what has lapsed.
-    let before = replica.gauge("replication", "master_repl_offset");
-    Server::signal(master.pid(), libc::SIGSTOP);
-    eventually("the end of its time", || match left_ms(&mut reader, &key) {
-        left if left < 0 => Ok(()),
-        left => Err(left.to_string()),
+    unless_it_stands_still(|| {
+        let cluster = Cluster::with_replicas(&[SHORT]);
+        let master = &cluster.servers[0];
+        let replica = &cluster.servers[3];
+        let key = crate::nodes::name_in(1);
+        let mut owner = master.resp3();
+        owner.run(["SETTP", &key, "v"]);
+        let mut reader = replica.resp2();
+        reader.run("READONLY");
+        replica.catch_up(master);
+        watch_it_live(&mut reader, &mut owner, &key, 2)?;
+        // Without its master's word a replica lets a key be: it only hides what has lapsed.
+        Server::signal(master.pid(), libc::SIGSTOP);
+        replica.settle();
+        let before = replica.gauge("replication", "master_repl_offset");
+        eventually("the end of its time", || match left_ms(&mut reader, &key) {
+            left if left < 0 => Ok(()),
+            left => Err(left.to_string()),
+        });
+        assert_eq!(replica.gauge("replication", "master_repl_offset"), before);
+        Server::signal(master.pid(), libc::SIGCONT);
+        sleep(Duration::from_millis(1));
+        assert_eq!(tether(replica, "lost_total"), 0);
+        Ok(())
     });
-    assert_eq!(replica.gauge("replication", "master_repl_offset"), before);
-    Server::signal(master.pid(), libc::SIGCONT);
-    sleep(Duration::from_millis(1));
-    assert_eq!(tether(replica, "lost_total"), 0);
 }
