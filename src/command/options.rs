@@ -32,7 +32,7 @@ const WORDS: usize = 12;
 
 impl Word {
     /// Letter by letter: a name is shorter than what the library's comparison is made for.
-    fn is(self, word: &[u8]) -> bool {
+    pub fn is(self, word: &[u8]) -> bool {
         let mut pairs = word.iter().zip(self.name.bytes());
         word.len() == self.name.len() && pairs.all(|(c, own)| c.to_ascii_uppercase() == own)
     }
@@ -104,17 +104,11 @@ impl<'a, 'b> Options<'a, 'b> {
 
     pub fn wait(&self) -> Result<Option<Wait>, BadInput> {
         let push = self.has(PUSH);
-        let Some(ms) = self.number(WAIT, 0, MOST_MS)? else {
-            return if push {
-                Err(BadInput::PushWithoutWait)
-            } else {
-                Ok(None)
-            };
-        };
-        Ok(Some(Wait {
-            limit_ms: (ms > 0).then_some(ms),
-            push,
-        }))
+        match self.value(WAIT) {
+            Some(ms) => wait(ms, push).map(Some),
+            None if push => Err(BadInput::PushWithoutWait),
+            None => Ok(None),
+        }
     }
 
     pub fn permits(&self) -> Result<Option<Mode>, BadInput> {
@@ -131,6 +125,13 @@ impl<'a, 'b> Options<'a, 'b> {
             total: total as u32,
         }))
     }
+}
+
+/// To wait for so long.
+pub(super) fn wait(ms: &[u8], push: bool) -> Result<Wait, BadInput> {
+    let ms = number_in(WAIT.name, ms, 0, MOST_MS)?;
+    let limit_ms = (ms > 0).then_some(ms);
+    Ok(Wait { limit_ms, push })
 }
 
 /// A plain decimal number.

@@ -2,7 +2,7 @@
 
 use super::options::{
     ALL, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN,
-    WAIT, number_in,
+    WAIT, number_in, wait,
 };
 use super::table::Verb;
 use crate::engine::{Mode, Wait};
@@ -119,21 +119,29 @@ fn shown(word: &[u8]) -> impl fmt::Display + '_ {
 /// Understands a command's arguments, its name not among them. O(their number).
 #[inline]
 pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    let settp = |key, value, wait| Request::Settp {
+        key,
+        value,
+        token: false,
+        wait,
+    };
+    let acquire = |keys, wait| Request::Acquire {
+        keys,
+        mode: Mode::Exclusive,
+        label: b"",
+        lease_ms: None,
+        wait,
+    };
     match (verb, arguments) {
         // The most frequent ones are understood at a glance.
-        (Verb::Settp, [key, value]) => Ok(Request::Settp {
-            key,
-            value,
-            token: false,
-            wait: None,
-        }),
-        (Verb::Acquire, [_]) => Ok(Request::Acquire {
-            keys: arguments,
-            mode: Mode::Exclusive,
-            label: b"",
-            lease_ms: None,
-            wait: None,
-        }),
+        (Verb::Settp, [key, value]) => Ok(settp(key, value, None)),
+        (Verb::Settp, [key, value, option, ms]) if WAIT.is(option) => {
+            Ok(settp(key, value, Some(wait(ms, false)?)))
+        }
+        (Verb::Acquire, [_]) => Ok(acquire(arguments, None)),
+        (Verb::Acquire, [_, option, ms]) if WAIT.is(option) => {
+            Ok(acquire(&arguments[..1], Some(wait(ms, false)?)))
+        }
         _ => parse_any(verb, arguments),
     }
 }
