@@ -142,6 +142,12 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         (Verb::Acquire, [_, option, ms]) if WAIT.is(option) => {
             Ok(acquire(&arguments[..1], Some(wait(ms, false)?)))
         }
+        (Verb::Deltp, keys @ [_, ..]) => Ok(Request::Deltp { keys }),
+        (Verb::Release, [key]) => Ok(Request::Release {
+            key,
+            label: b"",
+            all: false,
+        }),
         _ => parse_any(verb, arguments),
     }
 }
@@ -157,7 +163,6 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
                 wait: options.wait()?,
             })
         }
-        (Verb::Deltp, keys @ [_, ..]) => Ok(Request::Deltp { keys }),
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Acquire, [_, options @ ..]) => {
