@@ -117,8 +117,8 @@ impl Engine {
         }
         for seen in seen {
             let key = self.keys.find_or_add(seen.key, seen.standing);
-            // What the look says now can be news to those who watched before: a replica hides a
-            // key whose time has come before the master's DEL for it arrives.
+            // What the look says now can be news to those who watched before: another module can take a
+            // key away without a word.
             self.set_present(key, seen.standing.is_present(), effects);
             if !self.watches.has(&self.keys, key, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);

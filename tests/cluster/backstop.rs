@@ -347,6 +347,7 @@ fn a_server_with_a_master_renews_nothing_and_is_told_the_renewals() {
             left if left < 0 => Ok(()),
             left => Err(left.to_string()),
         });
+        assert_eq!(reader.call(["WATCHEX", &key]), bulk("EXIST"));
         assert_eq!(replica.gauge("replication", "master_repl_offset"), before);
         Server::signal(master.pid(), libc::SIGCONT);
         sleep(Duration::from_millis(1));

@@ -1,8 +1,7 @@
-//! Keys: looked at, made, removed, and told to replicas.
+//! Keys: opened, made, removed, and told to replicas.
 
-use super::ask::Answer;
-use super::{Ctx, Str, Text, api, c_string, have};
-use crate::engine::{Db, Key, Standing, Token};
+use super::{Ctx, Str, Text, api, c_string};
+use crate::engine::{Db, Standing, Token};
 use crate::shell::state::shell;
 use crate::shell::{clock, listeners, locktype, shim};
 use redis_module::raw;
@@ -35,61 +34,6 @@ impl Word {
 }
 
 impl Ctx<'_> {
-    /// Whether a key is there. One whose time has come is not; a master removes it, with its event.
-    pub fn exists(self, db: Db, key: Str<'_>) -> bool {
-        let ctx = self.in_db(db).as_ptr();
-        // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_KeyExists(ctx, key.as_ptr())) != 0 }
-    }
-
-    /// What stands at a key.
-    pub fn standing(self, db: Db, key: Str<'_>) -> Standing {
-        if !self.exists(db, key) {
-            return Standing::Absent;
-        }
-        let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
-        self.in_db(db).open_as(key, mode as c_int).standing()
-    }
-
-    /// What stands at a key, without a trace of the look: no key is expired by it. (To expire one in
-    /// the middle of a SWAPDB would be told to replicas before the swap.)
-    pub fn standing_without_trace(self, db: Db, key: Str<'_>) -> Standing {
-        let there = self.in_db(db);
-        if have!(RedisModule_CommandFilterGetClientId) {
-            let mode = raw::REDISMODULE_READ | raw::REDISMODULE_OPEN_KEY_NOEFFECTS;
-            return there.open_as(key, mode as c_int).standing();
-        }
-        if shell().server.get().is_cluster {
-            // There is no SWAPDB, and a command of ours would not be let to every key.
-            return self.standing(db, key);
-        }
-        // Redis 7.0 has no such flag, but this command looks the key up like that. Its type cannot
-        // be had so: a lock is where we hold one, until it is looked at with its traces.
-        // SAFETY: the table, the context; the arguments are as the format says.
-        let reply = unsafe {
-            api!(RedisModule_Call(
-                there.as_ptr(),
-                c"MEMORY".as_ptr(),
-                c"cscc".as_ptr(),
-                c"USAGE".as_ptr(),
-                key.as_ptr(),
-                c"SAMPLES".as_ptr(),
-                c"1".as_ptr()
-            ))
-        };
-        let Some(answer) = Answer::new(reply) else {
-            // Somebody took the command away (`rename-command`).
-            return self.standing(db, key);
-        };
-        if !answer.is_integer() {
-            return Standing::Absent;
-        }
-        let name = key.bytes();
-        let key = Key { db, name };
-        locktype::suspect(key);
-        shell().engine.borrow().stands(key)
-    }
-
     /// Opens a key of the selected database for writing. A master removes a key whose time has come.
     pub fn open(self, key: Str<'_>) -> OpenKey {
         self.open_as(
@@ -111,7 +55,7 @@ impl Ctx<'_> {
         open.standing().is_present() && open.left_ms().is_none()
     }
 
-    fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
+    pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
         // SAFETY: the table, the context. The server holds on to the name by itself.
         OpenKey(unsafe { api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
     }

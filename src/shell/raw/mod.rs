@@ -12,6 +12,7 @@
 mod ask;
 mod files;
 mod keys;
+mod look;
 mod replies;
 
 pub use ask::{is_blocked, is_tracking};

@@ -112,3 +112,73 @@ fn a_resync_with_the_same_master_is_no_change() {
     master.resp2().run("SET c v");
     assert_eq!(watcher.next_push(), "watchex c ADD");
 }
+
+/// The master does this with `k`, whose time is nearly over; where it is over on the replica, but the news is still to come,
+/// somebody watches it there. Gives back that watcher, what it was told, and one who has watched for longer.
+fn watched_late(master: &Server, replica: &Server, command: &str) -> (Client, Frame, Client) {
+    let mut writer = master.resp2();
+    // On a busy machine the command can come too late, or its news too early.
+    for ms in [50, 100, 200, 400, 800, 1600] {
+        writer.run(&format!("SET k v PX {ms}"));
+        replica.catch_up(master);
+        let (mut early, mut late) = (replica.resp3(), replica.resp3());
+        let was_there = early.call("WATCHEX k") == exist();
+        let busy = format!("DEBUG SLEEP {}", f64::from(2 * ms) / 1000.0);
+        late.pipeline(&[&busy, "EXISTS k", "WATCHEX k"]);
+        let in_time = ![null(), int(0)].contains(&writer.run(command));
+        let mut replies = late.read_replies(3);
+        let told = replies.remove(2);
+        if was_there && in_time && replies[1] == int(0) {
+            replica.catch_up(master);
+            return (late, told, early);
+        }
+    }
+    panic!("never in time");
+}
+
+#[test]
+fn what_has_lapsed_on_a_replica_is_there_until_the_master_says_that_it_has_gone() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    for command in ["PERSIST k", "PEXPIRE k 100000", "SET k w XX"] {
+        let (mut late, told, mut early) = watched_late(&master, &replica, command);
+        assert_eq!(told, exist(), "{command}");
+        for watcher in [&mut late, &mut early] {
+            assert_eq!(replica.settled(watcher), [""; 0], "{command}");
+        }
+        master.resp2().run("DEL k");
+        for watcher in [&mut late, &mut early] {
+            assert_eq!(watcher.next_push(), "watchex k DEL");
+        }
+    }
+}
+
+#[test]
+fn what_lapses_during_a_full_resync_is_there_until_the_master_says_that_it_has_gone() {
+    let (first, second) = (Server::start(), Server::start());
+    let replica = Server::replica_of(&first, &[]);
+    first.resp2().run("SET k v");
+    replica.catch_up(&first);
+    let (mut watcher, mut writer) = (replica.resp3(), second.resp2());
+    assert_eq!(watcher.call("WATCHEX k"), exist());
+    // To save it takes as long as the keys are many.
+    writer.run_all(&[
+        "MSET a v b v c v d v e v f v",
+        "CONFIG SET rdb-key-save-delay 100000",
+        "SET k v PX 500",
+    ]);
+    replica
+        .resp2()
+        .run(["REPLICAOF", "127.0.0.1", &second.port().to_string()]);
+    eventually("a snapshot", || {
+        match second.gauge("persistence", "rdb_bgsave_in_progress") {
+            0 => Err("none yet".to_owned()),
+            _ => Ok(()),
+        }
+    });
+    // Where the machine is too busy for that, the key goes, and there is nothing to see.
+    let is_there = writer.run("PERSIST k") == int(1);
+    replica.follow(&second);
+    let told: &[&str] = if is_there { &[] } else { &["watchex k DEL"] };
+    assert_eq!(replica.settled(&mut watcher), told);
+}
