@@ -5,17 +5,20 @@
 //!
 //! Since Redis 7.2 a command filter can tell the client's id, so from the first hold on a filter
 //! notes the last two ids it saw: a script's inner commands come with the id of a fake client, and
-//! then the one before is the connection whose script it is.
+//! then the one before is the connection whose script it is. A command that the server has put off
+//! (`CLIENT PAUSE`, a failover) comes by the filter when it is put off, and not again when it is
+//! executed. So after a pause `CLIENT LIST` is asked for a while which of the holders is executing one.
 //!
 //! Redis 7.0 can only be asked what the owner is executing: if that is a command that ends keys, and
 //! it names the key, it is the owner's own. (An owner that has sent half of such a command looks the
 //! same, and is not told of a foreign hand that is quicker.) A flush names no key, so for one, and
 //! where the arguments cannot be had, `CLIENT LIST` is asked.
 
-use super::raw::{Ctx, Str, api, have};
+use super::clock;
+use super::raw::{self, Ctx, Str, api, have};
 use super::shim;
 use super::state::shell;
-use crate::engine::{ClientId, Hand, Key};
+use crate::engine::{ClientId, Hand, Key, Moment};
 use redis_module::raw as c;
 use std::cell::Cell;
 
@@ -23,6 +26,17 @@ struct Seen {
     last: Cell<u64>,
     before: Cell<u64>,
     observing: Cell<bool>,
+    pause: Cell<Pause>,
+}
+
+/// Whether the server may be executing a command that it had put off.
+#[derive(Clone, Copy)]
+enum Pause {
+    No,
+    /// Somebody gave a command while the server wanted no writes.
+    Seen,
+    /// The server wanted writes again at this moment, or does since before.
+    Over(Moment),
 }
 
 // SAFETY: touched by the server's main thread only, in which filters and events run.
@@ -32,6 +46,7 @@ static SEEN: Seen = Seen {
     last: Cell::new(0),
     before: Cell::new(0),
     observing: Cell::new(false),
+    pause: Cell::new(Pause::No),
 };
 
 /// Begins to note who executes commands. Until somebody holds something it is not worth its cost.
@@ -57,18 +72,45 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     // SAFETY: the table, as asked for before this was registered; the server's argument.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
+    // As long as the same one gives all commands, it is the one whose command was put off, too.
     if SEEN.last.get() != id {
         SEEN.before.set(SEEN.last.replace(id));
+        if raw::must_not_write() {
+            SEEN.pause.set(Pause::Seen);
+        }
     }
+}
+
+/// Whether the command in hand may be one that was put off, of which the filter was not told again.
+fn may_be_put_off() -> bool {
+    /// Long enough for all that was put off to be executed.
+    const WHILE_MS: u64 = 10_000;
+    match SEEN.pause.get() {
+        Pause::No => return false,
+        Pause::Seen if raw::must_not_write() => {}
+        Pause::Seen => SEEN.pause.set(Pause::Over(clock::now())),
+        Pause::Over(moment) if clock::now().ms_since(moment) < WHILE_MS => {}
+        Pause::Over(_) => {
+            SEEN.pause.set(Pause::No);
+            return false;
+        }
+    }
+    true
 }
 
 /// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
 /// `one`. Where the server cannot tell, O(holders).
 pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
-    if have!(RedisModule_CommandFilterGetClientId) {
+    let has_filter = have!(RedisModule_CommandFilterGetClientId);
+    if has_filter && !may_be_put_off() {
         return noted();
     }
     let is_own = |holder: &ClientId| {
+        if has_filter {
+            return ctx
+                .client_line(*holder)
+                .is_some_and(|line| is_executing(&line));
+        }
         let names_key = |arguments: &[Str<'_>]| names(arguments, name);
         shim::arguments(*holder, names_key).unwrap_or_else(|| {
             let line = ctx.client_line(*holder);
@@ -101,19 +143,19 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     if !have!(RedisModule_CommandFilterGetClientId) {
         return Hand::Nobody;
     }
-    let Hand::Client(client) = noted() else {
-        return Hand::Nobody;
-    };
+    let put_off = may_be_put_off();
+    let noted = noted();
+    let holders = shell().engine.borrow().holders(key);
+    let mut holders = holders
+        .iter()
+        .copied()
+        .filter(|holder| put_off || noted == Hand::Client(*holder));
     let sets_time = |line: String| {
         let command = field(&line, "cmd=").unwrap_or_default();
-        has_arguments(&line) && SET_TIMES.contains(&command)
+        is_executing(&line) && SET_TIMES.contains(&command)
     };
-    let holds = shell().engine.borrow().holders(key).contains(&client);
-    if holds && ctx.client_line(client).is_some_and(sets_time) {
-        Hand::Client(client)
-    } else {
-        Hand::Nobody
-    }
+    let own = holders.find(|holder| ctx.client_line(*holder).is_some_and(sets_time));
+    own.map_or(Hand::Nobody, Hand::Client)
 }
 
 fn names(arguments: &[Str<'_>], key: Str<'_>) -> bool {
@@ -135,11 +177,15 @@ fn names(arguments: &[Str<'_>], key: Str<'_>) -> bool {
 
 /// Whose command is being executed, when any holder may matter.
 pub fn hand_among_all(ctx: Ctx<'_>) -> Hand {
-    if have!(RedisModule_CommandFilterGetClientId) {
+    let has_filter = have!(RedisModule_CommandFilterGetClientId);
+    if has_filter && !may_be_put_off() {
         return noted();
     }
     let lines = ctx.client_lines().unwrap_or_default();
-    let line = lines.lines().find(|line| can_be_executing(line));
+    let line = lines.lines().find(|line| match has_filter {
+        true => is_executing(line),
+        false => can_be_executing(line),
+    });
     let id = line.and_then(|line| field(line, "id=")?.parse().ok());
     id.map_or(Hand::Nobody, |id| Hand::Client(ClientId(id)))
 }
@@ -168,6 +214,17 @@ fn can_be_executing(line: &str) -> bool {
     let command = field(line, "cmd=").unwrap_or_default();
     let has_input = field(line, "qbuf=").is_some_and(|bytes| bytes != "0");
     has_input && has_arguments(line) && ENDS_KEYS.contains(&command)
+}
+
+/// Whether a connection executes a command, as far as it does not just read the next one: then it has arguments, and is
+/// neither blocked (also by a pause) nor still to go on after that.
+fn is_executing(line: &str) -> bool {
+    has_arguments(line) && !is_held_up(line)
+}
+
+/// Whether a connection is blocked, or no longer, but has still to go on.
+fn is_held_up(line: &str) -> bool {
+    field(line, "flags=").is_some_and(|flags| flags.contains(['b', 'u']))
 }
 
 fn has_arguments(line: &str) -> bool {

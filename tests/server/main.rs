@@ -8,6 +8,7 @@ mod limits;
 mod many;
 mod memory;
 mod peers;
+mod put_off;
 mod rights;
 mod settp;
 mod slow;
