@@ -223,7 +223,7 @@ fn is_executing(line: &str) -> bool {
 }
 
 /// Whether a connection is blocked, or no longer, but has still to go on.
-fn is_held_up(line: &str) -> bool {
+pub fn is_held_up(line: &str) -> bool {
     field(line, "flags=").is_some_and(|flags| flags.contains(['b', 'u']))
 }
 

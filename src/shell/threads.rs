@@ -8,21 +8,32 @@
 //! The client may use `CLIENT TRACKING` all the same: a command filter takes our setting back before
 //! its command runs, and puts it on again after it where the client has none of its own. On a replica
 //! it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
+//!
+//! A command that the server puts off (`CLIENT PAUSE`) does not come by the filter again when it is executed. That happens
+//! before the server looks for connections to give to a thread, and so does an event of its loop, in which we put our
+//! setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
+//! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
 
 use super::dispatch::tell;
+use super::executing::{field, is_held_up};
 use super::guard::guard;
-use super::raw::{self, Ctx, Str, api};
+use super::raw::{self, Ctx, Str, api, c_string};
 use super::shim;
 use super::state::shell;
 use crate::engine::{ClientId, Event};
 use redis_module::raw as c;
 use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
 /// What is done because of I/O threads.
 #[derive(Default)]
 pub struct Threads {
     filtering: bool,
+    /// The event of the server's loop is subscribed to.
+    looping: bool,
+    /// Those that gave a command which may have been put off; see [`on_loop`].
+    put_off: HashSet<ClientId>,
     /// The connections whose tracking is of our making.
     kept: HashSet<ClientId>,
 }
@@ -48,7 +59,9 @@ pub fn attend(ctx: Ctx<'_>, client: ClientId) {
 
 /// A connection is no more.
 pub fn forget(client: ClientId) {
-    shell().threads.borrow_mut().kept.remove(&client);
+    let mut threads = shell().threads.borrow_mut();
+    threads.kept.remove(&client);
+    threads.put_off.remove(&client);
 }
 
 /// The server tells all tracking connections of a flush, also those that track no key: so for its
@@ -97,11 +110,20 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         if !shell.engine.borrow().knows_client(client) {
             return;
         }
+        let Some(ctx) = shell.detached() else { return };
+        if ctx.state().in_script() || ctx.state().loading() {
+            if !is_exec {
+                refuse(filter);
+            }
+            return;
+        }
         let was_kept = shell.threads.borrow_mut().kept.remove(&client);
         if was_kept {
             shim::let_go_of_main_thread(client);
         }
-        let Some(ctx) = shell.detached() else { return };
+        if raw::must_not_write() && !shell.is_replica.get() {
+            return put_off(ctx, client);
+        }
         // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
         let put_off = unsafe {
             api!(RedisModule_AddPostNotificationJob(
@@ -116,6 +138,66 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
             // a thread: its watches have to end. It holds nothing there.
             tell(ctx, Event::Ended { client });
         }
+    });
+}
+
+/// Has the server refuse this command, as one that it does not execute while it is busy or loads.
+fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
+    let ping = c_string("PING");
+    // SAFETY: the table, the server's argument; the filter takes the string over.
+    unsafe {
+        let ping = api!(RedisModule_CreateString(null_mut(), ping.as_ptr(), 4));
+        api!(RedisModule_CommandFilterArgReplace(filter, 0, ping));
+    }
+}
+
+/// This connection's command may be put off: it is kept again once it is executed.
+fn put_off(ctx: Ctx<'_>, client: ClientId) {
+    let mut threads = shell().threads.borrow_mut();
+    threads.put_off.insert(client);
+    if threads.looping {
+        return;
+    }
+    threads.looping = true;
+    let (id, dataver) = (c::REDISMODULE_EVENT_EVENTLOOP, 1);
+    let event = c::RedisModuleEvent { id, dataver };
+    // SAFETY: the table, the context.
+    unsafe {
+        api!(RedisModule_SubscribeToServerEvent(
+            ctx.as_ptr(),
+            event,
+            Some(on_loop)
+        ))
+    };
+}
+
+/// The server's loop is about to sleep: what was put off has been executed if its time has come, and no connection was given
+/// to a thread since.
+unsafe extern "C" fn on_loop(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    if subevent != c::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP {
+        return;
+    }
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
+        let mut waiting = std::mem::take(&mut shell().threads.borrow_mut().put_off);
+        waiting.retain(|client| {
+            let line = ctx.client_line(*client);
+            let is_waiting = line.is_some_and(|line| {
+                let command = field(&line, "cmd=").unwrap_or_default();
+                is_held_up(&line) && matches!(command, "exec" | "reset" | "client|tracking")
+            });
+            if !is_waiting {
+                keep(*client);
+            }
+            is_waiting
+        });
+        shell().threads.borrow_mut().put_off = waiting;
     });
 }
 

@@ -1,4 +1,4 @@
-//! Commands that the server puts off (`CLIENT PAUSE`).
+//! Commands that the server puts off (`CLIENT PAUSE`), or executes in the middle of another (a slow script).
 
 use crate::harness::*;
 
@@ -55,4 +55,74 @@ fn an_owner_is_not_told_of_its_own_command_that_was_put_off() {
         assert_eq!(server.settled(&mut owner), [""; 0], "{ends_k}");
         assert_eq!(other.call("EXISTS k"), int(0), "{ends_k}");
     }
+}
+
+/// The watcher is told of each change without having to speak.
+fn assert_told(watcher: &mut Client, writer: &mut Client, after: &str) {
+    for _ in 0..3 {
+        writer.run_all(&["SET k v", "DEL k"]);
+        let told = watcher.next_pushes(2);
+        assert_eq!(told, ["watchex k ADD", "watchex k DEL"], "after {after}");
+    }
+}
+
+#[test]
+fn a_watcher_under_threads_is_told_at_once_after_a_command_that_was_put_off() {
+    let server = Server::with(&["io-threads 4"]);
+    let (mut pauser, mut writer) = (server.resp2(), server.resp2());
+    for command in ["CLIENT TRACKING OFF", "RESET"] {
+        let mut watcher = server.resp3().changing_protocol();
+        watcher.run("WATCHEX k");
+        // The second of these is put off, and executed before the watcher's.
+        pauser.pipeline(&["CLIENT PAUSE 500 ALL", "GET k"]);
+        assert_eq!(pauser.read_reply(), simple("OK"));
+        watcher.run(command);
+        pauser.read_reply();
+        assert_told(&mut watcher, &mut writer, command);
+    }
+    let mut watcher = server.resp3();
+    watcher.run("WATCHEX k");
+    watcher.run_all(&["MULTI", "CLIENT TRACKING OFF", "SET other v"]);
+    pauser.run(PAUSE);
+    watcher.send("EXEC");
+    eventually("EXEC to be put off", || {
+        let list = pauser.run("CLIENT LIST").text();
+        match list
+            .lines()
+            .any(|line| line.contains(" flags=bx ") || line.contains(" flags=xb "))
+        {
+            true => Ok(()),
+            false => Err(list),
+        }
+    });
+    pauser.run("CLIENT UNPAUSE");
+    watcher.read_reply();
+    assert_told(&mut watcher, &mut writer, "EXEC");
+}
+
+#[test]
+fn a_watcher_under_threads_stays_where_it_is_while_a_script_is_busy() {
+    let server = Server::with(&["io-threads 4", "lua-time-limit 20"]);
+    if !server.is_at_least((8, 0), (u32::MAX, 0)) {
+        return say(
+            "a_watcher_under_threads_stays_...: only Redis 8 has threads that own connections",
+        );
+    }
+    let (mut busy, mut other) = (server.resp2(), server.resp2());
+    let mut watcher = server.resp3().changing_protocol();
+    watcher.run("WATCHEX k");
+    busy.send(["EVAL", "while true do end", "0"]);
+    eventually("a busy server", || match other.call("PING") {
+        Frame::Error(_) => Ok(()),
+        reply => Err(format!("{reply:?}")),
+    });
+    for command in ["RESET", "CLIENT TRACKING OFF"] {
+        let message = watcher.refused(command);
+        assert!(message.starts_with("BUSY "), "{command}: {message}");
+    }
+    other.run("SCRIPT KILL");
+    busy.read_reply();
+    assert_told(&mut watcher, &mut other, "a busy script");
+    watcher.run("RESET");
+    assert_told(&mut watcher, &mut other, "RESET");
 }
