@@ -128,8 +128,15 @@ pub fn tell_flush(ctx: Ctx<'_>) {
 
 #[cold]
 fn tell_it(ctx: Ctx<'_>) {
-    if let Some((db, by)) = shell().flush.take() {
-        tell(ctx, Event::Flushed { db, by });
+    let Some((db, by)) = shell().flush.take() else {
+        return;
+    };
+    let tell_it = || tell(ctx, Event::Flushed { db, by });
+    if shell().is_replica.get() {
+        // It hears of no end of its master's command: the command in hand may be a watcher's already.
+        super::push::hold(tell_it);
+    } else {
+        tell_it();
     }
 }
 

@@ -28,8 +28,8 @@ pub struct Outbox {
     waiting: VecDeque<(Vec<ClientId>, Push)>,
     /// A flush was seen that may not have been answered yet.
     flushing: bool,
-    /// What is told is that a key has lapsed, perhaps in the middle of a command.
-    lapsing: bool,
+    /// What is told now is to wait for the end of the command in hand, or for the beginning of the next one.
+    holding: bool,
     /// Pushes to connections that wait for the answer to their own flush.
     kept_back: Vec<(ClientId, Push)>,
 }
@@ -45,9 +45,16 @@ pub fn in_event(lapsed: bool, act: impl FnOnce()) {
     if !(lapsed && shell.server.get().loses_count_in_lapses) {
         return act();
     }
-    shell.outbox.borrow_mut().lapsing = true;
+    hold(act);
+}
+
+/// Does what makes pushes that may not come after the reply to a command which is only about to begin, such as an UNWATCHEX:
+/// [`send_before`] sends them in front of it.
+pub fn hold(act: impl FnOnce()) {
+    let outbox = &shell().outbox;
+    let former = std::mem::replace(&mut outbox.borrow_mut().holding, true);
     act();
-    shell.outbox.borrow_mut().lapsing = false;
+    outbox.borrow_mut().holding = former;
 }
 
 /// Sends a frame to each of these connections, now or as soon as may be.
@@ -55,7 +62,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
     let mut outbox = shell.outbox.borrow_mut();
     // Before the next command of the connection, unlike the timer.
-    let soon = outbox.lapsing && !ctx.state().in_exec();
+    let soon = outbox.holding && !ctx.state().in_exec();
     let late = soon || shell.server.get().late_pushes || ctx.state().in_exec();
     let is_worth_it = to.len() >= MANY && !outbox.flushing;
     if !late && !is_worth_it && outbox.waiting.is_empty() {

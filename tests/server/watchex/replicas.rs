@@ -182,3 +182,23 @@ fn what_lapses_during_a_full_resync_is_there_until_the_master_says_that_it_has_g
     let told: &[&str] = if is_there { &[] } else { &["watchex k DEL"] };
     assert_eq!(replica.settled(&mut watcher), told);
 }
+
+#[test]
+fn a_masters_flush_is_told_before_unwatchex_is_answered() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let (mut writer, mut watcher, mut busy) = (master.resp2(), replica.resp3(), replica.resp2());
+    for _ in 0..5 {
+        writer.run("SET k v");
+        replica.catch_up(&master);
+        assert_eq!(watcher.call("WATCHEX k"), exist());
+        // The flush and UNWATCHEX come while the replica is busy; so it takes one right after the other.
+        busy.send("DEBUG SLEEP 0.05");
+        writer.run("FLUSHALL");
+        watcher.send("UNWATCHEX k");
+        busy.read_reply();
+        assert_eq!(watcher.read_reply(), int(1));
+        watcher.arrived_pushes();
+        assert_eq!(replica.settled(&mut watcher), [""; 0]);
+    }
+}
