@@ -60,8 +60,7 @@ fn handed_over(server: &Server, other: &mut Client, hold: &str, wait: &str, end:
         "{what}"
     );
     queue_push(&mut waiter, wait);
-    assert_eq!(other.call("PEXPIRE k 1"), int(1), "{what}");
-    other.run("DEBUG SLEEP 0.003");
+    lapse(other, "k");
     match end {
         End::Death => drop(holder),
         End::Lease => {}
@@ -95,8 +94,7 @@ fn who_is_let_in_beside_others_has_no_more_time_than_they() {
         let all = ["PERMITS 2 OF 2", ""][usize::from(way == "SHARED")];
         queue_push(&mut between, &format!("LOCK.ACQUIRE k {all} WAIT 0 PUSH"));
         queue_push(&mut next, &format!("LOCK.ACQUIRE k {way} WAIT 0 PUSH"));
-        assert_eq!(other.call("PEXPIRE k 1"), int(1), "{way}");
-        other.run("DEBUG SLEEP 0.003");
+        lapse(&mut other, "k");
         drop(between);
         let granted = next.next_push();
         assert_ne!(granted, "lock k LOST", "{way}");

@@ -16,5 +16,5 @@ pub use client::Client;
 pub use frame::{Frame, array, bulk, int, null, ok, simple};
 pub use programs::{WITHOUT_MODULE, module, server_binary};
 pub use server::{Server, eventually_gone, free_port};
-pub use wait::{eventually, eventually_equal, eventually_within, one_at_a_time, say};
+pub use wait::{eventually, eventually_equal, eventually_within, lapse, one_at_a_time, say};
 pub use words::encode;

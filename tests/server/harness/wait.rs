@@ -1,5 +1,7 @@
 //! Waiting: always with a deadline, and with the last observation in the message when it passes.
 
+use super::client::Client;
+use super::frame::int;
 use std::fmt::Debug;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -45,6 +47,14 @@ pub fn eventually_equal<T: PartialEq + Debug>(
             Err(format!("{seen:?} instead of {expected:?}"))
         }
     });
+}
+
+/// Gives `key` a time to live, which passes while nobody looks: with DEBUG SET-ACTIVE-EXPIRE 0 the key has lapsed unnoticed.
+///
+/// Of one millisecond, Redis 7.0 would now and then say that it is over at once (1 of 5,000), and delete the key.
+pub fn lapse(client: &mut Client, key: &str) {
+    assert_eq!(client.call(["PEXPIRE", key, "10"]), int(1), "{key}");
+    client.run("DEBUG SLEEP 0.015");
 }
 
 /// For the tests that keep the whole machine busy, or that measure: no two of them run at once.

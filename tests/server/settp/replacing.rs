@@ -109,7 +109,8 @@ fn after_expiry() {
 #[test]
 fn after_an_expiry_that_nobody_noticed_before_the_next_settp() {
     let (server, first, mut other) = scene();
-    other.run_all(&["DEBUG SET-ACTIVE-EXPIRE 0", "PEXPIRE k 1"]);
+    other.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    lapse(&mut other, "k");
     the_next_owner_is_safe(&server, first, &mut other);
 }
 

@@ -121,13 +121,9 @@ fn a_key_whose_time_is_up_is_told_when_someone_looks() {
     let (mut watcher, mut other) = (server.resp3(), server.resp2());
     watcher.run("WATCHEX k");
     other.run("DEBUG SET-ACTIVE-EXPIRE 0");
-    for (make, look) in [
-        ("SET k v PX 1", "GET k"),
-        ("SET k v PX 1", "SET k w"),
-        ("SET k v PX 1", "SETTP k w"),
-    ] {
-        other.run(make);
-        std::thread::sleep(std::time::Duration::from_millis(5)); // let its time pass: nothing tells of it
+    for look in ["GET k", "SET k w", "SETTP k w"] {
+        other.run("SET k v");
+        lapse(&mut other, "k");
         other.run(look);
         let expected: &[&str] = match look {
             "GET k" => &["watchex k ADD", "watchex k DEL"],

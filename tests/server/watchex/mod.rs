@@ -43,8 +43,8 @@ fn the_reply_is_the_state() {
 fn a_key_whose_time_has_passed_does_not_exist() {
     let server = Server::start();
     let (mut watcher, mut other) = (server.resp3(), server.resp2());
-    other.run_all(&["DEBUG SET-ACTIVE-EXPIRE 0", "SET k v PX 1"]);
-    std::thread::sleep(std::time::Duration::from_millis(5)); // so that its time has passed; nothing can be waited for
+    other.run_all(&["DEBUG SET-ACTIVE-EXPIRE 0", "SET k v"]);
+    lapse(&mut other, "k");
     let state = watcher.call("WATCHEX k");
     let mut pushes = server.settled(&mut watcher);
     other.run("GET k");

@@ -326,12 +326,11 @@ fn after_the_reply_of_a_command_that_comes_upon_a_lapsed_key() {
             assert_eq!(own.call("WATCHEX k"), bulk("NOEXIST"), "{command}");
             if owns {
                 own.run("SETTP k v");
-                other.run("PEXPIRE k 1");
             } else {
-                other.run("SET k v PX 1");
+                other.run("SET k v");
             }
             assert_eq!(own.next_push(), "watchex k ADD", "{command}");
-            other.run("DEBUG SLEEP 0.003");
+            lapse(&mut other, "k");
             let mut expected = vec![reply(null()), push("watchex k DEL")];
             expected.extend(owns.then(|| push("settp k LOST")));
             expected.extend(replaces.then(|| push("watchex k ADD")));
