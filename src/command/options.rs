@@ -141,6 +141,12 @@ pub(super) fn number_in(
     least: u64,
     most: u64,
 ) -> Result<u64, BadInput> {
+    // Mostly WAIT 0.
+    if let [digit @ b'0'..=b'9'] = word
+        && (least..=most).contains(&u64::from(digit - b'0'))
+    {
+        return Ok(u64::from(digit - b'0'));
+    }
     // What is written in so many digits is in range of the type.
     const SHORT: usize = 19;
     let digits = word.iter().map(|c| u64::from(c.wrapping_sub(b'0')));

@@ -102,7 +102,8 @@ pub fn end_answered() {
         let last = shell().blocked.borrow_mut().ending.pop();
         let Some((client, handle)) = last else { return };
         let is_answered = matches!(all().get(&client), Some(Block::Answered(_)));
-        if is_answered && shim::end_block(client) {
+        // SAFETY: a handle of ours that was not unblocked yet, and is this connection's.
+        if is_answered && unsafe { shim::end_block(client, handle.0) } {
             keep(handle);
         } else {
             handle.unblock();

@@ -260,7 +260,8 @@ pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
         if is_ours {
             locktype::nobodys(ctx, key.as_key());
         } else {
-            shell().restored.borrow_mut().push(key);
+            let shell = shell();
+            shell.put_off(&shell.restored, key);
             dispatch::wake_in_ms(FRESH_MS);
         }
     }
@@ -274,7 +275,7 @@ pub fn overwritten(key: Key<'_>) {
         && shell.engine.borrow().has_backstop(key)
         && !is_known(&shell.untimed.borrow())
     {
-        shell.untimed.borrow_mut().push(key.to_owned());
+        shell.put_off(&shell.untimed, key.to_owned());
         dispatch::catch_up_soon();
     }
 }

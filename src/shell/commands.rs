@@ -7,7 +7,7 @@ use super::raw::{self, Ctx, Str};
 use super::state::shell;
 use super::{blocked, dispatch, inspect, observe, push, replay, secret, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
-use crate::engine::{Acquire, ClientId, Event, Few, Form, Key, Mode, Seen, Start, Wait};
+use crate::engine::{Acquire, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait};
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -91,8 +91,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     let caller = Caller {
         ctx,
         client,
+        db: ctx.db(),
         spec,
         strings,
+        words: arguments,
     };
     caller.answer(request);
     blocked::end_answered();
@@ -128,9 +130,11 @@ fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
 struct Caller<'a> {
     ctx: Ctx<'a>,
     client: ClientId,
+    db: Db,
     spec: &'static Spec,
-    /// Its arguments, as the server has them.
+    /// Its arguments, as the server has them, and their bytes.
     strings: &'a [Str<'a>],
+    words: &'a [&'a [u8]],
 }
 
 impl<'c> Caller<'c> {
@@ -263,14 +267,14 @@ impl<'c> Caller<'c> {
     /// Opens the key that a command asks for, and looks at it.
     #[inline(always)]
     fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (InHand<'c>, Seen<'a>) {
-        let key = self.strings[0];
-        let open = self.ctx.open(key);
+        let open = self.ctx.open(self.strings[0]);
         let seen = Seen {
             key: self.key(name),
             standing: open.standing(),
         };
         let in_hand = InHand {
-            key,
+            key: self.key(self.words[0]),
+            name: self.strings[0],
             value,
             open: Cell::new(Some(open)),
         };
@@ -352,13 +356,16 @@ impl<'c> Caller<'c> {
 
     /// A command's first word, which is mostly a key.
     fn first_in_hand(&self) -> Option<InHand<'c>> {
-        let key = *self.strings.first()?;
-        let (value, open) = (None, Cell::new(None));
-        Some(InHand { key, value, open })
+        Some(InHand {
+            key: self.key(self.words.first()?),
+            name: *self.strings.first()?,
+            value: None,
+            open: Cell::new(None),
+        })
     }
 
     fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {
-        let db = self.ctx.db();
+        let db = self.db;
         Key { db, name }
     }
 

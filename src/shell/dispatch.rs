@@ -37,10 +37,9 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
         engine.handle(now, event, &mut effects);
         (now, engine.next_work(now))
     };
-    for effect in &mut effects {
+    for effect in effects.drain(..) {
         perform::perform(ctx, in_hand, effect);
     }
-    effects.clear();
     shell.spare.set(effects);
     // On a replica nobody waits, and leases and graces are the master's affair.
     if let Some(at) = next_work
@@ -91,16 +90,20 @@ impl<'a> Reach<'a> {
 pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
     tell_flush(ctx);
     // This comes before every command, and mostly there is nothing.
+    if shell().is_any_put_off.get() {
+        look_at_what_was_put_off(ctx, reach);
+    }
+}
+
+#[cold]
+fn look_at_what_was_put_off(ctx: Ctx<'_>, reach: Reach<'_>) {
+    locktype::look_at_suspects(ctx, reach);
+    cluster::look_at_restored(ctx, reach);
+    cluster::look_at_untimed(ctx, reach);
     let shell = shell();
-    if !shell.suspects.borrow().is_empty() {
-        locktype::look_at_suspects(ctx, reach);
-    }
-    if !shell.restored.borrow().is_empty() {
-        cluster::look_at_restored(ctx, reach);
-    }
-    if !shell.untimed.borrow().is_empty() {
-        cluster::look_at_untimed(ctx, reach);
-    }
+    let lists = [&shell.suspects, &shell.restored, &shell.untimed];
+    let is_any_left = lists.iter().any(|list| !list.borrow().is_empty());
+    shell.is_any_put_off.set(is_any_left);
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.

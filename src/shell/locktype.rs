@@ -68,7 +68,8 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
 /// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
 /// slot. It is looked at when it is there.
 pub fn restored(key: Key<'_>) {
-    shell().restored.borrow_mut().push(key.to_owned());
+    let shell = shell();
+    shell.put_off(&shell.restored, key.to_owned());
     dispatch::wake_in_ms(0);
 }
 
@@ -134,7 +135,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
             .try_borrow()
             .is_ok_and(|engine| engine.knows(key))
         {
-            shell.suspects.borrow_mut().push(key.to_owned());
+            shell.put_off(&shell.suspects, key.to_owned());
             dispatch::wake_in_ms(0);
         }
     });
@@ -144,7 +145,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
 pub fn suspect(key: Key<'_>) {
     let shell = shell();
     if shell.engine.borrow().stands(key) == Standing::Lock {
-        shell.suspects.borrow_mut().push(key.to_owned());
+        shell.put_off(&shell.suspects, key.to_owned());
         dispatch::wake_in_ms(0);
     }
 }

@@ -85,6 +85,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     if initialised != ok {
         return err;
     }
+    state::begin();
     guard::install_hook();
     guard::guard(err, || {
         // SAFETY: the server's argument, for the length of this call.

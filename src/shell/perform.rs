@@ -5,50 +5,52 @@ use super::dispatch::tell;
 use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
 use super::{blocked, executing, observe, peers, push, replay, reply, threads};
-use crate::engine::{Db, Effect, Event, Key, KeyBuf, Reply};
+use crate::engine::{Db, Effect, Event, Key};
 use std::cell::Cell;
 
 /// The command that is being answered.
 pub struct InHand<'a> {
     /// Its first argument: where it is about one key, that key.
-    pub key: Str<'a>,
+    pub key: Key<'a>,
+    pub name: Str<'a>,
     /// A temporary key's value; none for a lock.
     pub value: Option<Str<'a>>,
     /// The key as it was opened to look at it, so that it is looked up once.
     pub open: Cell<Option<OpenKey>>,
 }
 
-/// Carries out one order; what it has of its own may be taken out of it.
-pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: &mut Effect) {
+/// Carries out one order.
+pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     match effect {
-        Effect::Reply(answer) => reply::send(ctx, answer),
+        Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => blocked::block(ctx),
         Effect::Answer {
             client,
             reply,
             granted,
         } => {
-            let answer = Answer {
-                reply: std::mem::replace(reply, Reply::Null),
-                granted: *granted,
-            };
-            blocked::answer(ctx, *client, answer, in_hand.is_some());
+            let answer = Answer { reply, granted };
+            blocked::answer(ctx, client, answer, in_hand.is_some());
         }
         Effect::MakeInHand => match in_hand {
             Some(in_hand) => make_in_hand(ctx, in_hand),
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
-            let value = Text::new(value);
-            with_name(in_hand, key, |name| {
+            let value = Text::new(&value);
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
                 make(ctx, key.db, name, Some(value.as_str()));
             });
         }
         Effect::MakeLock { key } => {
-            with_name(in_hand, key, |name| make(ctx, key.db, name, None));
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+                make(ctx, key.db, name, None);
+            });
         }
         Effect::Remove(key) => {
-            with_name(in_hand, key, |name| remove(ctx, key.db, name));
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+                remove(ctx, key.db, name);
+            });
         }
         Effect::Renew {
             key,
@@ -56,22 +58,22 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: &mut Effect) 
             most_ms,
         } => {
             close(in_hand);
-            renew(ctx, key.as_key(), *least_ms, *most_ms);
+            renew(ctx, key.as_key(), least_ms, most_ms);
         }
         Effect::Persist(key) => {
             close(in_hand);
             persist(ctx, key.as_key());
         }
-        Effect::TellToken(token) => ctx.replicate_token(*token),
-        Effect::Tell(told) => replay::tell(ctx, told),
-        Effect::Push { to, push } => push::send(ctx, std::mem::take(to), push.clone()),
+        Effect::TellToken(token) => ctx.replicate_token(token),
+        Effect::Tell(told) => replay::tell(ctx, &told),
+        Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
             observe::subscribe(ctx);
-            threads::attend(ctx, *client);
+            threads::attend(ctx, client);
         }
         Effect::Guard(client) => {
             executing::observe(ctx);
-            peers::notice_death(ctx, *client);
+            peers::notice_death(ctx, client);
         }
     }
 }
@@ -84,12 +86,18 @@ fn close(in_hand: Option<&InHand<'_>>) {
     }
 }
 
-/// Gives `act` the key's name as a string of the server's, to write it: the command's own where it is that key.
-fn with_name(in_hand: Option<&InHand<'_>>, key: &KeyBuf, act: impl FnOnce(Str<'_>)) {
+/// Gives `act` what it needs to write a key: a context in which its database is selected, and its name as a string of the
+/// server's. Both are the command's own where it is that key.
+fn with_name(
+    ctx: Ctx<'_>,
+    in_hand: Option<&InHand<'_>>,
+    key: Key<'_>,
+    act: impl FnOnce(Ctx<'_>, Str<'_>),
+) {
     close(in_hand);
     match in_hand {
-        Some(in_hand) if *in_hand.key.bytes() == *key.name => act(in_hand.key),
-        _ => act(Text::new(&key.name).as_str()),
+        Some(in_hand) if in_hand.key == key => act(ctx, in_hand.name),
+        _ => act(ctx.in_db(key.db), Text::new(key.name).as_str()),
     }
 }
 
@@ -97,14 +105,14 @@ fn with_name(in_hand: Option<&InHand<'_>>, key: &KeyBuf, act: impl FnOnce(Str<'_
 /// that the key was made, and that somebody here holds it.
 fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
     let open = in_hand.open.take();
-    let open = || open.unwrap_or_else(|| ctx.open(in_hand.key));
-    write(ctx, in_hand.key, in_hand.value, open);
+    let open = || open.unwrap_or_else(|| ctx.open(in_hand.name));
+    write(ctx, in_hand.name, in_hand.value, open);
     ctx.replicate_verbatim();
 }
 
+/// In a context in which this database is selected.
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
-    let there = ctx.in_db(db);
-    write(there, key, value, || there.open(key));
+    write(ctx, key, value, || ctx.open(key));
     let word = if value.is_some() {
         Word::Settp
     } else {
@@ -125,9 +133,9 @@ pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: impl FnOn
     }
 }
 
+/// As in [`make`].
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
-    let there = ctx.in_db(db);
-    if performing(key, || there.remove(key, there.open(key))) {
+    if performing(key, || ctx.remove(key, ctx.open(key))) {
         ctx.replicate(db, Word::Del, key, None);
     }
 }

@@ -77,9 +77,21 @@ int tether_replicate(int db, void **argv, int argc) {
     return 1;
 }
 
-int tether_end_block(uint64_t client_id) {
+/* What RedisModule_BlockClient gives begins, in every server so far, with the client, or null once it is gone. The first
+ * time that is compared with what the id says. To look an id up costs more than all else here. */
+static enum { NOT_KNOWN, BEGINS_WITH_CLIENT, BEGINS_OTHERWISE } handles = NOT_KNOWN;
+
+static struct client *blocked_client(uint64_t client_id, void *handle) {
     struct client *c;
-    if (lookupClientByID == NULL || (c = lookupClientByID(client_id)) == NULL) return 0;
+    if (handles == BEGINS_WITH_CLIENT) return *(struct client **)handle;
+    if (lookupClientByID == NULL || (c = lookupClientByID(client_id)) == NULL) return NULL;
+    handles = *(struct client **)handle == c ? BEGINS_WITH_CLIENT : BEGINS_OTHERWISE;
+    return c;
+}
+
+int tether_end_block(uint64_t client_id, void *handle) {
+    struct client *c = blocked_client(client_id, handle);
+    if (c == NULL) return 0;
     if (unblockClientOnTimeout != NULL) {
         unblockClientOnTimeout(c);
         return 1;

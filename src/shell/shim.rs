@@ -2,7 +2,7 @@
 
 use super::raw::{Str, Text};
 use crate::engine::{ClientId, Db};
-use redis_module::raw::RedisModuleString;
+use redis_module::raw::{RedisModuleBlockedClient, RedisModuleString};
 use std::ffi::c_void;
 
 #[allow(
@@ -69,9 +69,12 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
 }
 
 /// See `tether_end_block`.
-pub fn end_block(client: ClientId) -> bool {
-    // SAFETY: the client is looked up by its id in the same call, and stands still because of us.
-    unsafe { c::tether_end_block(client.0) != 0 }
+///
+/// # Safety
+/// The handle is what blocks this connection, or did until it ended, and was not given back.
+pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient) -> bool {
+    // SAFETY: the caller. The client is looked up in the same call.
+    unsafe { c::tether_end_block(client.0, handle.cast()) != 0 }
 }
 
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.

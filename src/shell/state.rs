@@ -3,7 +3,7 @@
 use super::blocked::Blocked;
 use super::cluster::Slots;
 use super::push::Outbox;
-use super::raw::{Ctx, Text};
+use super::raw::{Ctx, Often, Text};
 use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
 use redis_module::raw;
@@ -45,23 +45,41 @@ pub struct Settings {
     pub cluster_backstop_ms: u32,
 }
 
+/// What every command asks for stands first, and side by side; the compiler would strew it.
+#[repr(C)]
 pub struct Shell {
-    pub engine: RefCell<Engine>,
-    /// A buffer for the engine's orders, so that a command allocates none.
-    pub spare: Cell<Vec<Effect>>,
-    pub outbox: RefCell<Outbox>,
+    pub often: Often,
+    pub is_replica: Cell<bool>,
+    /// A data set is being loaded; events mean nothing until it is there.
+    pub loading: Cell<bool>,
+    /// `suspects`, `restored` or `untimed` has something in it.
+    pub is_any_put_off: Cell<bool>,
+    /// There is no other module that could hear what is done to keys.
+    pub is_among_deaf: Cell<bool>,
+    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn. The shim knows that as
+    /// well; but it is asked with each command, and for who gives that.
+    pub knows_arguments: Cell<bool>,
+    pub server: Cell<Server>,
     /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
     pub flush: Cell<Option<(Option<Db>, Hand)>>,
     /// The key whose effect is being carried out: events for it are of our own making.
     pub performing: Cell<Option<*mut raw::RedisModuleString>>,
-    /// A data set is being loaded; events mean nothing until it is there.
-    pub loading: Cell<bool>,
-    pub is_replica: Cell<bool>,
-    pub blocked: RefCell<Blocked>,
-    pub threads: RefCell<Threads>,
+    pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
+    /// When the server last counted a change of ours, other than by a command that was granted.
+    pub counted: Cell<Moment>,
+    pub fault: RefCell<Option<String>>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(raw::RedisModuleTimerID, Moment)>>,
-    pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
+    /// A buffer for the engine's orders, so that a command allocates none.
+    pub spare: Cell<Vec<Effect>>,
+    pub outbox: RefCell<Outbox>,
+    pub blocked: RefCell<Blocked>,
+    /// Those of [`raw::Word`](super::raw::Word), made once.
+    pub words: OnceCell<[Text; 4]>,
+    /// A context that outlives callbacks, for timers and the log.
+    detached: OnceCell<*mut raw::RedisModuleCtx>,
+    pub engine: RefCell<Engine>,
+    pub threads: RefCell<Threads>,
     /// Locks that may have been overwritten.
     pub suspects: RefCell<Vec<KeyBuf>>,
     /// The append-only file is being rewritten, and was not yet told what is bound.
@@ -80,25 +98,12 @@ pub struct Shell {
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
     pub slots: RefCell<Slots>,
     pub settings: Cell<Settings>,
-    pub server: Cell<Server>,
     pub subscribed: Cell<bool>,
     /// See [`super::observe::subscribe_to_new`].
     pub hears_of_new: Cell<bool>,
     /// See [`super::observe::subscribe_to_more`].
     pub hears_more: Cell<bool>,
-    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn. The shim knows that as
-    /// well; but it is asked with each command, and for who gives that.
-    pub knows_arguments: Cell<bool>,
-    /// There is no other module that could hear what is done to keys.
-    pub is_among_deaf: Cell<bool>,
     pub pushes_sent: Cell<u64>,
-    pub fault: RefCell<Option<String>>,
-    /// When the server last counted a change of ours, other than by a command that was granted.
-    pub counted: Cell<Moment>,
-    /// Those of [`raw::Word`](super::raw::Word), made once.
-    pub words: OnceCell<[Text; 4]>,
-    /// A context that outlives callbacks, for timers and the log.
-    detached: OnceCell<*mut raw::RedisModuleCtx>,
 }
 
 struct MainThread(OnceCell<Shell>);
@@ -109,24 +114,43 @@ unsafe impl Sync for MainThread {}
 
 static SHELL: MainThread = MainThread(OnceCell::new());
 
+/// Makes [`shell`]. Once, at load, before anything else of ours is called and after the API's table is there.
+pub fn begin() {
+    let _ = SHELL.0.set(Shell::new());
+}
+
+/// What the shell remembers. Asked for some dozen times with each command, so it is not looked every time whether it is there.
+#[inline(always)]
 pub fn shell() -> &'static Shell {
-    SHELL.0.get_or_init(Shell::new)
+    let shell = SHELL.0.get();
+    debug_assert!(shell.is_some());
+    // SAFETY: `begin` was called when the module was loaded, before the server was told of anything of ours.
+    unsafe { shell.unwrap_unchecked() }
 }
 
 impl Shell {
     fn new() -> Self {
         Shell {
-            engine: RefCell::default(),
-            spare: Cell::default(),
-            outbox: RefCell::default(),
+            often: Often::of_server(),
+            is_replica: Cell::default(),
+            loading: Cell::default(),
+            is_any_put_off: Cell::default(),
+            is_among_deaf: Cell::default(),
+            knows_arguments: Cell::default(),
+            server: Cell::default(),
             flush: Cell::default(),
             performing: Cell::default(),
-            loading: Cell::default(),
-            is_replica: Cell::default(),
-            blocked: RefCell::default(),
-            threads: RefCell::default(),
-            timer: Cell::default(),
             lock_type: Cell::default(),
+            counted: Cell::default(),
+            fault: RefCell::default(),
+            timer: Cell::default(),
+            spare: Cell::default(),
+            outbox: RefCell::default(),
+            blocked: RefCell::default(),
+            words: OnceCell::new(),
+            detached: OnceCell::new(),
+            engine: RefCell::default(),
+            threads: RefCell::default(),
             suspects: RefCell::default(),
             rewrite_is_due: Cell::default(),
             newcomer: Cell::default(),
@@ -141,23 +165,22 @@ impl Shell {
                 peer_timeout_ms: 10_000,
                 cluster_backstop_ms: 60_000,
             }),
-            server: Cell::default(),
             subscribed: Cell::default(),
             hears_of_new: Cell::default(),
             hears_more: Cell::default(),
-            knows_arguments: Cell::default(),
-            is_among_deaf: Cell::default(),
             pushes_sent: Cell::default(),
-            fault: RefCell::default(),
-            counted: Cell::default(),
-            words: OnceCell::new(),
-            detached: OnceCell::new(),
         }
     }
 
     /// Keeps a context that outlives callbacks. Once, at load.
     pub fn keep_detached(&self, ctx: *mut raw::RedisModuleCtx) {
         let _ = self.detached.set(ctx);
+    }
+
+    /// Puts a look at a key off until [`catch_up`](super::dispatch::catch_up): on the list that says why.
+    pub fn put_off(&self, list: &RefCell<Vec<KeyBuf>>, key: KeyBuf) {
+        list.borrow_mut().push(key);
+        self.is_any_put_off.set(true);
     }
 
     /// Whether this database was flushed, of which the engine was not yet told.

@@ -1,6 +1,6 @@
 //! Keys: opened, made, removed, and told to replicas.
 
-use super::{Ctx, Str, Text, api, c_string};
+use super::{Ctx, Str, Text, api, c_string, often};
 use crate::engine::{Db, Standing, Token};
 use crate::shell::state::shell;
 use crate::shell::{clock, listeners, locktype, shim};
@@ -57,7 +57,7 @@ impl Ctx<'_> {
 
     pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
         // SAFETY: the table, the context. The server holds on to the name by itself.
-        OpenKey(unsafe { api!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
+        OpenKey(unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
     }
 
     /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
@@ -68,7 +68,7 @@ impl Ctx<'_> {
             raw::REDISMODULE_OK as c_int
         } else {
             // SAFETY: the table, the context; the key is open for writing.
-            unsafe { api!(RedisModule_StringSet(open.0, value.as_ptr())) }
+            unsafe { often!(RedisModule_StringSet(open.0, value.as_ptr())) }
         };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
     }
@@ -80,7 +80,7 @@ impl Ctx<'_> {
         };
         // SAFETY: as in `make`; the value lives as long as the module.
         let done = unsafe {
-            api!(RedisModule_ModuleTypeSetValue(
+            often!(RedisModule_ModuleTypeSetValue(
                 open.0,
                 lock,
                 locktype::value()
@@ -95,7 +95,7 @@ impl Ctx<'_> {
             return false;
         }
         // SAFETY: as in `make`.
-        let done = unsafe { api!(RedisModule_UnlinkKey(open.0)) };
+        let done = unsafe { often!(RedisModule_DeleteKey(open.0)) };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_GENERIC, c"del")
     }
 
@@ -107,7 +107,7 @@ impl Ctx<'_> {
             return false;
         }
         // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+        unsafe { often!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
         if listeners::hear(class) {
             // SAFETY: the same.
             unsafe {
@@ -125,7 +125,7 @@ impl Ctx<'_> {
     /// Tells replicas and the append-only file the command in hand, as it was given.
     pub fn replicate_verbatim(self) {
         // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+        unsafe { often!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
     }
 
     /// Tells replicas and the append-only file a command for a key of this database.
@@ -264,11 +264,13 @@ impl OpenKey {
     pub fn standing(&self) -> Standing {
         // SAFETY: the table; an open key, or null for an absent one opened for reading.
         unsafe {
-            if api!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
                 return Standing::Absent;
             }
             match shell().lock_type.get() {
-                Some(lock) if api!(RedisModule_ModuleTypeGetType(self.0)) == lock => Standing::Lock,
+                Some(lock) if often!(RedisModule_ModuleTypeGetType(self.0)) == lock => {
+                    Standing::Lock
+                }
                 _ => Standing::Other,
             }
         }
@@ -280,13 +282,16 @@ impl OpenKey {
     /// `keysizes` wrong.) False if that cannot be.
     fn overwrite(&self, value: Str<'_>) -> bool {
         const SHORT: usize = 1024;
-        let value = value.bytes();
         // SAFETY: the table; a key that is open for writing. The server sees to it that nobody shares the
         // bytes that it hands out, which are as many as it says, and is not called before they are written.
         unsafe {
             let is_string =
-                api!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
-            let is_alike = is_string && api!(RedisModule_ValueLength(self.0)) == value.len();
+                often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
+            if !is_string {
+                return false;
+            }
+            let value = value.bytes();
+            let is_alike = api!(RedisModule_ValueLength(self.0)) == value.len();
             if !is_alike || value.len() > SHORT || self.left_ms().is_some() {
                 return false;
             }
@@ -337,6 +342,6 @@ impl OpenKey {
 impl Drop for OpenKey {
     fn drop(&mut self) {
         // SAFETY: the table; closed once. The server takes null for nothing.
-        unsafe { api!(RedisModule_CloseKey(self.0)) }
+        unsafe { often!(RedisModule_CloseKey(self.0)) }
     }
 }

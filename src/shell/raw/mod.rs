@@ -14,10 +14,12 @@ mod files;
 mod keys;
 mod look;
 mod replies;
+mod table;
 
 pub use ask::{is_blocked, is_tracking};
 pub use files::{Loading, Saving};
 pub use keys::{OpenKey, Word};
+pub use table::Often;
 
 use super::state::shell;
 use crate::engine::{ClientId, Db};
@@ -34,6 +36,14 @@ macro_rules! api {
     };
 }
 pub(in crate::shell) use api;
+
+/// The same for those of [`Often`].
+macro_rules! often {
+    ($name:ident $arguments:tt) => {
+        (crate::shell::state::shell().often.$name)$arguments
+    };
+}
+use often;
 
 /// Whether the server has an API function that came after Redis 7.0.
 macro_rules! have {
@@ -70,7 +80,7 @@ impl<'a> Str<'a> {
         let mut length = 0;
         // SAFETY: the table; the string lives for 'a and nobody changes it meanwhile.
         unsafe {
-            let bytes = api!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
+            let bytes = often!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
             std::slice::from_raw_parts(bytes.cast(), length)
         }
     }
@@ -188,17 +198,17 @@ impl Ctx<'_> {
     /// Whose command this is. In a script or another module's call: an id that no connection has.
     pub fn client(self) -> ClientId {
         // SAFETY: the table, the context.
-        ClientId(unsafe { api!(RedisModule_GetClientId(self.as_ptr())) })
+        ClientId(unsafe { often!(RedisModule_GetClientId(self.as_ptr())) })
     }
 
     pub fn state(self) -> State {
         // SAFETY: the table, the context.
-        State(unsafe { api!(RedisModule_GetContextFlags(self.as_ptr())) })
+        State(unsafe { often!(RedisModule_GetContextFlags(self.as_ptr())) })
     }
 
     pub fn db(self) -> Db {
         // SAFETY: the table, the context.
-        Db(unsafe { api!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
+        Db(unsafe { often!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
     }
 
     /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
@@ -211,7 +221,7 @@ impl Ctx<'_> {
 
     fn select(self, db: Db) {
         // SAFETY: the table, the context. Keys we know of are in databases that there are.
-        unsafe { api!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
+        unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
     }
 
     /// One line in the server's log.
@@ -239,7 +249,7 @@ pub fn must_not_write() -> bool {
 /// The classes of keyspace events that the server publishes to clients.
 pub fn published_classes() -> c_int {
     // SAFETY: the table.
-    unsafe { api!(RedisModule_GetNotifyKeyspaceEvents()) }
+    unsafe { often!(RedisModule_GetNotifyKeyspaceEvents()) }
 }
 
 /// For the server, which knows no inner zero.

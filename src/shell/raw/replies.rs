@@ -1,12 +1,12 @@
 //! Replies to the command in hand.
 
-use super::{Ctx, api, c_string};
+use super::{Ctx, api, c_string, often};
 use std::ffi::c_int;
 
 impl Ctx<'_> {
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
+        unsafe { often!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
     }
 
     pub fn reply_bulk(self, bytes: &[u8]) {
