@@ -5,6 +5,7 @@ mod client;
 mod frame;
 #[cfg(target_os = "linux")]
 pub mod namespace;
+mod ports;
 mod programs;
 mod server;
 mod wait;
@@ -14,7 +15,8 @@ mod words;
 pub use arrival::{Arrival, push, reply};
 pub use client::Client;
 pub use frame::{Frame, array, bulk, int, null, ok, simple};
+pub use ports::free_port;
 pub use programs::{WITHOUT_MODULE, module, server_binary};
-pub use server::{Server, eventually_gone, free_port};
+pub use server::{Server, eventually_gone};
 pub use wait::{eventually, eventually_equal, eventually_within, lapse, one_at_a_time, say};
 pub use words::encode;

@@ -6,12 +6,12 @@
 //! semicolons between them: `TETHER_CONFIG="io-threads 4"` runs all tests on servers with I/O threads.
 
 use super::client::Client;
+use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
 use super::wait::{PATIENCE, eventually, eventually_within};
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -364,12 +364,6 @@ pub fn eventually_gone(client: &mut Client, key: &str) {
             _ => Err("it exists".into()),
         }
     });
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port to listen on");
-    listener.local_addr().expect("its address").port()
 }
 
 fn field(info: &str, name: &str) -> String {
