@@ -14,6 +14,22 @@ pub fn queue(server: &Server, client: &mut Client, request: &str) {
     eventually_equal(request, before + 1, || tether(server, "waiters"));
 }
 
+/// Sends a request that must wait, and says whether it stands in line. It does not where it was answered at once, since a
+/// time is over that this machine was too slow for (see [`in_time`]).
+pub fn stands_in_line(server: &Server, client: &mut Client, request: &str) -> bool {
+    let list = format!("CLIENT LIST ID {}", client.id());
+    let mut looker = server.resp2();
+    client.send(request);
+    eventually(request, || {
+        let line = looker.run(list.as_str()).text();
+        match (line.contains(" flags=b "), client.has_reply()) {
+            (true, _) => Ok(true),
+            (false, true) => Ok(false),
+            (false, false) => Err(line),
+        }
+    })
+}
+
 /// Sends a request with PUSH that must wait.
 pub fn queue_push(client: &mut Client, request: &str) {
     let expected = if request.starts_with("SETTP") {

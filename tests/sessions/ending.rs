@@ -75,16 +75,25 @@ fn when_the_grace_is_over_everything_goes() {
 
 #[test]
 fn a_grace_begins_anew_with_each_detachment() {
-    let server = Server::start();
-    let (mut client, secret) = with_session(&server, 1500);
-    client.run("SETTP a v");
-    for _ in 0..4 {
-        quit(&server, client);
-        assert_eq!(sessions(&server), [0, 1]);
-        client = server.resp3();
-        assert_eq!(client.call(["SESSION.RESUME", &secret]), int(1));
-        assert_eq!(client.call("BLPOP nothing 0.5"), null());
-    }
+    in_time(|ms| {
+        let server = Server::start();
+        let (mut client, secret) = with_session(&server, ms);
+        client.run("SETTP a v");
+        let third = format!("BLPOP nothing {}", ms as f64 / 3000.0);
+        for _ in 0..4 {
+            let begin = Instant::now();
+            quit(&server, client);
+            let seen = sessions(&server);
+            client = server.resp3();
+            let resumed = client.call(["SESSION.RESUME", &secret]);
+            if begin.elapsed() >= Duration::from_millis(ms) {
+                return None;
+            }
+            assert_eq!((seen, resumed), ([0, 1], int(1)));
+            assert_eq!(client.call(&third), null());
+        }
+        Some(())
+    });
 }
 
 #[test]

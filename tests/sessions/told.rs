@@ -3,6 +3,7 @@
 use crate::harness::*;
 use crate::line::*;
 use crate::*;
+use std::time::{Duration, Instant};
 
 /// Has a session hold something of each kind, partly together with plain connections; says its secret and its tokens.
 struct Scene {
@@ -331,20 +332,32 @@ fn keys_that_go_by_other_names_take_their_sessions_along_on_a_replica() {
 
 #[test]
 fn the_grace_is_counted_from_the_promotion_and_from_the_start() {
-    let mut master = Server::with(&AOF);
-    let replica = Server::replica_of(&master, &[]);
-    let (mut client, secret) = with_session(&master, 2000);
-    client.run("SETTP a v");
-    replica.catch_up(&master);
-    assert_eq!(client.call("BLPOP nothing 2.1"), null());
-    promote(&replica);
-    assert_eq!(replica.resp3().call(["SESSION.RESUME", &secret]), int(1));
-    master.crash_and_restart();
-    assert_eq!(master.resp3().call(["SESSION.RESUME", &secret]), int(1));
-    for server in [&master, &replica] {
-        eventually_nothing_is_left(server);
-        assert_eq!(server.resp2().call("EXISTS a"), int(0));
-    }
+    in_time(|ms| {
+        let mut master = Server::with(&AOF);
+        let replica = Server::replica_of(&master, &[]);
+        let (mut client, secret) = with_session(&master, ms);
+        client.run("SETTP a v");
+        replica.catch_up(&master);
+        let longer = format!("BLPOP nothing {}", ms as f64 / 1000.0 + 0.1);
+        assert_eq!(client.call(&longer), null());
+        let resume = format!("SESSION.RESUME {secret}");
+        let mut client = replica.resp3();
+        client.pipeline(&["REPLICAOF NO ONE", &resume]);
+        assert_eq!(client.read_replies(2), [ok(), int(1)]);
+        drop(client);
+        let begin = Instant::now();
+        master.crash_and_restart();
+        let resumed = master.resp3().call(&resume);
+        if begin.elapsed() >= Duration::from_millis(ms) {
+            return None;
+        }
+        assert_eq!(resumed, int(1));
+        for server in [&master, &replica] {
+            eventually_nothing_is_left(server);
+            assert_eq!(server.resp2().call("EXISTS a"), int(0));
+        }
+        Some(())
+    });
 }
 
 #[test]

@@ -46,39 +46,45 @@ fn once_that_holder_waits_for_the_circle_the_request_is_refused_that_closes_it()
 
 #[test]
 fn a_lease_ends_by_itself_and_so_does_the_circle() {
-    let server = Server::start();
-    let (mut one, mut two) = (server.resp3(), server.resp3());
-    one.run("LOCK.ACQUIRE apple LEASE 1500");
-    two.run("LOCK.ACQUIRE pear");
-    queue(&server, &mut one, "LOCK.ACQUIRE pear WAIT 0");
-    queue(&server, &mut two, "LOCK.ACQUIRE apple WAIT 0");
-    two.read_reply().number();
-    assert_eq!(two.call("LOCK.RELEASE pear"), int(0));
-    let mut told = [one.next(), one.next()];
-    if matches!(told[0], Arrival::Push(_)) {
-        told.swap(0, 1);
-    }
-    assert!(
-        matches!(&told[0], Arrival::Reply(Frame::Integer(_))),
-        "{told:?}"
-    );
-    assert_eq!(told[1], push("lock apple LOST"));
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    in_time(|ms| {
+        let server = Server::start();
+        let (mut one, mut two) = (server.resp3(), server.resp3());
+        one.run(&format!("LOCK.ACQUIRE apple LEASE {ms}"));
+        two.run("LOCK.ACQUIRE pear");
+        queue(&server, &mut one, "LOCK.ACQUIRE pear WAIT 0");
+        let waits = stands_in_line(&server, &mut two, "LOCK.ACQUIRE apple WAIT 0");
+        two.read_reply().number();
+        assert_eq!(two.call("LOCK.RELEASE pear"), int(0));
+        let mut told = [one.next(), one.next()];
+        if matches!(told[0], Arrival::Push(_)) {
+            told.swap(0, 1);
+        }
+        assert!(
+            matches!(&told[0], Arrival::Reply(Frame::Integer(_))),
+            "{told:?}"
+        );
+        assert_eq!(told[1], push("lock apple LOST"));
+        assert_eq!(tether(&server, "deadlocks_refused"), 0);
+        waits.then_some(())
+    });
 }
 
 #[test]
 fn a_lease_given_later_counts_as_well() {
-    let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
-    let (server, [mut one, mut two], ids) =
-        first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
-    let request = "LOCK.ACQUIRE apple WAIT 0";
-    assert_deadlock(&mut two, request, &["apple", "pear"], &ids);
-    assert_eq!(one.call("LOCK.EXTEND apple 1500"), int(1));
-    queue(&server, &mut two, request);
-    two.read_reply().number();
-    assert_eq!(one.next_push(), "lock apple LOST");
-    assert_eq!(two.call("LOCK.RELEASE pear"), int(0));
-    assert!(one.next_push().starts_with("lock pear "));
+    in_time(|ms| {
+        let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
+        let (server, [mut one, mut two], ids) =
+            first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
+        let request = "LOCK.ACQUIRE apple WAIT 0";
+        assert_deadlock(&mut two, request, &["apple", "pear"], &ids);
+        assert_eq!(one.call(&format!("LOCK.EXTEND apple {ms}")), int(1));
+        let waits = stands_in_line(&server, &mut two, request);
+        two.read_reply().number();
+        assert_eq!(one.next_push(), "lock apple LOST");
+        assert_eq!(two.call("LOCK.RELEASE pear"), int(0));
+        assert!(one.next_push().starts_with("lock pear "));
+        waits.then_some(())
+    });
 }
 
 #[test]
@@ -134,30 +140,39 @@ fn a_neighbour_in_line_that_will_be_granted_together_is_no_obstacle() {
 #[test]
 fn after_a_wait_has_ended_its_circle_is_none() {
     for ending in ["time", "kill", "unblock", "deltp"] {
-        let server = Server::start();
-        let (mut one, mut two) = (server.resp3(), server.resp3());
-        let id = one.id();
-        one.run("SETTP apple v");
-        two.run("SETTP pear v");
-        match ending {
-            "time" => queue(&server, &mut one, "SETTP pear v WAIT 1000"),
-            "deltp" => queue_push(&mut one, "SETTP pear v WAIT 0 PUSH"),
-            _ => queue(&server, &mut one, "SETTP pear v WAIT 0"),
-        }
-        assert!(two.refused("SETTP apple v WAIT 0").starts_with("DEADLOCK"));
-        match ending {
-            "time" => assert_eq!(one.read_reply(), int(0)),
-            "deltp" => assert_eq!(one.call("DELTP pear"), int(0)),
-            "kill" => assert_eq!(two.call(&format!("CLIENT KILL ID {id}")), int(1)),
-            _ => assert_eq!(two.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
-        }
-        two.send("SETTP apple v WAIT 0");
-        if ending != "kill" {
-            eventually_equal("waiters", 1, || tether(&server, "waiters"));
-            drop(one);
-        }
-        assert_eq!(two.read_reply(), int(1), "{ending}");
+        in_time(|ms| a_circle_ends_with_a_wait(ending, ms));
     }
+}
+
+/// None where the time was over before the circle could be closed.
+fn a_circle_ends_with_a_wait(ending: &str, ms: u64) -> Option<()> {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    let id = one.id();
+    one.run("SETTP apple v");
+    two.run("SETTP pear v");
+    match ending {
+        "time" => _ = stands_in_line(&server, &mut one, &format!("SETTP pear v WAIT {ms}")),
+        "deltp" => queue_push(&mut one, "SETTP pear v WAIT 0 PUSH"),
+        _ => queue(&server, &mut one, "SETTP pear v WAIT 0"),
+    }
+    if stands_in_line(&server, &mut two, "SETTP apple v WAIT 0") {
+        return None;
+    }
+    assert!(two.read_reply().text().starts_with("DEADLOCK"));
+    match ending {
+        "time" => assert_eq!(one.read_reply(), int(0)),
+        "deltp" => assert_eq!(one.call("DELTP pear"), int(0)),
+        "kill" => assert_eq!(two.call(&format!("CLIENT KILL ID {id}")), int(1)),
+        _ => assert_eq!(two.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
+    }
+    two.send("SETTP apple v WAIT 0");
+    if ending != "kill" {
+        eventually_equal("waiters", 1, || tether(&server, "waiters"));
+        drop(one);
+    }
+    assert_eq!(two.read_reply(), int(1), "{ending}");
+    Some(())
 }
 
 #[test]

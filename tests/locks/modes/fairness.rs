@@ -61,28 +61,38 @@ fn neighbouring_readers_are_granted_together() {
 #[test]
 fn readers_behind_a_writer_that_gives_up_are_let_in_at_once() {
     for ending in ["time", "close", "unblock", "push", "kill"] {
-        let server = Server::start();
-        let (mut first, mut writer) = (server.resp3(), server.resp3());
-        let id = writer.id();
-        first.run("LOCK.ACQUIRE k SHARED");
-        match ending {
-            "time" => queue(&server, &mut writer, "LOCK.ACQUIRE k WAIT 1000"),
-            "push" => queue_push(&mut writer, "LOCK.ACQUIRE k WAIT 0 PUSH"),
-            _ => queue(&server, &mut writer, EXCLUSIVE),
-        }
-        let mut readers = [SHARED; 2].map(|request| in_line(&server, request));
-        match ending {
-            "time" => assert_eq!(writer.read_reply(), null()),
-            "close" => drop(writer),
-            "push" => assert_eq!(writer.call("DELTP k"), int(0)),
-            "kill" => assert_eq!(first.call(&format!("CLIENT KILL ID {id}")), int(1)),
-            _ => assert_eq!(first.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
-        }
-        for reader in &mut readers {
-            assert!(reader.read_reply().number() > 0, "{ending}");
-        }
-        assert_eq!(holders(&server, "k").len(), 3, "{ending}");
+        in_time(|ms| readers_are_let_in_behind_a_writer(ending, ms));
     }
+}
+
+/// None where the writer's time was over before they stood in line.
+fn readers_are_let_in_behind_a_writer(ending: &str, ms: u64) -> Option<()> {
+    let server = Server::start();
+    let (mut first, mut writer) = (server.resp3(), server.resp3());
+    let id = writer.id();
+    first.run("LOCK.ACQUIRE k SHARED");
+    match ending {
+        "time" => _ = stands_in_line(&server, &mut writer, &format!("LOCK.ACQUIRE k WAIT {ms}")),
+        "push" => queue_push(&mut writer, "LOCK.ACQUIRE k WAIT 0 PUSH"),
+        _ => queue(&server, &mut writer, EXCLUSIVE),
+    }
+    let mut readers = [(); 2].map(|()| server.resp3());
+    let wait = readers.each_mut();
+    if wait.map(|reader| stands_in_line(&server, reader, SHARED)) != [true; 2] {
+        return None;
+    }
+    match ending {
+        "time" => assert_eq!(writer.read_reply(), null()),
+        "close" => drop(writer),
+        "push" => assert_eq!(writer.call("DELTP k"), int(0)),
+        "kill" => assert_eq!(first.call(&format!("CLIENT KILL ID {id}")), int(1)),
+        _ => assert_eq!(first.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
+    }
+    for reader in &mut readers {
+        assert!(reader.read_reply().number() > 0, "{ending}");
+    }
+    assert_eq!(holders(&server, "k").len(), 3, "{ending}");
+    Some(())
 }
 
 #[test]

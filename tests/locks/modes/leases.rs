@@ -129,15 +129,18 @@ fn of_several_readers_only_the_leased_one_ends() {
 
 #[test]
 fn all_the_keys_of_one_request_end_together() {
-    let server = Server::start();
-    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-    holder.run("LOCK.MACQUIRE 3 a b c LEASE 1500");
-    queue(&server, &mut waiter, "LOCK.MACQUIRE 3 c b a WAIT 0");
-    let mut told = holder.next_pushes(3);
-    told.sort();
-    assert_eq!(told, ["lock a LOST", "lock b LOST", "lock c LOST"]);
-    waiter.read_reply().number();
-    assert_eq!(server.settled(&mut holder), [""; 0]);
+    in_time(|ms| {
+        let server = Server::start();
+        let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+        holder.run(&format!("LOCK.MACQUIRE 3 a b c LEASE {ms}"));
+        let waits = stands_in_line(&server, &mut waiter, "LOCK.MACQUIRE 3 c b a WAIT 0");
+        let mut told = holder.next_pushes(3);
+        told.sort();
+        assert_eq!(told, ["lock a LOST", "lock b LOST", "lock c LOST"]);
+        waiter.read_reply().number();
+        assert_eq!(server.settled(&mut holder), [""; 0]);
+        waits.then_some(())
+    });
 }
 
 #[test]

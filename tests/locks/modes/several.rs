@@ -84,28 +84,38 @@ fn with_push_one_push_names_the_first_key() {
 #[test]
 fn a_waiter_for_several_that_leaves_frees_all_its_queues() {
     for ending in ["close", "time", "unblock", "deltp"] {
-        let server = Server::start();
-        let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-        let id = waiter.id();
-        holder.run("LOCK.ACQUIRE a");
-        match ending {
-            "time" => queue(&server, &mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 1000"),
-            "deltp" => queue_push(&mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0 PUSH"),
-            _ => queue(&server, &mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0"),
-        }
-        let (mut b, mut c) = (server.resp3(), server.resp3());
-        queue(&server, &mut b, "LOCK.ACQUIRE b WAIT 0");
-        queue(&server, &mut c, "SETTP c v WAIT 0");
-        match ending {
-            "close" => drop(waiter),
-            "time" => assert_eq!(waiter.read_reply(), null()),
-            "deltp" => assert_eq!(waiter.call("DELTP b"), int(0)),
-            _ => assert_eq!(holder.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
-        }
-        b.read_reply().number();
-        assert_eq!(c.read_reply(), int(1), "{ending}");
-        assert_eq!(waiters(&server, "a"), [0; 0], "{ending}");
+        in_time(|ms| leaves_and_frees(ending, ms));
     }
+}
+
+/// None where its time was over before others stood in line.
+fn leaves_and_frees(ending: &str, ms: u64) -> Option<()> {
+    let server = Server::start();
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    let id = waiter.id();
+    holder.run("LOCK.ACQUIRE a");
+    let timed = format!("LOCK.MACQUIRE 3 a b c WAIT {ms}");
+    match ending {
+        "time" => _ = stands_in_line(&server, &mut waiter, &timed),
+        "deltp" => queue_push(&mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0 PUSH"),
+        _ => queue(&server, &mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0"),
+    }
+    let (mut b, mut c) = (server.resp3(), server.resp3());
+    if !stands_in_line(&server, &mut b, "LOCK.ACQUIRE b WAIT 0")
+        || !stands_in_line(&server, &mut c, "SETTP c v WAIT 0")
+    {
+        return None;
+    }
+    match ending {
+        "close" => drop(waiter),
+        "time" => assert_eq!(waiter.read_reply(), null()),
+        "deltp" => assert_eq!(waiter.call("DELTP b"), int(0)),
+        _ => assert_eq!(holder.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
+    }
+    b.read_reply().number();
+    assert_eq!(c.read_reply(), int(1), "{ending}");
+    assert_eq!(waiters(&server, "a"), [0; 0], "{ending}");
+    Some(())
 }
 
 #[test]

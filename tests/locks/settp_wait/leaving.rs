@@ -155,20 +155,24 @@ fn one_that_is_told_an_error_instead_of_its_grant_does_not_have_the_key() {
 
 #[test]
 fn nothing_of_the_line_moves_while_writes_are_paused() {
-    let (server, owner, mut first, id, mut second) = two_in_line();
-    let mut other = server.resp3();
-    let mut hasty = server.resp3();
-    queue(&server, &mut hasty, "SETTP k hasty WAIT 1000");
-    other.run("CLIENT PAUSE 100000 WRITE");
-    quit(&server, owner);
-    assert_eq!(hasty.read_reply(), int(0), "time goes on");
-    assert_eq!(other.call("GET k"), bulk("mine"));
-    assert_eq!(waiters(&server, "k")[0], id);
-    other.run("CLIENT UNPAUSE");
-    assert_eq!(first.read_reply(), int(1));
-    assert_eq!(other.call("GET k"), bulk("first"));
-    first.run("DELTP k");
-    assert_eq!(second.read_reply(), int(1));
+    in_time(|ms| {
+        let (server, owner, mut first, id, mut second) = two_in_line();
+        let mut other = server.resp3();
+        let mut hasty = server.resp3();
+        stands_in_line(&server, &mut hasty, &format!("SETTP k hasty WAIT {ms}"));
+        other.run("CLIENT PAUSE 100000 WRITE");
+        let before = waiters(&server, "k").len();
+        quit(&server, owner);
+        assert_eq!(hasty.read_reply(), int(0), "time goes on");
+        assert_eq!(other.call("GET k"), bulk("mine"));
+        assert_eq!(waiters(&server, "k")[0], id);
+        other.run("CLIENT UNPAUSE");
+        assert_eq!(first.read_reply(), int(1));
+        assert_eq!(other.call("GET k"), bulk("first"));
+        first.run("DELTP k");
+        assert_eq!(second.read_reply(), int(1));
+        (before == 3).then_some(())
+    });
 }
 
 #[test]

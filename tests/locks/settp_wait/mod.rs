@@ -156,14 +156,22 @@ fn when_the_time_is_over_the_reply_is_0_and_the_place_is_gone() {
 
 #[test]
 fn those_behind_a_time_out_move_up() {
-    let (server, mut owner, _) = line_of(0);
-    let (mut hasty, mut patient) = (server.resp3(), server.resp3());
-    queue(&server, &mut hasty, "SETTP k hasty WAIT 1000");
-    queue(&server, &mut patient, "SETTP k patient WAIT 0");
-    assert_eq!(hasty.read_reply(), int(0));
-    assert_eq!(waiters(&server, "k").len(), 1);
-    owner.run("DELTP k");
-    assert_eq!(patient.read_reply(), int(1));
+    in_time(|ms| {
+        let (server, mut owner, _) = line_of(0);
+        let (mut hasty, mut patient) = (server.resp3(), server.resp3());
+        stands_in_line(&server, &mut hasty, &format!("SETTP k hasty WAIT {ms}"));
+        assert!(stands_in_line(
+            &server,
+            &mut patient,
+            "SETTP k patient WAIT 0"
+        ));
+        let before = waiters(&server, "k").len();
+        assert_eq!(hasty.read_reply(), int(0));
+        assert_eq!(waiters(&server, "k").len(), 1);
+        owner.run("DELTP k");
+        assert_eq!(patient.read_reply(), int(1));
+        (before == 2).then_some(())
+    });
 }
 
 #[test]
@@ -202,18 +210,23 @@ fn waits_count_among_a_connection_s_keys() {
     owner.run_all(&["SETTP l mine", "CONFIG SET tether.max-keys-per-client 3"]);
     let mut client = server.resp3();
     assert_eq!(client.call("SETTP own v"), int(1));
-    queue_push(&mut client, "SETTP k v WAIT 1000 PUSH");
-    queue_push(&mut client, "SETTP l v WAIT 0 PUSH");
-    for request in [
+    // In one piece: no time is over in its midst.
+    client.pipeline(&[
+        "SETTP k v WAIT 200 PUSH",
+        "SETTP l v WAIT 0 PUSH",
         "SETTP more v",
         "SETTP k v WAIT 0",
         "LOCK.ACQUIRE more",
         "LOCK.ACQUIRE more WAIT 0 PUSH",
-    ] {
-        let message = client.refused(request);
+        "EXISTS more",
+    ]);
+    let replies = client.read_replies(7);
+    assert_eq!(replies[..2], [int(0), int(0)]);
+    for refusal in &replies[2..6] {
+        let message = refusal.text();
         assert!(message.contains("max-keys-per-client"), "{message}");
     }
-    assert_eq!(client.call("EXISTS more"), int(0));
+    assert_eq!(replies[6], int(0));
     assert_eq!(client.next_push(), "settp k TIMEOUT");
     assert_eq!(client.call("SETTP more v"), int(1));
     client.refused("SETTP another v");

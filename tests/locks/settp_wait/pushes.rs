@@ -3,6 +3,7 @@
 use super::line_of;
 use crate::harness::*;
 use crate::line::*;
+use std::time::{Duration, Instant};
 
 #[test]
 fn the_reply_is_0_at_once_and_the_grant_a_push() {
@@ -40,9 +41,10 @@ fn a_grant_is_not_followed_by_a_time_out() {
     let (server, mut owner, _) = line_of(0);
     owner.run("SETTP l mine");
     let (mut served, mut late) = (server.resp3(), server.resp3());
-    queue_push(&mut served, "SETTP k next WAIT 1000 PUSH");
-    queue_push(&mut late, "SETTP l next WAIT 1001 PUSH");
-    owner.run("DELTP k");
+    // In one piece: no time is over in its midst.
+    served.pipeline(&["SETTP k next WAIT 200 PUSH", "DEL k"]);
+    assert_eq!(served.read_replies(2), [int(0), int(1)]);
+    queue_push(&mut late, "SETTP l next WAIT 201 PUSH");
     assert!(served.next_push().starts_with("settp k "));
     // When the later wait's time is over, the earlier's would be, too.
     assert_eq!(late.next_push(), "settp l TIMEOUT");
@@ -96,18 +98,25 @@ fn pushed_and_blocked_waiters_stand_in_one_line() {
 
 #[test]
 fn deltp_gives_up_a_place_and_nothing_is_pushed_for_it() {
-    let (server, mut owner, _) = line_of(0);
-    let (mut first, mut second) = (server.resp3(), server.resp3());
-    queue_push(&mut first, "SETTP k 1 WAIT 1000 PUSH");
-    queue_push(&mut second, "SETTP k 2 WAIT 0 PUSH");
-    assert_eq!(first.call("DELTP k"), int(0), "a place is no key");
-    assert_eq!(waiters(&server, "k"), [second.id()]);
-    owner.run("DELTP k");
-    assert!(second.next_push().starts_with("settp k "));
-    let mut third = server.resp3();
-    queue_push(&mut third, "SETTP k 3 WAIT 1001 PUSH");
-    assert_eq!(third.next_push(), "settp k TIMEOUT");
-    assert_eq!(server.settled(&mut first), [""; 0], "not even a time-out");
+    in_time(|ms| {
+        let (server, mut owner, _) = line_of(0);
+        let (mut first, mut second) = (server.resp3(), server.resp3());
+        let asked = Instant::now();
+        queue_push(&mut first, &format!("SETTP k 1 WAIT {ms} PUSH"));
+        queue_push(&mut second, "SETTP k 2 WAIT 0 PUSH");
+        assert_eq!(first.call("DELTP k"), int(0), "a place is no key");
+        if asked.elapsed() >= Duration::from_millis(ms) {
+            return None;
+        }
+        assert_eq!(waiters(&server, "k"), [second.id()]);
+        owner.run("DELTP k");
+        assert!(second.next_push().starts_with("settp k "));
+        let mut third = server.resp3();
+        queue_push(&mut third, &format!("SETTP k 3 WAIT {ms} PUSH"));
+        assert_eq!(third.next_push(), "settp k TIMEOUT");
+        assert_eq!(server.settled(&mut first), [""; 0], "not even a time-out");
+        Some(())
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::arrival::{Arrival, sentence};
 use super::frame::{Frame, Unread, bulk, parse};
 use super::wait::PATIENCE;
 use super::wire;
-use super::words::{Words, encode};
+use super::words::{Words, encode, spelled};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -111,11 +111,11 @@ impl Client {
         let words = command.words();
         let reply = self.call(words.clone());
         if let Frame::Error(message) = &reply {
-            let words: Vec<_> = words
-                .iter()
-                .map(|word| word.escape_ascii().to_string())
-                .collect();
-            panic!("{words:?} was refused: {}", message.escape_ascii());
+            panic!(
+                "{} was refused: {}",
+                spelled(&words),
+                message.escape_ascii()
+            );
         }
         reply
     }
@@ -131,13 +131,7 @@ impl Client {
         let words = command.words();
         match self.call(words.clone()) {
             Frame::Error(message) => String::from_utf8(message).expect("an error in UTF-8"),
-            other => {
-                let words: Vec<_> = words
-                    .iter()
-                    .map(|word| word.escape_ascii().to_string())
-                    .collect();
-                panic!("{words:?} was not refused but answered {other:?}")
-            }
+            other => panic!("{} was not refused but answered {other:?}", spelled(&words)),
         }
     }
 
@@ -220,6 +214,13 @@ impl Client {
         }
         blocking(self, true);
         self.arrived.drain(..).collect()
+    }
+
+    /// Whether a reply has come by now that was not yet taken.
+    pub fn has_reply(&mut self) -> bool {
+        self.arrived = self.arrived().into();
+        let mut arrived = self.arrived.iter();
+        arrived.any(|arrival| matches!(arrival, Arrival::Reply(_)))
     }
 
     pub fn next_many(&mut self, count: usize) -> Vec<Arrival> {

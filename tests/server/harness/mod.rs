@@ -18,5 +18,7 @@ pub use frame::{Frame, array, bulk, int, null, ok, simple};
 pub use ports::free_port;
 pub use programs::{WITHOUT_MODULE, module, server_binary};
 pub use server::{Server, eventually_gone};
-pub use wait::{eventually, eventually_equal, eventually_within, lapse, one_at_a_time, say};
+pub use wait::{
+    eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, say,
+};
 pub use words::encode;

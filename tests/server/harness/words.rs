@@ -42,3 +42,9 @@ pub fn encode(command: impl Words) -> Vec<u8> {
     }
     bytes
 }
+
+/// A command, as a message tells of it.
+pub fn spelled(words: &[Vec<u8>]) -> String {
+    let words = words.iter().map(|word| word.escape_ascii().to_string());
+    format!("{:?}", words.collect::<Vec<_>>())
+}
