@@ -50,17 +50,20 @@ fn a_key_that_lapsed_unnoticed_is_handed_over() {
 fn handed_over(server: &Server, other: &mut Client, hold: &str, wait: &str, end: End) {
     let what = format!("{hold}, {wait}, {end:?}");
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-    let lease = if matches!(end, End::Lease) {
-        " LEASE 30"
-    } else {
-        ""
-    };
-    assert!(
-        holder.call(&*format!("{hold}{lease}")).number() > 0,
-        "{what}"
-    );
+    assert!(holder.call(hold).number() > 0, "{what}");
     queue_push(&mut waiter, wait);
-    lapse(other, "k");
+    if matches!(end, End::Lease) {
+        // In one piece, so that the lease is not over before the key.
+        let several = ["LOCK.EXTEND l 30"];
+        let mut commands = several[usize::from(!hold.contains(" l"))..].to_vec();
+        commands.extend(["LOCK.EXTEND k 30", "PEXPIRE k 10", "DEBUG SLEEP 0.015"]);
+        holder.pipeline(&commands);
+        let mut replies = holder.read_replies(commands.len());
+        assert_eq!(replies.pop(), Some(ok()), "{what}");
+        assert!(replies.iter().all(|reply| *reply == int(1)), "{what}");
+    } else {
+        lapse(other, "k");
+    }
     match end {
         End::Death => drop(holder),
         End::Lease => {}
