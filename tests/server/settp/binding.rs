@@ -178,10 +178,10 @@ fn a_time_to_live_can_be_given_and_taken_as_on_any_key() {
     let server = Server::start();
     let owner = owner_of(&server, "k");
     let mut other = server.resp2();
-    assert_eq!(other.call("EXPIRE k 100"), int(1));
-    assert_eq!(other.call("TTL k"), int(100));
+    assert_eq!(other.call("EXPIREAT k 4000000000"), int(1));
+    assert_eq!(other.call("EXPIRETIME k"), int(4_000_000_000));
     assert_eq!(other.call("PERSIST k"), int(1));
-    assert_eq!(other.call("TTL k"), int(-1));
+    assert_eq!(other.call("EXPIRETIME k"), int(-1));
     assert_eq!(other.call("EXPIRE k 100"), int(1));
     drop(owner);
     eventually_gone(&mut other, "k");
