@@ -1,22 +1,28 @@
 //! Valkey 9 moves slots in one go, by sending a snapshot and then what happens to their keys.
 
+use crate::backstop::{Watched, unless_it_stands_still};
 use crate::failover::promoted;
 use crate::harness::*;
 use crate::line::{queue, tether};
 use crate::nodes::{Cluster, name_in, pushes_at_last};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const SLOT: u16 = 11;
 const BACKSTOP: Duration = Duration::from_millis(2500);
 
 #[test]
 fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
-    let lines = ["tether.cluster-backstop 2500", "appendonly yes"];
+    unless_it_stands_still(moves_and_leaves_nothing);
+}
+
+fn moves_and_leaves_nothing() -> Watched {
+    // Until the slot moves its server may stand still for as long as a busy machine makes it.
+    let lines = ["tether.cluster-backstop 0", "appendonly yes"];
     let cluster = Cluster::of_masters(2, &lines);
     let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
     if !source.is_at_least((u32::MAX, 0), (9, 0)) {
         say("this server has no CLUSTER MIGRATESLOTS");
-        return;
+        return Ok(());
     }
     let tag = name_in(SLOT);
     let name = |number: usize| format!("{{{tag}}}{number}");
@@ -33,12 +39,22 @@ fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
         "CLUSTER MIGRATESLOTS SLOTSRANGE {SLOT} {SLOT} NODE {}",
         cluster.id(1)
     );
+    let begin = Instant::now();
+    for server in [target, source] {
+        server
+            .resp2()
+            .run("CONFIG SET tether.cluster-backstop 2500");
+    }
     source.resp2().run(&migrate);
     let (rounds, refused) = be_busy(&mut busy, &name);
-    assert!(rounds > 1);
     let moved = format!("MOVED {SLOT} {}", cluster.address(1));
     assert_eq!(refused, moved);
-    assert_eq!(waiter.read_reply().text(), moved);
+    let waited = waiter.read_reply();
+    if rounds <= 1 || (waited == int(1) && begin.elapsed() >= BACKSTOP / 6) {
+        // It moved while this process stood still, or a key ended while the server did.
+        return Err(begin.elapsed());
+    }
+    assert_eq!(waited.text(), moved);
     let mut lost = pushes_at_last(&mut owner, 100);
     lost.sort();
     lost.dedup();
@@ -55,7 +71,7 @@ fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
     }
     let mut client = target.resp2();
     let stays = name(999);
-    eventually_within(BACKSTOP * 2, "the end of what nobody owns", || {
+    eventually("the end of what nobody owns", || {
         let keys = client.run("KEYS *").items();
         if keys == [bulk(&stays)] {
             Ok(())
@@ -67,15 +83,20 @@ fn slots_that_move_in_one_go_leave_nothing_behind_that_nobody_owns() {
         tether(target, "holds") + tether(target, "temporary_keys"),
         0
     );
+    Ok(())
 }
 
 #[test]
 fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
+    unless_it_stands_still(moves_and_is_made_anew);
+}
+
+fn moves_and_is_made_anew() -> Watched {
     let lines = ["appendonly yes"];
     let mut cluster = Cluster::of_masters(2, &lines);
     if !cluster.servers[0].is_at_least((u32::MAX, 0), (9, 0)) {
         say("this server has no CLUSTER MIGRATESLOTS");
-        return;
+        return Ok(());
     }
     let number = cluster.add_replica(1, &lines);
     let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
@@ -89,6 +110,7 @@ fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
     let (mut owner, mut session) = (source.resp3(), source.resp3());
     session.run("SESSION.START");
     let mut names = Vec::new();
+    let begin = Instant::now();
     source.resp2().run(&migrate);
     loop {
         let name = format!("{{{tag}}}{}", names.len());
@@ -98,7 +120,9 @@ fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
         }
         names.push(name);
     }
-    assert!(names.len() > 1);
+    if names.len() <= 1 {
+        return Err(begin.elapsed());
+    }
     let mut client = target.resp2();
     for name in &names {
         client.run(["SET", name, "mine"]);
@@ -116,6 +140,7 @@ fn whoever_makes_a_key_of_its_own_of_one_that_moved_keeps_it() {
     promoted(replica);
     eventually_equal("what was left behind", 0, || held(replica));
     assert_eq!(client.run("DBSIZE"), all, "after a failover");
+    Ok(())
 }
 
 /// Makes keys, overwrites them, gives them back, until the slot has moved: how often, and what the server said then.

@@ -53,16 +53,19 @@ fn what_is_due_for_keys_of_other_slots_is_done_after_a_command() {
     let server = &cluster.servers[0];
     let (mut holder, mut waiter, mut client) = (server.resp3(), server.resp2(), server.resp2());
     // A lease whose time is over when a command for another key is executed.
-    holder.run("LOCK.ACQUIRE handed LEASE 1000");
-    holder.run("LOCK.ACQUIRE ends LEASE 1000");
+    client.run("LOCK.ACQUIRE handed LEASE 100000");
+    client.run("LOCK.ACQUIRE ends LEASE 100000");
     queue(server, &mut waiter, "LOCK.ACQUIRE handed WAIT 0");
     client.pipeline(&[
-        "DEBUG SLEEP 1.2",
+        "LOCK.EXTEND handed 1",
+        "LOCK.EXTEND ends 1",
+        "DEBUG SLEEP 0.01",
         "LOCK.ACQUIRE other",
         "EXISTS handed ends",
     ]);
-    let replies = client.read_replies(3);
-    assert!(replies[1].number() > 0, "{replies:?}");
+    let replies = client.read_replies(5);
+    assert_eq!(replies[..3], [int(1), int(1), ok()]);
+    assert!(replies[3].number() > 0, "{replies:?}");
     assert!(waiter.read_reply().number() > 0);
     eventually_gone(&mut client, "ends");
     assert_eq!(client.call("TYPE handed"), simple("tetherloc"));
