@@ -51,8 +51,7 @@ pub fn subscribe_to_new(ctx: Ctx<'_>) {
 }
 
 fn subscribe_to(ctx: Ctx<'_>, classes: c_int) {
-    let ctx = ctx.as_ptr();
-    let call: c::RedisModuleNotificationFunc = Some(on_key);
+    let (ctx, call) = (ctx.as_ptr(), Some(on_key as _));
     // SAFETY: the table, the context.
     unsafe { api!(RedisModule_SubscribeToKeyspaceEvents(ctx, classes, call)) };
 }
@@ -185,7 +184,7 @@ const ATOMIC_SLOT_MIGRATION: u64 = 19;
 
 /// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
 /// of its events, and since Redis 7.2 each value that is overwritten is one.
-const LATER: [Listener; 7] = [
+const LATER: [Listener; 6] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
     (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
@@ -194,7 +193,6 @@ const LATER: [Listener; 7] = [
         Some(replicas::on_change),
     ),
     (c::REDISMODULE_EVENT_FORK_CHILD, Some(rewrite::on_fork)),
-    (c::REDISMODULE_EVENT_CONFIG, Some(replicas::on_setting)),
     (
         c::REDISMODULE_EVENT_MODULE_CHANGE,
         Some(listeners::on_module),
@@ -218,13 +216,19 @@ pub fn subscribe_to_more(ctx: Ctx<'_>) {
     }
 }
 
+/// Subscribes to changes of the server's settings, once: before one matters.
+pub fn subscribe_to_settings(ctx: Ctx<'_>) {
+    const SETTINGS: Listener = (c::REDISMODULE_EVENT_CONFIG, Some(replicas::on_setting));
+    if !shell().hears_of_settings.replace(true) {
+        listen(ctx, SETTINGS);
+    }
+}
+
 fn listen(ctx: Ctx<'_>, (id, callback): Listener) {
     let event = c::RedisModuleEvent { id, dataver: 1 };
+    let ctx = ctx.as_ptr();
     // SAFETY: the table, the context.
-    unsafe {
-        let ctx = ctx.as_ptr();
-        api!(RedisModule_SubscribeToServerEvent(ctx, event, callback))
-    };
+    unsafe { api!(RedisModule_SubscribeToServerEvent(ctx, event, callback)) };
 }
 
 unsafe extern "C" fn on_client(

@@ -37,10 +37,11 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
-            let value = Text::new(&value);
+            let string = string_of(&value);
             with_name(ctx, in_hand, key.as_key(), |ctx, name| {
-                make(ctx, key.db, name, Some(value.as_str()));
+                make(ctx, key.db, name, Some(string.as_str()));
             });
+            shell().value.set((value.len() <= SHORT).then_some(string));
         }
         Effect::MakeLock { key } => {
             with_name(ctx, in_hand, key.as_key(), |ctx, name| {
@@ -76,6 +77,17 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             peers::notice_death(ctx, client);
         }
     }
+}
+
+/// No longer value is kept.
+const SHORT: usize = 1024;
+
+/// A value as a string of the server's. Those who take turns at a key mostly give it the same value, and to make a string of
+/// it and to free that takes longer than to write it: so the last one is kept.
+fn string_of(value: &[u8]) -> Text {
+    let last = shell().value.take();
+    let same = last.filter(|last| last.as_str().bytes() == value);
+    same.unwrap_or_else(|| Text::new(value))
 }
 
 /// Closes what was opened, before a key is written by its name: it may be the same key, and would be closed after its value

@@ -3,6 +3,7 @@
 use super::clock;
 use super::dispatch::{RETRY_MS, wake_in_ms};
 use super::guard::guard;
+use super::observe;
 use super::raw::{self, Ctx};
 use super::state::shell;
 use crate::engine::Moment;
@@ -91,6 +92,7 @@ pub fn are_enough(ctx: Ctx<'_>) -> bool {
 /// which one could come back to where it was, nor an append-only file of which the server counts how far it is written.
 pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().nobody_counts, clock::lately(), || {
+        observe::subscribe_to_settings(ctx);
         let is_none = |section: &CStr, field: &CStr| {
             let number = ctx.server_info(section, field);
             number.is_some_and(|number| number == "0")

@@ -76,6 +76,8 @@ pub struct Shell {
     pub blocked: RefCell<Blocked>,
     /// Those of [`raw::Word`](super::raw::Word), made once.
     pub words: OnceCell<[Text; 4]>,
+    /// The last value that was given to a key of a waiter's, if it is short.
+    pub value: Cell<Option<Text>>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
     pub engine: RefCell<Engine>,
@@ -103,6 +105,8 @@ pub struct Shell {
     pub hears_of_new: Cell<bool>,
     /// See [`super::observe::subscribe_to_more`].
     pub hears_more: Cell<bool>,
+    /// See [`super::observe::subscribe_to_settings`].
+    pub hears_of_settings: Cell<bool>,
     pub pushes_sent: Cell<u64>,
 }
 
@@ -148,6 +152,7 @@ impl Shell {
             outbox: RefCell::default(),
             blocked: RefCell::default(),
             words: OnceCell::new(),
+            value: Cell::default(),
             detached: OnceCell::new(),
             engine: RefCell::default(),
             threads: RefCell::default(),
@@ -168,6 +173,7 @@ impl Shell {
             subscribed: Cell::default(),
             hears_of_new: Cell::default(),
             hears_more: Cell::default(),
+            hears_of_settings: Cell::default(),
             pushes_sent: Cell::default(),
         }
     }
