@@ -12,6 +12,7 @@ use std::cell::Cell;
 pub struct InHand<'a> {
     /// Its first argument: where it is about one key, that key.
     pub key: Key<'a>,
+    /// The same, as the server has it.
     pub name: Str<'a>,
     /// A temporary key's value; none for a lock.
     pub value: Option<Str<'a>>,

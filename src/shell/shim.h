@@ -31,9 +31,9 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length);
  * it was tried: no header promises the arguments. 0 if that cannot be done. */
 int tether_replicate(int db, void **argv, int argc);
 
-/* Ends the block of a connection now, that our RedisModule_BlockClient has blocked and given this handle for: its timeout
- * callback is called for the answer. RedisModule_UnblockClient does it a turn of the event loop later and wakes that loop by
- * a pipe, which costs two system calls. The handle is to be given back all the same. Not while a thread may own the connection, and only for
+/* Ends a connection's block, for which our RedisModule_BlockClient gave this handle, now: its timeout callback is called for
+ * the answer. RedisModule_UnblockClient does it a turn of the event loop later and wakes that loop by a pipe, which costs
+ * two system calls. The handle is to be given back all the same. Not while a thread may own the connection, and only for
  * servers with which it was tried: no header promises the arguments. 0 if that cannot be done. */
 int tether_end_block(uint64_t client_id, void *handle);
 
