@@ -11,9 +11,11 @@ use super::crowd::Crowd;
 pub(super) use super::hold::{BY_CLIENT, BY_KEY, Hold};
 use super::hold::{Extra, Kind, Nature};
 use super::id::Moment;
+use super::index;
 use super::keys::{KeyRecord, Keys};
 use super::tokens::Token;
-use std::collections::{BTreeSet, HashMap};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
 use std::ops;
 
 /// A grant, as it is written down.
@@ -279,7 +281,7 @@ impl Holds {
         if let Some(taken) = self.permits.get_mut(&key) {
             *taken -= count;
             if *taken == 0 {
-                self.permits.remove(&key);
+                index::take(&mut self.permits, &key);
             }
         }
     }

@@ -1,7 +1,12 @@
 //! Finding a record by what it says, when the record itself stands in an arena.
 
 use super::arena::Id;
-use hashbrown::HashTable;
+use hashbrown::{HashMap, HashTable};
+use std::hash::Hash;
+
+/// A table that has room for more than so many was large: it gives its memory back when it is empty. One in use keeps its
+/// size, since records come and go.
+const LARGE: usize = 1 << 12;
 
 /// An id with its hash beside it, so that growing the table reads no record.
 struct Entry<T> {
@@ -49,10 +54,8 @@ impl<T> Index<T> {
         self.table.reserve(more, |entry| spread(entry.hash));
     }
 
-    /// Whether the id was there. O(1). A table that was large gives its memory back when it is
-    /// empty; one in use keeps its size, since records come and go.
+    /// Whether the id was there. O(1). See [`LARGE`].
     pub fn remove(&mut self, hash: u32, id: Id<T>) -> bool {
-        const LARGE: usize = 1 << 12;
         let Ok(entry) = self.table.find_entry(spread(hash), |entry| entry.id == id) else {
             return false;
         };
@@ -62,6 +65,15 @@ impl<T> Index<T> {
         }
         true
     }
+}
+
+/// Takes an entry out of a map. O(1). See [`LARGE`].
+pub(super) fn take<K: Hash + Eq, V>(map: &mut HashMap<K, V>, key: &K) -> Option<V> {
+    let taken = map.remove(key);
+    if map.is_empty() && map.capacity() > LARGE {
+        *map = HashMap::new();
+    }
+    taken
 }
 
 /// Folds a hash to the half that an entry keeps.

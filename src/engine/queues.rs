@@ -10,6 +10,7 @@ use super::chain::{Chain, Chained, Link};
 use super::clients::{Client, Clients};
 use super::effect::Form;
 use super::id::Moment;
+use super::index;
 use super::keys::{KeyRecord, Keys};
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -167,7 +168,7 @@ impl Queues {
             if let Some(count) = self.pushed.get_mut(&owner) {
                 *count -= 1;
                 if *count == 0 {
-                    self.pushed.remove(&owner);
+                    index::take(&mut self.pushed, &owner);
                 }
             }
             waiter.label = owner.1;

@@ -57,8 +57,8 @@ impl Sessions {
     /// O(1), with an end O(log of ends).
     pub fn remove(&mut self, owner: Id<Client>) -> Option<Session> {
         self.set_end(owner, None);
-        let session = self.all.remove(&owner)?;
-        self.by_id.remove(&session.id);
+        let session = index::take(&mut self.all, &owner)?;
+        index::take(&mut self.by_id, &session.id);
         self.by_digest.remove(self.hash(&session.digest), owner);
         Some(session)
     }

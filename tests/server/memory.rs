@@ -135,3 +135,95 @@ fn a_hundred_thousand_handoffs_leave_nothing() {
         }
     });
 }
+
+/// Has very many of something at once, and not any more: does the memory come back with it?
+fn assert_comes_back(server: &Server, what: &str, have: impl FnOnce()) {
+    let _alone = one_at_a_time();
+    let before = used(server);
+    have();
+    eventually(&format!("the end of {what}"), || {
+        let names = ["tether_holds", "tether_waiters", "tether_sessions_detached"];
+        let counts = server.gauges("tether", names);
+        match counts {
+            [0, 0, 0] => Ok(()),
+            _ => Err(format!("{names:?}: {counts:?}")),
+        }
+    });
+    // The server's own table of keys finds its size again in its own time.
+    eventually(&format!("the memory of {what}"), || {
+        match used(server) - before {
+            kept if kept < ROOM => {
+                say(&format!("{what}: {kept:+} bytes afterwards"));
+                Ok(())
+            }
+            kept => Err(format!("{kept} bytes are kept")),
+        }
+    });
+}
+
+/// Sends many commands, and reads as many replies.
+fn call_all(client: &mut Client, commands: impl Iterator<Item = String>) -> Vec<Frame> {
+    let commands: Vec<_> = commands.collect();
+    let send = |batch: &[String]| {
+        let bytes: Vec<_> = batch.iter().flat_map(|one| encode(one.as_str())).collect();
+        client.send_bytes(&bytes);
+        batch
+            .iter()
+            .map(|_| client.read_reply())
+            .collect::<Vec<_>>()
+    };
+    commands.chunks(500).flat_map(send).collect()
+}
+
+#[test]
+fn a_hundred_thousand_waits_at_once_are_forgotten_when_they_are_over() {
+    let server = Server::start();
+    let many = 100_000;
+    server
+        .resp2()
+        .run("CONFIG SET tether.max-keys-per-client 1000000");
+    assert_comes_back(&server, "waits with PUSH", || {
+        let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+        holder.run("LOCK.ACQUIRE a");
+        let wait = |n| format!("LOCK.ACQUIRE a OWNER {n} WAIT 0 PUSH");
+        let replies = call_all(&mut waiter, (0..many).map(wait));
+        assert!(replies.iter().all(|reply| *reply == Frame::Null));
+        waiter.reset();
+        holder.reset();
+    });
+}
+
+#[test]
+fn a_hundred_thousand_semaphores_at_once_are_forgotten_when_they_are_over() {
+    let server = Server::start();
+    let many = 120_000;
+    server
+        .resp2()
+        .run("CONFIG SET tether.max-keys-per-client 1000000");
+    assert_comes_back(&server, "semaphores", || {
+        let mut client = server.resp3();
+        let acquire = |n| format!("LOCK.ACQUIRE a:{n} PERMITS 1 OF 2");
+        call_all(&mut client, (0..many).map(acquire));
+        client.reset();
+    });
+}
+
+#[test]
+fn many_sessions_at_once_are_forgotten_when_they_are_over() {
+    const AT_ONCE: usize = 100;
+    let server = Server::start();
+    let many = 15_000;
+    assert_comes_back(&server, "detached sessions", || {
+        let mut secrets = Vec::new();
+        while secrets.len() < many {
+            let mut clients: Vec<_> = (0..AT_ONCE).map(|_| server.resp2()).collect();
+            for client in &mut clients {
+                secrets.push(client.run("SESSION.START GRACE 600000").text());
+            }
+            clients.into_iter().for_each(Client::reset);
+        }
+        let end = |secret| [format!("SESSION.RESUME {secret}"), "SESSION.END".into()];
+        let replies = call_all(&mut server.resp2(), secrets.into_iter().flat_map(end));
+        assert!(replies.iter().all(|reply| *reply == int(0)));
+    });
+}

@@ -5,7 +5,8 @@ use super::super::ask::Mode;
 use super::super::clients::Clients;
 use super::super::keys::Keys;
 use super::{Hold, Holds};
-use std::collections::{BTreeSet, HashMap};
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
 
 impl Holds {
     /// Panics unless the invariant holds. O(everything).
