@@ -78,6 +78,7 @@ fn within_a_second(
 /// Whether there are as many good replicas as the server wants before it lets anybody write.
 pub fn are_enough(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().enough_replicas, clock::now(), || {
+        observe::subscribe_to_settings(ctx);
         let number = |text: String| text.parse::<u64>().ok();
         // It says so only where it wants any.
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
@@ -103,7 +104,9 @@ pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     })
 }
 
-/// A replica has come or gone, a file is being written, maybe for one, or is to be: whether [`nobody_counts`] is to be looked at anew.
+/// A replica has come or gone, a file is being written, maybe for one, or is to be, or a setting is another: what was found
+/// out is to be looked at anew. The server itself refuses writes from then on, or no longer.
 pub fn count_again() {
     shell().nobody_counts.set(None);
+    shell().enough_replicas.set(None);
 }

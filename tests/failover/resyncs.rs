@@ -214,6 +214,29 @@ fn what_ends_while_replicas_are_too_few_goes_when_they_are_enough() {
 }
 
 #[test]
+fn nothing_is_handed_over_any_more_once_replicas_are_too_few() {
+    let master = Server::start();
+    let mut admin = master.resp2();
+    // The first time they are enough, as the module knows from then on.
+    for wanted in ["0", "1"] {
+        let (mut holder, mut waiter) = (master.resp2(), master.resp2());
+        holder.run("SETTP k v");
+        queue(&master, &mut waiter, "SETTP k w WAIT 0");
+        admin.run(["CONFIG", "SET", "min-replicas-to-write", wanted]);
+        quit(&master, holder);
+        if wanted == "1" {
+            let refusal = admin.refused("SET other v");
+            assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+            assert_eq!(admin.run("GET k"), bulk("v"));
+            assert_eq!(tether(&master, "waiters"), 1);
+            admin.run("CONFIG SET min-replicas-to-write 0");
+        }
+        assert_eq!(waiter.read_reply(), int(1));
+        quit(&master, waiter);
+    }
+}
+
+#[test]
 fn a_lease_that_is_over_while_replicas_are_too_few_ends_when_they_are_enough() {
     let master = Server::start();
     let (mut holder, mut waiter) = (master.resp3(), master.resp2());
@@ -222,9 +245,8 @@ fn a_lease_that_is_over_while_replicas_are_too_few_ends_when_they_are_enough() {
     queue(&master, &mut waiter, "LOCK.ACQUIRE lock WAIT 0");
     let secret = resumed.run("SESSION.START GRACE 600000").text();
     resumed.run("SETTP kept v");
-    // The module asks once a second whether replicas are enough: by the end of the lease it knows.
     holder.run_all(&["MULTI", "CONFIG SET min-replicas-to-write 1"]);
-    holder.run("LOCK.EXTEND lock 1500");
+    holder.run("LOCK.EXTEND lock 100");
     assert_eq!(holder.run("EXEC"), array([ok(), int(1)]));
     for command in ["LOCK.EXTEND lock 60000", "LOCK.RELEASE lock"] {
         let refusal = holder.refused(command);
