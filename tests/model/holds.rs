@@ -66,6 +66,13 @@ impl World {
         !self.holds_at(spot).is_empty()
     }
 
+    /// Whether somebody holds it who is no former owner.
+    pub(super) fn is_anyones(&self, spot: Spot) -> bool {
+        let former = |owner| matches!(owner, Owner::Gone(_) | Owner::Over(_));
+        let holds = self.holds_at(spot);
+        holds.iter().any(|hold| !former(hold.owner))
+    }
+
     pub fn holds_of(&self, who: Who) -> Vec<&Hold> {
         let owner = self.owner(who);
         let own = self.holds.iter().filter(|hold| hold.owner == owner);

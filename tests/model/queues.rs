@@ -117,7 +117,9 @@ impl World {
                 serial,
                 ends,
             };
-            self.write_down(hold, waiter.value.clone(), true);
+            // Beside others the lock is theirs as it is; what nobody holds any more is handed over.
+            let handed = !self.is_anyones(*spot);
+            self.write_down(hold, waiter.value.clone(), handed);
         }
         if waiter.push {
             let news = News::Granted(waiter.mode.kind(), serial);

@@ -200,3 +200,19 @@ fn who_waits_for_a_key_that_it_is_granted_with_others_has_it_deeper() {
         Step::Work { most: 1 },
     ]);
 }
+
+/// The model took it for handed over, and its time to live for gone.
+#[test]
+fn who_is_let_in_beside_others_leaves_their_lock_its_time_to_live() {
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        run(0, acquire(0, Mode::Shared, None)),
+        run(1, acquire(0, Mode::Exclusive, PUSH)),
+        run(2, acquire(0, Mode::Shared, PUSH)),
+        run(0, Command::Expire { key: 0 }),
+        close(1),
+        Step::Work { most: 1 },
+    ]);
+}
