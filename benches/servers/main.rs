@@ -30,6 +30,7 @@ mod replicated;
 mod report;
 mod scale;
 mod server;
+mod summary;
 mod table;
 mod waiters;
 mod wire;

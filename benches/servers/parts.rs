@@ -1,4 +1,5 @@
-//! All parts, in the order in which they run and are told, with what a reader should know of each.
+//! All parts, in the order in which they are told, with what a reader should know of each. Those that are for one server
+//! only run last.
 
 use super::table::Table;
 use super::{
@@ -17,13 +18,41 @@ pub struct Part {
 
 pub const PARTS: &[Part] = &[
     Part {
-        name: "foreign",
-        title: "What the module costs those who do not use it",
-        about: "Eight connections send SET, GET and DEL of keys that nobody holds or watches, 16 at once, to a server with the module\n\
-            and to one without. With the module in use elsewhere (100,000 watches of other keys, or one other key held), the server\n\
-            with it is to be at most 3 % slower. Both are started anew several times, since where a process happens to lie\n\
-            in memory makes a difference of some hundredths.",
-        run: foreign::run,
+        name: "peers",
+        title: "Against what else one would take",
+        about: "Contenders take a lock, give it back at once, and take it again, as fast as they are let. All ways take turns, each with its\n\
+            own servers, all of them on this machine. The same threads speak every protocol directly, so no client library\n\
+            and no language is measured: what differs is the servers, and what their protocols ask for. PostgreSQL's and Redis's locks touch no\n\
+            disk; etcd and ZooKeeper write each step to it before they answer, since they promise more: their locks\n\
+            survive the loss of a machine when they run on several. Here each runs alone, which is faster. ZooKeeper works for ten\n\
+            seconds before it is measured, since Java is slow at first. etcd's server looks after new waiters ten times a second, so few\n\
+            contenders get the lock less often than many. Each contender stands for a process of its own: threads of one Java\n\
+            program share Redisson's channel, and only one of them wakes at a time.\n\n\
+            *Of BLPOP/RPUSH* is the ratio to the floor in the same round. *Server CPU per 1,000* acquisitions counts all processes of\n\
+            a way's servers. *Requests each* are those of the client per acquisition, with the release and all attempts in vain.\n\
+            *Least and most served* compare the contender that got the lock least and most often with an even share:\n\
+            1.00 .. 1.00 is first come first served. A lock that is asked for again and again looks fast, because one\n\
+            contender takes it thousands of times while all others sleep: so look at both.",
+        run: peers::run,
+        once: true,
+    },
+    Part {
+        name: "crash",
+        title: "When a holder is killed",
+        about: "The holder's process is killed by SIGKILL while another one waits: how long until that has the lock? A way whose server\n\
+            notices hands the lock over at once; the others wait until a time limit ends, here those that their clients\n\
+            have by default (measured once each, since they take so long).",
+        run: peers::run_crash,
+        once: true,
+    },
+    Part {
+        name: "handoff",
+        title: "Handing a lock over, against BLPOP and RPUSH",
+        about: "A lock goes round so many contenders: whoever has it gives it back, queues again at once, and the next one learns that\n\
+            it has it. The other side is the fastest way in which a plain server can pass anything on: RPUSH of a token for which the others\n\
+            wait in BLPOP. That is no lock (the token is lost with its holder), only a floor. The herd is the way of the article that\n\
+            this module began with: all watch the key, and all try to make it when it goes.",
+        run: handoff::run,
         once: false,
     },
     Part {
@@ -32,6 +61,24 @@ pub const PARTS: &[Part] = &[
         about: "One connection takes and gives back key after key. The other side is what a careful user of a plain server would send\n\
             for it (SETNX or SET NX, and DEL), which binds nothing to anybody, on a server without the module.",
         run: pairs::run,
+        once: false,
+    },
+    Part {
+        name: "replicated",
+        title: "With a replica and an append-only file",
+        about: "One connection takes and gives back key after key on a server with one replica and an append-only file that is synced\n\
+            every second; the other side is SET NX and DEL under the same, without the module.",
+        run: replicated::run,
+        once: false,
+    },
+    Part {
+        name: "foreign",
+        title: "What the module costs those who do not use it",
+        about: "Eight connections send SET, GET and DEL of keys that nobody holds or watches, 16 at once, to a server with the module\n\
+            and to one without. With the module in use elsewhere (100,000 watches of other keys, or one other key held), the server\n\
+            with it is to be at most 3 % slower. Both are started anew several times, since where a process happens to lie\n\
+            in memory makes a difference of some hundredths.",
+        run: foreign::run,
         once: false,
     },
     Part {
@@ -67,21 +114,22 @@ pub const PARTS: &[Part] = &[
         once: false,
     },
     Part {
-        name: "replicated",
-        title: "With a replica and an append-only file",
-        about: "One connection takes and gives back key after key on a server with one replica and an append-only file that is synced\n\
-            every second; the other side is SET NX and DEL under the same, without the module.",
-        run: replicated::run,
-        once: false,
+        name: "scale",
+        title: "From one to a million",
+        about: "With so many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
+            keys that ten connections watch, each of them all; bound keys are spread over ten connections; waiters stand\n\
+            in one queue, to be told by a push: of one that stands still the module's part is the same, but the server takes\n\
+            30 to 44 kB for it. Plain keys show what the server itself takes for the same. Fewer than 10,000 weigh less than the\n\
+            server's own buffers, so memory is told from there on.",
+        run: scale::run,
+        once: true,
     },
     Part {
-        name: "handoff",
-        title: "Handing a lock over, against BLPOP and RPUSH",
-        about: "A lock goes round so many contenders: whoever has it gives it back, queues again at once, and the next one learns that\n\
-            it has it. The other side is the fastest way in which a plain server can pass anything on: RPUSH of a token for which the others\n\
-            wait in BLPOP. That is no lock (the token is lost with its holder), only a floor. The herd is the way of the article that\n\
-            this module began with: all watch the key, and all try to make it when it goes.",
-        run: handoff::run,
+        name: "waiters",
+        title: "Queues, short and long",
+        about: "About a hundred thousand waiters stand in short queues or in one long one. That a step costs the same in each shows that\n\
+            it depends on nothing's length.",
+        run: waiters::run,
         once: false,
     },
     Part {
@@ -96,14 +144,6 @@ pub const PARTS: &[Part] = &[
         once: false,
     },
     Part {
-        name: "waiters",
-        title: "Queues, short and long",
-        about: "About a hundred thousand waiters stand in short queues or in one long one. That a step costs the same in each shows that\n\
-            it depends on nothing's length.",
-        run: waiters::run,
-        once: false,
-    },
-    Part {
         name: "instructions",
         title: "Instructions",
         about: "How many instructions the whole server executes for one operation, counted by callgrind. A push is its part of a SET\n\
@@ -112,40 +152,5 @@ pub const PARTS: &[Part] = &[
             uses anything, against one without.",
         run: instructions::run,
         once: false,
-    },
-    Part {
-        name: "peers",
-        title: "Against what else one would take",
-        about: "Contenders take a lock, give it back at once, and take it again, as fast as they are let. All ways take turns, each with its\n\
-            own servers, all of them on this machine. The same threads speak every protocol directly, so no client library\n\
-            and no language is measured: what differs is the servers, and what their protocols ask for. PostgreSQL's and Redis's locks touch no\n\
-            disk; etcd and ZooKeeper write each step to it before they answer, since they promise more: their locks\n\
-            survive the loss of a machine when they run on several. Here each runs alone, which is faster.\n\n\
-            *Of BLPOP/RPUSH* is the ratio to the floor in the same round. *Server CPU per 1,000* acquisitions counts all processes of\n\
-            a way's servers. *Requests each* are those of the client per acquisition, with the release and all attempts in vain.\n\
-            *Least and most served* compare the contender that got the lock least and most often with an even share:\n\
-            1.00 .. 1.00 is first come first served. A lock that is asked for again and again looks fast, because one\n\
-            contender takes it thousands of times while all others sleep: so look at both.",
-        run: peers::run,
-        once: true,
-    },
-    Part {
-        name: "crash",
-        title: "When a holder is killed",
-        about: "The holder's process is killed by SIGKILL while another one waits: how long until that has the lock? A way whose server\n\
-            notices hands the lock over at once; the others wait until a time limit ends, here those that their clients\n\
-            have by default (measured once each, since they take so long).",
-        run: peers::run_crash,
-        once: true,
-    },
-    Part {
-        name: "scale",
-        title: "From one to a million",
-        about: "With so many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
-            keys that ten connections watch, each of them all; bound keys are spread over ten connections; waiters stand\n\
-            in one queue, to be told by a push: of one that stands still the module's part is the same, but the server takes\n\
-            30 to 44 kB for it. Plain keys show what the server itself takes for the same.",
-        run: scale::run,
-        once: true,
     },
 ];

@@ -1,6 +1,7 @@
 //! docs/benchmarks.md and its pictures: what was measured, how, and where a target is missed, for somebody who knows
 //! nothing of it. Written anew after each part, so that a run that is cut short leaves what it had.
 
+use super::summary;
 use super::table::{Record, Table, short};
 use super::{PARTS, Part};
 use std::fmt::Write;
@@ -42,8 +43,9 @@ impl Report {
         fs::create_dir_all(&self.folder)?;
         let mut text = self
             .introduction
+            .replace("IN SHORT", summary::in_short(table).trim_end())
             .replace("CONDITIONS", self.conditions.trim_end());
-        text.push_str(&summary(table));
+        text += &summary::every_target(table);
         for part in PARTS {
             let records: Vec<_> = table
                 .records
@@ -68,52 +70,14 @@ impl Report {
                 let header: Vec<_> = grid.header.iter().map(|&word| word.to_owned()).collect();
                 text += &markdown(&header, &grid.rows);
             }
-            text += &rows(&records);
+            text += &rows(&records, cell);
         }
         fs::write(self.path(), text)
     }
 }
 
-fn summary(table: &Table) -> String {
-    let targets = table
-        .records
-        .iter()
-        .filter(|record| record.row.target.is_some())
-        .count();
-    let missed: Vec<_> = table
-        .records
-        .iter()
-        .filter(|record| record.row.is_missed())
-        .collect();
-    let mut text = format!(
-        "\n## In short\n\n{targets} figures have a target; {} miss it.\n",
-        missed.len()
-    );
-    if !missed.is_empty() {
-        text.push('\n');
-    }
-    for Record { row, server, .. } in missed {
-        let target = row
-            .target
-            .map(|target| target.to_string())
-            .unwrap_or_default();
-        let (what, figure, median) = (&row.what, row.figure, short(row.value.median));
-        let _ = writeln!(
-            text,
-            "- {what}, {figure}, {server}: **{median}**, meant to be {target}"
-        );
-    }
-    if !table.skipped.is_empty() {
-        text.push_str("\nNot measured:\n\n");
-    }
-    for skipped in &table.skipped {
-        let _ = writeln!(text, "- {skipped}");
-    }
-    text
-}
-
 /// One column for each server that was asked.
-fn rows(records: &[&Record]) -> String {
+pub fn rows(records: &[&Record], cell: fn(&Record) -> String) -> String {
     let mut servers: Vec<&str> = Vec::new();
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for Record { row, server, .. } in records {
@@ -163,7 +127,7 @@ fn cell(Record { row, .. }: &Record) -> String {
     format!("**{median}**{spread}{mark}<br>{}", row.detail)
 }
 
-fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
+pub fn markdown(header: &[String], rows: &[Vec<String>]) -> String {
     let line = |cells: &[String]| {
         let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|")).collect();
         format!("| {} |\n", cells.join(" | "))

@@ -77,8 +77,8 @@ int tether_replicate(int db, void **argv, int argc) {
     return 1;
 }
 
-/* What RedisModule_BlockClient gives begins, in every server so far, with the client, or null once it is gone. To look
- * that up by its id costs as much as a tenth of the whole handoff's work here, so it is done the first time only, to compare. */
+/* What RedisModule_BlockClient gives begins, in every server so far, with the client, or null once it is gone. To look the
+ * client up by its id is more than a hundredth of a handoff, so that is done the first time only, to compare. */
 static enum { NOT_KNOWN, BEGINS_WITH_CLIENT, BEGINS_OTHERWISE } handles = NOT_KNOWN;
 
 static struct client *blocked_client(uint64_t client_id, void *handle) {

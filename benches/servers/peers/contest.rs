@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// (contenders, locks)
 const SHAPES: &[(usize, usize)] = &[(1, 1), (8, 1), (64, 1), (256, 1), (64, 64)];
+/// Once, before all of it.
+const WARM_UP_MS: usize = 10_000;
 /// Besides one that warms up.
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(600);
@@ -31,13 +33,23 @@ const HEADER: &[&str] = &[
     "of BLPOP/RPUSH",
     "quartiles",
     "server CPU per 1,000",
+    "quartiles",
     "requests each",
     "least and most served",
 ];
+/// The columns that say most, and the table that does.
+pub const AT_A_GLANCE: &[usize] = &[1, 3, 5, 7, 8];
+pub const CROWD: &str = "64 contenders, 1 lock";
 
 pub fn run(bench: &Bench, table: &mut Table, ways: &[Box<dyn Way>]) {
     let mut curves: Vec<Curve> = Vec::new();
     curves.extend(ways.iter().map(|way| Curve::new(way.name())));
+    for way in ways {
+        let limit = bench.scaled(WARM_UP_MS) as u64;
+        if let Err(error) = way.warm_up(Duration::from_millis(limit)) {
+            table.skip(way.name(), &format!("warming up: {error}"));
+        }
+    }
     for &(contenders, locks) in SHAPES {
         let mut seats = Vec::new();
         for way in ways {
@@ -202,7 +214,6 @@ impl Seat<'_> {
         }
         let speed = Spread::of(self.speeds());
         let sum = |part: fn(&Round) -> f64| self.rounds.iter().map(part).sum::<f64>();
-        let cpu_ms = sum(|round| round.cpu.as_secs_f64()) * 1e3;
         let requests = sum(|round| round.requests as f64)
             / sum(|round| round.served.iter().sum::<u64>() as f64);
         let mut row = vec![
@@ -222,10 +233,10 @@ impl Seat<'_> {
         } else {
             row.extend(["?".to_owned(), "?".to_owned()]);
         }
-        row.push(format!(
-            "{} ms",
-            short(cpu_ms / sum(|round| round.acquired as f64) * 1e3)
-        ));
+        let cpu_ms = |round: &Round| round.cpu.as_secs_f64() * 1e3;
+        let per_1000 = |round: &Round| cpu_ms(round) * 1e3 / round.acquired.max(1) as f64;
+        let cpu = Spread::of(self.rounds.iter().map(per_1000));
+        row.extend([format!("{} ms", short(cpu.median)), cpu.quartiles()]);
         row.push(format!("{requests:.1}"));
         row.push(self.fairness());
         Some(row)

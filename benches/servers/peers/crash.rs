@@ -17,6 +17,8 @@ const SAMPLES: usize = 60;
 /// Long enough for the waiter to stand in line.
 const PAUSE: Duration = Duration::from_millis(20);
 const TARGET_MS: f64 = 2.5;
+/// What is measured, before the name of the way.
+pub const MEASURED: &str = "SIGKILL of the holder to the next grant: ";
 /// Of the program itself, as a holder.
 const HOLD: &str = "--hold";
 
@@ -80,7 +82,7 @@ fn add(table: &mut Table, way: &dyn Way, samples: &[f64], target: Option<Target>
     };
     let longest = samples.iter().copied().fold(0.0, f64::max);
     table.add(Row {
-        what: format!("SIGKILL of the holder to the next grant: {}", way.name()),
+        what: format!("{MEASURED}{}", way.name()),
         figure: "ms",
         value: Spread::of(samples.iter().copied()),
         target,

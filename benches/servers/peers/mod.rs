@@ -20,7 +20,8 @@ use super::table::{Grid, Table};
 use std::io;
 use std::time::Duration;
 
-pub use crash::hold;
+pub use contest::{AT_A_GLANCE, CROWD};
+pub use crash::{MEASURED as CRASH, hold};
 
 /// One process that takes part, as its lock's own client would.
 pub trait Contender: Send {
@@ -48,6 +49,10 @@ pub trait Way: Sync {
     fn ports(&self) -> Vec<u16>;
     /// What happens when a holder is killed.
     fn after_a_crash(&self) -> Crash;
+    /// Works for so long, where the servers become faster by that.
+    fn warm_up(&self, _: Duration) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// How a lock becomes free when its holder is killed.

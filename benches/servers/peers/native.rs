@@ -70,12 +70,12 @@ const ALL: &[(&str, &str, Crash)] = &[
     ),
     (
         redisson::PLAIN,
-        "Redisson's RLock: its scripts and its channel",
+        "Redisson's RLock: its scripts and its channel, each contender a process of its own",
         WATCHDOG,
     ),
     (
         redisson::FAIR,
-        "Redisson's fair lock: its scripts and channels",
+        "Redisson's fair lock: its scripts and channels, likewise",
         WATCHDOG,
     ),
     (

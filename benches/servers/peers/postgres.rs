@@ -3,6 +3,8 @@
 use super::process::{Place, Process, version_of};
 use super::{Contender, Crash, Way, unexpected};
 use crate::Bench;
+use std::cmp::Reverse;
+use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -78,8 +80,11 @@ fn programs() -> Option<PathBuf> {
         .into_iter()
         .flatten()
         .flatten();
-    let mut folders: Vec<_> = versions.map(|version| version.path().join("bin")).collect();
-    folders.sort();
+    let number = |name: OsString| name.to_str()?.parse::<u32>().ok();
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort_by_key(|version| Reverse(number(version.file_name())));
+    let folders = versions.iter().map(|version| version.path().join("bin"));
+    let mut folders: Vec<_> = folders.collect();
     let path = std::env::var_os("PATH").unwrap_or_default();
     folders.extend(std::env::split_paths(&path));
     let mut complete = folders
