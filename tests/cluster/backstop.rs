@@ -330,6 +330,8 @@ fn the_setting_holds_for_keys_that_there_are() {
 fn a_server_with_a_master_renews_nothing_and_is_told_the_renewals() {
     unless_it_stands_still(|| {
         let cluster = Cluster::with_replicas(&[SHORT]);
+        // The key lapses later than a master that stands still would be taken for dead.
+        cluster.take_nobody_for_dead();
         let master = &cluster.servers[0];
         let replica = &cluster.servers[3];
         let key = crate::nodes::name_in(1);

@@ -41,13 +41,17 @@ impl Cluster {
             client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
         }
         cluster.agree();
-        // Nobody is to be replaced, so nobody need be taken for dead, however busy the machine; but to begin with, a short
-        // silence makes them agree sooner.
-        for server in &cluster.servers {
+        // Nobody is to be replaced, however busy the machine; but to begin with, a short silence makes them agree sooner.
+        cluster.take_nobody_for_dead();
+        cluster
+    }
+
+    /// From now on nobody is, for a minute of silence.
+    pub fn take_nobody_for_dead(&self) {
+        for server in &self.servers {
             let mut client = server.resp2();
             assert_eq!(client.run("CONFIG SET cluster-node-timeout 60000"), ok());
         }
-        cluster
     }
 
     /// Three masters with a replica each, as `redis-cli --cluster create` makes them.
