@@ -176,12 +176,18 @@ fn part(lines: &[&str], refuses: bool) {
     }
     assert!(last < after, "{last} of the old master, {after} of the new");
     assert_eq!(sides.here(|| token_of(master, "held")), before);
+    assert!(!next.has_reply(), "a key was handed over");
 
     sides.cable.mend();
     // Sentinels end all connections in the step in which they make it a replica.
-    for client in [holder, waiter, pushed, owner, busy, next] {
+    for client in [holder, waiter, pushed, owner, busy] {
         assert_eq!(last_words(client), "");
     }
+    // What its replicas had sent until they left it comes now, by which they count until it notices the end of their
+    // connections: so long it may write, and hand over.
+    let handed_over = refuses.then_some(":1\\r\\n");
+    let words = last_words(next);
+    assert!(words.is_empty() || handed_over == Some(&*words), "{words}");
     whole_again(&sides, promoted, other, heir);
 }
 
