@@ -73,7 +73,7 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
 /// # Safety
 /// The handle is what blocks this connection, or did until it ended, and was not given back.
 pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient) -> bool {
-    // SAFETY: the caller. The client is looked up in the same call.
+    // SAFETY: the caller. The client is found in the same call.
     unsafe { c::tether_end_block(client.0, handle.cast()) != 0 }
 }
 

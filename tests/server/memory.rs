@@ -177,11 +177,8 @@ fn call_all(client: &mut Client, commands: impl Iterator<Item = String>) -> Vec<
 
 #[test]
 fn a_hundred_thousand_waits_at_once_are_forgotten_when_they_are_over() {
-    let server = Server::start();
+    let server = Server::with(&["tether.max-keys-per-client 1000000"]);
     let many = 100_000;
-    server
-        .resp2()
-        .run("CONFIG SET tether.max-keys-per-client 1000000");
     assert_comes_back(&server, "waits with PUSH", || {
         let (mut holder, mut waiter) = (server.resp3(), server.resp3());
         holder.run("LOCK.ACQUIRE a");
@@ -195,11 +192,8 @@ fn a_hundred_thousand_waits_at_once_are_forgotten_when_they_are_over() {
 
 #[test]
 fn a_hundred_thousand_semaphores_at_once_are_forgotten_when_they_are_over() {
-    let server = Server::start();
+    let server = Server::with(&["tether.max-keys-per-client 1000000"]);
     let many = 120_000;
-    server
-        .resp2()
-        .run("CONFIG SET tether.max-keys-per-client 1000000");
     assert_comes_back(&server, "semaphores", || {
         let mut client = server.resp3();
         let acquire = |n| format!("LOCK.ACQUIRE a:{n} PERMITS 1 OF 2");
