@@ -61,7 +61,7 @@ impl Likeness {
         let label = context.rsplit('"').nth(1).unwrap_or_default();
         let is_place = after.starts_with([')', '#', '~']);
         let pair = (ours_number, theirs_number);
-        if ours.len() >= 16 && theirs.len() >= 16 {
+        if ours.len() >= 15 && theirs.len() >= 15 {
             stands_for(&mut self.tokens, pair, true)
         } else if is_place {
             ours == theirs
@@ -115,22 +115,22 @@ mod tests {
 
     #[test]
     fn tokens_are_alike_in_rank() {
-        let shown = "(integer) 7530123456790529\n\"7530123456790530\"\n(integer) 7530123456790529";
+        let shown = "(integer) 251023456790529\n\"251023456790530\"\n(integer) 251023456790529";
         assert!(alike(
             shown,
-            "(integer) 7999999999999999\n\"8000000000000000\"\n(integer) 7999999999999999"
+            "(integer) 299999999999999\n\"300000000000000\"\n(integer) 299999999999999"
         ));
         assert!(!alike(
             shown,
-            "(integer) 7999999999999999\n\"7999999999999998\"\n(integer) 7999999999999999"
+            "(integer) 299999999999999\n\"299999999999998\"\n(integer) 299999999999999"
         ));
         assert!(!alike(
             shown,
-            "(integer) 7999999999999999\n\"8000000000000000\"\n(integer) 8000000000000000"
+            "(integer) 299999999999999\n\"300000000000000\"\n(integer) 300000000000000"
         ));
         assert!(!alike(
             shown,
-            "(integer) 1\n\"8000000000000000\"\n(integer) 7999999999999999"
+            "(integer) 1\n\"300000000000000\"\n(integer) 299999999999999"
         ));
     }
 

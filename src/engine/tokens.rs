@@ -10,11 +10,14 @@
 use std::time::Duration;
 
 /// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
-/// every client's numbers can hold it, until the year 2038; after that still below 2^63.
+/// every client's numbers can hold it, until the year 2093; after that still below 2^63.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
 const SEQUENCE_BITS: u32 = 22;
+
+/// Epochs count the seconds since the beginning of the year 2025 (UTC).
+const EPOCH_ZERO: Duration = Duration::from_secs(1_735_689_600);
 
 /// Invariant: the next token is greater than `last`.
 #[derive(Debug, Default)]
@@ -28,10 +31,11 @@ pub(super) struct Tokens {
 
 impl Tokens {
     /// Begins a new epoch, from the wall clock (the time since 1970); one after the last epoch where
-    /// the clock is behind.
+    /// the clock is behind. A clock before 2025 counts as 0.
     pub fn begin_epoch(&mut self, wall_clock: Duration) {
-        let passed = u64::from(wall_clock.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
-        let by_clock = Token((wall_clock.as_secs() << SEQUENCE_BITS) + passed);
+        let clock = wall_clock.saturating_sub(EPOCH_ZERO);
+        let passed = u64::from(clock.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
+        let by_clock = Token((clock.as_secs() << SEQUENCE_BITS) + passed);
         let next_epoch = Token((self.epoch() + 1) << SEQUENCE_BITS);
         self.last = if by_clock > self.last {
             by_clock
@@ -101,14 +105,33 @@ mod tests {
                 before = token;
             }
         }
-        assert_eq!(before.0 >> SEQUENCE_BITS, 1_900_000_002);
+        assert_eq!(
+            before.0 >> SEQUENCE_BITS,
+            1_900_000_002 - EPOCH_ZERO.as_secs()
+        );
         assert_eq!(before.0 & ((1 << SEQUENCE_BITS) - 1), 3);
+    }
+
+    #[test]
+    fn tokens_stay_below_2_to_the_53_until_2093() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(Duration::from_secs(3_881_520_000)); // 2092-12-31
+        assert!(tokens.next() < Token(1 << 53));
+    }
+
+    #[test]
+    fn a_higher_epoch_of_an_older_count_stays_in_force() {
+        let mut tokens = Tokens::default();
+        let since_1970 = Token(1_700_000_000 << SEQUENCE_BITS);
+        tokens.know(since_1970);
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(60_000_000));
+        assert_eq!(tokens.next().0 >> SEQUENCE_BITS, 1_700_000_001);
     }
 
     #[test]
     fn an_epoch_is_news_once() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(Duration::from_secs(7));
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
         assert!(tokens.mark_told() && !tokens.mark_told());
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
@@ -118,7 +141,7 @@ mod tests {
     #[test]
     fn an_epoch_is_news_again_to_who_comes_later() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(Duration::from_secs(7));
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
         assert!(tokens.mark_told());
         tokens.forget_who_was_told();
         assert!(tokens.mark_told() && !tokens.mark_told());
@@ -127,7 +150,7 @@ mod tests {
     #[test]
     fn what_begins_an_epoch_was_not_given() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(Duration::from_secs(7));
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
         assert_eq!(tokens.last_given(), None);
         tokens.know(Token(3));
         assert_eq!(tokens.last_given(), Some(Token(7 << SEQUENCE_BITS)));
@@ -136,7 +159,7 @@ mod tests {
     #[test]
     fn a_sequence_that_is_used_up_takes_the_next_epoch() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(Duration::from_secs(7));
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
         for _ in 0..1 << SEQUENCE_BITS {
             tokens.next();
         }

@@ -8,11 +8,13 @@ use std::time::{Duration, SystemTime};
 
 const SEQUENCE: i64 = 1 << 22;
 
+/// The time since 2025, in seconds.
 fn wall_clock_s() -> i64 {
+    const YEARS_TO_2025: i64 = 1_735_689_600;
     let since_1970 = SystemTime::UNIX_EPOCH
         .elapsed()
         .expect("a clock after 1970");
-    since_1970.as_secs() as i64
+    since_1970.as_secs() as i64 - YEARS_TO_2025
 }
 
 #[test]
