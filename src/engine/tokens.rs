@@ -60,9 +60,9 @@ impl Tokens {
         self.told = 0;
     }
 
-    /// A token that was given, here or elsewhere.
+    /// A token that was given, here or elsewhere; 0 says that none was.
     pub fn know(&mut self, token: Token) {
-        self.any = true;
+        self.any |= token > Token(0);
         self.last = self.last.max(token);
     }
 
@@ -151,6 +151,7 @@ mod tests {
     fn what_begins_an_epoch_was_not_given() {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.know(Token(0));
         assert_eq!(tokens.last_given(), None);
         tokens.know(Token(3));
         assert_eq!(tokens.last_given(), Some(Token(7 << SEQUENCE_BITS)));

@@ -46,7 +46,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
-        file.number(engine.last_token().0);
+        file.number(engine.last_token_given().unwrap_or_default().0);
         file.number(count as u64);
         save_keys(file, keys());
         file.number(told.len() as u64);
@@ -92,7 +92,9 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         let Some(ctx) = shell().detached() else {
             return err;
         };
-        observe::subscribe_to_more(ctx);
+        if token != Token::default() {
+            observe::subscribe_to_more(ctx);
+        }
         let now = clock::now();
         let mut effects = Vec::new();
         // Nothing below calls us back, so one borrowing is enough for a million keys.

@@ -13,6 +13,7 @@ mod random;
 
 mod crashes;
 mod grants;
+mod idle;
 mod load;
 mod overwriting;
 #[cfg(target_os = "linux")]
