@@ -49,6 +49,10 @@ pub enum Request<'a, 'b> {
         lease_ms: u64,
         label: &'a [u8],
     },
+    Cancel {
+        key: &'a [u8],
+        label: &'a [u8],
+    },
     Info {
         key: &'a [u8],
     },
@@ -186,11 +190,11 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
                 all: options.has(ALL),
             })
         }
-        (Verb::Extend, [key, ms, options @ ..]) => Ok(Request::Extend {
-            key,
-            lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
-            label: Options::read(options, &[OWNER])?.label(),
-        }),
+        (Verb::Extend, [key, ms, options @ ..]) => extend(key, ms, options),
+        (Verb::Cancel, [key, options @ ..]) => {
+            let label = Options::read(options, &[OWNER])?.label();
+            Ok(Request::Cancel { key, label })
+        }
         (Verb::Info, [key]) => Ok(Request::Info { key }),
         (Verb::List, options) => {
             let options = Options::read(options, &[CLIENT, MATCH, COUNT])?;
@@ -211,6 +215,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Macquire
             | Verb::Release
             | Verb::Extend
+            | Verb::Cancel
             | Verb::Info
             | Verb::Resume
             | Verb::End,
@@ -235,6 +240,18 @@ fn acquire<'a, 'b>(
         label: options.label(),
         lease_ms: options.number(LEASE, 1, MOST_MS)?,
         wait: options.wait()?,
+    })
+}
+
+fn extend<'a, 'b>(
+    key: &'a [u8],
+    ms: &[u8],
+    options: &'b [&'a [u8]],
+) -> Result<Request<'a, 'b>, BadInput> {
+    Ok(Request::Extend {
+        key,
+        lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
+        label: Options::read(options, &[OWNER])?.label(),
     })
 }
 
@@ -310,6 +327,7 @@ mod tests {
             ),
             (Verb::Acquire, "k ALL", "unknown option 'ALL'"),
             (Verb::Macquire, "2 a a", "key 'a' is repeated"),
+            (Verb::Cancel, "k ALL", "unknown option 'ALL'"),
             (
                 Verb::Macquire,
                 "3 a b",

@@ -12,6 +12,7 @@ pub enum Verb {
     Macquire,
     Release,
     Extend,
+    Cancel,
     Info,
     List,
     Start,
@@ -26,6 +27,8 @@ pub enum Access {
     Look,
     /// May make or remove them.
     Write,
+    /// Gives up what was asked for there: who may write them may do that, though nothing is written.
+    Withdraw,
 }
 
 /// Where a command's keys stand among its arguments.
@@ -230,6 +233,19 @@ pub const TABLE: &[Spec] = &[
         summary: "Sets the lease of a held lock, from now.",
         complexity: "O(log N) with N the number of leases",
         arguments: &[KEY, required("lease-ms", ArgumentKind::Integer), OWNER],
+    },
+    Spec {
+        verb: Verb::Cancel,
+        name: "lock.cancel",
+        arity: -2,
+        // It writes nothing, so that a place can be given up while the server must not write.
+        flags: "fast deny-script",
+        categories: "keyspace write fast",
+        access: Access::Withdraw,
+        keys: KeyPlaces::First,
+        summary: "Gives up a place in a key's queue, or tells the token if the key is held already.",
+        complexity: "O(N) with N the number of waits of this connection",
+        arguments: &[KEY, OWNER],
     },
     Spec {
         verb: Verb::Info,

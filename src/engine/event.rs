@@ -118,6 +118,12 @@ pub enum Event<'a> {
         label: &'a [u8],
         lease_ms: u64,
     },
+    /// `LOCK.CANCEL`. Answered by one reply. Writes nothing.
+    Cancel {
+        client: ClientId,
+        key: Key<'a>,
+        label: &'a [u8],
+    },
     /// `WATCHEX`. Answered by one reply; keys may be repeated.
     Watch {
         client: ClientId,

@@ -156,6 +156,7 @@ impl Engine {
                 label,
                 lease_ms,
             } => self.extend(client, key, label, lease_ms, effects),
+            Event::Cancel { client, key, label } => self.cancel(client, key, label, effects),
             Event::Watch { client, seen } => self.watch(client, seen, effects),
             Event::Unwatch { client, keys } => self.unwatch(client, keys, effects),
             Event::UnwatchAll { client } => self.unwatch_all(client, effects),

@@ -8,9 +8,11 @@ use super::effect::{Effect, Refusal, Reply};
 use super::event::Seen;
 use super::holds::Hold;
 use super::id::{ClientId, Key};
+use super::queues::Waiter;
+use super::tokens::Token;
 
 impl Engine {
-    /// Gives temporary keys up, and places in their queues.
+    /// Gives temporary keys up, and waits for such.
     pub(super) fn drop_keys(
         &mut self,
         client: ClientId,
@@ -21,7 +23,7 @@ impl Engine {
         if let Some(client) = self.clients.find(client) {
             for name in keys {
                 if self.clients[client].wait_count > 0 {
-                    self.give_up_waiting(client, *name);
+                    self.give_up_waiting(client, *name, |waiter| !waiter.mode.is_lock());
                 }
                 let Some(key) = self.keys.find(*name) else {
                     continue;
@@ -38,18 +40,57 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(deleted)));
     }
 
-    fn give_up_waiting(&mut self, client: Id<Client>, name: Key<'_>) {
+    /// Ends those of a connection's waits for a key that are meant, and says whether there were any.
+    fn give_up_waiting(
+        &mut self,
+        client: Id<Client>,
+        name: Key<'_>,
+        is_meant: impl Fn(&Waiter) -> bool,
+    ) -> bool {
         let Some(key) = self.keys.find(name) else {
-            return;
+            return false;
         };
         let waits: Vec<_> = self
             .queues
             .of_client(&self.clients, client)
-            .filter(|waiter| self.queues.keys_of(*waiter).any(|asked| asked == key))
+            .filter(|id| is_meant(&self.queues[*id]))
+            .filter(|id| self.queues.keys_of(*id).any(|asked| asked == key))
             .collect();
-        for waiter in waits {
-            self.leave_queues(waiter);
+        for waiter in &waits {
+            self.leave_queues(*waiter);
         }
+        !waits.is_empty()
+    }
+
+    /// Ends an owner's waits for a key; where it has none, tells what it holds.
+    pub(super) fn cancel(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let client = self.clients.find(client);
+        let waited = client
+            .filter(|client| self.clients[*client].wait_count > 0)
+            .is_some_and(|client| self.give_up_waiting(client, key, |w| *w.label == *label));
+        let token = || self.token_of(client?, key, label);
+        let told = if waited {
+            1
+        } else {
+            token().map_or(0, |token| token.0 as i64)
+        };
+        effects.push(Effect::Reply(Reply::Integer(told)));
+    }
+
+    /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.
+    fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
+        let key = self.keys.find(key)?;
+        let hold = self
+            .holds
+            .find(&self.keys, key, self.clients.owner(client), label)?;
+        let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
+        (!is_over).then_some(self.holds[hold].token)
     }
 
     pub(super) fn release_lock(

@@ -85,7 +85,12 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         push::send_before(ctx, client);
     }
     // To resume a session writes nothing, and must not cause a write.
-    if spec.access == Access::Write && spec.verb != Verb::Resume {
+    let may_write = match spec.access {
+        Access::Write => spec.verb != Verb::Resume,
+        Access::Withdraw => dispatch::may_write_now(ctx),
+        Access::Look => false,
+    };
+    if may_write {
         dispatch::end_leases(ctx, reach);
     }
     let caller = Caller {
@@ -177,6 +182,11 @@ impl<'c> Caller<'c> {
                 label,
                 lease_ms,
             }),
+            Request::Cancel { key, label } => self.tell(Event::Cancel {
+                client: self.client,
+                key: self.key(key),
+                label,
+            }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
             Request::Info { key } => inspect::info(ctx, self.key(key)),
@@ -185,15 +195,7 @@ impl<'c> Caller<'c> {
                 pattern,
                 count,
             } => inspect::list(ctx, client, pattern, count),
-            Request::Start { grace_ms } => {
-                let secret = secret::new();
-                self.tell(Event::Start(Start {
-                    client: self.client,
-                    secret: &secret,
-                    digest: secret::digest(&secret),
-                    grace_ms,
-                }));
-            }
+            Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret } => self.tell(Event::Resume {
                 client: self.client,
                 digest: secret::digest(secret),
@@ -204,6 +206,16 @@ impl<'c> Caller<'c> {
                 later: shell().server.get().is_cluster && ctx.state().in_exec(),
             }),
         }
+    }
+
+    fn start(&self, grace_ms: u64) {
+        let secret = secret::new();
+        self.tell(Event::Start(Start {
+            client: self.client,
+            secret: &secret,
+            digest: secret::digest(&secret),
+            grace_ms,
+        }));
     }
 
     fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {

@@ -226,6 +226,11 @@ unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut
     });
 }
 
+/// Whether a command that need not write may do so.
+pub fn may_write_now(ctx: Ctx<'_>) -> bool {
+    !shell().is_replica.get() && wants_writes(ctx)
+}
+
 /// Whether the keyspace may be written in this callback. Connections can end while a script or a
 /// load goes on, and while a failover waits for the replicas.
 fn may_write(ctx: Ctx<'_>) -> bool {

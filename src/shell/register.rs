@@ -8,7 +8,8 @@ use std::ffi::c_int;
 use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
-const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12];
+const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] =
+    entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12 13];
 
 /// Registers all commands. Once, at load.
 pub fn commands(ctx: Ctx<'_>) -> bool {
@@ -88,7 +89,9 @@ fn key_spec(spec: &Spec) -> c::RedisModuleCommandKeySpec {
     let mut keys: c::RedisModuleCommandKeySpec = zeroed();
     keys.flags = u64::from(match spec.access {
         Access::Look => c::REDISMODULE_CMD_KEY_RO | c::REDISMODULE_CMD_KEY_ACCESS,
-        Access::Write => c::REDISMODULE_CMD_KEY_OW | c::REDISMODULE_CMD_KEY_INSERT,
+        Access::Write | Access::Withdraw => {
+            c::REDISMODULE_CMD_KEY_OW | c::REDISMODULE_CMD_KEY_INSERT
+        }
     });
     let last = match spec.keys {
         KeyPlaces::First => 0,

@@ -61,7 +61,8 @@ impl Book {
             Command::Acquire { .. }
             | Command::Macquire { .. }
             | Command::Release { .. }
-            | Command::Extend { .. } => lock_words(command),
+            | Command::Extend { .. }
+            | Command::Cancel { .. } => lock_words(command),
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
@@ -199,6 +200,11 @@ fn lock_words(command: &Command) -> Words {
             lease_ms,
         } => {
             let mut words = words!["LOCK.EXTEND", key(k), lease_ms.to_string()];
+            words.extend(owner_words(*label));
+            words
+        }
+        Command::Cancel { key: k, label } => {
+            let mut words = words!["LOCK.CANCEL", key(k)];
             words.extend(owner_words(*label));
             words
         }

@@ -126,7 +126,13 @@ fn lock_info_tells_the_kind_and_the_mode_of_each() {
         let modes: Vec<_> = modes.iter().map(|one| field(one, "mode").text()).collect();
         let expected = ["temporary-key", "exclusive", "permits"];
         assert_eq!(modes, expected[..if is_key { 1 } else { 3 }], "{take}");
-        waiter.run("DELTP k");
+        for cancel in [
+            "LOCK.CANCEL k",
+            "LOCK.CANCEL k OWNER m",
+            "LOCK.CANCEL k OWNER p",
+        ] {
+            waiter.run(cancel);
+        }
         holder.run_all(&["FLUSHALL", "PING"]);
         server.settle();
     }

@@ -5,6 +5,7 @@
 #[allow(dead_code, unused_imports)] // of what it offers these tests need a part
 mod harness;
 
+mod cancel;
 mod crowd;
 mod deadlock;
 mod inspect;

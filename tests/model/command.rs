@@ -49,6 +49,10 @@ pub enum Command {
         label: Label,
         lease_ms: u64,
     },
+    Cancel {
+        key: Name,
+        label: Label,
+    },
     Watchex {
         keys: Vec<Name>,
     },
@@ -243,7 +247,7 @@ impl Command {
         matches!(self, Command::Watchex { .. } | Command::Unwatchex { .. })
     }
 
-    /// Whether it is one of the module's that write.
+    /// Whether it is one of the module's that write, or may end what is over before it looks.
     pub fn is_write(&self) -> bool {
         matches!(
             self,
@@ -253,6 +257,7 @@ impl Command {
                 | Command::Macquire { .. }
                 | Command::Release { .. }
                 | Command::Extend { .. }
+                | Command::Cancel { .. }
                 | Command::Start { .. }
                 | Command::EndSession
         )

@@ -1,6 +1,6 @@
 //! The module's commands.
 
-use super::command::{Command, Mode, Name, Spot, Who};
+use super::command::{Command, Label, Mode, Name, Spot, Who};
 use super::told::Reply;
 use super::world::{Turn, Watch, World};
 
@@ -19,6 +19,7 @@ impl World {
                 label,
                 lease_ms,
             } => self.extend(turn, *key, *label, *lease_ms),
+            Command::Cancel { key, label } => self.cancel(turn, *key, *label),
             Command::Deltp { keys } => self.deltp(turn, keys),
             Command::Watchex { keys } => self.watchex(turn, keys),
             Command::Unwatchex { keys } => self.unwatchex(turn, keys),
@@ -32,7 +33,7 @@ impl World {
     fn deltp(&mut self, turn: &Turn, keys: &[Name]) -> Reply {
         let mut deleted = 0;
         for spot in turn.spots(keys) {
-            self.give_up(turn.who, spot);
+            self.give_up(turn.who, spot, |waiter| waiter.mode == Mode::Temporary);
             let own = self.own_hold(turn.who, 0, spot);
             if let Some(at) = own.filter(|at| self.holds[*at].mode == Mode::Temporary) {
                 self.release(at);
@@ -40,6 +41,17 @@ impl World {
             }
         }
         Reply::Int(deleted)
+    }
+
+    fn cancel(&mut self, turn: &Turn, key: Name, label: Label) -> Reply {
+        let spot = turn.spot(key);
+        if self.give_up(turn.who, spot, |waiter| waiter.label == label) {
+            return Reply::Int(1);
+        }
+        match self.own_hold(turn.who, label, spot) {
+            Some(at) => Reply::Token(self.holds[at].serial),
+            None => Reply::Int(0),
+        }
     }
 
     fn watchex(&mut self, turn: &mut Turn, keys: &[Name]) -> Reply {

@@ -174,10 +174,18 @@ impl World {
         Reply::Int(1)
     }
 
-    /// A connection gives up its places in a key's queue.
-    pub(super) fn give_up(&mut self, who: Who, spot: Spot) {
-        let stays = |waiter: &Waiter| waiter.who != who || !waiter.spots.contains(&spot);
-        self.waiters.retain(stays);
+    /// A connection gives up those of its places in a key's queue that are meant; whether it had any.
+    pub(super) fn give_up(
+        &mut self,
+        who: Who,
+        spot: Spot,
+        is_meant: impl Fn(&Waiter) -> bool,
+    ) -> bool {
+        let before = self.waiters.len();
+        self.waiters.retain(|waiter| {
+            waiter.who != who || !waiter.spots.contains(&spot) || !is_meant(waiter)
+        });
+        self.waiters.len() < before
     }
 
     /// What a connection was granted, and never heard of, ends as soon as may be.

@@ -48,7 +48,11 @@ impl Generator {
                     lease_ms,
                 }
             }
-            85..92 => {
+            85..89 => {
+                let (key, label) = self.something_asked_for(world, who);
+                Command::Cancel { key, label }
+            }
+            89..94 => {
                 let keys = match self.random.below(2) {
                     0 => self.names(),
                     _ => vec![self.something_held(world, who).0],
@@ -148,6 +152,18 @@ impl Generator {
             limit_ms: self.random.pick(limits),
             push: self.random.per_mille(500),
         })
+    }
+
+    /// Mostly what this one waits for in its database, or holds there.
+    fn something_asked_for(&mut self, world: &World, who: Who) -> (Name, Label) {
+        let waits = world.waiters.iter().filter(|waiter| waiter.who == who);
+        let spots = waits.flat_map(|waiter| waiter.spots.iter().map(|spot| (*spot, waiter.label)));
+        let here = spots.filter(|(spot, _)| spot.db == world.db_of(who));
+        let asked: Vec<(Name, Label)> = here.map(|(spot, label)| (spot.name, label)).collect();
+        match asked.is_empty() || self.random.per_mille(250) {
+            true => self.something_held(world, who),
+            false => self.random.pick(&asked),
+        }
     }
 
     /// Mostly what this one holds in its database.

@@ -52,9 +52,11 @@ fn watching_needs_the_right_to_read_and_taking_the_right_to_write() {
     assert_eq!(reader.call("UNWATCHEX k"), int(1));
     assert_noperm(&mut reader, "SETTP k v");
     assert_noperm(&mut reader, "DELTP k");
+    assert_noperm(&mut reader, "LOCK.CANCEL k");
     let mut writer = user(&server, "+@all %W~k");
     assert_eq!(writer.call("SETTP k v"), int(1));
     assert_noperm(&mut writer, "WATCHEX k");
+    assert!(writer.call("LOCK.CANCEL k").number() > 1);
     assert_eq!(writer.call("DELTP k"), int(1));
 }
 

@@ -78,6 +78,10 @@ impl Machine {
                     },
                 );
             }
+            Command::Cancel { key, label } => {
+                let (key, label) = (key_of(db, *key), LABELS[*label]);
+                self.tell(None, Event::Cancel { client, key, label });
+            }
             Command::Deltp { keys } => {
                 let keys: Vec<Key<'_>> = keys.iter().map(|name| key_of(db, *name)).collect();
                 let keys = &keys;

@@ -195,7 +195,7 @@ fn waits_by_push_close_circles_too() {
         [""; 0],
         "a refusal is no time-out"
     );
-    assert_eq!(one.call("DELTP pear"), int(0), "gives its place up");
+    assert_eq!(one.call("LOCK.CANCEL pear"), int(1), "gives its place up");
     queue(&server, &mut two, "LOCK.ACQUIRE apple WAIT 0");
     assert_eq!(one.call("LOCK.RELEASE apple"), int(0));
     two.read_reply().number();

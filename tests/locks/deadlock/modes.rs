@@ -99,8 +99,8 @@ fn a_wait_of_one_label_stops_the_others_only_when_it_blocks() {
     queue_push(&mut one, "LOCK.ACQUIRE pear OWNER bert WAIT 0 PUSH");
     // Anna waits for nothing, and may release.
     queue_push(&mut two, "LOCK.ACQUIRE apple WAIT 0 PUSH");
-    assert_eq!(two.call("DELTP apple"), int(0));
-    assert_eq!(one.call("DELTP pear"), int(0));
+    assert_eq!(two.call("LOCK.CANCEL apple"), int(1));
+    assert_eq!(one.call("LOCK.CANCEL pear OWNER bert"), int(1));
     queue(&server, &mut one, "LOCK.ACQUIRE pear OWNER bert WAIT 0");
     let request = "LOCK.ACQUIRE apple WAIT 0 PUSH";
     assert_deadlock(&mut two, request, &["apple", "pear"], &ids);

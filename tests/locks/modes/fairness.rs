@@ -84,7 +84,7 @@ fn readers_are_let_in_behind_a_writer(ending: &str, ms: u64) -> Option<()> {
     match ending {
         "time" => assert_eq!(writer.read_reply(), null()),
         "close" => drop(writer),
-        "push" => assert_eq!(writer.call("DELTP k"), int(0)),
+        "push" => assert_eq!(writer.call("LOCK.CANCEL k"), int(1)),
         "kill" => assert_eq!(first.call(&format!("CLIENT KILL ID {id}")), int(1)),
         _ => assert_eq!(first.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
     }

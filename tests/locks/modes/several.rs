@@ -83,7 +83,7 @@ fn with_push_one_push_names_the_first_key() {
 
 #[test]
 fn a_waiter_for_several_that_leaves_frees_all_its_queues() {
-    for ending in ["close", "time", "unblock", "deltp"] {
+    for ending in ["close", "time", "unblock", "cancel"] {
         in_time(|ms| leaves_and_frees(ending, ms));
     }
 }
@@ -97,7 +97,7 @@ fn leaves_and_frees(ending: &str, ms: u64) -> Option<()> {
     let timed = format!("LOCK.MACQUIRE 3 a b c WAIT {ms}");
     match ending {
         "time" => _ = stands_in_line(&server, &mut waiter, &timed),
-        "deltp" => queue_push(&mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0 PUSH"),
+        "cancel" => queue_push(&mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0 PUSH"),
         _ => queue(&server, &mut waiter, "LOCK.MACQUIRE 3 a b c WAIT 0"),
     }
     let (mut b, mut c) = (server.resp3(), server.resp3());
@@ -109,7 +109,7 @@ fn leaves_and_frees(ending: &str, ms: u64) -> Option<()> {
     match ending {
         "close" => drop(waiter),
         "time" => assert_eq!(waiter.read_reply(), null()),
-        "deltp" => assert_eq!(waiter.call("DELTP b"), int(0)),
+        "cancel" => assert_eq!(waiter.call("LOCK.CANCEL b"), int(1)),
         _ => assert_eq!(holder.call(&format!("CLIENT UNBLOCK {id}")), int(1)),
     }
     b.read_reply().number();
