@@ -61,6 +61,7 @@ pub enum Request<'a, 'b> {
         pattern: Option<&'a [u8]>,
         count: Option<u64>,
     },
+    Server,
     Start {
         grace_ms: u64,
     },
@@ -204,6 +205,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
                 count: options.number(COUNT, 1, u64::MAX)?,
             })
         }
+        (Verb::Server, []) => Ok(Request::Server),
         (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
         (Verb::Resume, [secret]) => Ok(Request::Resume { secret }),
         (Verb::End, []) => Ok(Request::EndSession),
@@ -217,6 +219,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Extend
             | Verb::Cancel
             | Verb::Info
+            | Verb::Server
             | Verb::Resume
             | Verb::End,
             _,

@@ -58,6 +58,11 @@ impl Engine {
         if !free && ask.wait.is_none() {
             return Ok(None);
         }
+        let free = free && !self.is_quarantined();
+        if !free && ask.wait.is_none() {
+            let left_ms = self.quarantine_left_ms(self.now);
+            return Err(Refusal::Quarantine { left_ms });
+        }
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
         if ask.mode.is_lock() && !(free && ask.is_plain()) {
@@ -87,6 +92,11 @@ impl Engine {
             }
             self.totals.deadlocks_refused += 1;
             return Err(Refusal::Deadlock { circle });
+        }
+        if self.is_quarantined() {
+            // Nobody's end will have them served: the quarantine's does.
+            keys.iter().for_each(|key| self.make_ready(*key));
+            self.forget_unawaited();
         }
         self.guard(client, effects);
         Ok(None)

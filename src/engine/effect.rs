@@ -130,6 +130,10 @@ pub enum Refusal {
     HeldAlready {
         key: KeyBuf,
     },
+    /// It could be had, but the server was started so recently that somebody may believe to hold it still.
+    Quarantine {
+        left_ms: u64,
+    },
     /// There is no such session, or no session.
     NoSession,
     /// The connection has a session already.

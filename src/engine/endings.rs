@@ -110,6 +110,7 @@ impl Engine {
 
     /// Ends the waits whose time is over.
     pub(super) fn tick(&mut self, effects: &mut Vec<Effect>) {
+        self.end_quarantine();
         while let Some((end, waiter)) = self.queues.first_deadline() {
             if end > self.now {
                 return;
@@ -146,6 +147,7 @@ impl Engine {
             self.turn_all_away(key.as_key(), &Refusal::Unblocked, effects);
         }
         self.renewals.stop();
+        self.begin_quarantine(0);
         while let Some(key) = self.ready.pop_front() {
             self.keys[key].set_ready(false);
             self.keys.remove_if_idle(key);

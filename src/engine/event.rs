@@ -203,6 +203,8 @@ pub enum Event<'a> {
     Demoted,
     /// This server has no master any more, and what it knows of keys is its own affair.
     Promoted,
+    /// The server has started and has its data: nothing is granted for so many milliseconds. With 0, what was so ends.
+    Quarantine { ms: u64 },
     /// Time has passed: end the waits whose time is over.
     Tick,
     /// A command is about to look at keys and may write them: end leases whose time is over, so that it

@@ -67,7 +67,10 @@ impl Engine {
     fn usual_waiter(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> Option<Id<Waiter>> {
         let record = &self.keys[key];
         let id = self.queues.head(&self.keys, key)?;
-        if !self.sessions.is_empty() || !self.holds.is_lone(record, hold) {
+        if !self.sessions.is_empty()
+            || self.quarantine.is_set()
+            || !self.holds.is_lone(record, hold)
+        {
             return None;
         }
         let waiter = &self.queues[id];

@@ -23,7 +23,7 @@ impl Engine {
         let &[Seen { key, standing }] = ask.seen else {
             return None;
         };
-        if standing != Standing::Absent || !ask.is_plain() {
+        if standing != Standing::Absent || !ask.is_plain() || self.quarantine.is_set() {
             return None;
         }
         let spot = self.keys.spot(key);

@@ -12,6 +12,7 @@
 //!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
 //!   watches.rs    who watches what           sessions.rs   which sessions there are
 //!   tokens.rs     fencing tokens             limits.rs     of what there can be too much
+//!   quarantine.rs the time after a start in which nothing is granted
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
@@ -43,6 +44,7 @@ mod keys;
 mod keyspace;
 mod limits;
 mod lone;
+mod quarantine;
 mod queues;
 mod renewals;
 mod requests;
@@ -70,6 +72,7 @@ use clients::Clients;
 use holds::{Hold, Holds};
 use id::sooner;
 use keys::{KeyRecord, Keys};
+use quarantine::Quarantine;
 use queues::Queues;
 use renewals::Renewals;
 use sessions::Sessions;
@@ -129,6 +132,7 @@ pub struct Engine {
     tokens: Tokens,
     renewals: Renewals,
     waits: WaitTimes,
+    quarantine: Quarantine,
     limits: Limits,
     totals: Totals,
     now: Moment,
@@ -190,6 +194,7 @@ impl Engine {
             Event::Ended { client } => self.ended(client),
             Event::Demoted => self.demoted(effects),
             Event::Promoted => self.promoted(),
+            Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse => self.end_leases(usize::MAX, effects),
             Event::LapseOf { keys } => self.end_leases_of(keys, effects),
@@ -237,7 +242,8 @@ impl Engine {
         let lease = self.holds.first_lease().map(|(end, _)| end);
         let grace = self.sessions.first_end().map(|(end, _)| end);
         let renewal = self.renewals.deadline();
-        sooner(sooner(wait, lease), sooner(grace, renewal))
+        let end = sooner(sooner(wait, lease), sooner(grace, renewal));
+        self.quarantine.or_sooner(end)
     }
 
     /// How well the time of this fact must be known. Mostly nobody's wait is measured and nothing ends by itself. O(1).
@@ -255,6 +261,7 @@ impl Engine {
             && self.holds.has_no_lease()
             && self.sessions.has_no_end()
             && self.renewals.deadline().is_none()
+            && !self.quarantine.is_set()
     }
 
     /// When the first lease ends, if there is any. O(1).
@@ -264,7 +271,7 @@ impl Engine {
 
     /// From when on there is something to do as soon as the keyspace may be written. O(1).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
-        if self.clients.first_ended().is_some() || !self.ready.is_empty() {
+        if self.clients.first_ended().is_some() || self.is_any_ready(now) {
             return Some(now);
         }
         self.deadline()
@@ -274,10 +281,15 @@ impl Engine {
     pub fn has_work(&self, now: Moment) -> bool {
         let lease = self.holds.first_lease();
         self.clients.first_ended().is_some()
-            || !self.ready.is_empty()
+            || self.is_any_ready(now)
             || lease.is_some_and(|(end, _)| end <= now)
             || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
             || self.has_renewals(now)
+    }
+
+    /// Whether there are queues that can be served, as far as is known.
+    fn is_any_ready(&self, now: Moment) -> bool {
+        !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
     }
 
     /// Whether anything that happens to any key could matter. O(1).

@@ -26,7 +26,9 @@ impl Engine {
     /// Whether a request for these keys is answered at once, whoever asks: none is there, so none is held, and nobody waits
     /// for any. It may be no although it is so. O(keys).
     pub fn can_be_had_at_once(&self, keys: &[Seen<'_>]) -> bool {
-        !self.is_awaited() && keys.iter().all(|key| key.standing == Standing::Absent)
+        !self.is_awaited()
+            && !self.quarantine.is_set()
+            && keys.iter().all(|key| key.standing == Standing::Absent)
     }
 
     /// All keys that somebody waits for. O(keys known).
@@ -74,6 +76,10 @@ impl Engine {
 
     /// Serves a key's queue from its head as far as it can be, and says whether anyone was served.
     pub(super) fn serve(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) -> bool {
+        if self.is_quarantined() {
+            self.make_ready(key);
+            return false;
+        }
         let mut served = false;
         while let Some(waiter) = self.queues.head(&self.keys, key) {
             if !self.can_serve(waiter) {
@@ -96,6 +102,9 @@ impl Engine {
 
     /// Serves up to so many of the queues that are ready.
     pub(super) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        if self.is_quarantined() {
+            return;
+        }
         for _ in 0..most {
             let Some(key) = self.ready.pop_front() else {
                 return;

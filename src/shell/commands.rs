@@ -195,6 +195,7 @@ impl<'c> Caller<'c> {
                 pattern,
                 count,
             } => inspect::list(ctx, client, pattern, count),
+            Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret } => self.tell(Event::Resume {
                 client: self.client,

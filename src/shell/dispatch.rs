@@ -283,6 +283,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         shell().timer.set(None);
+        shell().has_started.set(true);
         catch_up(ctx, Reach::All);
         cluster::look_at_slots(ctx);
         tell(ctx, Event::Tick);

@@ -1,8 +1,10 @@
-//! `LOCK.INFO` and `LOCK.LIST`: what the engine knows, with what the server knows of connections.
+//! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use super::clock;
 use super::executing::field;
+use super::peers;
 use super::raw::{Ctx, Text};
+use super::shim;
 use super::state::shell;
 use crate::command::matches;
 use crate::engine::{ClientId, Key, KeyCensus, KeyLine, Mode};
@@ -83,6 +85,27 @@ pub fn list(ctx: Ctx<'_>, client: Option<u64>, pattern: Option<&[u8]>, count: Op
             None => ctx.reply_null(),
         }
     }
+}
+
+/// Answers `LOCK.SERVER`.
+pub fn server(ctx: Ctx<'_>, client: ClientId) {
+    let shell = shell();
+    let settings = shell.settings.get();
+    let run_id = ctx.server_info(c"server", c"run_id").unwrap_or_default();
+    let role = match shell.is_replica.get() {
+        true => "replica",
+        false => "master",
+    };
+    let can_push = shim::can_push() && (settings.resp2_push || ctx.state().resp3());
+    let left_ms = shell.engine.borrow().quarantine_left_ms(clock::now());
+    ctx.reply_map(7);
+    text(ctx, b"version", env!("CARGO_PKG_VERSION"));
+    text(ctx, b"run-id", &run_id);
+    text(ctx, b"role", role);
+    number(ctx, b"pushes", can_push.into());
+    number(ctx, b"peer-timeout-ms", peers::notice_death(ctx, client));
+    number(ctx, b"quarantine-ms", settings.quarantine_ms.into());
+    number(ctx, b"quarantine-left-ms", left_ms);
 }
 
 /// A connection, as the server tells of it.

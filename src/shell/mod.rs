@@ -137,8 +137,20 @@ fn load(ctx: Ctx<'_>) -> bool {
     // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
     if is_loaded {
         observe::subscribe_to_server(ctx);
+        begin_quarantine(ctx);
+        dispatch::wake_in_ms(0);
     }
     is_loaded
+}
+
+/// Lets nothing be granted for a while, as `tether.quarantine` says: when the module is loaded, and when the server has
+/// then loaded its files. Not on a replica, and so not at a promotion either.
+fn begin_quarantine(ctx: Ctx<'_>) {
+    let shell = shell();
+    let ms = shell.settings.get().quarantine_ms.into();
+    if ms > 0 && !shell.is_replica.get() && !shell.has_started.get() {
+        dispatch::tell(ctx, crate::engine::Event::Quarantine { ms });
+    }
 }
 
 /// Makes all fencing tokens from now on greater than those before: at load and at promotion.

@@ -338,6 +338,7 @@ unsafe extern "C" fn on_loading(
         if ended {
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
+            super::begin_quarantine(ctx);
             let known = shell.engine.borrow().keys_of_the_living();
             look_again(ctx, known);
             renew_all(ctx);

@@ -12,18 +12,18 @@ use super::state::shell;
 use crate::engine::ClientId;
 use std::ffi::{c_int, c_void};
 
-/// Sets a connection's socket to notice a vanished peer. Unix sockets have none, and refuse.
-pub fn notice_death(ctx: Ctx<'_>, client: ClientId) {
+/// Sets a connection's socket to notice a vanished peer, and says within how many milliseconds it does from then on: 0 where
+/// the setting leaves the sockets alone, and on a Unix socket, whose peer cannot vanish.
+pub fn notice_death(ctx: Ctx<'_>, client: ClientId) -> u64 {
     let timeout_ms = shell().settings.get().peer_timeout_ms;
     if timeout_ms == 0 {
-        return;
+        return 0;
     }
     // The API knows no socket; what CLIENT LIST tells is its only public name.
     let line = ctx.client_line(client);
     let fd = line.and_then(|line| field(&line, "fd=")?.parse().ok());
-    if let Some(fd) = fd.filter(|fd| *fd >= 0) {
-        set_timeouts(fd, timeout_ms);
-    }
+    let fd = fd.filter(|fd: &c_int| *fd >= 0);
+    fd.map_or(0, |fd| set_timeouts(fd, &Probing::within(timeout_ms)))
 }
 
 /// When to probe and when to give up, so that the sum is the timeout. Seconds, of which the kernel
@@ -48,12 +48,13 @@ impl Probing {
     }
 }
 
-fn set_timeouts(fd: c_int, timeout_ms: u32) {
+/// The time in milliseconds after which the peer counts as dead; 0 if the socket takes none.
+fn set_timeouts(fd: c_int, probing: &Probing) -> u64 {
     let Probing {
         idle,
         interval,
         count,
-    } = Probing::within(timeout_ms);
+    } = *probing;
     set(fd, libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1);
     #[cfg(target_os = "linux")]
     {
@@ -65,22 +66,26 @@ fn set_timeouts(fd: c_int, timeout_ms: u32) {
     #[cfg(target_os = "macos")]
     set(fd, libc::IPPROTO_TCP, libc::TCP_KEEPALIVE, idle);
     set(fd, libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, interval);
-    set(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count);
+    match set(fd, libc::IPPROTO_TCP, libc::TCP_KEEPCNT, count) {
+        true => (idle + interval * count) as u64 * 1000,
+        false => 0,
+    }
 }
 
-/// A socket that does not take an option goes on without it.
-fn set(fd: c_int, level: c_int, option: c_int, value: c_int) {
+/// Whether the socket took the option; one that does not goes on without it.
+fn set(fd: c_int, level: c_int, option: c_int, value: c_int) -> bool {
     let length = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: the value lives during the call, and its length is right.
-    unsafe {
+    let result = unsafe {
         libc::setsockopt(
             fd,
             level,
             option,
             (&raw const value).cast::<c_void>(),
             length,
-        );
-    }
+        )
+    };
+    result == 0
 }
 
 #[cfg(test)]

@@ -75,7 +75,7 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
         }
         Effect::Guard(client) => {
             executing::observe(ctx);
-            peers::notice_death(ctx, client);
+            let _ = peers::notice_death(ctx, client);
         }
     }
 }

@@ -57,6 +57,9 @@ fn words(refusal: &Refusal) -> String {
             "ERR this owner holds '{}' already; release it first",
             key.name.escape_ascii()
         ),
+        Refusal::Quarantine { left_ms } => format!(
+            "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
+        ),
         Refusal::NoSession => "NOSESSION there is no such session; it may have ended".to_owned(),
         Refusal::HasSession => "ERR this connection has a session already".to_owned(),
         Refusal::HoldsAlready => {

@@ -75,6 +75,20 @@ const NUMBERS: &[Number] = &[
             set_backstop();
         },
     },
+    Number {
+        name: c"quarantine",
+        default: 0,
+        least: 0,
+        // A day.
+        most: 86_400_000,
+        get: || settings().quarantine_ms.into(),
+        set: |quarantine_ms| {
+            shell().settings.set(Settings {
+                quarantine_ms,
+                ..settings()
+            });
+        },
+    },
 ];
 
 fn limits() -> Limits {

@@ -43,6 +43,7 @@ pub struct Settings {
     pub resp2_push: bool,
     pub peer_timeout_ms: u32,
     pub cluster_backstop_ms: u32,
+    pub quarantine_ms: u32,
 }
 
 /// What every command asks for stands first, and side by side; the compiler would strew it.
@@ -52,6 +53,8 @@ pub struct Shell {
     pub is_replica: Cell<bool>,
     /// A data set is being loaded; events mean nothing until it is there.
     pub loading: Cell<bool>,
+    /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
+    pub has_started: Cell<bool>,
     /// `suspects`, `restored` or `untimed` has something in it.
     pub is_any_put_off: Cell<bool>,
     /// There is no other module that could hear what is done to keys.
@@ -138,6 +141,7 @@ impl Shell {
             often: Often::of_server(),
             is_replica: Cell::default(),
             loading: Cell::default(),
+            has_started: Cell::default(),
             is_any_put_off: Cell::default(),
             is_among_deaf: Cell::default(),
             knows_arguments: Cell::default(),
@@ -169,6 +173,7 @@ impl Shell {
                 resp2_push: true,
                 peer_timeout_ms: 10_000,
                 cluster_backstop_ms: 60_000,
+                quarantine_ms: 0,
             }),
             subscribed: Cell::default(),
             hears_of_new: Cell::default(),

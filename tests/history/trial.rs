@@ -183,6 +183,7 @@ impl<'a> Trial<'a> {
             | Step::Work { .. }
             | Step::Resync { .. }
             | Step::Pass { .. }
+            | Step::Quarantine { .. }
             | Step::Drop { .. } => panic!("{step:?} cannot be asked of a server"),
         }
     }

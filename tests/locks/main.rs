@@ -11,6 +11,7 @@ mod deadlock;
 mod inspect;
 mod line;
 mod modes;
+mod quarantine;
 mod replication;
 mod settp_wait;
 mod tokens;

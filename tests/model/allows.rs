@@ -56,6 +56,7 @@ impl World {
             | Step::Evict { .. }
             | Step::Work { .. }
             | Step::Resync { .. }
+            | Step::Quarantine { .. }
             | Step::Pass { .. } => true,
         }
     }

@@ -1,5 +1,5 @@
 //! The end of a history, without faults: whoever can go on does, and gives back what it has, until
-//! nobody waits any more and there is no session.
+//! nobody waits any more and there is no session. The quarantine is over first.
 
 use super::command::{Command, Mode, Spot, Who};
 use super::step::{Ending, Step};
@@ -8,6 +8,10 @@ use super::world::World;
 impl World {
     /// What is done next so that the waiting go on; nothing when nobody waits and there is no session.
     pub fn closing_step(&self) -> Option<Step> {
+        if let Some(ends) = self.quarantine_ends {
+            let ms = ends.saturating_sub(self.now);
+            return Some(Step::Pass { ms });
+        }
         if self.waiters.is_empty() && self.sessions.is_empty() {
             return None;
         }

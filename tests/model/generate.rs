@@ -136,7 +136,10 @@ impl Generator {
             55..75 => Step::Pass {
                 ms: self.random.pick(&[1, 2, 5, 20]),
             },
-            75..80 => Step::Drop { who },
+            75..79 => Step::Drop { who },
+            79..80 => Step::Quarantine {
+                ms: self.random.pick(&[1, 5, 20]),
+            },
             80..96 => {
                 let db = self.random.below(DATABASES);
                 let name = self.name();

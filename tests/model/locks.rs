@@ -81,6 +81,9 @@ impl World {
         if !free && request.wait.is_none() {
             return request.form.not_granted();
         }
+        if self.is_quarantined() && request.wait.is_none() {
+            return Reply::refused("QUARANTINE");
+        }
         let places = self
             .waiters
             .iter()
@@ -91,7 +94,7 @@ impl World {
             return Reply::refused("ERR too many keys");
         }
         match request.wait {
-            _ if free => self.grant_at_once(&request),
+            _ if free && !self.is_quarantined() => self.grant_at_once(&request),
             Some(wait) => self.queue_up(request, wait),
             None => unreachable!(),
         }

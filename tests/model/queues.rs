@@ -45,16 +45,17 @@ impl World {
     /// First in line for each of its keys, and all of them can be had.
     fn can_be_served(&self, waiter: &Waiter) -> bool {
         let (who, label) = (waiter.who, waiter.label);
-        waiter.spots.iter().all(|spot| {
-            let own = self.own_hold(who, label, *spot).map(|at| &self.holds[at]);
-            let admitted = match own {
-                // It asked twice before it had the lock: this makes its hold deeper.
-                Some(own) => waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode),
-                None => self.admits(*spot, waiter.mode),
-            };
-            let first = self.queue(*spot)[0];
-            std::ptr::eq(first, waiter) && !self.is_strangers(*spot) && admitted
-        })
+        !self.is_quarantined()
+            && waiter.spots.iter().all(|spot| {
+                let own = self.own_hold(who, label, *spot).map(|at| &self.holds[at]);
+                let admitted = match own {
+                    // It asked twice before it had the lock: this makes its hold deeper.
+                    Some(own) => waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode),
+                    None => self.admits(*spot, waiter.mode),
+                };
+                let first = self.queue(*spot)[0];
+                std::ptr::eq(first, waiter) && !self.is_strangers(*spot) && admitted
+            })
     }
 
     /// Somebody who could have been served and was not.
@@ -203,6 +204,9 @@ impl World {
 
     pub(super) fn pass(&mut self, ms: u64) {
         self.now += ms;
+        if !self.is_quarantined() {
+            self.quarantine_ends = None;
+        }
         let outer = self.gathered.replace(Vec::new());
         assert!(outer.is_none());
         self.end_waits();
@@ -210,12 +214,17 @@ impl World {
         self.tell(pushes);
     }
 
-    /// When the next wait, lease or grace ends.
+    pub(super) fn is_quarantined(&self) -> bool {
+        self.quarantine_ends.is_some_and(|ends| ends > self.now)
+    }
+
+    /// When the next wait, lease or grace ends, or the quarantine.
     pub fn next_end(&self) -> Option<u64> {
         let waits = self.waiters.iter().filter_map(|waiter| waiter.ends);
         let leases = self.holds.iter().filter_map(|hold| hold.ends);
         let graces = self.sessions.iter().filter_map(|session| session.ends);
-        waits.chain(leases).chain(graces).min()
+        let quarantine = self.quarantine_ends;
+        waits.chain(leases).chain(graces).chain(quarantine).min()
     }
 
     /// The keyspace may be written.

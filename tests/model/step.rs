@@ -61,6 +61,10 @@ pub enum Step {
     Pass {
         ms: u64,
     },
+    /// The server has started, and grants nothing for so long.
+    Quarantine {
+        ms: u64,
+    },
     /// The answer to this one's wait was a grant, and never came to it.
     Drop {
         who: Who,

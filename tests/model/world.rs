@@ -76,6 +76,10 @@ pub enum Fact {
     Dropped {
         who: Who,
     },
+    /// The server has started, and grants nothing for so long.
+    Quarantined {
+        ms: u64,
+    },
     /// It is so late now.
     Passed {
         now: u64,
@@ -94,6 +98,8 @@ pub struct World {
     pub started: Number,
     /// In milliseconds.
     pub now: u64,
+    /// Nothing is granted before this moment.
+    pub quarantine_ends: Option<u64>,
     /// Of the last grant.
     pub last_serial: Serial,
     pub clients: Vec<Option<Connection>>,
@@ -145,6 +151,7 @@ impl World {
             sessions: Vec::new(),
             started: 0,
             now: 0,
+            quarantine_ends: None,
             last_serial: 0,
             clients: (0..places).map(|_| None).collect(),
             watches: Vec::new(),
@@ -226,6 +233,10 @@ impl World {
                 self.pass(*ms);
                 let now = self.now;
                 self.facts.push(Fact::Passed { now });
+            }
+            Step::Quarantine { ms } => {
+                self.quarantine_ends = Some(self.now + ms);
+                self.facts.push(Fact::Quarantined { ms: *ms });
             }
             Step::Drop { who } => {
                 let who = *who;

@@ -156,6 +156,7 @@ impl Machine {
                 assert!(granted.is_some(), "no grant that could be dropped");
                 self.tell(None, Event::Abandoned { client, granted });
             }
+            Fact::Quarantined { ms } => self.tell(None, Event::Quarantine { ms: *ms }),
             Fact::Passed { now } => {
                 self.now = Moment(now * 1000);
                 self.tell(None, Event::Tick);

@@ -74,6 +74,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::OtherTotal { .. } => "ERR the semaphore has another total",
         Refusal::HeldAlready { .. } => "ERR this owner holds '",
         Refusal::Deadlock { .. } => "DEADLOCK",
+        Refusal::Quarantine { .. } => "QUARANTINE",
         Refusal::NoSession => "NOSESSION",
         Refusal::HasSession => "ERR this connection has a session already",
         Refusal::HoldsAlready => "ERR this connection holds keys already",
