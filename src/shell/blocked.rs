@@ -16,7 +16,6 @@ use super::state::shell;
 use crate::engine::{ClientId, Event, Reply, Token};
 use hashbrown::HashMap;
 use redis_module::raw as c;
-use std::cell::RefMut;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
@@ -49,8 +48,16 @@ pub struct Answer {
     pub granted: Option<Token>,
 }
 
-fn all() -> RefMut<'static, HashMap<ClientId, Block>> {
-    RefMut::map(shell().blocked.borrow_mut(), |blocked| &mut blocked.all)
+/// Notes what has become of a connection; what had before is given back.
+fn note(client: ClientId, block: Block) -> Option<Block> {
+    let blocked = &shell().blocked;
+    blocked.with_mut(|blocked| blocked.all.insert(client, block))
+}
+
+/// A connection no longer stands still, or has its answer.
+fn forget(client: ClientId) -> Option<Block> {
+    let blocked = &shell().blocked;
+    blocked.with_mut(|blocked| blocked.all.remove(&client))
 }
 
 /// Blocks the connection whose command is in hand. The engine keeps the time.
@@ -70,26 +77,27 @@ pub fn block(ctx: Ctx<'_>) {
         ));
         handle
     };
-    all().insert(ctx.client(), Block::Waits(Handle(handle)));
+    note(ctx.client(), Block::Waits(Handle(handle)));
 }
 
 /// Ends a connection's block with this answer. `in_command`: by a command of ours, not in the middle of something that the
 /// server does.
 pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) {
-    let handle = {
-        let mut all = all();
-        let Some(block) = all.get_mut(&client) else {
-            return;
-        };
+    let handle = shell().blocked.with_mut(|blocked| {
+        let block = blocked.all.get_mut(&client)?;
         match std::mem::replace(block, Block::Answered(answer)) {
-            Block::Waits(handle) => handle,
+            Block::Waits(handle) => Some(handle),
             // The first answer stands.
-            former => return *block = former,
+            former => {
+                *block = former;
+                None
+            }
         }
-    };
+    });
+    let Some(handle) = handle else { return };
     if in_command && shell().server.get().ends_blocks && replicas::nobody_counts(ctx) {
-        let ending = &mut shell().blocked.borrow_mut().ending;
-        ending.push((client, handle));
+        let blocked = &shell().blocked;
+        blocked.with_mut(|blocked| blocked.ending.push((client, handle)));
     } else {
         handle.unblock();
     }
@@ -99,9 +107,14 @@ pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) 
 /// that it has something for. So whoever was granted hears before who gave, and the first in line before the second.
 pub fn end_answered() {
     loop {
-        let last = shell().blocked.borrow_mut().ending.pop();
-        let Some((client, handle)) = last else { return };
-        let is_answered = matches!(all().get(&client), Some(Block::Answered(_)));
+        let last = shell().blocked.with_mut(|blocked| {
+            let (client, handle) = blocked.ending.pop()?;
+            let is_answered = matches!(blocked.all.get(&client), Some(Block::Answered(_)));
+            Some((client, handle, is_answered))
+        });
+        let Some((client, handle, is_answered)) = last else {
+            return;
+        };
         // SAFETY: a handle of ours that was not unblocked yet, and is this connection's.
         if is_answered && unsafe { shim::end_block(client, handle.0) } {
             keep(handle);
@@ -116,11 +129,10 @@ fn keep(handle: Handle) {
     const MANY: usize = 16;
     /// The server keeps some memory for each.
     const LONG_MS: u64 = 1000;
-    let count = {
-        let spent = &mut shell().blocked.borrow_mut().spent;
-        spent.push(handle);
-        spent.len()
-    };
+    let count = shell().blocked.with_mut(|blocked| {
+        blocked.spent.push(handle);
+        blocked.spent.len()
+    });
     match count {
         1 => dispatch::wake_in_ms(LONG_MS),
         MANY.. => give_back(),
@@ -130,8 +142,11 @@ fn keep(handle: Handle) {
 
 /// Gives the handles back of blocks that are over.
 pub fn give_back() {
-    let mut blocked = shell().blocked.borrow_mut();
-    blocked.spent.drain(..).for_each(Handle::unblock);
+    let blocked = &shell().blocked;
+    let mut spent = blocked.with_mut(|blocked| std::mem::take(&mut blocked.spent));
+    spent.drain(..).for_each(Handle::unblock);
+    // Its memory is of use again.
+    blocked.with_mut(|blocked| blocked.spent = spent);
 }
 
 impl Handle {
@@ -151,7 +166,7 @@ unsafe extern "C" fn on_answer(
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
-        let block = all().remove(&ctx.client());
+        let block = forget(ctx.client());
         if let Some(Block::Answered(answer)) = block {
             reply::send(ctx, &answer.reply);
         }
@@ -169,7 +184,7 @@ unsafe extern "C" fn on_unblock_command(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
-        match all().remove(&client) {
+        match forget(client) {
             Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
             Some(Block::Waits(handle)) => handle.unblock(),
             None => (),
@@ -188,7 +203,7 @@ unsafe extern "C" fn on_abandoned(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
-        let granted = match all().remove(&client) {
+        let granted = match forget(client) {
             Some(Block::Answered(answer)) => answer.granted,
             Some(Block::Waits(handle)) => {
                 handle.unblock();

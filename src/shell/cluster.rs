@@ -51,14 +51,16 @@ pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
     }
     let slot = ctx.slot(name.as_str());
     let now = clock::now();
-    if let Some((last, when, place)) = &shell().slots.borrow().last
-        && *last == slot
-        && now.ms_since(*when) < FRESH_MS
+    let last = shell().slots.with(|slots| slots.last.clone());
+    if let Some((last, when, place)) = last
+        && last == slot
+        && now.ms_since(when) < FRESH_MS
     {
-        return place.clone();
+        return place;
     }
     let place = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
-    shell().slots.borrow_mut().last = Some((slot, now, place.clone()));
+    let last = Some((slot, now, place.clone()));
+    shell().slots.with_mut(|slots| slots.last = last);
     place
 }
 
@@ -151,7 +153,7 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
     if !shell().server.get().is_cluster {
         return;
     }
-    let is_waited_for = shell().engine.borrow().has_waiters(key);
+    let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
     if is_waited_for && place(ctx, key) != Place::Here {
         tell(ctx, Event::Elsewhere { key });
     }
@@ -159,7 +161,7 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
 
 /// This server has a master from now on: who waits here is to ask that one.
 pub fn send_all_away(ctx: Ctx<'_>) {
-    let waited_for = shell().engine.borrow().keys_waited_for();
+    let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
     for key in waited_for {
         let key = key.as_key();
         tell(ctx, Event::Elsewhere { key });
@@ -173,22 +175,24 @@ pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
     if !shell().server.get().moves_slots_in_one_go || !shell().server.get().is_cluster {
         return false;
     }
-    let mut slots = shell().slots.borrow_mut();
-    let coming = slots
-        .coming
-        .get_or_insert_with(|| coming_to_master(&ctx.slot_migrations()));
-    if coming.is_empty() {
+    let slots = &shell().slots;
+    let are_known = slots.with(|slots| slots.coming.is_some());
+    if !are_known {
+        let coming = coming_to_master(&ctx.slot_migrations());
+        slots.with_mut(|slots| slots.coming = Some(coming));
+    }
+    let any =
+        |slots: &Slots, is: &dyn Fn(&(u64, u64)) -> bool| slots.coming.iter().flatten().any(is);
+    if !slots.with(|slots| any(slots, &|_| true)) {
         return false;
     }
     let slot = ctx.slot(Text::new(name).as_str());
-    coming
-        .iter()
-        .any(|(first, last)| (*first..=*last).contains(&slot))
+    slots.with(|slots| any(slots, &|(first, last)| (*first..=*last).contains(&slot)))
 }
 
 /// A move of slots to this server's master has begun or ended, or a file has told of one.
 pub fn moves_have_changed() {
-    shell().slots.borrow_mut().coming = None;
+    shell().slots.with_mut(|slots| slots.coming = None);
 }
 
 /// Reads `CLUSTER GETSLOTMIGRATIONS` of a replica.
@@ -219,26 +223,24 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
         return;
     }
     let now = clock::now();
-    let ago_ms = now.ms_since(shell().slots.borrow().looked);
+    let ago_ms = now.ms_since(shell().slots.with(|slots| slots.looked));
     // What is about to be handed over is to be this server's still.
-    let engine = shell().engine.borrow();
-    let hands_over = engine.is_awaited() && engine.has_work(now);
-    drop(engine);
+    let engine = &shell().engine;
+    let hands_over = engine.with(|engine| engine.is_awaited() && engine.has_work(now));
     if ago_ms < LOOK_MS && !hands_over {
         return dispatch::wake_in_ms(LOOK_MS - ago_ms);
     }
     dispatch::wake_in_ms(LOOK_MS);
     let nodes = ctx.cluster_nodes();
     let own = slots_of(own_line(&nodes)).collect::<Vec<_>>().join(" ");
-    let is_news = {
-        let mut slots = shell().slots.borrow_mut();
+    let is_news = shell().slots.with_mut(|slots| {
         slots.looked = now;
         std::mem::replace(&mut slots.own, own.clone()) != own
-    };
-    if is_news && !shell().engine.borrow().is_idle() {
-        let known = shell().engine.borrow().keys_of_the_living();
+    });
+    if is_news && !shell().engine.with(|engine| engine.is_idle()) {
+        let known = shell().engine.with(|engine| engine.keys_of_the_living());
         observe::look_again(ctx, known);
-        let waited_for = shell().engine.borrow().keys_waited_for();
+        let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
         for key in waited_for {
             follow(ctx, key.as_key());
         }
@@ -272,8 +274,8 @@ pub fn overwritten(key: Key<'_>) {
     let shell = shell();
     let is_known = |untimed: &Vec<KeyBuf>| untimed.last().is_some_and(|last| last.as_key() == key);
     if !shell.is_replica.get()
-        && shell.engine.borrow().has_backstop(key)
-        && !is_known(&shell.untimed.borrow())
+        && shell.engine.with(|engine| engine.has_backstop(key))
+        && !shell.untimed.with(is_known)
     {
         shell.put_off(&shell.untimed, key.to_owned());
         dispatch::catch_up_soon();

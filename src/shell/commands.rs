@@ -64,7 +64,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         Err(BadInput::WrongArity) => return ctx.reply_wrong_arity(),
         Err(bad) => return ctx.reply_error(&format!("ERR {bad}")),
     };
-    if let Some(cause) = &*shell().fault.borrow() {
+    if let Some(cause) = shell().fault.with(Option::clone) {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
     }
     if may_be_replay() && ctx.state().is_replay() {
@@ -127,7 +127,7 @@ fn may_be_replay() -> bool {
 /// come with a client that has no connection.
 fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ctx.client();
-    let known = shell().engine.borrow().knows_client(client);
+    let known = shell().engine.with(|engine| engine.knows_client(client));
     (known || shim::is_connected(client)).then_some(client)
 }
 
@@ -301,7 +301,11 @@ impl<'c> Caller<'c> {
             return Some(None);
         };
         // It costs something to ask, and mostly a lock is free.
-        if !wait.push && shell().engine.borrow().can_be_had_at_once(seen) {
+        if !wait.push
+            && shell()
+                .engine
+                .with(|engine| engine.can_be_had_at_once(seen))
+        {
             return Some(Some(wait));
         }
         if self.ctx.state().denies_blocking() {
@@ -316,7 +320,7 @@ impl<'c> Caller<'c> {
     /// After a request that might wait: if anybody does, what others make from now on matters. While nobody ever had to wait,
     /// new keys of others cost nothing.
     fn hear_of_new_keys(&self, wait: Option<Wait>) {
-        if wait.is_some() && shell().engine.borrow().is_awaited() {
+        if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
             observe::subscribe_to_new(self.ctx);
         }
     }

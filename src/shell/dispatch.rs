@@ -8,11 +8,11 @@
 use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
+use super::scoped::Scoped;
 use super::state::shell;
 use super::{blocked, clock, cluster, locktype, replicas, rewrite};
 use crate::engine::{Db, Event, Key, KeyBuf, Moment, Timing};
 use redis_module::raw as c;
-use std::cell::RefCell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -27,8 +27,7 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     let shell = shell();
     tell_flush(ctx);
     let mut effects = shell.spare.take();
-    let (now, next_work) = {
-        let mut engine = shell.engine.borrow_mut();
+    let (now, next_work) = shell.engine.with_mut(|engine| {
         let now = match engine.timing(&event) {
             Timing::Exact => clock::now(),
             Timing::Late => clock::lately(),
@@ -36,7 +35,7 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
         };
         engine.handle(now, event, &mut effects);
         (now, engine.next_work(now))
-    };
+    });
     for effect in effects.drain(..) {
         perform::perform(ctx, in_hand, effect);
     }
@@ -72,15 +71,13 @@ impl<'a> Reach<'a> {
     }
 
     /// Takes those out of a list that are within reach.
-    pub fn take(self, list: &RefCell<Vec<KeyBuf>>) -> Vec<KeyBuf> {
+    pub fn take(self, list: &Scoped<Vec<KeyBuf>>) -> Vec<KeyBuf> {
         match self {
             Reach::All => list.take(),
             Reach::Only(db, keys) => {
-                let named = |key: &mut KeyBuf| {
-                    let mut names = keys.iter().map(|name| name.bytes());
-                    key.db == db && names.any(|name| name == &*key.name)
-                };
-                list.borrow_mut().extract_if(.., named).collect()
+                let names: Vec<_> = keys.iter().map(|name| name.bytes()).collect();
+                let named = |key: &mut KeyBuf| key.db == db && names.contains(&&*key.name);
+                list.with_mut(|list| list.extract_if(.., named).collect())
             }
         }
     }
@@ -102,13 +99,13 @@ fn look_at_what_was_put_off(ctx: Ctx<'_>, reach: Reach<'_>) {
     cluster::look_at_untimed(ctx, reach);
     let shell = shell();
     let lists = [&shell.suspects, &shell.restored, &shell.untimed];
-    let is_any_left = lists.iter().any(|list| !list.borrow().is_empty());
+    let is_any_left = lists.iter().any(|list| !list.with(Vec::is_empty));
     shell.is_any_put_off.set(is_any_left);
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.
 pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
-    let end = shell().engine.borrow().first_lease_end();
+    let end = shell().engine.with(|engine| engine.first_lease_end());
     if end.is_none_or(|end| end > clock::now()) {
         return;
     }
@@ -156,14 +153,18 @@ pub const RETRY_MS: u64 = 20;
 /// slice; the rest soon.
 pub fn work(ctx: Ctx<'_>) {
     let shell = shell();
-    let has_work = || shell.engine.borrow().has_work(clock::now());
+    let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
     if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
         return;
     }
     let began = Instant::now();
     if !may_write(ctx) {
         if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
-            while shell.engine.borrow().has_renewals(clock::now()) && began.elapsed() < SLICE {
+            while shell
+                .engine
+                .with(|engine| engine.has_renewals(clock::now()))
+                && began.elapsed() < SLICE
+            {
                 tell(ctx, Event::Renew { most: STEP });
             }
         }

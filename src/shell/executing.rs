@@ -121,7 +121,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
     if is_own(&one) {
         return Hand::Client(one);
     }
-    let holders = shell().engine.borrow().holders(key);
+    let holders = shell().engine.with(|engine| engine.holders(key));
     let mut others = holders.iter().copied().filter(|holder| *holder != one);
     others.find(is_own).map_or(Hand::Nobody, Hand::Client)
 }
@@ -145,7 +145,7 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     }
     let put_off = may_be_put_off();
     let noted = noted();
-    let holders = shell().engine.borrow().holders(key);
+    let holders = shell().engine.with(|engine| engine.holders(key));
     let mut holders = holders
         .iter()
         .copied()

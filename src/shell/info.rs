@@ -3,6 +3,7 @@
 use super::guard::guard;
 use super::raw::{Ctx, api, c_string};
 use super::state::shell;
+use crate::engine::Engine;
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};
 use std::ptr::null;
@@ -17,45 +18,24 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
     guard((), || {
         let shell = shell();
         // A crash report may be made while we are in the middle of something.
-        let (Ok(engine), Ok(fault)) = (shell.engine.try_borrow(), shell.fault.try_borrow()) else {
+        let numbers = shell.engine.try_with_mut(|engine| numbers(engine));
+        let fault = shell.fault.try_with_mut(|fault| fault.clone());
+        let (Some(numbers), Some(fault)) = (numbers, fault) else {
             return;
         };
-        let (gauges, totals) = (engine.gauges(), engine.totals());
         // SAFETY: the table; the server's argument. No name: the section is called like the module.
         unsafe { api!(RedisModule_InfoAddSection(info, null())) };
-        let numbers: &[(&CStr, u64)] = &[
-            (c"temporary_keys", gauges.temporary_keys as u64),
-            (c"holds", gauges.holds as u64),
-            (c"waiters", gauges.waiters as u64),
-            (c"watches", gauges.watches as u64),
-            (c"watched_keys", gauges.watched_keys as u64),
-            (c"sessions_attached", gauges.sessions_attached as u64),
-            (c"sessions_detached", gauges.sessions_detached as u64),
-            (c"pushes_sent", shell.pushes_sent.get()),
-            (c"grants_total", totals.grants),
-            (c"handoffs_total", totals.handoffs),
-            (
-                c"keys_removed_by_disconnect",
-                totals.keys_removed_by_disconnect,
-            ),
-            (c"timeouts_total", totals.timeouts),
-            (c"deadlocks_refused", totals.deadlocks_refused),
-            (c"lost_total", totals.lost),
-            (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
-            (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
-            (c"last_token", engine.last_token().0),
-        ];
         for (name, value) in numbers {
             // SAFETY: as above; the name is copied.
             unsafe {
                 api!(RedisModule_InfoAddFieldULongLong(
                     info,
                     name.as_ptr(),
-                    *value
+                    value
                 ))
             };
         }
-        if let Some(cause) = &*fault {
+        if let Some(cause) = fault {
             let cause = c_string(&cause.replace(['\r', '\n'], " "));
             // SAFETY: as above; name and value are copied.
             unsafe {
@@ -67,4 +47,31 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
             }
         }
     });
+}
+
+/// The fields, in their order.
+fn numbers(engine: &Engine) -> [(&'static CStr, u64); 17] {
+    let (gauges, totals) = (engine.gauges(), engine.totals());
+    [
+        (c"temporary_keys", gauges.temporary_keys as u64),
+        (c"holds", gauges.holds as u64),
+        (c"waiters", gauges.waiters as u64),
+        (c"watches", gauges.watches as u64),
+        (c"watched_keys", gauges.watched_keys as u64),
+        (c"sessions_attached", gauges.sessions_attached as u64),
+        (c"sessions_detached", gauges.sessions_detached as u64),
+        (c"pushes_sent", shell().pushes_sent.get()),
+        (c"grants_total", totals.grants),
+        (c"handoffs_total", totals.handoffs),
+        (
+            c"keys_removed_by_disconnect",
+            totals.keys_removed_by_disconnect,
+        ),
+        (c"timeouts_total", totals.timeouts),
+        (c"deadlocks_refused", totals.deadlocks_refused),
+        (c"lost_total", totals.lost),
+        (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
+        (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
+        (c"last_token", engine.last_token().0),
+    ]
 }

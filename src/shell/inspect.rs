@@ -7,11 +7,13 @@ use super::raw::{Ctx, Text};
 use super::shim;
 use super::state::shell;
 use crate::command::matches;
-use crate::engine::{ClientId, Key, KeyCensus, KeyLine, Mode};
+use crate::engine::{ClientId, Engine, Key, KeyCensus, KeyLine, Mode};
 
 /// Answers `LOCK.INFO`.
 pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
-    let census = shell().engine.borrow().census(clock::now(), key);
+    let census = shell()
+        .engine
+        .with(|engine| engine.census(clock::now(), key));
     let Some(census) = census else {
         return ctx.reply_null();
     };
@@ -61,14 +63,27 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
 /// Answers `LOCK.LIST`.
 pub fn list(ctx: Ctx<'_>, client: Option<u64>, pattern: Option<&[u8]>, count: Option<u64>) {
     let most = count.map_or(usize::MAX, |count| count.try_into().unwrap_or(usize::MAX));
-    let lines: Vec<KeyLine> = shell()
-        .engine
-        .borrow()
-        .list(clock::now(), ctx.db(), client.map(ClientId))
-        .filter(|line| pattern.is_none_or(|pattern| matches(pattern, &line.key.name)))
-        .filter(|line| ctx.may_read(Text::new(&line.key.name).as_str()))
-        .take(most)
-        .collect();
+    let (now, db, client) = (clock::now(), ctx.db(), client.map(ClientId));
+    let is_wanted = |line: &KeyLine| pattern.is_none_or(|pattern| matches(pattern, &line.key.name));
+    // The server is asked for the caller's rights between two looks at the engine: each look at as many as all before.
+    let (mut lines, mut seen, mut size) = (Vec::new(), 0, most.clamp(1, 64));
+    while lines.len() < most {
+        let some: Vec<_> = shell().engine.with(|engine| {
+            let all = engine.list(now, db, client).filter(is_wanted);
+            all.skip(seen).take(size).collect()
+        });
+        let are_all = some.len() < size;
+        seen += some.len();
+        let left = most - lines.len();
+        let mut may_see = some;
+        may_see.retain(|line| ctx.may_read(Text::new(&line.key.name).as_str()));
+        may_see.truncate(left);
+        lines.extend(may_see);
+        if are_all {
+            break;
+        }
+        size = seen;
+    }
     ctx.reply_array(lines.len());
     for line in lines {
         ctx.reply_map(4);
@@ -97,7 +112,8 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
         false => "master",
     };
     let can_push = shim::can_push() && (settings.resp2_push || ctx.state().resp3());
-    let left_ms = shell.engine.borrow().quarantine_left_ms(clock::now());
+    let left = |engine: &Engine| engine.quarantine_left_ms(clock::now());
+    let left_ms = shell.engine.with(left);
     ctx.reply_map(7);
     text(ctx, b"version", env!("CARGO_PKG_VERSION"));
     text(ctx, b"run-id", &run_id);

@@ -76,7 +76,7 @@ pub fn restored(key: Key<'_>) {
 /// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
 pub fn put_back(key: Key<'_>) {
     let shell = shell();
-    if shell.loading.get() && shell.engine.borrow().stands(key) == Standing::Lock {
+    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
         restored(key);
     }
 }
@@ -129,12 +129,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
         // SAFETY: not null, and the server's.
         let name = unsafe { Str::new(name) }.bytes();
         let key = Key { db, name };
-        // The engine may be at work further up: it never is when a key goes by another's hand.
-        if shell
-            .engine
-            .try_borrow()
-            .is_ok_and(|engine| engine.knows(key))
-        {
+        if shell.engine.with(|engine| engine.knows(key)) {
             shell.put_off(&shell.suspects, key.to_owned());
             dispatch::wake_in_ms(0);
         }
@@ -144,7 +139,7 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
 /// Has a key looked at again that is held as a lock: one that goes by another name may have been overwritten just before.
 pub fn suspect(key: Key<'_>) {
     let shell = shell();
-    if shell.engine.borrow().stands(key) == Standing::Lock {
+    if shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
         shell.put_off(&shell.suspects, key.to_owned());
         dispatch::wake_in_ms(0);
     }
@@ -154,13 +149,15 @@ pub fn suspect(key: Key<'_>) {
 pub fn swapped(one: Db, other: Db) {
     let shell = shell();
     for list in [&shell.suspects, &shell.restored] {
-        for key in &mut *list.borrow_mut() {
-            key.db = match key.db {
-                db if db == one => other,
-                db if db == other => one,
-                db => db,
-            };
-        }
+        list.with_mut(|list| {
+            for key in list {
+                key.db = match key.db {
+                    db if db == one => other,
+                    db if db == other => one,
+                    db => db,
+                };
+            }
+        });
     }
 }
 

@@ -12,7 +12,7 @@
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   secrets of sessions       secret.rs
 //!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs
-//!   what is remembered        state.rs
+//!   what is remembered        state.rs, borrowed in scoped.rs only
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
@@ -45,6 +45,7 @@ mod replay;
 mod replicas;
 mod reply;
 mod rewrite;
+mod scoped;
 mod secret;
 mod settings;
 mod shim;
@@ -156,7 +157,9 @@ fn begin_quarantine(ctx: Ctx<'_>) {
 /// Makes all fencing tokens from now on greater than those before: at load and at promotion.
 fn begin_epoch() {
     let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    shell().engine.borrow_mut().begin_epoch(since_1970);
+    shell()
+        .engine
+        .with_mut(|engine| engine.begin_epoch(since_1970));
 }
 
 /// Finds out what is special about this server.

@@ -10,7 +10,7 @@ use super::guard::guard;
 use super::raw::{Ctx, Str, Text, api};
 use super::state::shell;
 use super::{cluster, executing, listeners, locktype, push, replicas, rewrite, threads};
-use crate::engine::{ClientId, Db, Event, Hand, Key, KeyBuf, Seen, Standing};
+use crate::engine::{ClientId, Db, Engine, Event, Hand, Key, KeyBuf, Seen, Standing};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -68,8 +68,7 @@ unsafe extern "C" fn on_key(
         if shell.performing.get() == Some(key) {
             return;
         }
-        let engine = shell.engine.borrow();
-        if engine.is_idle() {
+        if shell.engine.with(Engine::is_idle) {
             return;
         }
         // SAFETY: the server's arguments, for the length of this call.
@@ -78,19 +77,20 @@ unsafe extern "C" fn on_key(
             db: ctx.event_db(string),
             name: string.bytes(),
         };
-        let known = engine.look_up(key);
         // The new name of a held key is one that nobody knows yet.
-        if known.is_some() || engine.is_carrying() {
-            drop(engine);
+        let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
+        let (known, is_carrying) = shell.engine.with(look);
+        if known.is_some() || is_carrying {
             // SAFETY: as above.
             let word = unsafe { CStr::from_ptr(event) }.to_bytes();
-            Happened {
+            let holder = known.flatten();
+            let happened = Happened {
                 ctx,
                 key,
                 string,
-                holder: known.flatten(),
-            }
-            .tell(class, word);
+                holder,
+            };
+            happened.tell(class, word);
         }
     });
     c::REDISMODULE_OK as c_int
@@ -247,7 +247,7 @@ unsafe extern "C" fn on_client(
             let info = &*data.cast::<c::RedisModuleClientInfo>();
             (Ctx::new(ctx), ClientId(info.id))
         };
-        if shell().engine.borrow().knows_client(client) {
+        if shell().engine.with(|engine| engine.knows_client(client)) {
             threads::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
             dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
@@ -274,7 +274,7 @@ unsafe extern "C" fn on_flush(
         // SAFETY: as in `on_client`.
         let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
         let shell = shell();
-        if shell.engine.borrow().is_idle() {
+        if shell.engine.with(|engine| engine.is_idle()) {
             return;
         }
         let db = u32::try_from(flush.dbnum).ok().map(Db);
@@ -304,8 +304,8 @@ unsafe extern "C" fn on_swap(
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         locktype::swapped(one, other);
         tell(ctx, Event::Swapped { one, other });
-        let known = shell().engine.borrow().known_keys(&[one, other]);
-        look_again(ctx, known);
+        let known = |engine: &Engine| engine.known_keys(&[one, other]);
+        look_again(ctx, shell().engine.with(known));
     });
 }
 
@@ -339,8 +339,7 @@ unsafe extern "C" fn on_loading(
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
             super::begin_quarantine(ctx);
-            let known = shell.engine.borrow().keys_of_the_living();
-            look_again(ctx, known);
+            look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
             renew_all(ctx);
             dispatch::wake_in_ms(0);
         } else {

@@ -14,6 +14,12 @@ const FULL: usize = 1 << 16;
 pub struct Pack(Vec<u8>);
 
 impl Pack {
+    pub fn of(first: Key<'_>) -> Self {
+        let mut pack = Pack::default();
+        pack.push(first);
+        pack
+    }
+
     pub fn push(&mut self, key: Key<'_>) {
         let length = u32::try_from(key.name.len()).expect("the server's names are shorter");
         self.0.extend(key.db.0.to_le_bytes());
@@ -25,16 +31,8 @@ impl Pack {
         self.0.len() >= FULL
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     pub fn bytes(&self) -> &[u8] {
         &self.0
-    }
-
-    pub fn clear(&mut self) {
-        self.0.clear();
     }
 }
 

@@ -11,7 +11,7 @@ use super::pack::{self, Pack};
 use super::raw::{Ctx, Loading, Saving, have};
 use super::state::shell;
 use crate::command::told;
-use crate::engine::{Db, Event, Key, Mode, Token, Told};
+use crate::engine::{Db, Engine, Event, Key, Mode, Token, Told};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -34,21 +34,25 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { Saving::new(io) };
-        // Saved by a child process, which has the engine as it was when it was born.
-        let Ok(engine) = shell().engine.try_borrow() else {
-            return;
-        };
-        let is_there = |key: &Key<'_>| !shell().is_flushed(key.db);
-        let keys = || engine.temporary_keys().filter(is_there);
-        let count = keys().count();
-        let mut told: Vec<_> = engine.all_told(clock::now()).collect();
+        let now = clock::now();
+        // Mostly a child process saves, which has the engine as it was when it was born.
+        let (token, (count, packs), mut told) = shell().engine.with(|engine| {
+            let told: Vec<_> = engine.all_told(now).collect();
+            (
+                engine.last_token_given().unwrap_or_default(),
+                pack_up(engine),
+                told,
+            )
+        });
         told.retain(|said| told::db_of(said).is_none_or(|db| !shell().is_flushed(db)));
         if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
-        file.number(engine.last_token_given().unwrap_or_default().0);
+        file.number(token.0);
         file.number(count as u64);
-        save_keys(file, keys());
+        for pack in packs {
+            file.bytes(pack.bytes());
+        }
         file.number(told.len() as u64);
         for said in &told {
             save_told(file, said);
@@ -66,18 +70,19 @@ fn save_told(file: Saving<'_>, said: &Told) {
     }
 }
 
-fn save_keys<'a>(file: Saving<'_>, keys: impl Iterator<Item = Key<'a>>) {
-    let mut pack = Pack::default();
-    for key in keys {
-        pack.push(key);
-        if pack.is_full() {
-            file.bytes(pack.bytes());
-            pack.clear();
+/// The names of all temporary keys of connections, and their number. The server is called only when this is over: so for
+/// that time there is a second copy of the names.
+fn pack_up(engine: &Engine) -> (usize, Vec<Pack>) {
+    let is_there = |key: &Key<'_>| !shell().is_flushed(key.db);
+    let (mut count, mut packs) = (0, Vec::<Pack>::new());
+    for key in engine.temporary_keys().filter(is_there) {
+        count += 1;
+        match packs.last_mut().filter(|last| !last.is_full()) {
+            Some(last) => last.push(key),
+            None => packs.push(Pack::of(key)),
         }
     }
-    if !pack.is_empty() {
-        file.bytes(pack.bytes());
-    }
+    (count, packs)
 }
 
 unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
@@ -97,13 +102,15 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         }
         let now = clock::now();
         let mut effects = Vec::new();
-        // Nothing below calls us back, so one borrowing is enough for a million keys.
-        let mut engine = shell().engine.borrow_mut();
-        engine.know_token(token);
-        // Not more than a file can mean.
-        engine.make_room(count.min(1 << 24) as usize);
+        // While it reads the server attends to others, who have us called: so each piece is read first, and then taken in.
+        let engine = &shell().engine;
+        engine.with_mut(|engine| {
+            engine.know_token(token);
+            // Not more than a file can mean.
+            engine.make_room(count.min(1 << 24) as usize);
+        });
         let all = load_keys(file, encoding, count, |keys| {
-            engine.inherit(now, keys, &mut effects);
+            engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
         });
         if !all {
             ctx.log(
@@ -125,7 +132,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
                 );
                 return err;
             };
-            engine.handle(now, Event::Told(&said), &mut effects);
+            engine.with_mut(|engine| engine.handle(now, Event::Told(&said), &mut effects));
         }
         if count + told > 0 {
             // What becomes of them matters from now on.

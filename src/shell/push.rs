@@ -36,7 +36,7 @@ pub struct Outbox {
 
 /// A flush is under way, and may be answered later.
 pub fn expect_late_reply() {
-    shell().outbox.borrow_mut().flushing = true;
+    shell().outbox.with_mut(|outbox| outbox.flushing = true);
 }
 
 /// Does what follows from a keyspace event, which tells that a key has lapsed or something else.
@@ -52,26 +52,29 @@ pub fn in_event(lapsed: bool, act: impl FnOnce()) {
 /// [`send_before`] sends them in front of it.
 pub fn hold(act: impl FnOnce()) {
     let outbox = &shell().outbox;
-    let former = std::mem::replace(&mut outbox.borrow_mut().holding, true);
+    let former = outbox.with_mut(|outbox| std::mem::replace(&mut outbox.holding, true));
     act();
-    outbox.borrow_mut().holding = former;
+    outbox.with_mut(|outbox| outbox.holding = former);
 }
 
 /// Sends a frame to each of these connections, now or as soon as may be.
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
-    let mut outbox = shell.outbox.borrow_mut();
+    let in_exec = ctx.state().in_exec();
+    let (holding, flushing, is_empty) = shell
+        .outbox
+        .with(|outbox| (outbox.holding, outbox.flushing, outbox.waiting.is_empty()));
     // Before the next command of the connection, unlike the timer.
-    let soon = outbox.holding && !ctx.state().in_exec();
-    let late = soon || shell.server.get().late_pushes || ctx.state().in_exec();
-    let is_worth_it = to.len() >= MANY && !outbox.flushing;
-    if !late && !is_worth_it && outbox.waiting.is_empty() {
-        drop(outbox);
+    let soon = holding && !in_exec;
+    let late = soon || shell.server.get().late_pushes || in_exec;
+    let is_worth_it = to.len() >= MANY && !flushing;
+    if !late && !is_worth_it && is_empty {
         return write(ctx, &to, &push);
     }
-    outbox.waiting.push_back((to, push));
-    let is_full = outbox.waiting.len() >= MOST;
-    drop(outbox);
+    let is_full = shell.outbox.with_mut(|outbox| {
+        outbox.waiting.push_back((to, push));
+        outbox.waiting.len() >= MOST
+    });
     if soon {
         dispatch::push_soon();
     } else if is_full && !late {
@@ -83,8 +86,8 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
 
 /// Whether anything waits. O(1).
 pub fn is_any_waiting() -> bool {
-    let outbox = shell().outbox.borrow();
-    !outbox.waiting.is_empty() || !outbox.kept_back.is_empty()
+    let outbox = &shell().outbox;
+    outbox.with(|outbox| !outbox.waiting.is_empty() || !outbox.kept_back.is_empty())
 }
 
 /// Sends what waits before a command of this connection's does anything. What is for itself comes before the reply, where a
@@ -103,15 +106,16 @@ pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
 
 /// What waits for this connection, in its order.
 fn take_out(client: ClientId) -> Vec<Push> {
-    let mut outbox = shell().outbox.borrow_mut();
     let mut own = Vec::new();
-    for (to, push) in &mut outbox.waiting {
-        let all = to.len();
-        to.retain(|id| *id != client);
-        if to.len() < all {
-            own.push(push.clone());
+    shell().outbox.with_mut(|outbox| {
+        for (to, push) in &mut outbox.waiting {
+            let all = to.len();
+            to.retain(|id| *id != client);
+            if to.len() < all {
+                own.push(push.clone());
+            }
         }
-    }
+    });
     own
 }
 
@@ -122,7 +126,8 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 }
 
 fn send_others(ctx: Ctx<'_>) {
-    let waiting = std::mem::take(&mut shell().outbox.borrow_mut().waiting);
+    let outbox = &shell().outbox;
+    let waiting = outbox.with_mut(|outbox| std::mem::take(&mut outbox.waiting));
     let mut waiting = waiting.into_iter().peekable();
     while let Some((to, push)) = waiting.next() {
         // What is toggled many times at once goes to the same watchers each time.
@@ -138,7 +143,8 @@ fn send_others(ctx: Ctx<'_>) {
 
 /// Sends what was kept back until a flush was answered, as far as it is.
 fn send_kept_back(ctx: Ctx<'_>) {
-    let kept_back = std::mem::take(&mut shell().outbox.borrow_mut().kept_back);
+    let outbox = &shell().outbox;
+    let kept_back = outbox.with_mut(|outbox| std::mem::take(&mut outbox.kept_back));
     for (client, push) in kept_back {
         // The flusher's next command is being executed already, so its flush is answered; and this
         // was before that command.
@@ -149,8 +155,7 @@ fn send_kept_back(ctx: Ctx<'_>) {
             false => write(ctx, &[client], &push),
         }
     }
-    let mut outbox = shell().outbox.borrow_mut();
-    outbox.flushing = !outbox.kept_back.is_empty();
+    outbox.with_mut(|outbox| outbox.flushing = !outbox.kept_back.is_empty());
 }
 
 /// Writes a push to the connection that executes a command, before what that replies; or the usual way, after it, to one that
@@ -165,16 +170,16 @@ fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: &Push) {
 /// Whether these pushes have to wait until the connection's own flush is answered.
 fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
     let is_kept = |(kept, _): &(ClientId, Push)| *kept == client;
-    let has_kept = shell().outbox.borrow().kept_back.iter().any(is_kept);
+    let outbox = &shell().outbox;
+    let has_kept = outbox.with(|outbox| outbox.kept_back.iter().any(is_kept));
     let is_flusher = has_kept
         || raw::is_blocked(client)
             && ctx
                 .client_line(client)
                 .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
     if is_flusher {
-        let mut outbox = shell().outbox.borrow_mut();
         let kept = pushes.iter().map(|push| (client, push.clone()));
-        outbox.kept_back.extend(kept);
+        outbox.with_mut(|outbox| outbox.kept_back.extend(kept));
         dispatch::wake_in_ms(1);
     }
     is_flusher
@@ -182,13 +187,14 @@ fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
 
 /// Takes back what waits for a connection's watches of these keys, or of all.
 pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
-    let mut outbox = shell().outbox.borrow_mut();
-    for (to, push) in &mut outbox.waiting {
-        let is_watch = matches!(push.news, News::Added | News::Deleted);
-        if is_watch && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
-            to.retain(|id| *id != client);
+    shell().outbox.with_mut(|outbox| {
+        for (to, push) in &mut outbox.waiting {
+            let is_watch = matches!(push.news, News::Added | News::Deleted);
+            if is_watch && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
+                to.retain(|id| *id != client);
+            }
         }
-    }
+    });
 }
 
 fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
@@ -202,7 +208,7 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         let (head, news) = texts(push);
         frames.add(head, news);
     }
-    let flushing = shell().outbox.borrow().flushing;
+    let flushing = shell().outbox.with(|outbox| outbox.flushing);
     let asked = |push: &Push| !is_loss(push);
     let mut sent = 0;
     for client in to {

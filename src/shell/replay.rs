@@ -157,7 +157,9 @@ fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let number = told::read(arguments[0].bytes());
     if let Some(number) = number {
         observe::subscribe_to_more(ctx);
-        shell().engine.borrow_mut().know_token(Token(number));
+        shell()
+            .engine
+            .with_mut(|engine| engine.know_token(Token(number)));
     }
     number.is_some()
 }

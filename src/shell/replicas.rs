@@ -25,7 +25,9 @@ pub unsafe extern "C" fn on_change(
         if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
             // It may not know the epoch of tokens: a copy of the data in which nothing is bound does not say it.
             shell().newcomer.set(true);
-            shell().engine.borrow_mut().forget_who_was_told();
+            shell()
+                .engine
+                .with_mut(|engine| engine.forget_who_was_told());
             // Here the server is in the middle of greeting it.
             wake_in_ms(0);
         }
@@ -53,7 +55,7 @@ pub fn tell_newcomer(ctx: Ctx<'_>) {
         return wake_in_ms(RETRY_MS);
     }
     shell.newcomer.set(false);
-    let token = shell.engine.borrow_mut().untold_token();
+    let token = shell.engine.with_mut(|engine| engine.untold_token());
     if let Some(token) = token {
         ctx.replicate_token(token);
     }

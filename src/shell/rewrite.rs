@@ -14,7 +14,7 @@ use super::raw::{self, Ctx, Text};
 use super::replicas;
 use super::state::shell;
 use crate::command::told;
-use crate::engine::Db;
+use crate::engine::{Db, Key};
 use redis_module::raw as c;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -58,16 +58,18 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
     tell_flush(ctx);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
-    let mut told = Vec::new();
-    let engine = shell.engine.borrow();
+    let (mut names, mut told) = (Vec::new(), Vec::new());
     if preamble.is_some_and(|preamble| preamble == "no") {
-        for key in engine.temporary_keys() {
-            bound.entry(key.db).or_default().push(Text::new(key.name));
-        }
-        told.extend(engine.all_told(clock::now()));
+        let now = clock::now();
+        shell.engine.with(|engine| {
+            names.extend(engine.temporary_keys().map(Key::to_owned));
+            told.extend(engine.all_told(now));
+        });
     }
-    let token = engine.last_token_given();
-    drop(engine);
+    for key in names {
+        bound.entry(key.db).or_default().push(Text::new(&key.name));
+    }
+    let token = shell.engine.with(|engine| engine.last_token_given());
     if let Some(token) = token {
         ctx.log_token(token);
     }

@@ -92,11 +92,11 @@ const NUMBERS: &[Number] = &[
 ];
 
 fn limits() -> Limits {
-    shell().engine.borrow().limits()
+    shell().engine.with(|engine| engine.limits())
 }
 
 fn set_limits(limits: Limits) {
-    shell().engine.borrow_mut().set_limits(limits);
+    shell().engine.with_mut(|engine| engine.set_limits(limits));
 }
 
 /// A shorter time could not be renewed in time, timers and clients being what they are.
@@ -109,7 +109,9 @@ fn set_backstop() {
         ms if ms == 0 || !shell.server.get().is_cluster => 0,
         ms => ms.max(LEAST_BACKSTOP_MS),
     };
-    shell.engine.borrow_mut().set_backstop(ms.into());
+    shell
+        .engine
+        .with_mut(|engine| engine.set_backstop(ms.into()));
     if let Some(ctx) = shell.detached().filter(|_| !shell.is_replica.get()) {
         tell(ctx, Event::RenewAll);
     }

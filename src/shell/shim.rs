@@ -1,6 +1,7 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
 use super::raw::{Str, Text};
+use super::scoped::nothing_is_lent;
 use crate::engine::{ClientId, Db};
 use redis_module::raw::{RedisModuleBlockedClient, RedisModuleString};
 use std::ffi::c_void;
@@ -13,16 +14,24 @@ mod c {
     include!(concat!(env!("OUT_DIR"), "/shim.rs"));
 }
 
+/// Calls the shim, and by that the server.
+macro_rules! server {
+    ($name:ident $arguments:tt) => {{
+        nothing_is_lent();
+        c::$name $arguments
+    }};
+}
+
 /// Whether this server has what pushes need.
 pub fn can_push() -> bool {
     // SAFETY: reads two addresses.
-    unsafe { c::tether_can_push() != 0 }
+    unsafe { server!(tether_can_push()) != 0 }
 }
 
 /// Whether an id is a connection's, not a fake client's of a script or of another module's call.
 pub fn is_connected(client: ClientId) -> bool {
     // SAFETY: any id may be asked for; we are in the main thread, whose table it reads.
-    unsafe { c::tether_is_connected(client.0) != 0 }
+    unsafe { server!(tether_is_connected(client.0)) != 0 }
 }
 
 /// Frames of three elements each: the heads hold the first two as they go over the wire.
@@ -50,14 +59,14 @@ impl Frames {
         let (heads, news) = (self.heads.as_mut_ptr(), self.news.as_mut_ptr());
         // SAFETY: the strings live as long as `self`, and there are as many of each; the server
         // copies from them or counts its references; the client is looked up by its id in the call.
-        unsafe { c::tether_push(client.0, heads, news, self.heads.len() as i32) != 0 }
+        unsafe { server!(tether_push(client.0, heads, news, self.heads.len() as i32)) != 0 }
     }
 }
 
 /// See `tether_write`.
 pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
-    unsafe { c::tether_write(client.0, bytes.as_ptr().cast(), bytes.len()) != 0 }
+    unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
 }
 
 /// See `tether_replicate`.
@@ -65,7 +74,13 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
     let (db, count) = (db.0 as i32, words.len() as i32);
     // SAFETY: a `Str` is a pointer to one of the server's strings, of which it takes a share each; it
     // does not write to the words.
-    unsafe { c::tether_replicate(db, words.as_ptr().cast_mut().cast(), count) != 0 }
+    unsafe {
+        server!(tether_replicate(
+            db,
+            words.as_ptr().cast_mut().cast(),
+            count
+        )) != 0
+    }
 }
 
 /// See `tether_end_block`.
@@ -74,20 +89,20 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
 /// The handle is what blocks this connection, or did until it ended, and was not given back.
 pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient) -> bool {
     // SAFETY: the caller. The client is found in the same call.
-    unsafe { c::tether_end_block(client.0, handle.cast()) != 0 }
+    unsafe { server!(tether_end_block(client.0, handle.cast())) != 0 }
 }
 
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call. It is executing a command, or was
     // kept in the main thread until this very call of the server's, so no other thread has it.
-    unsafe { c::tether_keep_in_main_thread(client.0) != 0 }
+    unsafe { server!(tether_keep_in_main_thread(client.0)) != 0 }
 }
 
 /// Takes [`keep_in_main_thread`] back.
 pub fn let_go_of_main_thread(client: ClientId) {
     // SAFETY: as there.
-    unsafe { c::tether_let_go_of_main_thread(client.0) }
+    unsafe { server!(tether_let_go_of_main_thread(client.0)) }
 }
 
 /// See `tether_learn_arguments`. The arguments are those of the command in hand, its name among them.
@@ -96,14 +111,20 @@ pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) -> bool {
         return false;
     };
     // SAFETY: compares pointers within the first words of the client's structure, which is longer.
-    unsafe { c::tether_learn_arguments(client.0, arguments.as_ptr().cast_mut().cast(), count) != 0 }
+    unsafe {
+        server!(tether_learn_arguments(
+            client.0,
+            arguments.as_ptr().cast_mut().cast(),
+            count
+        )) != 0
+    }
 }
 
 /// See `tether_arguments`. Nothing where that cannot be told.
 pub fn arguments<T>(client: ClientId, look: impl FnOnce(&[Str<'_>]) -> T) -> Option<T> {
     let mut strings: *mut *mut c_void = std::ptr::null_mut();
     // SAFETY: the client is looked up by its id in the same call.
-    let count = unsafe { c::tether_arguments(client.0, &raw mut strings) };
+    let count = unsafe { server!(tether_arguments(client.0, &raw mut strings)) };
     match usize::try_from(count) {
         Err(_) => None,
         Ok(0) => Some(look(&[])),

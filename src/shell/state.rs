@@ -4,10 +4,11 @@ use super::blocked::Blocked;
 use super::cluster::Slots;
 use super::push::Outbox;
 use super::raw::{Ctx, Often, Text};
+use super::scoped::Scoped;
 use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
 use redis_module::raw;
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, OnceCell};
 
 /// What differs between servers, found out once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,38 +71,38 @@ pub struct Shell {
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
     pub counted: Cell<Moment>,
-    pub fault: RefCell<Option<String>>,
+    pub fault: Scoped<Option<String>>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(raw::RedisModuleTimerID, Moment)>>,
     /// A buffer for the engine's orders, so that a command allocates none.
     pub spare: Cell<Vec<Effect>>,
-    pub outbox: RefCell<Outbox>,
-    pub blocked: RefCell<Blocked>,
+    pub outbox: Scoped<Outbox>,
+    pub blocked: Scoped<Blocked>,
     /// Those of [`raw::Word`](super::raw::Word), made once.
     pub words: OnceCell<[Text; 4]>,
     /// The last value that was given to a key of a waiter's, if it is short.
     pub value: Cell<Option<Text>>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
-    pub engine: RefCell<Engine>,
-    pub threads: RefCell<Threads>,
+    pub engine: Scoped<Engine>,
+    pub threads: Scoped<Threads>,
     /// Locks that may have been overwritten.
-    pub suspects: RefCell<Vec<KeyBuf>>,
+    pub suspects: Scoped<Vec<KeyBuf>>,
     /// The append-only file is being rewritten, and was not yet told what is bound.
     pub rewrite_is_due: Cell<bool>,
     /// A replica has come that may not know the epoch of tokens.
     pub newcomer: Cell<bool>,
     /// Locks that came without a holder.
-    pub restored: RefCell<Vec<KeyBuf>>,
+    pub restored: Scoped<Vec<KeyBuf>>,
     /// Temporary keys whose time to live somebody may have taken away.
-    pub untimed: RefCell<Vec<KeyBuf>>,
+    pub untimed: Scoped<Vec<KeyBuf>>,
     /// Keys were renewed without telling replicas, because the server wanted no writes.
     pub untold: Cell<bool>,
     /// Whether there were as many replicas as the server wants, when that was last looked at.
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
     /// Whether nobody could ask for a replication offset, when that was last looked at.
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
-    pub slots: RefCell<Slots>,
+    pub slots: Scoped<Slots>,
     pub settings: Cell<Settings>,
     pub subscribed: Cell<bool>,
     /// See [`super::observe::subscribe_to_new`].
@@ -150,25 +151,25 @@ impl Shell {
             performing: Cell::default(),
             lock_type: Cell::default(),
             counted: Cell::default(),
-            fault: RefCell::default(),
+            fault: Scoped::default(),
             timer: Cell::default(),
             spare: Cell::default(),
-            outbox: RefCell::default(),
-            blocked: RefCell::default(),
+            outbox: Scoped::default(),
+            blocked: Scoped::default(),
             words: OnceCell::new(),
             value: Cell::default(),
             detached: OnceCell::new(),
-            engine: RefCell::default(),
-            threads: RefCell::default(),
-            suspects: RefCell::default(),
+            engine: Scoped::default(),
+            threads: Scoped::default(),
+            suspects: Scoped::default(),
             rewrite_is_due: Cell::default(),
             newcomer: Cell::default(),
-            restored: RefCell::default(),
-            untimed: RefCell::default(),
+            restored: Scoped::default(),
+            untimed: Scoped::default(),
             untold: Cell::default(),
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
-            slots: RefCell::default(),
+            slots: Scoped::default(),
             settings: Cell::new(Settings {
                 resp2_push: true,
                 peer_timeout_ms: 10_000,
@@ -189,8 +190,8 @@ impl Shell {
     }
 
     /// Puts a look at a key off until [`catch_up`](super::dispatch::catch_up): on the list that says why.
-    pub fn put_off(&self, list: &RefCell<Vec<KeyBuf>>, key: KeyBuf) {
-        list.borrow_mut().push(key);
+    pub fn put_off(&self, list: &Scoped<Vec<KeyBuf>>, key: KeyBuf) {
+        list.with_mut(|list| list.push(key));
         self.is_any_put_off.set(true);
     }
 
@@ -216,7 +217,8 @@ pub fn fault(cause: &str) {
             &format!("fault, commands are refused from now on: {cause}"),
         );
     }
-    if let Ok(mut fault) = shell.fault.try_borrow_mut() {
+    let keep = |fault: &mut Option<String>| {
         fault.get_or_insert_with(|| cause.to_owned());
-    }
+    };
+    shell.fault.try_with_mut(keep);
 }

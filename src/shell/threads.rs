@@ -43,7 +43,9 @@ pub fn attend(ctx: Ctx<'_>, client: ClientId) {
     if !shell().server.get().threads_own_clients {
         return;
     }
-    let filtering = std::mem::replace(&mut shell().threads.borrow_mut().filtering, true);
+    let filtering = shell()
+        .threads
+        .with_mut(|threads| std::mem::replace(&mut threads.filtering, true));
     if !filtering {
         // SAFETY: the table, the context.
         unsafe {
@@ -59,29 +61,37 @@ pub fn attend(ctx: Ctx<'_>, client: ClientId) {
 
 /// A connection is no more.
 pub fn forget(client: ClientId) {
-    let mut threads = shell().threads.borrow_mut();
-    threads.kept.remove(&client);
-    threads.put_off.remove(&client);
+    shell().threads.with_mut(|threads| {
+        threads.kept.remove(&client);
+        threads.put_off.remove(&client);
+    });
 }
 
 /// The server tells all tracking connections of a flush, also those that track no key: so for its
 /// time ours do not. Begin and end come in one call of the server's, in the main thread.
 pub fn flush_begins() {
-    for client in &shell().threads.borrow().kept {
-        shim::let_go_of_main_thread(*client);
+    for client in kept() {
+        shim::let_go_of_main_thread(client);
     }
 }
 
 /// See [`flush_begins`].
 pub fn flush_ends() {
-    for client in &shell().threads.borrow().kept {
-        shim::keep_in_main_thread(*client);
+    for client in kept() {
+        shim::keep_in_main_thread(client);
     }
+}
+
+fn kept() -> Vec<ClientId> {
+    let threads = &shell().threads;
+    threads.with(|threads| threads.kept.iter().copied().collect())
 }
 
 fn keep(client: ClientId) {
     if !raw::is_tracking(client) && shim::keep_in_main_thread(client) {
-        shell().threads.borrow_mut().kept.insert(client);
+        shell()
+            .threads
+            .with_mut(|threads| threads.kept.insert(client));
     }
 }
 
@@ -107,7 +117,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         // SAFETY: the table (Redis 8 has it), the server's argument.
         let client = ClientId(unsafe { api!(RedisModule_CommandFilterGetClientId(filter)) });
         let shell = shell();
-        if !shell.engine.borrow().knows_client(client) {
+        if !shell.engine.with(|engine| engine.knows_client(client)) {
             return;
         }
         let Some(ctx) = shell.detached() else { return };
@@ -117,7 +127,9 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
             }
             return;
         }
-        let was_kept = shell.threads.borrow_mut().kept.remove(&client);
+        let was_kept = shell
+            .threads
+            .with_mut(|threads| threads.kept.remove(&client));
         if was_kept {
             shim::let_go_of_main_thread(client);
         }
@@ -153,12 +165,13 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
 
 /// This connection's command may be put off: it is kept again once it is executed.
 fn put_off(ctx: Ctx<'_>, client: ClientId) {
-    let mut threads = shell().threads.borrow_mut();
-    threads.put_off.insert(client);
-    if threads.looping {
+    let was_looping = shell().threads.with_mut(|threads| {
+        threads.put_off.insert(client);
+        std::mem::replace(&mut threads.looping, true)
+    });
+    if was_looping {
         return;
     }
-    threads.looping = true;
     let (id, dataver) = (c::REDISMODULE_EVENT_EVENTLOOP, 1);
     let event = c::RedisModuleEvent { id, dataver };
     // SAFETY: the table, the context.
@@ -185,7 +198,8 @@ unsafe extern "C" fn on_loop(
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
-        let mut waiting = std::mem::take(&mut shell().threads.borrow_mut().put_off);
+        let threads = &shell().threads;
+        let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.put_off));
         waiting.retain(|client| {
             let line = ctx.client_line(*client);
             let is_waiting = line.is_some_and(|line| {
@@ -197,14 +211,14 @@ unsafe extern "C" fn on_loop(
             }
             is_waiting
         });
-        shell().threads.borrow_mut().put_off = waiting;
+        threads.with_mut(|threads| threads.put_off = waiting);
     });
 }
 
 unsafe extern "C" fn after_command(_ctx: *mut c::RedisModuleCtx, client: *mut c_void) {
     guard((), || {
         let client = ClientId(client as u64);
-        if shell().engine.borrow().knows_client(client) {
+        if shell().engine.with(|engine| engine.knows_client(client)) {
             keep(client);
         }
     });

@@ -5,6 +5,7 @@ mod harness;
 
 mod info;
 mod limits;
+mod loading;
 mod many;
 mod memory;
 mod peers;

@@ -42,7 +42,7 @@ impl Ctx<'_> {
         match self.has(db, key) {
             Some(true) => {
                 locktype::suspect(known);
-                shell().engine.borrow().stands(known)
+                shell().engine.with(|engine| engine.stands(known))
             }
             Some(false) => Standing::Absent,
             None => self.standing(db, key),
@@ -62,7 +62,9 @@ impl Ctx<'_> {
             return Standing::Absent;
         }
         let name = key.bytes();
-        shell().engine.borrow().stands(Key { db, name })
+        shell()
+            .engine
+            .with(|engine| engine.stands(Key { db, name }))
     }
 
     /// Whether there is a key, be its time over or not; the look leaves no trace. Nothing where the server does not say:

@@ -30,18 +30,20 @@ use std::ptr::{NonNull, null_mut};
 
 /// Calls an API function that every supported server has.
 macro_rules! api {
-    ($name:ident $arguments:tt) => {
+    ($name:ident $arguments:tt) => {{
+        crate::shell::scoped::nothing_is_lent();
         // SAFETY (with the caller's block): see "the table" above.
         (redis_module::raw::$name.expect(stringify!($name)))$arguments
-    };
+    }};
 }
 pub(in crate::shell) use api;
 
 /// The same for those of [`Often`].
 macro_rules! often {
-    ($name:ident $arguments:tt) => {
+    ($name:ident $arguments:tt) => {{
+        crate::shell::scoped::nothing_is_lent();
         (crate::shell::state::shell().often.$name)$arguments
-    };
+    }};
 }
 use often;
 
