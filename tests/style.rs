@@ -8,6 +8,7 @@ mod rust;
 use rust::{Function, code_only, functions, is_word};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tether::command::TABLE;
 
 /// A file should not be longer than this, nor a function.
@@ -95,6 +96,19 @@ fn assert_none(offences: Vec<String>) {
 /// Modules of std that do nothing by themselves: no clock, no files, no network, no threads.
 const HARMLESS: &str =
     "borrow cell cmp collections fmt hash iter marker mem num ops slice str time::Duration";
+
+/// In a clone that shares another's servers `.servers` is a link, and a commit of that would take the servers from whoever
+/// checks it out. `git rm --cached .servers` takes it out again.
+#[test]
+fn what_was_fetched_is_in_no_commit() {
+    let mut git = Command::new("git");
+    git.args(["ls-files", ".servers"]).current_dir(project());
+    let Ok(listed) = git.output() else {
+        return; // Nobody commits here.
+    };
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert_eq!(listed, "", "fetched by scripts/servers.sh");
+}
 
 #[test]
 fn the_engine_uses_nothing_but_itself_and_plain_libraries() {
