@@ -245,7 +245,7 @@ pub const TABLE: &[Spec] = &[
         access: Access::Withdraw,
         keys: KeyPlaces::First,
         summary: "Gives up a place in a key's queue, or tells the token if the key is held already.",
-        complexity: "O(N) with N the number of waits of this connection",
+        complexity: "O(N) with N the number of places that are given up",
         arguments: &[KEY, OWNER],
     },
     Spec {

@@ -10,10 +10,11 @@ use super::chain::{Chain, Chained, Link};
 use super::clients::{Client, Clients};
 use super::effect::Form;
 use super::id::Moment;
-use super::index;
+use super::index::{self, Index};
 use super::keys::{KeyRecord, Keys};
-use hashbrown::HashMap;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use std::collections::BTreeSet;
+use std::hash::BuildHasher;
 use std::ops;
 
 pub(super) const BY_KEY: usize = 0;
@@ -86,7 +87,8 @@ pub(super) struct Request<'a> {
 
 /// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
 /// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
-/// at most one waiter that blocks it, and `blocked` of its record names that.
+/// at most one waiter that blocks it, and `blocked` of its record names that. `by_owner` has exactly
+/// the places of those that are told by a push.
 #[derive(Default)]
 pub(super) struct Queues {
     waiters: Arena<Waiter>,
@@ -94,6 +96,9 @@ pub(super) struct Queues {
     deadlines: BTreeSet<(Moment, Id<Waiter>)>,
     /// How many waits each owner has that are told by a push.
     pushed: HashMap<(Id<Client>, Box<[u8]>), u32>,
+    /// Places under their key and owner: of one that is blocked nobody asks.
+    by_owner: Index<Place>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Queues {
@@ -137,6 +142,10 @@ impl Queues {
             });
             keys[*key].queue.push(&mut self.places, place);
             self.waiters[id].places.push(&mut self.places, place);
+            if request.push {
+                let mark = self.mark(*key, request.client, request.label);
+                self.by_owner.insert(mark, place);
+            }
         }
         if let Some(deadline) = request.deadline {
             self.deadlines.insert((deadline, id));
@@ -182,8 +191,39 @@ impl Queues {
             keys[key].queue.remove(&mut self.places, place);
             waiter.places.remove(&mut self.places, place);
             self.places.remove(place);
+            if waiter.push {
+                let mark = self.mark(key, waiter.client, &waiter.label);
+                self.by_owner.remove(mark, place);
+            }
         }
         waiter
+    }
+
+    /// A wait of this owner for this key that is told by a push and fits, whichever of several. O(1) but for those that do
+    /// not fit.
+    pub fn find_pushed(
+        &self,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+        fits: impl Fn(&Waiter) -> bool,
+    ) -> Option<Id<Waiter>> {
+        if self.by_owner.is_empty() {
+            return None;
+        }
+        let is_it = |place: Id<Place>| {
+            let place = &self.places[place];
+            let waiter = &self.waiters[place.waiter];
+            let is_owners = waiter.client == client && *waiter.label == *label;
+            place.key == key && is_owners && fits(waiter)
+        };
+        let mark = self.mark(key, client, label);
+        let place = self.by_owner.find(mark, is_it)?;
+        Some(self.places[place].waiter)
+    }
+
+    fn mark(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8]) -> u32 {
+        index::fold(self.hasher.hash_one((key, client, label)))
     }
 
     /// Who is served next. O(1).
@@ -299,6 +339,15 @@ impl Queues {
         assert_eq!(counted, self.len());
         let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
         assert_eq!(self.pushed.values().sum::<u32>() as usize, pushed.count());
+        let mut indexed = 0;
+        for (id, place) in self.places.iter() {
+            let waiter = &self.waiters[place.waiter];
+            let mark = self.mark(place.key, waiter.client, &waiter.label);
+            let found = self.by_owner.find(mark, |found| found == id);
+            assert_eq!(found.is_some(), waiter.push);
+            indexed += usize::from(waiter.push);
+        }
+        assert_eq!(indexed, self.by_owner.len());
     }
 }
 

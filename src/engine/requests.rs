@@ -23,7 +23,7 @@ impl Engine {
         if let Some(client) = self.clients.find(client) {
             for name in keys {
                 if self.clients[client].wait_count > 0 {
-                    self.give_up_waiting(client, *name, |waiter| !waiter.mode.is_lock());
+                    self.give_up_waiting(client, *name, b"", |waiter| !waiter.mode.is_lock());
                 }
                 let Some(key) = self.keys.find(*name) else {
                     continue;
@@ -40,26 +40,22 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(deleted)));
     }
 
-    /// Ends those of a connection's waits for a key that are meant, and says whether there were any.
+    /// Ends those of an owner's waits for a key that are meant, and says whether there were any. O(those that it has there).
     fn give_up_waiting(
         &mut self,
         client: Id<Client>,
         name: Key<'_>,
+        label: &[u8],
         is_meant: impl Fn(&Waiter) -> bool,
     ) -> bool {
-        let Some(key) = self.keys.find(name) else {
-            return false;
-        };
-        let waits: Vec<_> = self
-            .queues
-            .of_client(&self.clients, client)
-            .filter(|id| is_meant(&self.queues[*id]))
-            .filter(|id| self.queues.keys_of(*id).any(|asked| asked == key))
-            .collect();
-        for waiter in &waits {
-            self.leave_queues(*waiter);
+        let mut has_waited = false;
+        while let Some(key) = self.keys.find(name)
+            && let Some(waiter) = self.queues.find_pushed(key, client, label, &is_meant)
+        {
+            self.leave_queues(waiter);
+            has_waited = true;
         }
-        !waits.is_empty()
+        has_waited
     }
 
     /// Ends an owner's waits for a key; where it has none, tells what it holds.
@@ -73,7 +69,7 @@ impl Engine {
         let client = self.clients.find(client);
         let waited = client
             .filter(|client| self.clients[*client].wait_count > 0)
-            .is_some_and(|client| self.give_up_waiting(client, key, |w| *w.label == *label));
+            .is_some_and(|client| self.give_up_waiting(client, key, label, |_| true));
         let token = || self.token_of(client?, key, label);
         let told = if waited {
             1

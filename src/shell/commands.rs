@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
-use super::{blocked, dispatch, inspect, observe, push, replay, secret, shim};
+use super::{blocked, dispatch, inspect, observe, places, push, replay, secret, shim};
 use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{Acquire, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait};
 use redis_module::raw as c;
@@ -22,7 +22,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
         if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
-            return tell_keys(ctx, &arguments[1..]);
+            return places::tell_keys(ctx, &arguments[1..]);
         }
         if shell().server.get().late_pushes && !shell().knows_arguments.get() {
             let knows = shim::learn_arguments(ctx.client(), arguments);
@@ -31,18 +31,6 @@ pub unsafe extern "C" fn entry<const N: usize>(
         run(ctx, &TABLE[N], &arguments[1..]);
     });
     c::REDISMODULE_OK as c_int
-}
-
-/// A cluster routes by keys, and asks where they stand when that depends on the arguments.
-fn tell_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
-    let Some((number, rest)) = arguments.split_first() else {
-        return;
-    };
-    let number = std::str::from_utf8(number.bytes()).ok();
-    let count = number.and_then(|number| number.parse::<usize>().ok());
-    for place in 0..count.unwrap_or(0).min(rest.len()) {
-        ctx.key_stands_at(place + 2);
-    }
 }
 
 fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
@@ -79,7 +67,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if spec.access == Access::Write && shell().is_replica.get() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
-    let reach = Reach::of_command(ctx, keys_among(spec.keys, strings));
+    let reach = Reach::of_command(ctx, places::keys_among(spec.keys, strings));
     dispatch::catch_up(ctx, reach);
     if push::is_any_waiting() && !ctx.state().in_exec() {
         push::send_before(ctx, client);
@@ -103,17 +91,6 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     };
     caller.answer(request);
     blocked::end_answered();
-}
-
-/// The keys of a command, among its arguments.
-fn keys_among<'a, 's>(places: KeyPlaces, strings: &'a [Str<'s>]) -> &'a [Str<'s>] {
-    match places {
-        KeyPlaces::Nowhere => &[],
-        KeyPlaces::First => &strings[..strings.len().min(1)],
-        KeyPlaces::All => strings,
-        // Options come after the keys; to take them for keys does no harm.
-        KeyPlaces::Numbered => &strings[strings.len().min(1)..],
-    }
 }
 
 /// Whether it can be that a command comes from a master, a file, or another server of the cluster

@@ -38,6 +38,7 @@ mod pack;
 mod peers;
 mod perform;
 mod persist;
+mod places;
 mod push;
 mod raw;
 mod register;
