@@ -4,11 +4,12 @@
 //! commands by itself, but a connection that stands still has given its command already, and a key
 //! that is handed over is made without one.
 
-use super::dispatch::{self, Reach, tell};
+use super::dispatch::{self, tell};
 use super::raw::{Ctx, Text};
+use super::recheck::{self, Why};
 use super::state::shell;
-use super::{clock, locktype, observe};
-use crate::engine::{Event, Key, KeyBuf, Moment};
+use super::{clock, locktype};
+use crate::engine::{Event, Key, Moment};
 
 /// Where commands for a key that is not there are to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -239,7 +240,7 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
     });
     if is_news && !shell().engine.with(|engine| engine.is_idle()) {
         let known = shell().engine.with(|engine| engine.keys_of_the_living());
-        observe::look_again(ctx, known);
+        recheck::look_again(ctx, known);
         let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
         for key in waited_for {
             follow(ctx, key.as_key());
@@ -247,50 +248,33 @@ pub fn look_at_slots(ctx: Ctx<'_>) {
     }
 }
 
-/// Locks that came by RESTORE, or with a slot: nobody here holds them, so they go. While their slot
-/// is still another server's, that one's stream may yet name them.
-pub fn look_at_restored(ctx: Ctx<'_>, reach: Reach<'_>) {
-    if shell().loading.get() {
+/// A lock that came by RESTORE, or with a slot: nobody here holds it, so it goes. While its slot
+/// is still another server's, that one's stream may yet name it.
+pub fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
+    if !locktype::is_there(ctx, key) {
         return;
     }
-    let restored = reach.take(&shell().restored);
-    for key in restored {
-        if !locktype::is_there(ctx, key.as_key()) {
-            continue;
-        }
-        let is_ours = shell().is_replica.get() || place(ctx, key.as_key()) == Place::Here;
-        if is_ours {
-            locktype::nobodys(ctx, key.as_key());
-        } else {
-            let shell = shell();
-            shell.put_off(&shell.restored, key);
-            dispatch::wake_in_ms(FRESH_MS);
-        }
+    if shell().is_replica.get() || place(ctx, key) == Place::Here {
+        locktype::nobodys(ctx, key);
+    } else {
+        recheck::put_off(key, Why::RESTORED);
+        dispatch::wake_in_ms(FRESH_MS);
     }
 }
 
 /// A key was overwritten, or lost its time to live.
 pub fn overwritten(key: Key<'_>) {
     let shell = shell();
-    let is_known = |untimed: &Vec<KeyBuf>| untimed.last().is_some_and(|last| last.as_key() == key);
-    if !shell.is_replica.get()
-        && shell.engine.with(|engine| engine.has_backstop(key))
-        && !shell.untimed.with(is_known)
-    {
-        shell.put_off(&shell.untimed, key.to_owned());
-        dispatch::catch_up_soon();
+    if !shell.is_replica.get() && shell.engine.with(|engine| engine.has_backstop(key)) {
+        recheck::soon(key, Why::UNTIMED);
     }
 }
 
-/// Temporary keys whose time to live somebody may have taken away.
-pub fn look_at_untimed(ctx: Ctx<'_>, reach: Reach<'_>) {
-    let untimed = reach.take(&shell().untimed);
-    for key in untimed {
-        let name = Text::new(&key.name);
-        if ctx.has_no_end(key.db, name.as_str()) {
-            let key = key.as_key();
-            tell(ctx, Event::Untimed { key });
-        }
+/// A temporary key whose time to live somebody may have taken away.
+pub fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
+    let name = Text::new(key.name);
+    if ctx.has_no_end(key.db, name.as_str()) {
+        tell(ctx, Event::Untimed { key });
     }
 }
 

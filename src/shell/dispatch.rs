@@ -8,10 +8,9 @@
 use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
-use super::scoped::Scoped;
 use super::state::shell;
-use super::{blocked, clock, cluster, locktype, replicas, rewrite};
-use crate::engine::{Db, Event, Key, KeyBuf, Moment, Timing};
+use super::{blocked, clock, cluster, recheck, replicas, rewrite};
+use crate::engine::{Db, Event, Key, Moment, Timing};
 use redis_module::raw as c;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -69,18 +68,6 @@ impl<'a> Reach<'a> {
             Reach::All
         }
     }
-
-    /// Takes those out of a list that are within reach.
-    pub fn take(self, list: &Scoped<Vec<KeyBuf>>) -> Vec<KeyBuf> {
-        match self {
-            Reach::All => list.take(),
-            Reach::Only(db, keys) => {
-                let names: Vec<_> = keys.iter().map(|name| name.bytes()).collect();
-                let named = |key: &mut KeyBuf| key.db == db && names.contains(&&*key.name);
-                list.with_mut(|list| list.extract_if(.., named).collect())
-            }
-        }
-    }
 }
 
 /// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
@@ -88,19 +75,8 @@ pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
     tell_flush(ctx);
     // This comes before every command, and mostly there is nothing.
     if shell().is_any_put_off.get() {
-        look_at_what_was_put_off(ctx, reach);
+        recheck::look(ctx, reach);
     }
-}
-
-#[cold]
-fn look_at_what_was_put_off(ctx: Ctx<'_>, reach: Reach<'_>) {
-    locktype::look_at_suspects(ctx, reach);
-    cluster::look_at_restored(ctx, reach);
-    cluster::look_at_untimed(ctx, reach);
-    let shell = shell();
-    let lists = [&shell.suspects, &shell.restored, &shell.untimed];
-    let is_any_left = lists.iter().any(|list| !list.with(Vec::is_empty));
-    shell.is_any_put_off.set(is_any_left);
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.

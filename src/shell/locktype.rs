@@ -3,10 +3,10 @@
 //! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
 //! keyspace has the key, and no command for other types can touch it.
 
-use super::dispatch::{self, Reach};
 use super::raw::{Ctx, Loading, Str, Text, api};
+use super::recheck::{self, Why};
 use super::state::shell;
-use super::{guard::guard, persist};
+use super::{guard::guard, observe, persist};
 use crate::engine::{Db, Key, Mode, Standing};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
@@ -68,9 +68,11 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
 /// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
 /// slot. It is looked at when it is there.
 pub fn restored(key: Key<'_>) {
-    let shell = shell();
-    shell.put_off(&shell.restored, key.to_owned());
-    dispatch::wake_in_ms(0);
+    if let Some(ctx) = shell().detached() {
+        // Until then it may go by another name.
+        observe::subscribe(ctx);
+    }
+    recheck::soon(key, Why::RESTORED);
 }
 
 /// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
@@ -130,43 +132,14 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
         let name = unsafe { Str::new(name) }.bytes();
         let key = Key { db, name };
         if shell.engine.with(|engine| engine.knows(key)) {
-            shell.put_off(&shell.suspects, key.to_owned());
-            dispatch::wake_in_ms(0);
+            recheck::soon(key, Why::OVERWRITTEN);
         }
     });
 }
 
-/// Has a key looked at again that is held as a lock: one that goes by another name may have been overwritten just before.
+/// Has a key looked at again that is held as a lock.
 pub fn suspect(key: Key<'_>) {
-    let shell = shell();
-    if shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
-        shell.put_off(&shell.suspects, key.to_owned());
-        dispatch::wake_in_ms(0);
-    }
-}
-
-/// Two databases have taken each other's place, with all that is still to be looked at in them.
-pub fn swapped(one: Db, other: Db) {
-    let shell = shell();
-    for list in [&shell.suspects, &shell.restored] {
-        list.with_mut(|list| {
-            for key in list {
-                key.db = match key.db {
-                    db if db == one => other,
-                    db if db == other => one,
-                    db => db,
-                };
-            }
-        });
-    }
-}
-
-/// Looks again at locks that may have been overwritten.
-pub fn look_at_suspects(ctx: Ctx<'_>, reach: Reach<'_>) {
-    let suspects = reach.take(&shell().suspects);
-    for key in suspects {
-        let name = Text::new(&key.name);
-        let standing = ctx.standing(key.db, name.as_str());
-        super::observe::found(ctx, key.as_key(), standing);
+    if shell().engine.with(|engine| engine.stands(key)) == Standing::Lock {
+        recheck::soon(key, Why::OVERWRITTEN);
     }
 }

@@ -8,6 +8,7 @@
 //!   what there is to tell     inspect.rs   info.rs
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
+//!   what waits for a look     recheck.rs
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   secrets of sessions       secret.rs
@@ -41,6 +42,7 @@ mod persist;
 mod places;
 mod push;
 mod raw;
+mod recheck;
 mod register;
 mod replay;
 mod replicas;

@@ -7,10 +7,10 @@
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
-use super::raw::{Ctx, Str, Text, api};
+use super::raw::{Ctx, Str, api};
 use super::state::shell;
-use super::{cluster, executing, listeners, locktype, push, replicas, rewrite, threads};
-use crate::engine::{ClientId, Db, Engine, Event, Hand, Key, KeyBuf, Seen, Standing};
+use super::{cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, threads};
+use crate::engine::{ClientId, Db, Engine, Event, Hand, Key};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -68,7 +68,7 @@ unsafe extern "C" fn on_key(
         if shell.performing.get() == Some(key) {
             return;
         }
-        if shell.engine.with(Engine::is_idle) {
+        if shell.engine.with(Engine::is_idle) && !shell.is_any_put_off.get() {
             return;
         }
         // SAFETY: the server's arguments, for the length of this call.
@@ -80,7 +80,7 @@ unsafe extern "C" fn on_key(
         // The new name of a held key is one that nobody knows yet.
         let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
         let (known, is_carrying) = shell.engine.with(look);
-        if known.is_some() || is_carrying {
+        if known.is_some() || is_carrying || recheck::concerns(key) {
             // SAFETY: as above.
             let word = unsafe { CStr::from_ptr(event) }.to_bytes();
             let holder = known.flatten();
@@ -120,11 +120,15 @@ impl<'a> Happened<'a> {
         let Some(event) = self.fact(class, word) else {
             return;
         };
-        push::in_event(word == b"expired", || tell(ctx, event));
         match event {
-            Event::MovedTo { .. } => locktype::suspect(key),
-            Event::Gone { .. } | Event::MovedFrom { .. } => cluster::follow(ctx, key),
+            Event::MovedFrom { .. } if recheck::leaves(key) => return,
+            Event::MovedTo { .. } => recheck::arrives(ctx, key),
+            Event::Gone { .. } => recheck::gone(key),
             _ => {}
+        }
+        push::in_event(word == b"expired", || tell(ctx, event));
+        if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
+            cluster::follow(ctx, key);
         }
     }
 
@@ -267,19 +271,21 @@ unsafe extern "C" fn on_flush(
     data: *mut c_void,
 ) {
     guard((), || {
+        // SAFETY: as in `on_client`.
+        let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
+            // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
+            // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
+            dispatch::catch_up(ctx, Reach::All);
             return threads::flush_begins();
         }
         threads::flush_ends();
-        // SAFETY: as in `on_client`.
-        let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
         let shell = shell();
+        let db = u32::try_from(flush.dbnum).ok().map(Db);
+        recheck::flushed(db);
         if shell.engine.with(|engine| engine.is_idle()) {
             return;
         }
-        let db = u32::try_from(flush.dbnum).ok().map(Db);
-        // Of two in one transaction the first is told before the second is put off.
-        dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
         let by = executing::hand_among_all(ctx);
         // Within a load, the file says it of what it told before.
         if shell.loading.get() {
@@ -302,10 +308,10 @@ unsafe extern "C" fn on_swap(
         // SAFETY: as in `on_client`.
         let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
-        locktype::swapped(one, other);
+        recheck::swapped(one, other);
         tell(ctx, Event::Swapped { one, other });
         let known = |engine: &Engine| engine.known_keys(&[one, other]);
-        look_again(ctx, shell().engine.with(known));
+        recheck::look_again(ctx, shell().engine.with(known));
     });
 }
 
@@ -339,7 +345,7 @@ unsafe extern "C" fn on_loading(
             tell(ctx, Event::LoadEnded);
             super::begin_epoch();
             super::begin_quarantine(ctx);
-            look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
+            recheck::look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
             renew_all(ctx);
             dispatch::wake_in_ms(0);
         } else {
@@ -378,23 +384,5 @@ unsafe extern "C" fn on_role(
 fn renew_all(ctx: Ctx<'_>) {
     if !shell().is_replica.get() {
         tell(ctx, Event::RenewAll);
-    }
-}
-
-/// After a change without events of its own: looks at each of the keys that it can matter to.
-pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
-    for key in keys {
-        let name = Text::new(&key.name);
-        let standing = ctx.standing_without_trace(key.db, name.as_str());
-        found(ctx, key.as_key(), standing);
-    }
-}
-
-/// What a fresh look at a key showed.
-pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
-    let seen = Seen { key, standing };
-    tell(ctx, Event::Found { seen });
-    if !standing.is_present() {
-        cluster::follow(ctx, key);
     }
 }

@@ -4,7 +4,7 @@ use super::blocked::Answer;
 use super::dispatch::tell;
 use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
-use super::{blocked, executing, observe, peers, push, replay, reply, threads};
+use super::{blocked, executing, observe, peers, push, recheck, replay, reply, threads};
 use crate::engine::{Db, Effect, Event, Key};
 use std::cell::Cell;
 
@@ -161,7 +161,7 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
     let standing = open.standing();
     if !standing.is_present() {
         drop(open);
-        return observe::found(ctx, key, standing);
+        return recheck::found(ctx, key, standing);
     }
     let left_ms = open.left_ms();
     if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {

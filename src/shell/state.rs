@@ -4,9 +4,10 @@ use super::blocked::Blocked;
 use super::cluster::Slots;
 use super::push::Outbox;
 use super::raw::{Ctx, Often, Text};
+use super::recheck::Queue;
 use super::scoped::Scoped;
 use super::threads::Threads;
-use crate::engine::{Db, Effect, Engine, Hand, KeyBuf, Moment};
+use crate::engine::{Db, Effect, Engine, Hand, Moment};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
 
@@ -56,7 +57,7 @@ pub struct Shell {
     pub loading: Cell<bool>,
     /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
     pub has_started: Cell<bool>,
-    /// `suspects`, `restored` or `untimed` has something in it.
+    /// `rechecks` has something in it, perhaps.
     pub is_any_put_off: Cell<bool>,
     /// There is no other module that could hear what is done to keys.
     pub is_among_deaf: Cell<bool>,
@@ -86,16 +87,12 @@ pub struct Shell {
     detached: OnceCell<*mut raw::RedisModuleCtx>,
     pub engine: Scoped<Engine>,
     pub threads: Scoped<Threads>,
-    /// Locks that may have been overwritten.
-    pub suspects: Scoped<Vec<KeyBuf>>,
+    /// Keys that are to be looked at again.
+    pub rechecks: Scoped<Queue>,
     /// The append-only file is being rewritten, and was not yet told what is bound.
     pub rewrite_is_due: Cell<bool>,
     /// A replica has come that may not know the epoch of tokens.
     pub newcomer: Cell<bool>,
-    /// Locks that came without a holder.
-    pub restored: Scoped<Vec<KeyBuf>>,
-    /// Temporary keys whose time to live somebody may have taken away.
-    pub untimed: Scoped<Vec<KeyBuf>>,
     /// Keys were renewed without telling replicas, because the server wanted no writes.
     pub untold: Cell<bool>,
     /// Whether there were as many replicas as the server wants, when that was last looked at.
@@ -161,11 +158,9 @@ impl Shell {
             detached: OnceCell::new(),
             engine: Scoped::default(),
             threads: Scoped::default(),
-            suspects: Scoped::default(),
+            rechecks: Scoped::default(),
             rewrite_is_due: Cell::default(),
             newcomer: Cell::default(),
-            restored: Scoped::default(),
-            untimed: Scoped::default(),
             untold: Cell::default(),
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
@@ -187,12 +182,6 @@ impl Shell {
     /// Keeps a context that outlives callbacks. Once, at load.
     pub fn keep_detached(&self, ctx: *mut raw::RedisModuleCtx) {
         let _ = self.detached.set(ctx);
-    }
-
-    /// Puts a look at a key off until [`catch_up`](super::dispatch::catch_up): on the list that says why.
-    pub fn put_off(&self, list: &Scoped<Vec<KeyBuf>>, key: KeyBuf) {
-        list.with_mut(|list| list.push(key));
-        self.is_any_put_off.set(true);
     }
 
     /// Whether this database was flushed, of which the engine was not yet told.

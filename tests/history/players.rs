@@ -20,10 +20,14 @@ struct Player {
 
 impl Players {
     pub fn new(places: usize, observer: &mut Client) -> Players {
-        observer.run_all(&["SET dumped restored", "LPUSH listed 1"]);
+        observer.run_all(&[
+            "SET dumped restored",
+            "LPUSH listed 1",
+            "LOCK.ACQUIRE locked",
+        ]);
         let mut dump = |key| observer.run(["DUMP", key]).bytes();
-        let (text, list) = (dump("dumped"), dump("listed"));
-        observer.run("DEL dumped listed");
+        let (text, list, lock) = (dump("dumped"), dump("listed"), dump("locked"));
+        observer.run_all(&["DEL dumped listed", "LOCK.RELEASE locked"]);
         // As long as nobody was there, an id that nobody has.
         let ids = vec![i64::MAX; places];
         Players {
@@ -31,6 +35,7 @@ impl Players {
             book: Book {
                 text,
                 list,
+                lock,
                 ids,
                 secrets: Vec::new(),
             },

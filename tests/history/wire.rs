@@ -11,6 +11,7 @@ pub struct Book {
     /// What `DUMP` says of the keys that `RESTORE` makes.
     pub text: Vec<u8>,
     pub list: Vec<u8>,
+    pub lock: Vec<u8>,
     /// The last connection's id, for each place.
     pub ids: Vec<i64>,
     /// Those of the sessions, in the order in which they were started.
@@ -127,6 +128,7 @@ impl Book {
                 let dump = match kind {
                     Kind::Text => &self.text,
                     Kind::List => &self.list,
+                    Kind::Lock => &self.lock,
                 };
                 let mut words = words!["RESTORE", key(k), "0", dump];
                 words.extend(replace.then(|| bytes("REPLACE")));

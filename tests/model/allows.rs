@@ -4,7 +4,7 @@
 //! Some are left out on servers since it is not said there what comes of them: which of two things
 //! is quicker, the server's timer or the next command.
 
-use super::command::{Command, Who};
+use super::command::{Command, Kind, Who};
 use super::entry::Value;
 use super::step::{Ending, Step};
 use super::world::{Connection, World};
@@ -152,12 +152,15 @@ impl World {
         let awaited = waits || !self.waiters.is_empty();
         let locks = parts()
             .any(|part| matches!(part, Command::Acquire { .. } | Command::Macquire { .. }))
+            || parts().any(restores_lock)
             || self.is_any_lock();
         let overwrites = |part: &Command| {
             use Command::{Mset, Set, Sort};
             matches!(part, Set { .. } | Mset { .. } | Sort { .. })
         };
         let ends = awaited && parts().any(|part| flushes(part) || kills(part));
+        // What nobody holds goes a moment later, or when somebody's connection ends.
+        let ends = ends || (parts().any(restores_lock) && parts().any(kills));
         let overwrites = locks && parts().any(overwrites);
         !(ends || overwrites || parts().any(|part| self.slow_only(part)))
     }
@@ -176,6 +179,11 @@ impl World {
             && self.client(who).is_some()
             && own.any(|hold| Some(hold.serial) == granted && hold.whole_depth() == 1)
     }
+}
+
+fn restores_lock(command: &Command) -> bool {
+    let kind = Kind::Lock;
+    matches!(command, Command::Restore { kind: restored, .. } if *restored == kind)
 }
 
 fn killed(command: &Command) -> Option<Who> {

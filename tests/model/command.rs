@@ -224,6 +224,8 @@ pub struct Ask {
 pub enum Kind {
     Text,
     List,
+    /// A lock that nobody holds.
+    Lock,
 }
 
 /// The commands that end a key by giving it a time in the past.

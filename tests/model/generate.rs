@@ -85,6 +85,7 @@ impl Generator {
                 let commands = (0..count).map(|_| self.command(world, who)).collect();
                 Step::Pipeline { who, commands }
             }
+            440..455 if self.scope.server => self.restored_and_carried(who),
             _ => Step::Run {
                 who,
                 command: self.usual_command(world, client, who),
@@ -282,8 +283,44 @@ impl Generator {
             11..14 => Command::Lpush { key },
             _ => Command::Restore {
                 key,
-                kind: self.random.pick(&[Kind::Text, Kind::List]),
+                kind: self.kind(),
                 replace: self.random.per_mille(500),
+            },
+        }
+    }
+
+    fn kind(&mut self) -> Kind {
+        match self.scope.server {
+            true => self.random.pick(&[Kind::Text, Kind::List, Kind::Lock]),
+            false => self.random.pick(&[Kind::Text, Kind::List]),
+        }
+    }
+
+    /// A lock that is restored, and goes from place to place in the same step.
+    fn restored_and_carried(&mut self, who: Who) -> Step {
+        let (kind, replace, mut key) = (Kind::Lock, true, self.name());
+        let mut commands = vec![Command::Restore { key, kind, replace }];
+        for _ in 0..1 + self.random.below(3) {
+            let (from, other, db) = (key, self.name(), self.random.below(DATABASES));
+            commands.push(match self.random.below(10) {
+                0..6 => {
+                    key = other;
+                    Command::Rename { from, to: key }
+                }
+                6..8 => Command::Move { key, db },
+                8 => Command::Rename {
+                    from: other,
+                    to: key,
+                },
+                _ => Command::Swapdb,
+            });
+        }
+        let written = self.random.per_mille(500);
+        match self.random.per_mille(500) {
+            true => Step::Pipeline { who, commands },
+            false => Step::Run {
+                who,
+                command: Command::Script { commands, written },
             },
         }
     }

@@ -239,6 +239,9 @@ impl World {
     /// moment ends.
     pub(super) fn settle(&mut self) {
         const MOMENT_MS: u64 = 100;
+        self.serve_all();
+        // Of a step's own: locks that it has restored.
+        self.remove_left_behind(usize::MAX);
         loop {
             self.serve_all();
             let soon = self.now + MOMENT_MS;

@@ -1,6 +1,7 @@
 //! The server's commands, as far as they make keys come and go.
 
 use super::command::{Command, Kind, Name, Past, Spot};
+use super::holds::Owner;
 use super::told::Reply;
 use super::world::{Change, Turn, Value, World};
 
@@ -148,8 +149,13 @@ impl World {
         let value = match kind {
             Kind::Text => Value::Text("restored".into()),
             Kind::List => Value::List(1),
+            Kind::Lock => Value::Lock,
         };
         self.replace(turn.who, spot, value, false);
+        if kind == Kind::Lock {
+            let nobody = Owner::Gone(self.next_gone());
+            self.inherit(spot, nobody);
+        }
         Reply::Ok
     }
 

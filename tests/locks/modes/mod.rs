@@ -2,6 +2,7 @@
 
 mod expiring;
 mod fairness;
+mod following;
 mod keyspace;
 mod lapsing;
 mod leases;
