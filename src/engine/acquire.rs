@@ -4,6 +4,7 @@ use super::Engine;
 use super::arena::Id;
 use super::ask::Mode;
 use super::clients::Client;
+use super::deadlock::Verdict;
 use super::effect::{Effect, Refusal, Reply};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
@@ -85,7 +86,9 @@ impl Engine {
             form: ask.form,
         };
         let waiter = self.enqueue(&keys, &request);
-        if let Some(circle) = self.circle_of(waiter) {
+        let verdict = self.circle_of(waiter);
+        self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
+        if let Verdict::Circle(circle) = verdict {
             self.dequeue(waiter);
             for key in &*keys {
                 self.keys.remove_if_idle(*key);

@@ -29,8 +29,6 @@ pub(super) struct Client {
     pub watch_count: u32,
     pub holding: Chain<Hold, { holds::BY_CLIENT }>,
     pub hold_count: u32,
-    /// How many of its holds somebody waits for.
-    pub contended: u32,
     pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
     pub wait_count: u32,
     /// Its places in queues: a wait for several keys has several.
@@ -84,7 +82,6 @@ impl Client {
             watch_count: 0,
             holding: Chain::default(),
             hold_count: 0,
-            contended: 0,
             waiting: Chain::default(),
             wait_count: 0,
             place_count: 0,

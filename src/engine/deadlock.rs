@@ -11,6 +11,7 @@
 //! So of a semaphore's holders only those that are stuck count, and where enough permits can still
 //! come back nothing is refused.
 
+mod direct;
 #[cfg(test)]
 mod growth;
 mod room;
@@ -20,54 +21,80 @@ use super::Engine;
 use super::arena::Id;
 use super::effect::Waits;
 use super::queues::Waiter;
+use direct::Walk;
 use hashbrown::HashMap;
 use search::{Obstacle, Search};
 
+/// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
+/// for so.
+const LOOKS: usize = 64;
+
+/// So many waits, holds and places in queues are looked at to find out who can go on.
+const SEARCH_STEPS: usize = 1000;
+
+/// And so many more to find a circle in which everybody must wait for the next, where those did not suffice.
+const WALK_STEPS: usize = 500;
+
+/// What a look for a circle comes to.
+pub(super) enum Verdict {
+    /// The request may wait.
+    Open,
+    /// It would wait for ever: the links from it on until they come round.
+    Circle(Vec<Waits>),
+    /// There is too much to look at. The request may wait.
+    Cut,
+}
+
 impl Engine {
-    /// The circle that this waiter, the newest, closes. O(1) while nobody waits for what its
-    /// connection holds and its owner has no other wait; otherwise O(what its connection holds and
-    /// waits for), while others wait for other labels of it only; and otherwise O(waiters and holders
-    /// that it depends on, and the other waits of their connections).
-    pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Option<Vec<Waits>> {
+    /// Whether this waiter, the newest, closes a circle. O(1): no more than [`LOOKS`] while nobody waits for what its
+    /// connection holds, and its owner has no other wait; otherwise no more than a few times [`SEARCH_STEPS`].
+    pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
-            return None;
+            return Verdict::Open;
         }
-        let mut search = Search::new(self);
-        let is_stuck = search.is_stuck(newest);
-        is_stuck.then(|| self.describe(newest, &search))
+        let mut search = Search::new(self, SEARCH_STEPS);
+        match search.is_stuck(newest) {
+            Some(false) => Verdict::Open,
+            Some(true) => Verdict::Circle(self.describe(self.path(newest, &search))),
+            None => match Walk::new(self, WALK_STEPS).circle(newest) {
+                Some(path) => Verdict::Circle(self.describe(path)),
+                None => Verdict::Cut,
+            },
+        }
     }
 
-    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it. (A wait
-    /// that blocks its connection stops the owners of all its labels.)
+    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it, as far as that can be seen at
+    /// a glance. (A wait that blocks its connection stops the owners of all its labels.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
         let Waiter { client, push, .. } = self.queues[newest];
         let owner = self.clients.owner(client);
         let label = &*self.queues[newest].label;
-        if self.clients[owner].contended > 0 {
-            // What other labels hold is no matter, unless they stand still with this one: else each of
-            // a thousand tasks of one connection that queue for one lock would look at all the others.
-            let mut holds = self.holds.of_client(&self.clients, owner);
-            let is_in_the_way = |id| {
-                let is_wanted = !self.keys[self.holds[id].key].queue.is_empty();
-                is_wanted && self.holds.has_label(id, label)
-            };
-            if !push || holds.any(is_in_the_way) {
-                return true;
+        let is_wanted = |id| !self.keys[self.holds[id].key].queue.is_empty();
+        // What other labels hold is no matter, unless they stand still with this one.
+        let has_wanted = match push && !label.is_empty() {
+            true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
+            false => {
+                let holds = self.holds.of_client(&self.clients, owner);
+                let matters = |id| !push || self.holds.label(id).is_empty();
+                any_at_a_glance(holds.map(|id| is_wanted(id) && matters(id)))
             }
+        };
+        if has_wanted || !self.queues.has_other_wait(&self.clients, newest) {
+            return has_wanted;
         }
-        if !self.queues.has_other_wait(&self.clients, newest) {
-            return false;
+        let behind = |id| self.queues.is_anyone_behind(&self.keys, id);
+        if !push {
+            let waits = self.queues.of_client(&self.clients, client);
+            return any_at_a_glance(waits.flat_map(behind));
         }
-        self.queues.of_client(&self.clients, client).any(|id| {
-            let other = &self.queues[id];
-            let stops = !push || !other.push || &*other.label == label;
-            stops && self.queues.is_anyone_behind(&self.keys, id)
-        })
+        let blocking = self.clients[client].blocked;
+        let waits = self.queues.of_owner(client, label).chain(blocking);
+        any_at_a_glance(waits.flat_map(behind))
     }
 
     /// Who waits for whom, from the newest on until it comes round. Where the newest only waits for
     /// a circle of others, that circle.
-    fn describe(&self, newest: Id<Waiter>, search: &Search<'_>) -> Vec<Waits> {
+    fn path(&self, newest: Id<Waiter>, search: &Search<'_>) -> Vec<Obstacle> {
         let mut path: Vec<Obstacle> = Vec::new();
         let mut places = HashMap::new();
         let mut waiter = newest;
@@ -81,6 +108,10 @@ impl Engine {
                 break;
             }
         }
+        path
+    }
+
+    fn describe(&self, path: Vec<Obstacle>) -> Vec<Waits> {
         let link = |link: Obstacle| Waits {
             client: self.clients[self.queues[link.waiter].client].id,
             label: self.queues[link.waiter].label.clone(),
@@ -88,4 +119,9 @@ impl Engine {
         };
         path.into_iter().map(link).collect()
     }
+}
+
+/// Whether any of these is so. Where there are too many to look at, perhaps.
+fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
+    all.by_ref().take(LOOKS).any(|is_so| is_so) || all.next().is_some()
 }

@@ -47,8 +47,7 @@ impl Engine {
             since: self.now,
             lease: None,
         };
-        self.holds
-            .hand_over(&self.keys, &mut self.clients, hold, &grant);
+        self.holds.hand_over(&mut self.clients, hold, &grant);
         self.back_up(key, effects);
         self.set_present(key, true, effects);
         self.tell_granted(key, &waiter, token, effects);

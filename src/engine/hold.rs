@@ -10,6 +10,7 @@ use super::tokens::Token;
 
 pub(super) const BY_KEY: usize = 0;
 pub(super) const BY_CLIENT: usize = 1;
+pub(super) const BY_OWNER: usize = 0;
 
 pub(super) struct Hold {
     pub key: Id<KeyRecord>,
@@ -49,10 +50,22 @@ impl Chained<BY_CLIENT> for Hold {
     }
 }
 
+impl Chained<BY_OWNER> for Extra {
+    fn link(&self) -> &Link<Self> {
+        &self.by_owner
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_owner
+    }
+}
+
 /// What a hold that is acquired once, without a label, a lease or permits does not have.
 pub(super) struct Extra {
     /// Tells the owners apart that share one connection.
     pub label: Box<[u8]>,
+    /// Whose record this is, if it has a label.
+    pub hold: Option<Id<Hold>>,
+    pub by_owner: Link<Extra>,
     /// How often it was acquired and not yet released, in its mode.
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has also taken it shared.
@@ -66,6 +79,8 @@ impl Default for Extra {
     fn default() -> Self {
         Extra {
             label: Box::default(),
+            hold: None,
+            by_owner: Link::default(),
             depth: 1,
             shared_below: 0,
             permits: (0, 0),

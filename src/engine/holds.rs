@@ -9,10 +9,11 @@ use super::chain::{Chain, Link};
 use super::clients::{Client, Clients};
 use super::crowd::Crowd;
 pub(super) use super::hold::{BY_CLIENT, BY_KEY, Hold};
-use super::hold::{Extra, Kind, Nature};
+use super::hold::{BY_OWNER, Extra, Kind, Nature};
 use super::id::Moment;
 use super::index;
 use super::keys::{KeyRecord, Keys};
+use super::owner::{Owner, OwnerKey};
 use super::tokens::Token;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -31,7 +32,7 @@ pub(super) struct Grant<'a> {
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
 /// permits than there are; `permits` has their sum for each semaphore. `extras` has the records that
-/// holds name, each once. `leases` has exactly the
+/// holds name, each once; those with a label stand in their owner's chain in `owners`. `leases` has exactly the
 /// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
 /// key's chain.
 #[derive(Default)]
@@ -39,6 +40,8 @@ pub(super) struct Holds {
     all: Arena<Hold>,
     extras: Arena<Extra>,
     crowd: Crowd<Hold>,
+    /// Of each owner with a label, the records of its holds.
+    owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
     permits: HashMap<Id<KeyRecord>, u32>,
     leases: BTreeSet<(Moment, Id<Hold>)>,
     temporary: usize,
@@ -181,6 +184,36 @@ impl Holds {
         true
     }
 
+    /// The holds of an owner with a label, the oldest first. To find it O(1).
+    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Hold>> {
+        let chain = self.owners.get(&Owner(client, label)).into_iter();
+        let extras = chain.flat_map(|chain| chain.iter(&self.extras));
+        extras.filter_map(|extra| self.extras[extra].hold)
+    }
+
+    /// Once, and no empty one.
+    fn set_label(&mut self, id: Id<Hold>, client: Id<Client>, label: &[u8]) {
+        let extra = self.extra_mut(id);
+        extra.label = label.into();
+        extra.hold = Some(id);
+        let owner = (client, extra.label.clone());
+        if let Some(extra) = self.all[id].nature.extra() {
+            let chain = self.owners.entry(owner).or_default();
+            chain.push(&mut self.extras, extra);
+        }
+    }
+
+    fn forget_label(&mut self, client: Id<Client>, id: Id<Extra>) {
+        let label = std::mem::take(&mut self.extras[id].label);
+        let owner = Owner(client, &label);
+        if let Some(chain) = self.owners.get_mut(&owner).filter(|_| !label.is_empty()) {
+            chain.remove(&mut self.extras, id);
+            if chain.is_empty() {
+                index::take(&mut self.owners, &owner);
+            }
+        }
+    }
+
     fn extra(&self, id: Id<Hold>) -> Option<&Extra> {
         self.all[id].extra(&self.extras)
     }
@@ -239,7 +272,7 @@ impl Holds {
             by_client: Link::default(),
         });
         if !grant.label.is_empty() {
-            self.extra_mut(id).label = grant.label.into();
+            self.set_label(id, grant.client, grant.label);
         }
         if let Mode::Permits { count, total } = grant.mode {
             self.extra_mut(id).permits = (count, total);
@@ -247,7 +280,7 @@ impl Holds {
         if grant.lease.is_some() {
             self.set_lease(id, grant.lease);
         }
-        self.fasten(keys, clients, id, key);
+        self.fasten(keys, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
@@ -257,18 +290,15 @@ impl Holds {
 
     /// Ends a hold. O(1), with a lease O(log of leases).
     pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
-        self.loosen(keys, clients, id);
+        self.loosen(keys, id);
         self.drop_carried(clients, id);
     }
 
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
-    pub fn loosen(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
+    pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
         let (key, client, kind) = (hold.key, hold.client, hold.nature.kind());
         let record = &mut keys[key];
-        if !record.queue.is_empty() {
-            clients[client].contended -= 1;
-        }
         self.crowd
             .leave((key, client, hold.label(&self.extras)), id);
         record.holds.remove(&mut self.all, id);
@@ -287,20 +317,11 @@ impl Holds {
     }
 
     /// Fastens a carried hold to a key whose holders go with it. O(1).
-    pub fn fasten(
-        &mut self,
-        keys: &mut Keys,
-        clients: &mut Clients,
-        id: Id<Hold>,
-        key: Id<KeyRecord>,
-    ) {
+    pub fn fasten(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<KeyRecord>) {
         let record = &mut keys[key];
         let hold = &mut self.all[id];
         hold.key = key;
         let (client, kind) = (hold.client, hold.nature.kind());
-        if !record.queue.is_empty() {
-            clients[client].contended += 1;
-        }
         // As a rule it is the key's first, which needs none of this.
         if !record.holds.is_empty() {
             let chain = record.holds.iter(&self.all);
@@ -319,6 +340,7 @@ impl Holds {
         let (client, nature) = (hold.client, hold.nature);
         if let Some(extra) = nature.extra() {
             self.set_lease(id, None);
+            self.forget_label(client, extra);
             self.extras.remove(extra);
         }
         let owner = &mut clients[client];
@@ -326,20 +348,6 @@ impl Holds {
         owner.hold_count -= 1;
         self.all.remove(id);
         self.temporary -= usize::from(nature.kind() == Kind::Temporary);
-    }
-
-    /// A queue came into being or ended at this key: its holders have somebody waiting for them, or
-    /// no longer. O(holders).
-    pub fn contend(&mut self, keys: &Keys, clients: &mut Clients, key: Id<KeyRecord>) {
-        let is_contended = !keys[key].queue.is_empty();
-        for id in keys[key].holds.iter(&self.all) {
-            let contended = &mut clients[self.all[id].client].contended;
-            if is_contended {
-                *contended += 1;
-            } else {
-                *contended -= 1;
-            }
-        }
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).

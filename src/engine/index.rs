@@ -1,7 +1,7 @@
 //! Finding a record by what it says, when the record itself stands in an arena.
 
 use super::arena::Id;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{Equivalent, HashMap, HashTable};
 use std::hash::Hash;
 
 /// A table that has room for more than so many was large: it gives its memory back when it is empty. One in use keeps its
@@ -68,7 +68,10 @@ impl<T> Index<T> {
 }
 
 /// Takes an entry out of a map. O(1). See [`LARGE`].
-pub(super) fn take<K: Hash + Eq, V>(map: &mut HashMap<K, V>, key: &K) -> Option<V> {
+pub(super) fn take<K: Hash + Eq, V>(
+    map: &mut HashMap<K, V>,
+    key: &(impl Hash + Equivalent<K>),
+) -> Option<V> {
     let taken = map.remove(key);
     if map.is_empty() && map.capacity() > LARGE {
         *map = HashMap::new();

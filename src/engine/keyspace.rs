@@ -63,7 +63,7 @@ impl Engine {
         self.keys[key].set_stands(Standing::Absent);
         self.carried_timed = self.keys[key].is_timed();
         for &hold in &*self.holds_that_go(key) {
-            self.holds.loosen(&mut self.keys, &mut self.clients, hold);
+            self.holds.loosen(&mut self.keys, hold);
             self.carried.push(hold);
         }
         self.make_ready(key);
@@ -99,8 +99,7 @@ impl Engine {
         let record = &mut self.keys[key];
         record.set_stands(self.holds.mode(hold).stands());
         record.set_timed(timed);
-        self.holds
-            .fasten(&mut self.keys, &mut self.clients, hold, key);
+        self.holds.fasten(&mut self.keys, hold, key);
     }
 
     /// A key whose new name was never told has gone.
@@ -136,7 +135,7 @@ impl Engine {
             name.db = if name.db == one { other } else { one };
             let timed = self.keys[key].is_timed();
             for &hold in &*self.holds_that_go(key) {
-                self.holds.loosen(&mut self.keys, &mut self.clients, hold);
+                self.holds.loosen(&mut self.keys, hold);
                 carried.push((name.clone(), hold, timed));
             }
             self.make_ready(key);

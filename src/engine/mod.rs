@@ -16,6 +16,7 @@
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
+//!   owner.rs      how records are found by owner
 //!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs, bytes.rs   how records stand in memory
 //! ```
 
@@ -44,6 +45,7 @@ mod keys;
 mod keyspace;
 mod limits;
 mod lone;
+mod owner;
 mod quarantine;
 mod queues;
 mod renewals;
@@ -95,6 +97,8 @@ pub struct Totals {
     /// Waits that ended without a grant because their time was over.
     pub timeouts: u64,
     pub deadlocks_refused: u64,
+    /// Searches for a circle that were given up.
+    pub deadlock_searches_cut: u64,
 }
 
 /// What there is at this moment. O(1) to tell.
@@ -285,11 +289,6 @@ impl Engine {
             || lease.is_some_and(|(end, _)| end <= now)
             || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
             || self.has_renewals(now)
-    }
-
-    /// Whether there are queues that can be served, as far as is known.
-    fn is_any_ready(&self, now: Moment) -> bool {
-        !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
     }
 
     /// Whether anything that happens to any key could matter. O(1).

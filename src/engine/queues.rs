@@ -12,6 +12,7 @@ use super::effect::Form;
 use super::id::Moment;
 use super::index::{self, Index};
 use super::keys::{KeyRecord, Keys};
+use super::owner::{Owner, OwnerKey};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -20,6 +21,7 @@ use std::ops;
 pub(super) const BY_KEY: usize = 0;
 pub(super) const BY_WAITER: usize = 1;
 pub(super) const BY_CLIENT: usize = 0;
+const BY_OWNER: usize = 1;
 
 pub(super) struct Waiter {
     pub client: Id<Client>,
@@ -35,6 +37,8 @@ pub(super) struct Waiter {
     pub form: Form,
     places: Chain<Place, BY_WAITER>,
     by_client: Link<Waiter>,
+    /// Among the owner's waits that are told by a push.
+    by_owner: Link<Waiter>,
 }
 
 /// One waiter's place in one key's queue.
@@ -51,6 +55,15 @@ impl Chained<BY_CLIENT> for Waiter {
     }
     fn link_mut(&mut self) -> &mut Link<Self> {
         &mut self.by_client
+    }
+}
+
+impl Chained<BY_OWNER> for Waiter {
+    fn link(&self) -> &Link<Self> {
+        &self.by_owner
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_owner
     }
 }
 
@@ -87,16 +100,16 @@ pub(super) struct Request<'a> {
 
 /// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
 /// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
-/// at most one waiter that blocks it, and `blocked` of its record names that. `by_owner` has exactly
-/// the places of those that are told by a push.
+/// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands
+/// in its owner's chain in `pushed`, and `by_owner` has exactly the places of those.
 #[derive(Default)]
 pub(super) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<Place>,
     deadlines: BTreeSet<(Moment, Id<Waiter>)>,
-    /// How many waits each owner has that are told by a push.
-    pushed: HashMap<(Id<Client>, Box<[u8]>), u32>,
-    /// Places under their key and owner: of one that is blocked nobody asks.
+    /// The waits that each owner has that are told by a push.
+    pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
+    /// Their places, under their key and owner: of one that is blocked nobody asks.
     by_owner: Index<Place>,
     hasher: DefaultHashBuilder,
 }
@@ -132,6 +145,7 @@ impl Queues {
             form: request.form,
             places: Chain::default(),
             by_client: Link::default(),
+            by_owner: Link::default(),
         });
         for key in asked {
             let place = self.places.insert(Place {
@@ -156,7 +170,8 @@ impl Queues {
         client.place_count += asked.len() as u32;
         if request.push {
             let owner = (request.client, request.label.into());
-            *self.pushed.entry(owner).or_default() += 1;
+            let chain = self.pushed.entry(owner).or_default();
+            chain.push(&mut self.waiters, id);
         } else {
             client.blocked = Some(id);
         }
@@ -171,17 +186,17 @@ impl Queues {
         if client.blocked == Some(id) {
             client.blocked = None;
         }
-        let mut waiter = self.waiters.remove(id);
-        if waiter.push {
-            let owner = (waiter.client, std::mem::take(&mut waiter.label));
-            if let Some(count) = self.pushed.get_mut(&owner) {
-                *count -= 1;
-                if *count == 0 {
-                    index::take(&mut self.pushed, &owner);
-                }
+        let Waiter { client, push, .. } = self.waiters[id];
+        let label = std::mem::take(&mut self.waiters[id].label);
+        let owner = Owner(client, &label);
+        if push && let Some(chain) = self.pushed.get_mut(&owner) {
+            chain.remove(&mut self.waiters, id);
+            if chain.is_empty() {
+                index::take(&mut self.pushed, &owner);
             }
-            waiter.label = owner.1;
         }
+        let mut waiter = self.waiters.remove(id);
+        waiter.label = label;
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
@@ -256,13 +271,22 @@ impl Queues {
         if !waiter.push {
             return client.wait_count > 1;
         }
-        let owner = (waiter.client, waiter.label.clone());
-        client.blocked.is_some() || self.pushed.get(&owner).is_some_and(|count| *count > 1)
+        let mut own = self.of_owner(waiter.client, &waiter.label);
+        client.blocked.is_some() || own.any(|other| other != id)
     }
 
-    /// Whether anybody is behind the waiter in one of its queues. O(its keys).
-    pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> bool {
-        self.waiters[id].places.iter(&self.places).any(|place| {
+    /// What an owner waits for and is told of by a push, the oldest wait first. To find it O(1).
+    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Waiter>> {
+        let chain = self.pushed.get(&Owner(client, label));
+        chain
+            .into_iter()
+            .flat_map(|chain| chain.iter(&self.waiters))
+    }
+
+    /// For each of the waiter's queues, whether anybody is behind it there.
+    pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> impl Iterator<Item = bool> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| {
             let queue = &keys[self.places[place].key].queue;
             queue.tail(&self.places) != Some(place)
         })
@@ -338,7 +362,16 @@ impl Queues {
         }
         assert_eq!(counted, self.len());
         let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
-        assert_eq!(self.pushed.values().sum::<u32>() as usize, pushed.count());
+        let mut chained = 0;
+        for ((client, label), chain) in &self.pushed {
+            assert!(!chain.is_empty());
+            for id in chain.iter(&self.waiters) {
+                let waiter = &self.waiters[id];
+                assert!(waiter.push && waiter.client == *client && waiter.label == *label);
+                chained += 1;
+            }
+        }
+        assert_eq!(chained, pushed.count());
         let mut indexed = 0;
         for (id, place) in self.places.iter() {
             let waiter = &self.waiters[place.waiter];

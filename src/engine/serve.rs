@@ -6,7 +6,7 @@ use super::effect::{Effect, News, Push};
 use super::event::{Seen, Standing};
 use super::few::Few;
 use super::holds::{Grant, Hold};
-use super::id::{Key, KeyBuf};
+use super::id::{Key, KeyBuf, Moment};
 use super::keys::KeyRecord;
 use super::queues::{Request, Waiter};
 use super::tokens::Token;
@@ -100,6 +100,11 @@ impl Engine {
         }
     }
 
+    /// Whether there are queues that can be served, as far as is known.
+    pub(super) fn is_any_ready(&self, now: Moment) -> bool {
+        !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
+    }
+
     /// Serves up to so many of the queues that are ready.
     pub(super) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
         if self.is_quarantined() {
@@ -118,26 +123,14 @@ impl Engine {
     /// Takes the last place in each of these queues.
     pub(super) fn enqueue(&mut self, asked: &[Id<KeyRecord>], request: &Request<'_>) -> Id<Waiter> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let is_new = |key: &&Id<KeyRecord>| keys[**key].queue.is_empty();
-        let new: Few<_> = asked.iter().filter(is_new).copied().collect();
-        let waiter = self.queues.add(keys, clients, asked, request);
-        for key in &*new {
-            self.holds.contend(keys, clients, *key);
-        }
-        waiter
+        self.queues.add(keys, clients, asked, request)
     }
 
     /// Leaves all queues, those of these keys.
     pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let waiter = self.queues.remove(keys, clients, waiter);
-        for key in &*asked {
-            if keys[*key].queue.is_empty() {
-                self.holds.contend(keys, clients, *key);
-            }
-        }
-        (asked, waiter)
+        (asked, self.queues.remove(keys, clients, waiter))
     }
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.

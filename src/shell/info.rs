@@ -50,7 +50,7 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
 }
 
 /// The fields, in their order.
-fn numbers(engine: &Engine) -> [(&'static CStr, u64); 17] {
+fn numbers(engine: &Engine) -> [(&'static CStr, u64); 18] {
     let (gauges, totals) = (engine.gauges(), engine.totals());
     [
         (c"temporary_keys", gauges.temporary_keys as u64),
@@ -69,6 +69,7 @@ fn numbers(engine: &Engine) -> [(&'static CStr, u64); 17] {
         ),
         (c"timeouts_total", totals.timeouts),
         (c"deadlocks_refused", totals.deadlocks_refused),
+        (c"deadlock_searches_cut", totals.deadlock_searches_cut),
         (c"lost_total", totals.lost),
         (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
         (c"wait_usec_p99", engine.wait_quantile_us(0.99)),

@@ -1,6 +1,7 @@
 //! What a search costs in worlds of many: counted, so that no machine is too slow for it.
 
 use super::search::Search;
+use super::{SEARCH_STEPS, Verdict, WALK_STEPS};
 use crate::engine::arena::Id;
 use crate::engine::effect::Form;
 use crate::engine::event::{Acquire, Event, Seen, Standing};
@@ -63,15 +64,28 @@ impl World {
         self.0.enqueue(&keys, &request)
     }
 
-    /// How long a circle is closed by the newest, if one is, and in how many steps that is found out.
+    /// How long a circle is closed by the newest, if one is, and in how many steps that is found out where there are enough.
     fn search(&self, newest: Id<Waiter>) -> (Option<usize>, usize) {
+        const ENOUGH: usize = 1 << 40;
         assert!(self.0.is_waited_for(newest), "nothing is searched for");
-        let mut search = Search::new(&self.0);
-        search.is_stuck(newest);
-        let circle = self.0.circle_of(newest);
-        (circle.map(|circle| circle.len()), search.steps())
+        let mut search = Search::new(&self.0, ENOUGH);
+        let is_stuck = search.is_stuck(newest).expect("there are enough");
+        let circle = is_stuck.then(|| self.0.path(newest, &search).len());
+        (circle, ENOUGH - search.steps_left())
+    }
+
+    /// What a request comes to.
+    fn verdict(&self, newest: Id<Waiter>) -> Result<Option<usize>, Cut> {
+        match self.0.circle_of(newest) {
+            Verdict::Open => Ok(None),
+            Verdict::Circle(circle) => Ok(Some(circle.len())),
+            Verdict::Cut => Err(Cut),
+        }
     }
 }
+
+#[derive(Debug, PartialEq, Eq)]
+struct Cut;
 
 const ONE: Mode = Mode::Exclusive;
 
@@ -88,6 +102,11 @@ fn assert_linear(
         assert_eq!(found, circle(size), "of {size}");
         assert!(steps <= 20 * size + 24, "{steps} steps for {size}");
         assert!(steps >= size, "only {steps} steps for {size}");
+        match world.verdict(newest) {
+            Ok(Some(_)) => assert!(found.is_some(), "a circle of {size} is made up"),
+            Ok(None) => assert_eq!(found, None, "of {size}"),
+            Err(Cut) => assert!(steps > SEARCH_STEPS, "{size} are too many already"),
+        }
     }
 }
 
@@ -212,4 +231,75 @@ fn permits_that_run_out() {
             world.waits((0, 0, permits(total + 2 - size as u32)), &["seats"])
         },
     );
+}
+
+// ---- what is too large to be looked through ----
+
+const MANY: usize = 5_000;
+
+#[test]
+fn a_circle_is_found_behind_however_many_who_only_wait() {
+    let mut world = World::default();
+    let newest = own_queue(&mut world, 1, MANY);
+    assert_eq!(world.verdict(newest), Ok(Some(2)));
+    let mut world = World::default();
+    let newest = readers(&mut world, 1, MANY);
+    assert_eq!(world.verdict(newest), Ok(Some(2)));
+}
+
+#[test]
+fn a_circle_as_long_as_the_steps_suffice_for_is_found() {
+    let mut world = World::default();
+    const LONG: usize = 200;
+    chain(&mut world, LONG);
+    world.waits((1, 0, ONE), &["1"]);
+    let newest = world.waits((LONG as u64 + 1, 0, ONE), &["0"]);
+    for other in 0..MANY {
+        world.waits((1_000_000, other, ONE), &["7"]);
+    }
+    assert_eq!(world.verdict(newest), Ok(Some(LONG + 1)));
+}
+
+#[test]
+fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
+    for size in [MANY / 2, MANY] {
+        let mut world = World::default();
+        let newest = own_queue(&mut world, 3, size);
+        assert_eq!(world.verdict(newest), Err(Cut));
+        let mut world = World::default();
+        let newest = readers(&mut world, 8_888, size);
+        assert_eq!(world.verdict(newest), Err(Cut));
+        let mut world = World::default();
+        chain(&mut world, size);
+        world.waits((9_999_999, 0, ONE), &["0"]);
+        let newest = world.waits((1, 0, ONE), &["1"]);
+        assert_eq!(world.verdict(newest), Err(Cut));
+    }
+}
+
+#[test]
+fn a_search_takes_no_more_steps_than_it_has() {
+    let mut world = World::default();
+    let newest = own_queue(&mut world, 3, MANY);
+    let mut search = Search::new(&world.0, SEARCH_STEPS);
+    assert_eq!(search.is_stuck(newest), None);
+    assert_eq!(search.steps_left(), 0);
+    let mut walk = super::Walk::new(&world.0, WALK_STEPS);
+    assert!(walk.circle(newest).is_none());
+}
+
+/// Tasks of one connection that queue for one lock, each of which holds another: whether anybody waits for what it holds
+/// is seen without a look at the others.
+#[test]
+fn a_label_does_not_look_at_what_the_others_of_its_connection_hold_and_wait_for() {
+    let mut world = World::default();
+    world.holds((2, 0, ONE), "lock");
+    for label in 1..=MANY {
+        world.holds((1, label, ONE), &label.to_string());
+    }
+    world.waits((3, 0, ONE), &["7"]);
+    for label in 1..=MANY {
+        let newest = world.waits((1, label, ONE), &["lock"]);
+        assert_eq!(world.0.is_waited_for(newest), label == 7);
+    }
 }

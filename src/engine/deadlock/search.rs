@@ -2,7 +2,8 @@
 //! nobody can.
 //!
 //! Each wait, each hold and each place in a queue that is reached is looked at a fixed number of times,
-//! however many of them belong to one connection or stand in one queue.
+//! however many of them belong to one connection or stand in one queue. Where more are reached than there are steps for,
+//! the search is given up.
 
 use super::room::{Owner, Room};
 use crate::engine::Engine;
@@ -14,6 +15,30 @@ use crate::engine::keys::KeyRecord;
 use crate::engine::queues::Waiter;
 use hashbrown::HashMap;
 use std::mem::{replace, take};
+
+/// How many steps are left: looks at a wait, at a place in a queue, or at a hold.
+pub(super) struct Budget(usize);
+
+impl Budget {
+    pub fn of(steps: usize) -> Self {
+        Budget(steps)
+    }
+
+    /// One step; nothing if there is none left.
+    pub fn take(&mut self) -> Option<()> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(())
+    }
+
+    pub fn is_spent(&self) -> bool {
+        self.0 == 0
+    }
+
+    #[cfg(test)]
+    pub fn left(&self) -> usize {
+        self.0
+    }
+}
 
 /// Why a waiter cannot go on: another one is stuck that holds this key or is ahead in its queue.
 pub(super) struct Obstacle {
@@ -42,27 +67,9 @@ struct Connection<'a> {
     labels: HashMap<&'a [u8], Label>,
 }
 
-impl<'a> Connection<'a> {
-    /// None is reached yet. O(its waits).
-    fn new(engine: &'a Engine, client: Id<Client>, steps: &mut usize) -> Self {
-        let mut connection = Connection::default();
-        for wait in engine.queues.of_client(&engine.clients, client) {
-            *steps += 1;
-            let waiter = &engine.queues[wait];
-            if waiter.push {
-                let label = connection.labels.entry(&waiter.label).or_default();
-                label.waits.push(wait);
-            }
-        }
-        connection
-    }
-}
-
 /// The waits of an owner.
 #[derive(Default)]
 struct Label {
-    /// Those by push, the oldest first.
-    waits: Vec<Id<Waiter>>,
     is_reached: bool,
     /// How many of them are reached and stuck.
     stuck: usize,
@@ -78,13 +85,12 @@ pub(super) struct Search<'a> {
     connections: HashMap<Id<Client>, Connection<'a>>,
     /// Who can go on and has not been served yet.
     next: Vec<Id<Waiter>>,
-    /// How often it has looked at a wait, a place in a queue or a hold. What is said of the cost is
-    /// tested by this.
-    steps: usize,
+    /// For reaching all on whom the newest depends. What comes after that takes no more than a few times as many steps.
+    budget: Budget,
 }
 
 impl<'a> Search<'a> {
-    pub fn new(engine: &'a Engine) -> Self {
+    pub fn new(engine: &'a Engine, steps: usize) -> Self {
         Search {
             engine,
             stuck: HashMap::new(),
@@ -92,41 +98,43 @@ impl<'a> Search<'a> {
             lines: HashMap::new(),
             connections: HashMap::new(),
             next: Vec::new(),
-            steps: 0,
+            budget: Budget::of(steps),
         }
     }
 
-    /// Whether this waiter can never be served unless somebody ends a wait. Asked once. O(waiters and
-    /// holders that it depends on, and the other waits of their connections).
-    pub fn is_stuck(&mut self, newest: Id<Waiter>) -> bool {
-        self.reach(newest);
+    /// Whether this waiter can never be served unless somebody ends a wait; nothing if that cannot be found out in so many
+    /// steps. Asked once. O(waiters and holders that it depends on).
+    pub fn is_stuck(&mut self, newest: Id<Waiter>) -> Option<bool> {
+        self.reach(newest)?;
         self.line_up();
         while let Some(waiter) = self.next.pop() {
             if waiter == newest {
-                return false;
+                return Some(false);
             }
             self.serve(waiter);
         }
         for line in self.lines.values_mut() {
             line.room.settle();
         }
-        true
+        Some(true)
     }
 
     #[cfg(test)]
-    pub fn steps(&self) -> usize {
-        self.steps
+    pub fn steps_left(&self) -> usize {
+        self.budget.left()
     }
 
     // ---- who is reached ----
 
-    /// Reaches the waiter, those that it waits for, those that these wait for, and so on.
-    fn reach(&mut self, newest: Id<Waiter>) {
+    /// Reaches the waiter, those that it waits for, those that these wait for, and so on. Nothing if the steps do not suffice.
+    fn reach(&mut self, newest: Id<Waiter>) -> Option<()> {
         let engine = self.engine;
         let Waiter { client, push, .. } = engine.queues[newest];
         let label = &*engine.queues[newest].label;
-        let mut connection = Connection::new(engine, client, &mut self.steps);
-        connection.is_blocked = !push;
+        let mut connection = Connection {
+            is_blocked: !push,
+            labels: HashMap::new(),
+        };
         connection.labels.entry(label).or_default().stuck = usize::from(push);
         self.connections.insert(client, connection);
         self.stuck.insert(newest, 0);
@@ -136,55 +144,59 @@ impl<'a> Search<'a> {
             next += 1;
             let mode = engine.queues[waiter].mode;
             for (key, ahead) in engine.queues.places_of(&engine.keys, waiter) {
-                self.steps += 1;
+                self.budget.take()?;
                 *self.stuck.entry(waiter).or_default() += 1;
-                self.reach_holders(key, mode);
+                self.reach_holders(key, mode)?;
                 // Whoever is further ahead is right ahead of another one.
                 if let Some(ahead) = ahead {
-                    self.reach_owner(self.owner_of(ahead));
+                    self.reach_owner(self.owner_of(ahead))?;
                 }
             }
         }
+        Some(())
     }
 
     /// Reaches the key's holders, unless they are not in the way of one who asks for it so.
-    fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode) {
+    fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode) -> Option<()> {
         let line = self.lines.entry(key).or_default();
         let first = self.engine.keys[key].holds.head();
         // They all go with each other, so the first answers for all.
         let shares = |first| asked == Mode::Shared && self.engine.holds.mode(first) == asked;
         if line.has_holders || first.is_none_or(shares) {
-            return;
+            return Some(());
         }
         line.has_holders = true;
-        for hold in self.lasting_holds(key) {
-            self.steps += 1;
-            self.reach_owner(self.holder(hold));
+        for hold in self.engine.holds.of_key(&self.engine.keys, key) {
+            self.budget.take()?;
+            if is_lasting(self.engine, hold) {
+                self.reach_owner(holder_of(self.engine, hold))?;
+            }
         }
+        Some(())
     }
 
     /// Reaches the waits that keep an owner from letting go what it holds.
-    fn reach_owner(&mut self, (client, name): Owner<'a>) {
-        let connection = self.connections.entry(client);
-        let connection =
-            connection.or_insert_with(|| Connection::new(self.engine, client, &mut self.steps));
+    fn reach_owner(&mut self, (client, name): Owner<'a>) -> Option<()> {
+        let engine = self.engine;
+        let connection = self.connections.entry(client).or_default();
         let label = connection.labels.entry(name).or_default();
         if replace(&mut label.is_reached, true) {
-            return;
+            return Some(());
         }
-        for wait in &label.waits {
-            self.steps += 1;
-            if self.stuck.try_insert(*wait, 0).is_ok() {
-                self.reached.push(*wait);
+        for wait in engine.queues.of_owner(client, name) {
+            self.budget.take()?;
+            if self.stuck.try_insert(wait, 0).is_ok() {
+                self.reached.push(wait);
                 label.stuck += 1;
             }
         }
-        let blocking = self.engine.clients[client].blocked;
+        let blocking = engine.clients[client].blocked;
         if let Some(wait) = blocking.filter(|wait| !self.stuck.contains_key(wait)) {
             self.stuck.insert(wait, 0);
             self.reached.push(wait);
             connection.is_blocked = true;
         }
+        Some(())
     }
 
     // ---- who goes on ----
@@ -198,12 +210,12 @@ impl<'a> Search<'a> {
                 let queue = engine.queues.of_key(&engine.keys, key);
                 let stuck = |id: &Id<Waiter>| self.stuck.contains_key(id);
                 line.queue = queue.take_while(stuck).collect();
-                self.steps += line.queue.len();
             }
-            let has_holders = self.lines[&key].has_holders;
-            for hold in self.lasting_holds(key).filter(|_| has_holders) {
-                self.steps += 1;
-                self.stay(self.holder(hold), key, engine.holds.mode(hold));
+            if self.lines[&key].has_holders {
+                let holds = engine.holds.of_key(&engine.keys, key);
+                for hold in holds.filter(|hold| is_lasting(engine, *hold)) {
+                    self.stay(holder_of(engine, hold), key, engine.holds.mode(hold));
+                }
             }
             self.look(key);
         }
@@ -260,7 +272,6 @@ impl<'a> Search<'a> {
         };
         if !waiter.push {
             connection.is_blocked = false;
-            self.steps += connection.labels.len();
             let labels = connection.labels.iter_mut();
             let free = labels.filter(|(_, label)| label.stuck == 0);
             let free = free.map(|(name, label)| ((client, *name), take(&mut label.stays_at)));
@@ -276,7 +287,6 @@ impl<'a> Search<'a> {
 
     /// Looks whether the next in a queue can have its key.
     fn look(&mut self, key: Id<KeyRecord>) {
-        self.steps += 1;
         let Some(line) = self.lines.get_mut(&key).filter(|line| !line.is_open) else {
             return;
         };
@@ -319,9 +329,8 @@ impl<'a> Search<'a> {
     }
 
     fn stuck_wait_of(&self, (client, name): Owner<'a>) -> Option<Id<Waiter>> {
-        let label = self.connections.get(&client)?.labels.get(name)?;
         let blocking = self.engine.clients[client].blocked;
-        let mut waits = label.waits.iter().copied().chain(blocking);
+        let mut waits = self.engine.queues.of_owner(client, name).chain(blocking);
         waits.find(|wait| self.stuck.contains_key(wait))
     }
 
@@ -329,19 +338,17 @@ impl<'a> Search<'a> {
         let Waiter { client, label, .. } = &self.engine.queues[waiter];
         (*client, label)
     }
+}
 
-    /// A session waits by the connection that is attached to it. While none is, it waits for nothing,
-    /// and the end of its grace ends what it holds.
-    fn holder(&self, hold: Id<Hold>) -> Owner<'a> {
-        let client = self.engine.holds[hold].client;
-        let attached = self.engine.clients[client].attached;
-        (attached.unwrap_or(client), self.engine.holds.label(hold))
-    }
+/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
+/// and the end of its grace ends what it holds.
+pub(super) fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
+    let client = engine.holds[hold].client;
+    let attached = engine.clients[client].attached;
+    (attached.unwrap_or(client), engine.holds.label(hold))
+}
 
-    /// The holds that do not end by themselves.
-    fn lasting_holds(&self, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> + use<'a> {
-        let engine = self.engine;
-        let holds = engine.holds.of_key(&engine.keys, key);
-        holds.filter(|hold| engine.holds.lease(*hold).is_none())
-    }
+/// Whether a hold does not end by itself.
+pub(super) fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
+    engine.holds.lease(hold).is_none()
 }

@@ -1,10 +1,9 @@
 //! Whether holds, keys, connections and what is counted of them say the same.
 
-use super::super::arena::Id;
 use super::super::ask::Mode;
 use super::super::clients::Clients;
 use super::super::keys::Keys;
-use super::{Hold, Holds};
+use super::Holds;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
 
@@ -38,9 +37,6 @@ impl Holds {
             let mine: Vec<_> = record.holding.iter(&self.all).collect();
             assert!(mine.iter().all(|id| self.all[*id].client == client));
             assert_eq!(mine.len(), record.hold_count as usize);
-            let is_contended = |id: &&Id<Hold>| !keys[self.all[**id].key].queue.is_empty();
-            let contended = mine.iter().filter(is_contended).count();
-            assert_eq!(contended, record.contended as usize);
             counted += mine.len();
         }
         assert_eq!((chained, counted), (self.len(), self.len()));
@@ -50,6 +46,20 @@ impl Holds {
         let extras = self.all.iter().filter_map(|(_, hold)| hold.nature.extra());
         let extras: std::collections::HashSet<_> = extras.collect();
         assert_eq!(extras.len(), self.extras.len());
+        let mut labelled = 0;
+        for ((client, label), chain) in &self.owners {
+            assert!(!chain.is_empty() && !label.is_empty());
+            for id in self.of_owner(*client, label) {
+                let hold = &self.all[id];
+                assert!(hold.client == *client && self.label(id) == &**label);
+                labelled += 1;
+            }
+        }
+        let with_label = self
+            .all
+            .iter()
+            .filter(|(id, _)| !self.label(*id).is_empty());
+        assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
         assert!(self.crowd.len() <= self.len());

@@ -3,7 +3,7 @@
 use super::super::arena::Id;
 use super::super::clients::Clients;
 use super::super::hold::{Hold, Kind, Nature};
-use super::super::keys::{KeyRecord, Keys};
+use super::super::keys::KeyRecord;
 use super::{Grant, Holds};
 
 impl Holds {
@@ -24,27 +24,18 @@ impl Holds {
         self.temporary -= usize::from(hold.nature.kind() == Kind::Temporary);
     }
 
-    /// Such a hold becomes another's, with a grant that is as plain; its key had a queue. O(1).
-    pub fn hand_over(
-        &mut self,
-        keys: &Keys,
-        clients: &mut Clients,
-        id: Id<Hold>,
-        grant: &Grant<'_>,
-    ) {
+    /// Such a hold becomes another's, with a grant that is as plain. O(1).
+    pub fn hand_over(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
         let hold = &mut self.all[id];
         let was_temporary = hold.nature.kind() == Kind::Temporary;
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
         hold.token = grant.token;
         hold.nature = Nature::new(Kind::of(grant.mode), grant.since);
-        let key = hold.key;
         giver.holding.remove(&mut self.all, id);
         giver.hold_count -= 1;
-        giver.contended -= 1;
         let taker = &mut clients[grant.client];
         taker.holding.push(&mut self.all, id);
         taker.hold_count += 1;
-        taker.contended += u32::from(!keys[key].queue.is_empty());
         self.temporary -= usize::from(was_temporary);
         self.temporary += usize::from(!grant.mode.is_lock());
     }

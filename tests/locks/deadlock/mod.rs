@@ -1,5 +1,6 @@
 //! Circles of waiting are refused by the request that would close one, and nothing else is.
 
+mod bounds;
 mod goes_on;
 mod modes;
 
