@@ -7,6 +7,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("tether.max-watches-per-client", "65536"),
     ("tether.max-keys-per-client", "65536"),
     ("tether.peer-timeout", "10000"),
+    ("tether.quarantine", "0"),
     ("tether.cluster-backstop", "60000"),
 ];
 
@@ -36,6 +37,7 @@ fn every_setting_can_be_set_and_given_in_the_file() {
         ("max-watches-per-client", "7"),
         ("max-keys-per-client", "1000000"),
         ("peer-timeout", "0"),
+        ("quarantine", "1"),
         ("cluster-backstop", "0"),
     ];
     let lines: Vec<_> = values
