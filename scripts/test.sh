@@ -3,7 +3,8 @@
 #
 #   scripts/test.sh                     everything, on the server on PATH (or SERVER=...)
 #   scripts/test.sh --soak              only the long ones, on the same server
-#   scripts/test.sh --servers [NAME..]  the integration tests on each server of the matrix
+#   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
+#   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
 # The tests find what they need in the environment: TETHER_SERVER (a server's program) and TETHER_MODULE.
 set -euo pipefail
@@ -24,7 +25,7 @@ export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 scripts/build.sh
 export TETHER_MODULE=$PWD/target/release/libtether.so
 
-if [ "$mode" != --servers ]; then
+if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server
     server=${SERVER:-$(scripts/need.sh --server-path)}
     TETHER_SERVER=$(cd "$(dirname "$server")" && pwd)/${server##*/}
@@ -35,8 +36,14 @@ if [ "$mode" != --servers ]; then
 fi
 
 names=("$@")
-scripts/servers.sh "$@"
-[ ${#names[@]} -gt 0 ] || IFS=$'\n' read -r -d '' -a names < <(scripts/servers.sh --list) || true
+list=--list
+if [ "$mode" = --matrix ]; then
+    scripts/servers.sh --matrix
+    list=--list-all
+else
+    scripts/servers.sh "$@"
+fi
+[ ${#names[@]} -gt 0 ] || IFS=$'\n' read -r -d '' -a names < <(scripts/servers.sh $list) || true
 [ ${#names[@]} -gt 0 ] || { echo "test-servers: no server to test with" >&2; exit 1; }
 
 # Those that talk to a server. The others are the same on all of them, and `make test` runs them.

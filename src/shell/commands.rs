@@ -306,7 +306,7 @@ impl<'c> Caller<'c> {
     fn may_push(&self) -> bool {
         if !shim::can_push() {
             self.ctx.reply_error(
-                "ERR this server does not offer modules what pushes need (see docs/commands.md)",
+                "ERR this server does not offer modules what pushes need, or tether was not tried on it (see docs/servers.md)",
             );
             return false;
         }

@@ -35,14 +35,23 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
                 ))
             };
         }
-        if let Some(cause) = fault {
-            let cause = c_string(&cause.replace(['\r', '\n'], " "));
+        let private = shell.server.get().private.map(|private| private.word());
+        let words = [
+            (c"private_functions", private.map(str::to_owned)),
+            (
+                c"fault",
+                fault.map(|cause| cause.replace(['\r', '\n'], " ")),
+            ),
+        ];
+        for (name, word) in words {
+            let Some(word) = word else { continue };
+            let word = c_string(&word);
             // SAFETY: as above; name and value are copied.
             unsafe {
                 api!(RedisModule_InfoAddFieldCString(
                     info,
-                    c"fault".as_ptr(),
-                    cause.as_ptr()
+                    name.as_ptr(),
+                    word.as_ptr()
                 ));
             }
         }

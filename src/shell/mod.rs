@@ -11,6 +11,7 @@
 //!   what waits for a look     recheck.rs
 //!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
+//!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
 //!   secrets of sessions       secret.rs
 //!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs
 //!   what is remembered        state.rs, borrowed in scoped.rs only
@@ -40,6 +41,7 @@ mod peers;
 mod perform;
 mod persist;
 mod places;
+mod private;
 mod push;
 mod raw;
 mod recheck;
@@ -50,6 +52,7 @@ mod reply;
 mod rewrite;
 mod scoped;
 mod secret;
+mod series;
 mod settings;
 mod shim;
 mod state;
@@ -57,6 +60,7 @@ mod threads;
 
 use raw::{Ctx, api};
 use redis_module::raw as c;
+use series::Version;
 use state::{Server, shell};
 use std::ffi::c_int;
 
@@ -112,12 +116,6 @@ fn load(ctx: Ctx<'_>) -> bool {
     shell.keep_detached(detached);
     shell.server.set(server(ctx));
     shell.is_replica.set(ctx.state().is_replica());
-    if !shim::can_push() {
-        ctx.log(
-            c"warning",
-            "this server does not offer modules what pushes need: WATCHEX and PUSH are refused",
-        );
-    }
     begin_epoch();
     // SAFETY: the table, the context. A key that is opened for writing and found taken is not
     // written, so closing it must not abort transactions that watch it.
@@ -140,6 +138,7 @@ fn load(ctx: Ctx<'_>) -> bool {
         && settings::register(ctx);
     // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
     if is_loaded {
+        private::decide();
         observe::subscribe_to_server(ctx);
         begin_quarantine(ctx);
         dispatch::wake_in_ms(0);
@@ -167,35 +166,32 @@ fn begin_epoch() {
 
 /// Finds out what is special about this server.
 fn server(ctx: Ctx<'_>) -> Server {
-    let valkey = ctx
-        .server_info(c"server", c"valkey_version")
-        .and_then(|version| series(&version));
-    let is_valkey = valkey.is_some();
-    // Of a Valkey, the version of Redis that it came from.
-    let redis = ctx
-        .server_info(c"server", c"redis_version")
-        .and_then(|version| series(&version));
+    let redis = ctx.server_info(c"server", c"redis_version");
+    let valkey = ctx.server_info(c"server", c"valkey_version");
+    let version = Version::read(redis.as_deref(), valkey.as_deref());
+    let series_if = |is_valkey| {
+        let version = version.filter(|version| version.is_valkey == is_valkey);
+        version.map(|version| version.series)
+    };
+    let (redis, valkey) = (series_if(false), series_if(true));
     let io_threads = ctx.server_setting(c"io-threads");
     let is_cluster = ctx.state().in_cluster();
-    let was_tried = valkey.map_or(redis <= Some((8, 0)), |valkey| valkey <= (9, 1));
     let threads_own_clients =
-        !is_valkey && redis >= Some((8, 0)) && io_threads.is_some_and(|threads| threads != "1");
+        redis >= Some((8, 0)) && io_threads.is_some_and(|threads| threads != "1");
     Server {
         event_db_is_wrong_in_exec: valkey >= Some((9, 0)),
         is_cluster,
         moves_slots_in_one_go: valkey >= Some((9, 0)),
-        tells_directly: was_tried && !is_cluster,
+        // See `private.rs`.
+        tells_directly: false,
+        ends_blocks: false,
+        private: None,
+        version,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
         loses_count_in_lapses: valkey >= Some((9, 0)),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
-        ends_blocks: was_tried && !threads_own_clients,
-        counts_aof: redis >= Some((7, 2)),
+        // Each Valkey came from a Redis that can.
+        counts_aof: valkey.is_some() || redis >= Some((7, 2)),
         threads_own_clients,
     }
-}
-
-/// The first two numbers of a version.
-fn series(version: &str) -> Option<(u32, u32)> {
-    let mut numbers = version.split('.').map(|number| number.parse().ok());
-    Some((numbers.next()??, numbers.next()??))
 }

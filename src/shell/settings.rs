@@ -2,6 +2,7 @@
 
 use super::dispatch::tell;
 use super::guard::guard;
+use super::private::{self, Wanted};
 use super::raw::{Ctx, api};
 use super::state::{Settings, shell};
 use crate::engine::{Event, Limits};
@@ -117,6 +118,13 @@ fn set_backstop() {
     }
 }
 
+/// What `private-functions` can be.
+const WANTED: [(&CStr, Wanted); 3] = [
+    (c"known", Wanted::Known),
+    (c"always", Wanted::Always),
+    (c"never", Wanted::Never),
+];
+
 fn settings() -> Settings {
     shell().settings.get()
 }
@@ -153,11 +161,60 @@ pub fn register(ctx: Ctx<'_>) -> bool {
             None,
             null_mut()
         )) == c::REDISMODULE_OK as c_int
+            && register_private_functions(ctx)
             && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
     };
     // A default is not set: the server sees that it is what there is.
     set_backstop();
     numbers && rest
+}
+
+fn register_private_functions(ctx: Ctx<'_>) -> bool {
+    let mut words = WANTED.map(|(word, _)| word.as_ptr());
+    let numbers: [c_int; WANTED.len()] = std::array::from_fn(|place| place as c_int);
+    // SAFETY: the table, the context; words and numbers, as many as said, are copied.
+    let registered = unsafe {
+        api!(RedisModule_RegisterEnumConfig(
+            ctx.as_ptr(),
+            c"private-functions".as_ptr(),
+            0,
+            c::REDISMODULE_CONFIG_DEFAULT,
+            words.as_mut_ptr(),
+            numbers.as_ptr(),
+            WANTED.len() as c_int,
+            Some(get_private_functions),
+            Some(set_private_functions),
+            None,
+            null_mut()
+        ))
+    };
+    registered == c::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn get_private_functions(_name: *const c_char, _data: *mut c_void) -> c_int {
+    let wanted = || settings().private_functions;
+    guard(0, || {
+        let place = WANTED.iter().position(|(_, one)| *one == wanted());
+        place.unwrap_or_default() as c_int
+    })
+}
+
+unsafe extern "C" fn set_private_functions(
+    _name: *const c_char,
+    value: c_int,
+    _data: *mut c_void,
+    _error: *mut *mut c::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        let place = usize::try_from(value).unwrap_or_default();
+        let private_functions = WANTED.get(place).map(|(_, wanted)| *wanted);
+        shell().settings.set(Settings {
+            private_functions: private_functions.unwrap_or_default(),
+            ..settings()
+        });
+        private::decide();
+    });
+    c::REDISMODULE_OK as c_int
 }
 
 unsafe extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {

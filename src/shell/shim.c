@@ -1,4 +1,6 @@
+#define _GNU_SOURCE /* dladdr */
 #include "shim.h"
+#include <dlfcn.h>
 
 #ifdef __APPLE__
 #define WEAK __attribute__((weak_import))
@@ -47,12 +49,41 @@ enum { TO_ALL = 1 | 2 };
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
+static int allowed = 0;
+
+void tether_allow(int yes) { allowed = yes; }
+
+static int is_of(const void *program, const void *function) {
+    Dl_info info;
+    return function != NULL && dladdr(function, &info) != 0 && info.dli_fbase == program;
+}
+
+int tether_fits(const void *of_api, int two_steps) {
+    Dl_info api;
+    const void *needed[] = {
+        (const void *)lookupClientByID, (const void *)addReplyPubsubMessage, (const void *)addReplyProto,
+        (const void *)prepareClientToWrite, (const void *)enableTracking, (const void *)disableTracking,
+        (const void *)alsoPropagate, (const void *)replyToBlockedClientTimedOut, (const void *)unblockClient,
+    };
+    if (dladdr(of_api, &api) == 0) return 0;
+    for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
+        if (!is_of(api.dli_fbase, needed[i])) return 0;
+    if (two_steps != (unblockClientOnTimeout == NULL)) return 0;
+    if (!two_steps && !is_of(api.dli_fbase, (const void *)unblockClientOnTimeout)) return 0;
+    return lookupClientByID(0) == NULL && lookupClientByID(UINT64_MAX) == NULL;
+}
+
+/* The connection with this id, if functions may be called with it. */
+static struct client *client_of(uint64_t client_id) {
+    return allowed && lookupClientByID != NULL ? lookupClientByID(client_id) : NULL;
+}
+
 int tether_can_push(void) {
-    return lookupClientByID != NULL && addReplyPubsubMessage != NULL;
+    return allowed && lookupClientByID != NULL && addReplyPubsubMessage != NULL;
 }
 
 int tether_is_connected(uint64_t client_id) {
-    return lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
+    return !allowed || lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
 }
 
 int tether_push(uint64_t client_id, void **heads, void **news, int count) {
@@ -64,15 +95,15 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count) {
 
 int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     struct client *c;
-    if (lookupClientByID == NULL || addReplyProto == NULL || prepareClientToWrite == NULL) return 0;
-    if ((c = lookupClientByID(client_id)) == NULL) return 0;
+    if (addReplyProto == NULL || prepareClientToWrite == NULL) return 0;
+    if ((c = client_of(client_id)) == NULL) return 0;
     if (prepareClientToWrite(c) != 0) return 0;
     addReplyProto(c, bytes, length);
     return 1;
 }
 
 int tether_replicate(int db, void **argv, int argc) {
-    if (alsoPropagate == NULL) return 0;
+    if (!allowed || alsoPropagate == NULL) return 0;
     alsoPropagate(db, argv, argc, TO_ALL, -1);
     return 1;
 }
@@ -83,8 +114,9 @@ static enum { NOT_KNOWN, BEGINS_WITH_CLIENT, BEGINS_OTHERWISE } handles = NOT_KN
 
 static struct client *blocked_client(uint64_t client_id, void *handle) {
     struct client *c;
+    if (!allowed) return NULL;
     if (handles == BEGINS_WITH_CLIENT) return *(struct client **)handle;
-    if (lookupClientByID == NULL || (c = lookupClientByID(client_id)) == NULL) return NULL;
+    if ((c = client_of(client_id)) == NULL) return NULL;
     handles = *(struct client **)handle == c ? BEGINS_WITH_CLIENT : BEGINS_OTHERWISE;
     return c;
 }
@@ -104,16 +136,16 @@ int tether_end_block(uint64_t client_id, void *handle) {
 
 int tether_keep_in_main_thread(uint64_t client_id) {
     struct client *c;
-    if (lookupClientByID == NULL || enableTracking == NULL || disableTracking == NULL) return 0;
-    if ((c = lookupClientByID(client_id)) == NULL) return 0;
+    if (enableTracking == NULL || disableTracking == NULL) return 0;
+    if ((c = client_of(client_id)) == NULL) return 0;
     enableTracking(c, 0, tracking_optin, NULL, 0);
     return 1;
 }
 
 void tether_let_go_of_main_thread(uint64_t client_id) {
     struct client *c;
-    if (lookupClientByID == NULL || disableTracking == NULL) return;
-    if ((c = lookupClientByID(client_id)) != NULL) disableTracking(c);
+    if (disableTracking == NULL) return;
+    if ((c = client_of(client_id)) != NULL) disableTracking(c);
 }
 
 /* In Redis 7.0 the structure begins with identity, buffers and then `int argc; robj **argv;`, all
@@ -124,8 +156,7 @@ static int argv_word = 0;
 int tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
     void **words;
     if (argv_word != 0) return 1;
-    if (lookupClientByID == NULL) return 0;
-    if ((words = (void **)lookupClientByID(client_id)) == NULL) return 0;
+    if ((words = (void **)client_of(client_id)) == NULL) return 0;
     for (int word = 2; word < WORDS; word++) {
         if (words[word] == (void *)argv && *(int *)&words[word - 1] == argc) {
             argv_word = word;
@@ -137,7 +168,7 @@ int tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
 
 int tether_arguments(uint64_t client_id, void ***argv) {
     void **words;
-    if (argv_word == 0 || (words = (void **)lookupClientByID(client_id)) == NULL) return -1;
+    if (argv_word == 0 || (words = (void **)client_of(client_id)) == NULL) return -1;
     *argv = (void **)words[argv_word];
     return *argv == NULL ? 0 : *(int *)&words[argv_word - 1];
 }

@@ -10,6 +10,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Whether the functions may be called from now on; until then none is, and all that follows says that it cannot be done. */
+void tether_allow(int yes);
+
+/* Whether they are what they should be: all there, of the same program as this function of the module API, and looking up
+ * nobody for an id that nobody has. Redis 7.0 ends blocks in two steps, and all others in one. */
+int tether_fits(const void *of_api, int two_steps);
+
 /* Whether frames can be pushed to a connection that did not ask. */
 int tether_can_push(void);
 

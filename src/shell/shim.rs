@@ -3,7 +3,7 @@
 use super::raw::{Str, Text};
 use super::scoped::nothing_is_lent;
 use crate::engine::{ClientId, Db};
-use redis_module::raw::{RedisModuleBlockedClient, RedisModuleString};
+use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
 use std::ffi::c_void;
 
 #[allow(
@@ -22,7 +22,23 @@ macro_rules! server {
     }};
 }
 
-/// Whether this server has what pushes need.
+/// Whether the functions may be called from now on. Until then none is.
+pub fn allow(yes: bool) {
+    // SAFETY: writes a number; we are in the main thread, which alone reads it.
+    unsafe { c::tether_allow(yes.into()) };
+}
+
+/// See `tether_fits`.
+pub fn fits(two_steps: bool) -> bool {
+    // SAFETY: the table is there since before the module's first line.
+    let Some(of_api) = (unsafe { RedisModule_GetClientId }) else {
+        return false;
+    };
+    // SAFETY: looks at addresses. Who calls this knows the server, or wants to try it.
+    unsafe { c::tether_fits(of_api as *const c_void, two_steps.into()) != 0 }
+}
+
+/// Whether this server has what pushes need, and it may be used.
 pub fn can_push() -> bool {
     // SAFETY: reads two addresses.
     unsafe { server!(tether_can_push()) != 0 }

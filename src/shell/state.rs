@@ -2,10 +2,12 @@
 
 use super::blocked::Blocked;
 use super::cluster::Slots;
+use super::private::{Private, Wanted};
 use super::push::Outbox;
 use super::raw::{Ctx, Often, Text};
 use super::recheck::Queue;
 use super::scoped::Scoped;
+use super::series::Version;
 use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, Moment};
 use redis_module::raw;
@@ -24,10 +26,13 @@ pub struct Server {
     pub event_db_is_wrong_in_exec: bool,
     /// Keys have slots, by which others follow what happens to them.
     pub is_cluster: bool,
-    /// No newer than the servers on which we tried its own function for telling replicas. (Those between have the same.)
+    /// By its own word.
+    pub version: Option<Version>,
+    /// What is done with functions that the module API does not promise. None until that is decided.
+    pub private: Option<Private>,
+    /// We may use its own function for telling replicas.
     pub tells_directly: bool,
-    /// No newer than the servers on which we tried its own function for ending a block; see
-    /// [`shim::end_block`](super::shim::end_block).
+    /// We may use its own function for ending a block; see [`shim::end_block`](super::shim::end_block).
     pub ends_blocks: bool,
     /// It can say how far its append-only file has been written (`WAITAOF`, since Redis 7.2).
     pub counts_aof: bool,
@@ -46,6 +51,7 @@ pub struct Settings {
     pub peer_timeout_ms: u32,
     pub cluster_backstop_ms: u32,
     pub quarantine_ms: u32,
+    pub private_functions: Wanted,
 }
 
 /// What every command asks for stands first, and side by side; the compiler would strew it.
@@ -170,6 +176,7 @@ impl Shell {
                 peer_timeout_ms: 10_000,
                 cluster_backstop_ms: 60_000,
                 quarantine_ms: 0,
+                private_functions: Wanted::Known,
             }),
             subscribed: Cell::default(),
             hears_of_new: Cell::default(),

@@ -9,6 +9,7 @@ mod loading;
 mod many;
 mod memory;
 mod peers;
+mod private;
 mod put_off;
 mod rights;
 mod settp;

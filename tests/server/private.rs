@@ -1,0 +1,96 @@
+//! Functions of the server that the module API does not promise: where they are not called, all but pushes works.
+
+use crate::harness::*;
+
+fn private_functions(server: &Server) -> String {
+    let info = server.info("tether");
+    let field = "tether_private_functions:";
+    let line = info.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_else(|| panic!("{info}")).to_owned()
+}
+
+#[test]
+fn a_server_of_the_matrix_is_known() {
+    let server = Server::start();
+    assert_eq!(private_functions(&server), "known", "see docs/servers.md");
+    assert!(!server.log().contains("tether.private-functions"));
+    assert_eq!(server.resp3().run("WATCHEX k"), bulk("NOEXIST"));
+    let tried = Server::with(&["tether.private-functions always"]);
+    assert_eq!(private_functions(&tried), "known");
+}
+
+#[test]
+fn without_private_functions_all_but_pushes_works() {
+    let server = Server::with(&["tether.private-functions never"]);
+    assert_eq!(private_functions(&server), "never");
+    assert!(server.log().contains("WATCHEX and PUSH are refused"));
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    let mut other = server.resp2();
+    for push in [
+        "WATCHEX k",
+        "LOCK.ACQUIRE k WAIT 0 PUSH",
+        "SETTP k v WAIT 0 PUSH",
+    ] {
+        let message = holder.refused(push);
+        assert!(message.contains("docs/servers.md"), "{message}");
+    }
+    // Handed over, by a release and by the end of a connection.
+    for _ in 0..3 {
+        holder.run("LOCK.ACQUIRE k");
+        wait_in_line(&server, &mut waiter, "LOCK.ACQUIRE k WAIT 0");
+        assert_eq!(holder.call("LOCK.RELEASE k"), int(0));
+        assert!(waiter.read_reply().number() > 0);
+        waiter.run("LOCK.RELEASE k");
+    }
+    holder.run("SETTP t v");
+    wait_in_line(&server, &mut waiter, "SETTP t w WAIT 0");
+    drop(holder);
+    assert_eq!(waiter.read_reply(), int(1));
+    // Losses, of which nobody can be told, whoever's hand it was.
+    waiter.run_all(&[
+        "LOCK.ACQUIRE k",
+        "LOCK.ACQUIRE l",
+        "LOCK.ACQUIRE m LEASE 20",
+    ]);
+    other.run_all(&["DEL t", "SET l string"]);
+    waiter.run("EVAL return(redis.call('DEL','k')) 0");
+    eventually_equal("holds", 0, || server.gauge("tether", "tether_holds"));
+    assert_eq!(server.settled(&mut waiter), [""; 0]);
+    for key in ["k", "l", "m"] {
+        assert!(waiter.refused(["LOCK.RELEASE", key]).starts_with("NOTHELD"));
+    }
+    assert_eq!(waiter.call("DELTP t"), int(0));
+    assert_eq!(server.gauge("tether", "tether_pushes_sent"), 0);
+    // Another module's calls and scripts find a server that goes on.
+    waiter.run_all(&["SESSION.START", "SETTP t v", "DEBUG RELOAD"]);
+    assert_eq!(waiter.call("DELTP t"), int(1));
+}
+
+fn wait_in_line(server: &Server, client: &mut Client, request: &str) {
+    client.send(request);
+    eventually_equal(request, 1, || server.gauge("tether", "tether_waiters"));
+}
+
+#[test]
+fn the_setting_can_be_changed_on_a_running_server() {
+    let server = Server::start();
+    let (mut watcher, mut other) = (server.resp3(), server.resp2());
+    watcher.run("WATCHEX k");
+    for _ in 0..2 {
+        other.run_all(&[
+            "CONFIG SET tether.private-functions never",
+            "SET k v",
+            "DEL k",
+        ]);
+        assert_eq!(private_functions(&server), "never");
+        watcher.refused("WATCHEX l");
+        assert_eq!(server.settled(&mut watcher), [""; 0]);
+        other.run_all(&[
+            "CONFIG SET tether.private-functions known",
+            "SET k v",
+            "DEL k",
+        ]);
+        assert_eq!(private_functions(&server), "known");
+        assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
+    }
+}
