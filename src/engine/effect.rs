@@ -12,7 +12,8 @@ use super::told::Told;
 pub enum Effect {
     /// Answer the command in hand.
     Reply(Reply),
-    /// Do not answer the command in hand yet: its connection waits for an `Answer`.
+    /// Do not answer the command in hand yet: its connection waits for an `Answer`. If the server does not let it:
+    /// [`Event::BlockRefused`](super::event::Event::BlockRefused).
     Block,
     /// End a connection's block with this answer. Should the server answer it in another way before
     /// this one is written, [`Event::Abandoned`](super::event::Event::Abandoned) names what was
@@ -118,6 +119,8 @@ pub enum Refusal {
     Elsewhere {
         key: KeyBuf,
     },
+    /// The server does not let this connection stand still.
+    CannotBlock,
     /// The server that it waited at has a master now.
     Unblocked,
     /// The owner holds the key in another way, from which there is none to the one asked for.

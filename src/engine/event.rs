@@ -150,6 +150,8 @@ pub enum Event<'a> {
     /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
     /// reply.
     Unblocked { client: ClientId },
+    /// A connection that was just to be blocked cannot be: it waits for nothing. Answered by one reply.
+    BlockRefused { client: ClientId },
     /// A blocked connection's wait ended without us, and it has been answered or is gone. What it was
     /// granted in the same moment it does not know of, and does not get.
     Abandoned {

@@ -175,6 +175,10 @@ impl Engine {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
                 effects.push(Effect::Reply(reply));
             }
+            Event::BlockRefused { client } => {
+                self.unblock(client);
+                effects.push(Effect::Reply(Reply::Refused(Refusal::CannotBlock)));
+            }
             Event::Abandoned { client, granted } => {
                 self.unblock(client);
                 self.take_back(client, granted);

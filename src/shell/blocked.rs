@@ -17,7 +17,7 @@ use crate::engine::{ClientId, Event, Reply, Token};
 use hashbrown::HashMap;
 use redis_module::raw as c;
 use std::ffi::c_int;
-use std::ptr::null_mut;
+use std::ptr::{NonNull, null_mut};
 
 /// What became of each blocked connection.
 ///
@@ -34,7 +34,7 @@ pub struct Blocked {
 }
 
 /// The server's.
-struct Handle(*mut c::RedisModuleBlockedClient);
+struct Handle(NonNull<c::RedisModuleBlockedClient>);
 
 enum Block {
     Waits(Handle),
@@ -60,24 +60,31 @@ fn forget(client: ClientId) -> Option<Block> {
     blocked.with_mut(|blocked| blocked.all.remove(&client))
 }
 
-/// Blocks the connection whose command is in hand. The engine keeps the time.
+/// Blocks the connection whose command is in hand, unless the server refuses: Valkey since 8.1.1 does where the connection
+/// is subscribed to channels. The engine keeps the time.
 pub fn block(ctx: Ctx<'_>) {
+    let client = ctx.client();
     // SAFETY: the table, the context; the callbacks get what they expect.
     let handle = unsafe {
-        let handle = api!(RedisModule_BlockClient(
+        api!(RedisModule_BlockClient(
             ctx.as_ptr(),
             Some(on_answer),
             Some(on_unblock_command),
             None,
             0
-        ));
+        ))
+    };
+    let Some(handle) = NonNull::new(handle) else {
+        return dispatch::tell(ctx, Event::BlockRefused { client });
+    };
+    // SAFETY: the table, the handle; the callback gets what it expects.
+    unsafe {
         api!(RedisModule_SetDisconnectCallback(
-            handle,
+            handle.as_ptr(),
             Some(on_abandoned)
         ));
-        handle
-    };
-    note(ctx.client(), Block::Waits(Handle(handle)));
+    }
+    note(client, Block::Waits(Handle(handle)));
 }
 
 /// Ends a connection's block with this answer. `in_command`: by a command of ours, not in the middle of something that the
@@ -116,7 +123,7 @@ pub fn end_answered() {
             return;
         };
         // SAFETY: a handle of ours that was not unblocked yet, and is this connection's.
-        if is_answered && unsafe { shim::end_block(client, handle.0) } {
+        if is_answered && unsafe { shim::end_block(client, handle.0.as_ptr()) } {
             keep(handle);
         } else {
             handle.unblock();
@@ -153,7 +160,7 @@ impl Handle {
     fn unblock(self) {
         // SAFETY: the table; a handle of ours that was not unblocked yet. The server calls nobody
         // back before this command or event is over.
-        unsafe { api!(RedisModule_UnblockClient(self.0, null_mut())) };
+        unsafe { api!(RedisModule_UnblockClient(self.0.as_ptr(), null_mut())) };
     }
 }
 

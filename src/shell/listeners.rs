@@ -38,9 +38,14 @@ pub unsafe extern "C" fn on_module(
             return;
         }
         // SAFETY: the server's argument, for the length of this call; this event comes with this structure.
-        let name =
-            unsafe { CStr::from_ptr((*data.cast::<c::RedisModuleModuleChange>()).module_name) };
-        if !name.to_str().is_ok_and(|name| DEAF.contains(&name)) {
+        let is_deaf = unsafe {
+            let change = data.cast::<c::RedisModuleModuleChange>().as_ref();
+            let name = change.map(|change| change.module_name);
+            name.filter(|name| !name.is_null())
+                .and_then(|name| CStr::from_ptr(name).to_str().ok())
+                .is_some_and(|name| DEAF.contains(&name))
+        };
+        if !is_deaf {
             shell().is_among_deaf.set(false);
         }
     });

@@ -10,6 +10,7 @@ use super::{guard::guard, observe, persist};
 use crate::engine::{Db, Key, Mode, Standing};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
 
 /// Nine characters, as the server wants.
 const NAME: &std::ffi::CStr = c"tetherloc";
@@ -41,8 +42,9 @@ pub fn register(ctx: Ctx<'_>) -> bool {
             &raw mut methods
         ))
     };
-    shell().lock_type.set(Some(made));
-    !made.is_null()
+    let made = NonNull::new(made).map(NonNull::as_ptr);
+    shell().lock_type.set(made);
+    made.is_some()
 }
 
 unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {

@@ -113,6 +113,9 @@ fn load(ctx: Ctx<'_>) -> bool {
     // SAFETY: the table, the context.
     let detached = unsafe { api!(RedisModule_GetDetachedThreadSafeContext(ctx.as_ptr())) };
     let shell = shell();
+    if detached.is_null() {
+        return false;
+    }
     shell.keep_detached(detached);
     shell.server.set(server(ctx));
     shell.is_replica.set(ctx.state().is_replica());

@@ -247,9 +247,14 @@ unsafe extern "C" fn on_client(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call; this event comes with this
         // structure.
-        let (ctx, client) = unsafe {
-            let info = &*data.cast::<c::RedisModuleClientInfo>();
-            (Ctx::new(ctx), ClientId(info.id))
+        let (ctx, info) = unsafe {
+            (
+                Ctx::new(ctx),
+                data.cast::<c::RedisModuleClientInfo>().as_ref(),
+            )
+        };
+        let Some(client) = info.map(|info| ClientId(info.id)) else {
+            return;
         };
         if shell().engine.with(|engine| engine.knows_client(client)) {
             threads::forget(client);
@@ -272,7 +277,13 @@ unsafe extern "C" fn on_flush(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, flush) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleFlushInfo>()) };
+        let (ctx, flush) = unsafe {
+            (
+                Ctx::new(ctx),
+                data.cast::<c::RedisModuleFlushInfo>().as_ref(),
+            )
+        };
+        let Some(flush) = flush else { return };
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
             // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
             // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
@@ -306,7 +317,13 @@ unsafe extern "C" fn on_swap(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, swap) = unsafe { (Ctx::new(ctx), *data.cast::<c::RedisModuleSwapDbInfo>()) };
+        let (ctx, swap) = unsafe {
+            (
+                Ctx::new(ctx),
+                data.cast::<c::RedisModuleSwapDbInfo>().as_ref(),
+            )
+        };
+        let Some(swap) = swap else { return };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);
         tell(ctx, Event::Swapped { one, other });

@@ -41,6 +41,9 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
             return false;
         }
         let command = api!(RedisModule_GetCommand(ctx, name));
+        if command.is_null() {
+            return false;
+        }
         if knows_categories {
             let categories = c_string(spec.categories);
             let set = api!(RedisModule_SetCommandACLCategories(

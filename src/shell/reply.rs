@@ -42,6 +42,11 @@ fn words(refusal: &Refusal) -> String {
         Refusal::Elsewhere { key } => {
             format!("TRYAGAIN '{}' is another server's", key.name.escape_ascii())
         }
+        Refusal::CannotBlock => {
+            "ERR this server lets no connection stand still that is subscribed; \
+             give PUSH beside WAIT, or ask on a connection without subscriptions"
+                .to_owned()
+        }
         // As the server words it where it answers first.
         Refusal::Unblocked => "UNBLOCKED force unblock from blocking operation, \
              instance state changed (master -> replica?)"

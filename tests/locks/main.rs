@@ -14,4 +14,5 @@ mod modes;
 mod quarantine;
 mod replication;
 mod settp_wait;
+mod subscribed;
 mod tokens;

@@ -18,6 +18,7 @@ mod machine;
 #[allow(dead_code)] // what only real servers need
 mod model;
 mod random_worlds;
+mod refused;
 mod renewals;
 mod sessions;
 mod told;

@@ -81,6 +81,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::WaitsAlready => "ERR this connection waits for keys",
         Refusal::Elsewhere { .. } => "MOVED",
         Refusal::Unblocked => "UNBLOCKED",
+        Refusal::CannotBlock => "ERR",
     })
 }
 

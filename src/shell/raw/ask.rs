@@ -4,6 +4,7 @@ use super::{Ctx, Str, api};
 use crate::engine::{ClientId, Db};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
+use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 impl Ctx<'_> {
@@ -45,6 +46,9 @@ impl Ctx<'_> {
         // SAFETY: the table, the context; what is got is freed.
         unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            if name.is_null() {
+                return false;
+            }
             let user = api!(RedisModule_GetModuleUserFromUserName(name));
             api!(RedisModule_FreeString(null_mut(), name));
             if user.is_null() {
@@ -134,6 +138,9 @@ impl Ctx<'_> {
         // SAFETY: the table, the context; what is got is freed, and the text is copied before.
         unsafe {
             let info = api!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
+            if info.is_null() {
+                return None;
+            }
             let text = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
             let text =
                 (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
@@ -172,10 +179,9 @@ impl Answer {
         // SAFETY: the table; the reply lives as long as we do, and its elements belong to it.
         unsafe {
             let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
-            let places = |of| 0..api!(RedisModule_CallReplyLength(of));
             let text = |row, place| text_of(element(row, place)).unwrap_or_default();
-            let texts = |row| places(row).map(|place| text(row, place)).collect();
-            let rows = places(reply).map(|place| texts(element(reply, place)));
+            let texts = |row| places_of(row).map(|place| text(row, place)).collect();
+            let rows = places_of(reply).map(|place| texts(element(reply, place)));
             rows.collect()
         }
     }
@@ -209,7 +215,20 @@ impl Answer {
 
 /// # Safety
 /// The reply is null or alive.
+unsafe fn places_of(reply: *mut raw::RedisModuleCallReply) -> Range<usize> {
+    if reply.is_null() {
+        return 0..0;
+    }
+    // SAFETY: the table, and the caller.
+    0..unsafe { api!(RedisModule_CallReplyLength(reply)) }
+}
+
+/// # Safety
+/// The reply is null (an element that is not there), or alive.
 unsafe fn text_of(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
+    if reply.is_null() {
+        return None;
+    }
     let mut length = 0;
     // SAFETY: the table, and the caller.
     unsafe {

@@ -68,7 +68,10 @@ impl<'a> Loading<'a> {
                 self.0.as_ptr(),
                 &raw mut length
             ));
-            Loaded(std::slice::from_raw_parts(start.cast::<u8>(), length))
+            Loaded(NonNull::new(start.cast::<u8>()).map(|start| {
+                let bytes: &'static [u8] = std::slice::from_raw_parts(start.as_ptr(), length);
+                bytes
+            }))
         }
     }
 
@@ -83,19 +86,20 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Bytes out of a file.
-pub struct Loaded(&'static [u8]);
+/// Bytes out of a file; none, which reads as empty, where the server could not read them.
+pub struct Loaded(Option<&'static [u8]>);
 
 impl Deref for Loaded {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.0
+        self.0.unwrap_or_default()
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
+        let Some(bytes) = self.0 else { return };
         // SAFETY: the table; made by `Loading::bytes` and freed once.
-        unsafe { api!(RedisModule_Free(self.0.as_ptr().cast_mut().cast())) };
+        unsafe { api!(RedisModule_Free(bytes.as_ptr().cast_mut().cast())) };
     }
 }

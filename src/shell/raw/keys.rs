@@ -57,13 +57,16 @@ impl Ctx<'_> {
 
     pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
         // SAFETY: the table, the context. The server holds on to the name by itself.
-        OpenKey(unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)).cast() })
+        OpenKey(unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) })
     }
 
     /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
     /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
     pub fn make(self, key: Str<'_>, open: OpenKey, value: Str<'_>) -> bool {
+        if !open.is_open() {
+            return false;
+        }
         let done = if open.overwrite(value) {
             raw::REDISMODULE_OK as c_int
         } else {
@@ -75,7 +78,7 @@ impl Ctx<'_> {
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
     pub fn make_lock(self, key: Str<'_>, open: OpenKey) -> bool {
-        let Some(lock) = shell().lock_type.get() else {
+        let Some(lock) = shell().lock_type.get().filter(|_| open.is_open()) else {
             return false;
         };
         // SAFETY: as in `make`; the value lives as long as the module.
@@ -247,7 +250,10 @@ impl Ctx<'_> {
             let mode =
                 raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
             let open = self.open_as(key, mode as c_int);
-            // SAFETY: the table; open for writing, see the invariant.
+            if !open.is_open() {
+                return self.db();
+            }
+            // SAFETY: the table; an open key.
             return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
         }
         self.db()
@@ -256,13 +262,18 @@ impl Ctx<'_> {
 
 /// A key that is open until this is dropped, in the callback in which it was opened.
 ///
-/// Invariant: outside of this file it is open for writing, and so not null. Null is an absent one that was opened for
-/// reading, of which nothing can be asked but what stands there: the server would crash.
+/// Null is an absent one that was opened for reading, or one that the server did not open: of that nothing can be asked but
+/// what stands there, for the server would crash.
 pub struct OpenKey(*mut raw::RedisModuleKey);
 
 impl OpenKey {
+    /// Whether the server has opened it.
+    fn is_open(&self) -> bool {
+        !self.0.is_null()
+    }
+
     pub fn standing(&self) -> Standing {
-        // SAFETY: the table; an open key, or null for an absent one opened for reading.
+        // SAFETY: the table; an open key, or null, which the server takes for an absent one.
         unsafe {
             if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
                 return Standing::Absent;
@@ -282,7 +293,7 @@ impl OpenKey {
     /// `keysizes` wrong.) False if that cannot be.
     fn overwrite(&self, value: Str<'_>) -> bool {
         const SHORT: usize = 1024;
-        // SAFETY: the table; a key that is open for writing. The server sees to it that nobody shares the
+        // SAFETY: the table; a key that is open for writing, for null is no string. The server sees to it that nobody shares the
         // bytes that it hands out, which are as many as it says, and is not called before they are written.
         unsafe {
             let is_string =
@@ -308,7 +319,10 @@ impl OpenKey {
 
     /// What is left of a key's time to live, if it has one.
     pub fn left_ms(&self) -> Option<u64> {
-        // SAFETY: the table; open for writing, see the invariant.
+        if !self.is_open() {
+            return None;
+        }
+        // SAFETY: the table; an open key.
         u64::try_from(unsafe { api!(RedisModule_GetExpire(self.0)) }).ok()
     }
 
@@ -323,19 +337,15 @@ impl OpenKey {
 
     /// The same, by a time since 1970.
     pub fn end_at_ms(&self, end: i64) {
-        // SAFETY: as in `left_ms`.
-        unsafe { api!(RedisModule_SetAbsExpire(self.0, end)) };
+        if self.is_open() {
+            // SAFETY: as in `left_ms`.
+            unsafe { api!(RedisModule_SetAbsExpire(self.0, end)) };
+        }
     }
 
     /// Takes a key's time to live away. Sends no event.
     pub fn never_end(&self) {
-        // SAFETY: as in `left_ms`.
-        unsafe {
-            api!(RedisModule_SetAbsExpire(
-                self.0,
-                raw::REDISMODULE_NO_EXPIRE.into()
-            ))
-        };
+        self.end_at_ms(raw::REDISMODULE_NO_EXPIRE.into());
     }
 }
 
