@@ -127,6 +127,13 @@ impl Engine {
         Some(self.leave_queues(waiter).form.not_granted())
     }
 
+    /// A connection that was to wait cannot stand still.
+    pub(super) fn block_refused(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        self.unblock(client);
+        let refused = super::Reply::Refused(Refusal::CannotBlock);
+        effects.push(Effect::Reply(refused));
+    }
+
     /// Ends what was granted with this token, as soon as the keyspace may be written.
     pub(super) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
         let Some(client) = self.clients.find(client) else {

@@ -175,10 +175,7 @@ impl Engine {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
                 effects.push(Effect::Reply(reply));
             }
-            Event::BlockRefused { client } => {
-                self.unblock(client);
-                effects.push(Effect::Reply(Reply::Refused(Refusal::CannotBlock)));
-            }
+            Event::BlockRefused { client } => self.block_refused(client, effects),
             Event::Abandoned { client, granted } => {
                 self.unblock(client);
                 self.take_back(client, granted);

@@ -7,7 +7,7 @@
 
 use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
-use super::raw::{Ctx, Str, api};
+use super::raw::{self, Ctx, Str, api};
 use super::state::shell;
 use super::{cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, threads};
 use crate::engine::{ClientId, Db, Engine, Event, Hand, Key};
@@ -247,12 +247,7 @@ unsafe extern "C" fn on_client(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call; this event comes with this
         // structure.
-        let (ctx, info) = unsafe {
-            (
-                Ctx::new(ctx),
-                data.cast::<c::RedisModuleClientInfo>().as_ref(),
-            )
-        };
+        let (ctx, info) = unsafe { raw::event::<c::RedisModuleClientInfo>(ctx, data) };
         let Some(client) = info.map(|info| ClientId(info.id)) else {
             return;
         };
@@ -277,12 +272,7 @@ unsafe extern "C" fn on_flush(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, flush) = unsafe {
-            (
-                Ctx::new(ctx),
-                data.cast::<c::RedisModuleFlushInfo>().as_ref(),
-            )
-        };
+        let (ctx, flush) = unsafe { raw::event::<c::RedisModuleFlushInfo>(ctx, data) };
         let Some(flush) = flush else { return };
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
             // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
@@ -317,12 +307,7 @@ unsafe extern "C" fn on_swap(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, swap) = unsafe {
-            (
-                Ctx::new(ctx),
-                data.cast::<c::RedisModuleSwapDbInfo>().as_ref(),
-            )
-        };
+        let (ctx, swap) = unsafe { raw::event::<c::RedisModuleSwapDbInfo>(ctx, data) };
         let Some(swap) = swap else { return };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);

@@ -22,7 +22,11 @@ pub fn stands_in_line(server: &Server, client: &mut Client, request: &str) -> bo
     client.send(request);
     eventually(request, || {
         let line = looker.run(list.as_str()).text();
-        match (line.contains(" flags=b "), client.has_reply()) {
+        let is_blocked = line.split(" flags=").nth(1).is_some_and(|flags| {
+            let flags = flags.split(' ').next();
+            flags.is_some_and(|flags| flags.contains('b'))
+        });
+        match (is_blocked, client.has_reply()) {
             (true, _) => Ok(true),
             (false, true) => Ok(false),
             (false, false) => Err(line),

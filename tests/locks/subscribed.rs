@@ -25,7 +25,14 @@ fn who_is_subscribed_waits_or_is_told_what_to_do_instead() {
         let mut owner = server.resp3();
         owner.run("LOCK.ACQUIRE k");
         let mut asker = subscribed(&server);
-        let stands = stands_in_line(&server, &mut asker, request);
+        asker.send(request);
+        let stands = eventually(request, || {
+            match (tether(&server, "waiters"), asker.has_reply()) {
+                (1, false) => Ok(true),
+                (0, true) => Ok(false),
+                other => Err(format!("{other:?}")),
+            }
+        });
         assert!(stands || server.is_at_least((99, 0), (8, 1)), "{request}");
         if !stands {
             let Frame::Error(text) = asker.read_reply() else {

@@ -24,7 +24,7 @@ pub use table::Often;
 use super::state::shell;
 use crate::engine::{ClientId, Db};
 use redis_module::raw;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
@@ -134,6 +134,18 @@ pub unsafe fn given<'a>(
         let arguments = std::slice::from_raw_parts(arguments.cast::<Str<'a>>(), count as usize);
         (Ctx::new(ctx), arguments)
     }
+}
+
+/// What the server gives with one of its events: a context, and the event's structure, if there is one.
+///
+/// # Safety
+/// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn event<'a, T>(
+    ctx: *mut raw::RedisModuleCtx,
+    data: *mut c_void,
+) -> (Ctx<'a>, Option<&'a T>) {
+    // SAFETY: the caller.
+    unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
 }
 
 /// What [`Ctx::state`] tells.
