@@ -9,5 +9,5 @@ mod table;
 pub mod told;
 
 pub use glob::matches;
-pub use parse::{BadInput, Request, parse};
+pub use parse::{BadInput, List, Request, parse};
 pub use table::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE, Verb};

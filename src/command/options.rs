@@ -175,3 +175,13 @@ pub(super) fn number_in(
         _ => Err(BadInput::OutOfRange { what, least, most }),
     }
 }
+
+/// Each key once.
+pub(super) fn refuse_repeated(keys: &[&[u8]]) -> Result<(), BadInput> {
+    let mut sorted = keys.to_vec();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(BadInput::RepeatedKey(pair[0].into())),
+        None => Ok(()),
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::options::{
     ALL, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN,
-    WAIT, number_in, wait,
+    WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::Verb;
 use crate::engine::{Mode, Wait};
@@ -11,6 +11,10 @@ use std::fmt;
 /// A session's grace where none is given, and the longest: a day.
 const GRACE_MS: u64 = 10_000;
 const LONGEST_GRACE_MS: u64 = 86_400_000;
+
+/// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST goes, where it is not said.
+const INFO_COUNT: u64 = 100;
+const LIST_COUNT: u64 = 10;
 
 /// A command that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,12 +59,10 @@ pub enum Request<'a, 'b> {
     },
     Info {
         key: &'a [u8],
+        /// Of holders, and of waiters.
+        count: u64,
     },
-    List {
-        client: Option<u64>,
-        pattern: Option<&'a [u8]>,
-        count: Option<u64>,
-    },
+    List(List<'a>),
     Server,
     Start {
         grace_ms: u64,
@@ -69,6 +71,15 @@ pub enum Request<'a, 'b> {
         secret: &'a [u8],
     },
     EndSession,
+}
+
+/// A step of a walk through the keys that are held or waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct List<'a> {
+    pub cursor: u64,
+    pub client: Option<u64>,
+    pub pattern: Option<&'a [u8]>,
+    pub count: u64,
 }
 
 /// A command that makes none.
@@ -196,14 +207,13 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             let label = Options::read(options, &[OWNER])?.label();
             Ok(Request::Cancel { key, label })
         }
-        (Verb::Info, [key]) => Ok(Request::Info { key }),
-        (Verb::List, options) => {
-            let options = Options::read(options, &[CLIENT, MATCH, COUNT])?;
-            Ok(Request::List {
-                client: options.number(CLIENT, 0, u64::MAX)?,
-                pattern: options.value(MATCH),
-                count: options.number(COUNT, 1, u64::MAX)?,
-            })
+        (Verb::Info, [key, options @ ..]) => {
+            let count = Options::read(options, &[COUNT])?.number(COUNT, 1, u64::MAX)?;
+            let count = count.unwrap_or(INFO_COUNT);
+            Ok(Request::Info { key, count })
+        }
+        (Verb::List, [cursor, options @ ..]) => {
+            list(cursor, Options::read(options, &[CLIENT, MATCH, COUNT])?)
         }
         (Verb::Server, []) => Ok(Request::Server),
         (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
@@ -219,6 +229,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Extend
             | Verb::Cancel
             | Verb::Info
+            | Verb::List
             | Verb::Server
             | Verb::Resume
             | Verb::End,
@@ -258,20 +269,21 @@ fn extend<'a, 'b>(
     })
 }
 
+fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+    let count = options.number(COUNT, 1, u64::MAX)?;
+    Ok(Request::List(List {
+        cursor: number_in("the cursor", cursor, 0, u64::MAX)?,
+        client: options.number(CLIENT, 0, u64::MAX)?,
+        pattern: options.value(MATCH),
+        count: count.unwrap_or(LIST_COUNT),
+    }))
+}
+
 fn start<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
     let grace_ms = options.number(GRACE, 1, LONGEST_GRACE_MS)?;
     Ok(Request::Start {
         grace_ms: grace_ms.unwrap_or(GRACE_MS),
     })
-}
-
-fn refuse_repeated(keys: &[&[u8]]) -> Result<(), BadInput> {
-    let mut sorted = keys.to_vec();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(BadInput::RepeatedKey(pair[0].into())),
-        None => Ok(()),
-    }
 }
 
 #[cfg(test)]
@@ -348,10 +360,13 @@ mod tests {
                 "GRACE is out of range, it goes from 1 to 86400000",
             ),
             (Verb::Resume, "", "wrong number of arguments"),
+            (Verb::List, "", "wrong number of arguments"),
+            (Verb::List, "x", "the cursor is not a number: 'x'"),
+            (Verb::Info, "k MATCH x", "unknown option 'MATCH'"),
             (Verb::End, "now", "wrong number of arguments"),
             (
                 Verb::List,
-                "COUNT 0",
+                "0 COUNT 0",
                 "COUNT is out of range, it goes from 1 to 18446744073709551615",
             ),
         ] {

@@ -248,6 +248,14 @@ impl<T> Arena<T> {
         slots[place % CHUNK].as_ref().map(|_| Id::new(place))
     }
 
+    /// The place at which to look after this one: nothing is in between. O(1).
+    pub fn place_after(&self, place: usize) -> usize {
+        match self.slots.get(place / CHUNK) {
+            Some(Some(_)) => place + 1,
+            _ => (place / CHUNK + 1) * CHUNK,
+        }
+    }
+
     fn slot_mut(&mut self, id: Id<T>) -> Option<&mut Option<T>> {
         let slots = self.slots[id.place() / CHUNK].as_mut()?;
         Some(&mut slots[id.place() % CHUNK])
@@ -308,6 +316,16 @@ mod tests {
         assert!(
             with_memory.count() <= 3,
             "the survivor's, one to spare, and that of the place that was left last"
+        );
+        let mut place = 0;
+        let mut looks = 0;
+        while arena.at(place) != Some(survivor) {
+            place = arena.place_after(place);
+            looks += 1;
+        }
+        assert!(
+            looks <= 2 * CHUNK + 3,
+            "chunks without memory are skipped: {looks}"
         );
         let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
         assert_eq!(arena.iter().count(), again.len() + 1);

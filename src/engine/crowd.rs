@@ -42,11 +42,13 @@ impl<T> Crowd<T> {
         self.index.find(self.hash(mark), is_it)
     }
 
-    /// A member is about to join the end of this chain. O(1).
-    pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, mark: impl Hash, id: Id<T>) {
-        if chain.take(CROWD).count() == CROWD {
+    /// A member is about to join the end of this chain; whether it comes to a crowd. O(1).
+    pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, mark: impl Hash, id: Id<T>) -> bool {
+        let is_crowd = chain.take(CROWD).count() == CROWD;
+        if is_crowd {
             self.index.insert(self.hash(mark), id);
         }
+        is_crowd
     }
 
     /// A member has left its chain. O(1).

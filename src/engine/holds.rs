@@ -2,6 +2,7 @@
 
 mod check;
 mod plain;
+mod sizes;
 
 use super::arena::{Arena, Id};
 use super::ask::Mode;
@@ -16,6 +17,7 @@ use super::keys::{KeyRecord, Keys};
 use super::owner::{Owner, OwnerKey};
 use super::tokens::Token;
 use hashbrown::HashMap;
+use sizes::Sizes;
 use std::collections::BTreeSet;
 use std::ops;
 
@@ -31,7 +33,8 @@ pub(super) struct Grant<'a> {
 
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
-/// permits than there are; `permits` has their sum for each semaphore. `extras` has the records that
+/// permits than there are; `permits` has their sum for each semaphore. `sizes` has how many holds
+/// each key with a crowd has. `extras` has the records that
 /// holds name, each once; those with a label stand in their owner's chain in `owners`. `leases` has exactly the
 /// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
 /// key's chain.
@@ -43,6 +46,7 @@ pub(super) struct Holds {
     /// Of each owner with a label, the records of its holds.
     owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
     permits: HashMap<Id<KeyRecord>, u32>,
+    sizes: Sizes,
     leases: BTreeSet<(Moment, Id<Hold>)>,
     temporary: usize,
 }
@@ -302,6 +306,7 @@ impl Holds {
         self.crowd
             .leave((key, client, hold.label(&self.extras)), id);
         record.holds.remove(&mut self.all, id);
+        self.sizes.leave(key);
         if kind == Kind::Permits {
             self.give_permits_back(key, self.mode(id).permits());
         }
@@ -326,7 +331,9 @@ impl Holds {
         if !record.holds.is_empty() {
             let chain = record.holds.iter(&self.all);
             let label = self.all[id].label(&self.extras);
-            self.crowd.join(chain, (key, client, label), id);
+            if self.crowd.join(chain, (key, client, label), id) {
+                self.sizes.join(key);
+            }
         }
         if kind == Kind::Permits {
             *self.permits.entry(key).or_default() += self.mode(id).permits();

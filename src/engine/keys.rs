@@ -247,6 +247,21 @@ impl Keys {
         }
     }
 
+    /// The places among which the records stand. One stays at its place as long as it is there.
+    pub fn places(&self) -> usize {
+        self.records.places()
+    }
+
+    /// The place at which to look after this one. O(1).
+    pub fn place_after(&self, place: usize) -> usize {
+        self.records.place_after(place)
+    }
+
+    /// The record at a place, if there is one. O(1).
+    pub fn at(&self, place: usize) -> Option<Id<KeyRecord>> {
+        self.records.at(place)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Id<KeyRecord>, &KeyRecord)> {
         self.records.iter()
     }

@@ -60,7 +60,7 @@ mod watches;
 
 pub use ask::Mode;
 pub use bytes::Bytes;
-pub use census::{Holder, KeyCensus, KeyLine, Waiting};
+pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use few::Few;

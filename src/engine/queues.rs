@@ -3,6 +3,8 @@
 //! A waiter is one request; it has one place in the queue of each key that it asks for. Places are
 //! taken at the end and left from anywhere, each in O(1).
 
+mod check;
+
 use super::arena::{Arena, Id};
 use super::ask::Mode;
 use super::bytes::Bytes;
@@ -45,6 +47,8 @@ pub(super) struct Waiter {
 pub(super) struct Place {
     waiter: Id<Waiter>,
     key: Id<KeyRecord>,
+    /// At the head of a queue: how many places that has.
+    length: u32,
     by_key: Link<Place>,
     by_waiter: Link<Place>,
 }
@@ -151,10 +155,13 @@ impl Queues {
             let place = self.places.insert(Place {
                 waiter: id,
                 key: *key,
+                length: 0,
                 by_key: Link::default(),
                 by_waiter: Link::default(),
             });
             keys[*key].queue.push(&mut self.places, place);
+            let head = keys[*key].queue.head().unwrap_or(place);
+            self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.push {
                 let mark = self.mark(*key, request.client, request.label);
@@ -203,7 +210,12 @@ impl Queues {
         while let Some(place) = waiter.places.head() {
             clients[waiter.client].place_count -= 1;
             let key = self.places[place].key;
-            keys[key].queue.remove(&mut self.places, place);
+            let queue = &mut keys[key].queue;
+            let length = queue.head().map_or(0, |head| self.places[head].length);
+            queue.remove(&mut self.places, place);
+            if let Some(head) = queue.head() {
+                self.places[head].length = length - 1;
+            }
             waiter.places.remove(&mut self.places, place);
             self.places.remove(place);
             if waiter.push {
@@ -247,6 +259,12 @@ impl Queues {
             .queue
             .head()
             .map(|place| self.places[place].waiter)
+    }
+
+    /// How many wait for a key. O(1).
+    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
+        let head = keys[key].queue.head();
+        head.map_or(0, |head| self.places[head].length as usize)
     }
 
     /// Who waits for a key, in order.
@@ -324,63 +342,6 @@ impl Queues {
     /// The wait that ends first. O(1).
     pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
         self.deadlines.first().copied()
-    }
-
-    /// Panics unless the invariant holds. O(everything).
-    pub fn check(&self, keys: &Keys, clients: &Clients) {
-        let mut queued = 0;
-        for (key, record) in keys.iter() {
-            for place in record.queue.iter(&self.places) {
-                assert!(self.places[place].key == key);
-                queued += 1;
-            }
-        }
-        let mut placed = 0;
-        for (id, waiter) in self.waiters.iter() {
-            let places: Vec<_> = waiter.places.iter(&self.places).collect();
-            assert!(!places.is_empty());
-            assert!(places.iter().all(|place| self.places[*place].waiter == id));
-            placed += places.len();
-            if let Some(deadline) = waiter.deadline {
-                assert!(self.deadlines.contains(&(deadline, id)));
-            }
-        }
-        let all = self.places.len();
-        assert_eq!((queued, placed), (all, all));
-        let timed = self.waiters.iter().filter(|(_, w)| w.deadline.is_some());
-        assert_eq!(timed.count(), self.deadlines.len());
-        let mut counted = 0;
-        for (client, record) in clients.iter() {
-            let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();
-            assert!(mine.iter().all(|id| self.waiters[*id].client == client));
-            let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
-            assert!(blocking.len() <= 1 && blocking.first().copied() == record.blocked.as_ref());
-            assert_eq!(mine.len(), record.wait_count as usize);
-            let places = mine.iter().map(|id| self.keys_of(*id).count());
-            assert_eq!(places.sum::<usize>(), record.place_count as usize);
-            counted += mine.len();
-        }
-        assert_eq!(counted, self.len());
-        let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
-        let mut chained = 0;
-        for ((client, label), chain) in &self.pushed {
-            assert!(!chain.is_empty());
-            for id in chain.iter(&self.waiters) {
-                let waiter = &self.waiters[id];
-                assert!(waiter.push && waiter.client == *client && waiter.label == *label);
-                chained += 1;
-            }
-        }
-        assert_eq!(chained, pushed.count());
-        let mut indexed = 0;
-        for (id, place) in self.places.iter() {
-            let waiter = &self.waiters[place.waiter];
-            let mark = self.mark(place.key, waiter.client, &waiter.label);
-            let found = self.by_owner.find(mark, |found| found == id);
-            assert_eq!(found.is_some(), waiter.push);
-            indexed += usize::from(waiter.push);
-        }
-        assert_eq!(indexed, self.by_owner.len());
     }
 }
 

@@ -166,12 +166,8 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
-            Request::Info { key } => inspect::info(ctx, self.key(key)),
-            Request::List {
-                client,
-                pattern,
-                count,
-            } => inspect::list(ctx, client, pattern, count),
+            Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
+            Request::List(list) => inspect::list(ctx, &list),
             Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret } => self.tell(Event::Resume {

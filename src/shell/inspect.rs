@@ -6,18 +6,19 @@ use super::peers;
 use super::raw::{Ctx, Text};
 use super::shim;
 use super::state::shell;
-use crate::command::matches;
-use crate::engine::{ClientId, Engine, Key, KeyCensus, KeyLine, Mode};
+use crate::command::{List, matches};
+use crate::engine::{ClientId, Engine, Key, KeyCensus, Mode, Page, Walk};
 
 /// Answers `LOCK.INFO`.
-pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
+pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
+    let most = usize::try_from(count).unwrap_or(usize::MAX);
     let census = shell()
         .engine
-        .with(|engine| engine.census(clock::now(), key));
+        .with(|engine| engine.census(clock::now(), key, most));
     let Some(census) = census else {
         return ctx.reply_null();
     };
-    ctx.reply_map(4);
+    ctx.reply_map(6);
     ctx.reply_bulk(b"kind");
     ctx.reply_bulk(kind(&census));
     ctx.reply_bulk(b"total");
@@ -25,6 +26,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
         Some(total) => ctx.reply_integer(total.into()),
         None => ctx.reply_null(),
     }
+    number(ctx, b"holder-count", census.holder_count as u64);
     ctx.reply_bulk(b"holders");
     ctx.reply_array(census.holders.len());
     for holder in &census.holders {
@@ -49,6 +51,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
             None => ctx.reply_null(),
         }
     }
+    number(ctx, b"waiter-count", census.waiter_count as u64);
     ctx.reply_bulk(b"waiters");
     ctx.reply_array(census.waiters.len());
     for waiter in &census.waiters {
@@ -61,29 +64,22 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>) {
 }
 
 /// Answers `LOCK.LIST`.
-pub fn list(ctx: Ctx<'_>, client: Option<u64>, pattern: Option<&[u8]>, count: Option<u64>) {
-    let most = count.map_or(usize::MAX, |count| count.try_into().unwrap_or(usize::MAX));
-    let (now, db, client) = (clock::now(), ctx.db(), client.map(ClientId));
-    let is_wanted = |line: &KeyLine| pattern.is_none_or(|pattern| matches(pattern, &line.key.name));
-    // The server is asked for the caller's rights between two looks at the engine: each look at as many as all before.
-    let (mut lines, mut seen, mut size) = (Vec::new(), 0, most.clamp(1, 64));
-    while lines.len() < most {
-        let some: Vec<_> = shell().engine.with(|engine| {
-            let all = engine.list(now, db, client).filter(is_wanted);
-            all.skip(seen).take(size).collect()
-        });
-        let are_all = some.len() < size;
-        seen += some.len();
-        let left = most - lines.len();
-        let mut may_see = some;
-        may_see.retain(|line| ctx.may_read(Text::new(&line.key.name).as_str()));
-        may_see.truncate(left);
-        lines.extend(may_see);
-        if are_all {
-            break;
-        }
-        size = seen;
-    }
+pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
+    let pattern = list.pattern;
+    let walk = Walk {
+        cursor: list.cursor,
+        db: ctx.db(),
+        client: list.client.map(ClientId),
+        is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
+        count: list.count,
+    };
+    let page = shell()
+        .engine
+        .with(|engine| engine.list(clock::now(), &walk));
+    let Page { cursor, mut lines } = page;
+    lines.retain(|line| ctx.may_read(Text::new(&line.key.name).as_str()));
+    ctx.reply_array(2);
+    ctx.reply_bulk(cursor.to_string().as_bytes());
     ctx.reply_array(lines.len());
     for line in lines {
         ctx.reply_map(4);

@@ -140,7 +140,7 @@ fn random_resyncs(seed: u64, rounds: usize) {
 /// The keys that nobody holds.
 fn plain_names(server: &Server) -> Vec<String> {
     let mut client = server.resp3();
-    let held = client.run("LOCK.LIST").items();
+    let held = lock_list(&mut client, "");
     let is_held = |line: &&Frame| !field(line, "holders").items().is_empty();
     let held: Vec<_> = held
         .iter()

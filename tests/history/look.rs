@@ -91,7 +91,7 @@ impl Seen {
             Mode::Permits { total, .. } => int(total.into()),
             _ => null(),
         };
-        let holders = info[5].items();
+        let holders = info[7].items();
         let mut holders: Vec<Vec<Frame>> = holders.iter().map(Frame::items).collect();
         // At one key tokens rise with the grants.
         holders.sort_by_key(|holder| holder[11].number());
@@ -107,7 +107,7 @@ impl Seen {
     }
 
     fn is_queue(&self, info: &[Frame], queue: &[&Waiter], ids: &[i64]) -> bool {
-        let waiters = info[7].items();
+        let waiters = info[11].items();
         let is_next = |(waiter, said): (&&Waiter, &Frame)| {
             let said = said.items();
             said[1] == int(ids[waiter.who])

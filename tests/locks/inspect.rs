@@ -1,10 +1,10 @@
-//! What an operator sees: LOCK.INFO, LOCK.LIST, INFO tether.
+//! What an operator sees: LOCK.INFO, INFO tether.
 
 use crate::harness::*;
 use crate::line::*;
 
 /// The names of a map's fields, in order.
-fn names(map: &Frame) -> Vec<String> {
+pub fn names(map: &Frame) -> Vec<String> {
     map.items().iter().step_by(2).map(Frame::text).collect()
 }
 
@@ -22,6 +22,14 @@ fn assert_between(frame: &Frame, least: i64, most: i64) {
     assert!((least..=most).contains(&number), "{least} {number} {most}");
 }
 
+const INFO: [&str; 6] = [
+    "kind",
+    "total",
+    "holder-count",
+    "holders",
+    "waiter-count",
+    "waiters",
+];
 const HOLDER: [&str; 11] = [
     "client", "addr", "name", "user", "label", "token", "permits", "depth", "held-ms", "lease-ms",
     "session",
@@ -44,16 +52,19 @@ fn lock_info_tells_everything_about_holders_and_waiters() {
         one.run("LOCK.ACQUIRE k OWNER job");
         two.run("CLIENT SETNAME worker-2");
         let (id, addr) = (two.id(), address(&mut two));
-        queue(
-            &server,
-            &mut two,
-            "LOCK.ACQUIRE k SHARED OWNER reader WAIT 0",
-        );
+        let wait = "LOCK.ACQUIRE k SHARED OWNER reader WAIT 0";
+        queue(&server, &mut two, wait);
         let info = operator.run("LOCK.INFO k");
         assert_eq!(matches!(info, Frame::Map(_)), resp3);
-        assert_eq!(names(&info), ["kind", "total", "holders", "waiters"]);
-        assert_eq!(field(&info, "kind"), bulk("exclusive"));
-        assert_eq!(field(&info, "total"), null());
+        assert_eq!(names(&info), INFO);
+        for (name, value) in [
+            ("kind", bulk("exclusive")),
+            ("total", null()),
+            ("holder-count", int(1)),
+            ("waiter-count", int(1)),
+        ] {
+            assert_eq!(field(&info, name), value, "{name}");
+        }
 
         let held = field(&info, "holders").items();
         let [holder] = &held[..] else {
@@ -150,6 +161,7 @@ fn lock_info_of_what_nobody_holds_or_waits_for_is_null() {
     }
     client.refused("LOCK.INFO");
     client.refused("LOCK.INFO a b");
+    client.refused("LOCK.INFO a COUNT 0");
     // A stranger's key that is waited for has no holder, but a line.
     queue_push(&mut client, "SETTP string v WAIT 0 PUSH");
     let info = watcher.run("LOCK.INFO string");
@@ -179,133 +191,8 @@ fn times_go_on_while_one_holds_and_waits() {
             Err(format!("{info:?}"))
         }
     });
-    let line = &waiter.run("LOCK.LIST").items()[0];
+    let line = &lock_list(&mut waiter, "")[0];
     assert!(field(line, "oldest-hold-ms").number() >= 30);
-}
-
-/// LOCK.LIST as (key, holders, waiters), sorted by key.
-fn list(client: &mut Client, options: &str) -> Vec<(String, Vec<i64>, i64)> {
-    let lines = client.run(&format!("LOCK.LIST {options}")).items();
-    let mut seen: Vec<_> = lines
-        .iter()
-        .map(|line| {
-            let names = names(line);
-            assert_eq!(names, ["key", "holders", "waiters", "oldest-hold-ms"]);
-            let holders = field(line, "holders").items();
-            let holders: Vec<_> = holders.iter().map(Frame::number).collect();
-            let oldest = field(line, "oldest-hold-ms");
-            assert_eq!(oldest == null(), holders.is_empty(), "{line:?}");
-            let waiters = field(line, "waiters").number();
-            (field(line, "key").text(), holders, waiters)
-        })
-        .collect();
-    seen.sort();
-    seen
-}
-
-#[test]
-fn lock_list_shows_the_held_and_waited_for_keys_of_this_database() {
-    let server = Server::start();
-    let (mut one, mut two) = (server.resp3(), server.resp3());
-    let (mut operator, mut old) = (server.resp3(), server.resp2());
-    let (a, b) = (one.id(), two.id());
-    assert_eq!(operator.call("LOCK.LIST"), array([]));
-    one.run_all(&[
-        "LOCK.ACQUIRE l SHARED",
-        "SETTP t v",
-        "SET plain v",
-        "WATCHEX watched",
-    ]);
-    two.run_all(&[
-        "LOCK.ACQUIRE l SHARED",
-        "SELECT 3",
-        "LOCK.ACQUIRE third",
-        "SELECT 0",
-    ]);
-    queue_push(&mut two, "SETTP t v WAIT 0 PUSH");
-    let mut third = server.resp3();
-    queue_push(&mut third, "SETTP t v WAIT 0 PUSH");
-    queue_push(&mut two, "SETTP plain v WAIT 0 PUSH");
-    let l = ("l".to_owned(), vec![a, b], 0);
-    let t = ("t".to_owned(), vec![a], 2);
-    let plain = ("plain".to_owned(), vec![], 1);
-    assert_eq!(
-        list(&mut operator, ""),
-        [l.clone(), plain.clone(), t.clone()]
-    );
-    assert_eq!(list(&mut old, ""), [l.clone(), plain.clone(), t.clone()]);
-    for (options, expected) in [
-        (format!("CLIENT {a}"), vec![l.clone(), t.clone()]),
-        (format!("CLIENT {b} MATCH [a-m]*"), vec![l.clone()]),
-        (
-            format!("CLIENT {b}"),
-            vec![l.clone(), plain.clone(), t.clone()],
-        ),
-        ("CLIENT 999999".into(), vec![]),
-        ("MATCH pl*".into(), vec![plain.clone()]),
-        ("COUNT 10 MATCH ?".into(), vec![l.clone(), t.clone()]),
-        ("MATCH nothing".into(), vec![]),
-    ] {
-        assert_eq!(list(&mut operator, &options), expected, "{options}");
-    }
-    for count in [1, 2, 3, 100] {
-        let seen = list(&mut operator, &format!("COUNT {count}")).len();
-        assert_eq!(seen, count.min(3));
-    }
-    operator.run("SELECT 3");
-    assert_eq!(list(&mut operator, ""), [("third".to_owned(), vec![b], 0)]);
-    for options in [
-        "COUNT 0",
-        "COUNT x",
-        "CLIENT x",
-        "MATCH",
-        "NOW",
-        "COUNT 1 COUNT 1",
-    ] {
-        let message = operator.refused(&format!("LOCK.LIST {options}"));
-        assert!(message.starts_with("ERR "), "{options}: {message}");
-    }
-}
-
-#[test]
-fn a_user_sees_the_keys_that_it_may_read_and_no_others() {
-    let server = Server::start();
-    let mut holder = server.resp3();
-    for key in ["read:1", "write:1", "both:1", "secret:1"] {
-        holder.run(["LOCK.ACQUIRE", key]);
-        holder.run(["SETTP", &key.replace('1', "2"), "v"]);
-    }
-    server
-        .resp2()
-        .run("ACL SETUSER u on nopass +@all %R~read:* %W~write:* ~both:*");
-    let mut user = server.resp3();
-    user.run("AUTH u x");
-    let seen: Vec<_> = list(&mut user, "")
-        .into_iter()
-        .map(|(key, ..)| key)
-        .collect();
-    assert_eq!(seen, ["both:1", "both:2", "read:1", "read:2"]);
-    assert_eq!(list(&mut user, "MATCH secret:*"), []);
-    assert_eq!(
-        list(&mut user, "COUNT 4").len(),
-        4,
-        "of those that it may see"
-    );
-    for key in ["read:1", "read:2", "both:1"] {
-        assert_eq!(field(&user.run(["LOCK.INFO", key]), "waiters"), array([]));
-    }
-    for key in ["write:1", "secret:2"] {
-        let message = user.refused(["LOCK.INFO", key]);
-        assert!(message.starts_with("NOPERM"), "{message}");
-    }
-    for request in [
-        "LOCK.ACQUIRE read:9",
-        "LOCK.MACQUIRE 2 write:9 secret:9",
-        "SETTP read:9 v",
-    ] {
-        assert!(user.refused(request).starts_with("NOPERM"), "{request}");
-    }
-    user.run("LOCK.MACQUIRE 2 write:9 both:9").number();
 }
 
 #[test]

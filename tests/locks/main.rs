@@ -10,6 +10,7 @@ mod crowd;
 mod deadlock;
 mod inspect;
 mod line;
+mod listing;
 mod modes;
 mod quarantine;
 mod replication;

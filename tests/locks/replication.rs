@@ -151,7 +151,7 @@ fn a_replica_takes_no_requests_and_shows_what_is_there() {
     }
     assert_eq!(client.call("EXISTS k t x"), int(2));
     client.run("LOCK.INFO k");
-    client.run("LOCK.LIST");
+    client.run("LOCK.LIST 0");
     drop(client);
     replica.settle();
     assert_eq!(replica.resp2().call("EXISTS k t"), int(2));

@@ -33,7 +33,7 @@ fn come_and_go(port: u16) -> bool {
         return false;
     };
     let mut is_loading = false;
-    for command in ["CONFIG GET *", "INFO EVERYTHING", "LOCK.LIST COUNT 1"] {
+    for command in ["CONFIG GET *", "INFO EVERYTHING", "LOCK.LIST 0 COUNT 1"] {
         if !visitor.try_send_bytes(&encode(command)) {
             return false;
         }

@@ -131,7 +131,7 @@ fn nothing_shows_the_secret() {
     let mut shown = String::new();
     for command in [
         "LOCK.INFO a",
-        "LOCK.LIST",
+        "LOCK.LIST 0",
         "INFO everything",
         "CLIENT LIST",
         "SLOWLOG GET 1000",

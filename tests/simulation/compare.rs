@@ -41,14 +41,23 @@ impl Trial {
     fn compare_census(&mut self, spot: Spot) -> Result<(), String> {
         let machine = &self.machine;
         let key = key_of(spot.db, spot.name);
-        let census = machine.engine.census(machine.now, key);
+        let census = machine.engine.census(machine.now, key, usize::MAX);
         let KeyCensus {
             mut holders,
+            holder_count,
             waiters,
+            waiter_count,
         } = census.unwrap_or(KeyCensus {
             holders: Vec::new(),
+            holder_count: 0,
             waiters: Vec::new(),
+            waiter_count: 0,
         });
+        if (holder_count, waiter_count) != (holders.len(), waiters.len()) {
+            return Err(format!(
+                "at {spot:?} {holder_count} and {waiter_count} are counted of {holders:?} and {waiters:?}"
+            ));
+        }
         let held = self.world.holds_at(spot).into_iter();
         let mut held: Vec<Hold> = held.filter(|hold| !hold.is_gone()).cloned().collect();
         let queue = self.world.queue(spot);

@@ -13,6 +13,7 @@ mod exhaustive;
 mod former;
 mod keyspace;
 mod ledger;
+mod listing;
 mod machine;
 #[path = "../model/mod.rs"]
 #[allow(dead_code)] // what only real servers need

@@ -93,7 +93,7 @@ pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option
     };
     let caller = circle.first().is_some_and(|link| link.client == ask.client);
     let asked = |key: &KeyBuf| ask.seen.iter().any(|seen| seen.key == key.as_key());
-    let of_key = |key: &KeyBuf| engine.census(Moment(0), key.as_key());
+    let of_key = |key: &KeyBuf| engine.census(Moment(0), key.as_key(), usize::MAX);
     let waits = |link: &Waits| {
         let waiters = of_key(&link.key).map_or(Vec::new(), |census| census.waiters);
         waiters.iter().any(|waiter| waiter.client == link.client)

@@ -29,6 +29,7 @@ impl Holds {
                     assert!(*taken <= total);
                 }
             }
+            assert_eq!(self.count(keys, key), holds.len());
             chained += holds.len();
         }
         assert_eq!(permits, self.permits);
@@ -62,6 +63,6 @@ impl Holds {
         assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
-        assert!(self.crowd.len() <= self.len());
+        assert!(self.crowd.len() <= self.len() && self.sizes.len() <= self.crowd.len());
     }
 }

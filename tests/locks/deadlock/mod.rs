@@ -87,12 +87,9 @@ fn so_they_are_with_locks_and_with_both_mixed() {
         ),
     ] {
         let (server, [mut one, mut two], ids) = first_waits_for_second(takes, wait);
-        let before = [
-            server.resp3().run("LOCK.LIST COUNT 99").items().len() as i64,
-            1,
-        ];
+        let before = [lock_list(&mut server.resp3(), "").len() as i64, 1];
         assert_deadlock(&mut two, closing, &["apple", "pear"], &ids);
-        let list = server.resp3().run("LOCK.LIST COUNT 99").items().len() as i64;
+        let list = lock_list(&mut server.resp3(), "").len() as i64;
         assert_eq!([list, tether(&server, "waiters")], before, "{closing}");
         assert_eq!(two.call("PING"), simple("PONG"));
         drop(two);

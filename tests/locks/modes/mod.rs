@@ -191,7 +191,7 @@ fn names_and_labels_are_bytes() {
         message.starts_with("DEADLOCK ") && message.is_ascii(),
         "{message}"
     );
-    let list = client.run("LOCK.LIST").items();
+    let list = lock_list(&mut client, "");
     assert_eq!(field(&list[0], "key"), bulk(&name));
     let release = [&b"LOCK.RELEASE"[..], &name, b"ALL", b"OWNER", b"\xfe\r\n"];
     assert_eq!(client.call(release), int(0));

@@ -3,6 +3,7 @@
 mod arrival;
 mod client;
 mod frame;
+mod listing;
 #[cfg(target_os = "linux")]
 pub mod namespace;
 mod ports;
@@ -15,6 +16,7 @@ mod words;
 pub use arrival::{Arrival, push, reply};
 pub use client::Client;
 pub use frame::{Frame, array, bulk, int, null, ok, simple};
+pub use listing::lock_list;
 pub use ports::free_port;
 pub use programs::{WITHOUT_MODULE, module, server_binary};
 pub use server::{Server, eventually_gone};
