@@ -10,7 +10,7 @@ use std::fmt;
 
 /// A session's grace where none is given, and the longest: a day.
 const GRACE_MS: u64 = 10_000;
-const LONGEST_GRACE_MS: u64 = 86_400_000;
+pub(super) const LONGEST_GRACE_MS: u64 = 86_400_000;
 
 /// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST goes, where it is not said.
 const INFO_COUNT: u64 = 100;

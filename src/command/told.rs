@@ -9,9 +9,11 @@
 //!                                               lease-ms: - where there is none
 //! ```
 //!
-//! The database is told apart. When you change a word, servers of the former version will not understand it.
+//! A number is in the range that it has when a client gives it, or the words make no sense. The database is told apart. When you change a word, servers of the former version will not understand it.
 
-use crate::engine::{Db, Digest, Held, KeyBuf, Mode, SessionId, Token, Told};
+use super::options::{MOST_MS, number_in};
+use super::parse::LONGEST_GRACE_MS;
+use crate::engine::{Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, SessionId, Token, Told};
 
 /// The command's name and its arguments.
 pub fn words_of(told: &Told) -> (&'static str, Vec<Vec<u8>>) {
@@ -51,17 +53,21 @@ fn words_of_held(held: &Held) -> Vec<Vec<u8>> {
         number(held.depth.into()),
         number(held.shared_below.into()),
         number(held.token.0),
-        held.lease_ms.map_or(b"-".to_vec(), number),
+        held.lease_ms.map_or(NO_LEASE.to_vec(), number),
     ];
     words.extend(held.timed.then(|| TIMED.to_vec()));
     words
 }
 
 const TIMED: &[u8] = b"timed";
+const NO_LEASE: &[u8] = b"-";
 
 pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
+
+/// No command has more.
+pub const MOST_WORDS: usize = 9;
 
 /// The database whose key it is about, if it is about one.
 pub fn db_of(told: &Told) -> Option<Db> {
@@ -80,11 +86,11 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
     };
     match (name, words) {
         (SESSION, [b"START", id, digest, grace]) => Some(Told::Session {
-            id: SessionId(read(id)?),
+            id: read_id(id)?,
             digest: Digest(unhex(digest)?),
-            grace_ms: read(grace)?,
+            grace_ms: read(grace, 1, LONGEST_GRACE_MS)?,
         }),
-        (SESSION, [b"END", id]) => Some(Told::SessionEnded(SessionId(read(id)?))),
+        (SESSION, [b"END", id]) => Some(Told::SessionEnded(read_id(id)?)),
         (HOLD, [words @ .., last]) if *last == TIMED => {
             let held = read_held(db, words)?;
             let timed = true;
@@ -92,7 +98,7 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
         }
         (HOLD, words) => read_held(db, words).map(Told::Held),
         (FREE, [name, id, label]) => Some(Told::Freed {
-            session: SessionId(read(id)?),
+            session: read_id(id)?,
             key: key(name),
             label: (*label).into(),
         }),
@@ -104,20 +110,27 @@ fn read_held(db: Db, words: &[&[u8]]) -> Option<Held> {
     let [name, id, label, mode, depth, below, token, lease] = words else {
         return None;
     };
+    let mode = read_mode(mode)?;
+    let (depth, shared_below) = read_depths(depth, below)?;
+    let has_below = shared_below > 0 && mode != Mode::Exclusive;
+    let is_more = !label.is_empty() || depth > 1 || *lease != NO_LEASE;
+    if has_below || mode == Mode::Temporary && is_more {
+        return None;
+    }
     Some(Held {
-        session: SessionId(read(id)?),
+        session: read_id(id)?,
         key: KeyBuf {
             db,
             name: (*name).into(),
         },
         label: (*label).into(),
-        mode: read_mode(mode)?,
-        depth: read(depth).filter(|depth| *depth > 0)?,
-        shared_below: read(below)?,
-        token: Token(read(token)?),
+        mode,
+        depth,
+        shared_below,
+        token: read_token(token)?,
         lease_ms: match *lease {
-            b"-" => None,
-            lease => Some(read(lease)?),
+            NO_LEASE => None,
+            lease => Some(read(lease, 0, MOST_MS)?),
         },
         timed: false,
     })
@@ -127,9 +140,30 @@ fn number(value: u64) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// A number as the stream has it.
-pub fn read<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+fn read(word: &[u8], least: u64, most: u64) -> Option<u64> {
+    number_in("", word, least, most).ok()
+}
+
+/// The word of a token.
+pub fn read_token(word: &[u8]) -> Option<Token> {
+    Token::checked(read(word, 1, u64::MAX)?)
+}
+
+/// The word of a moment, in milliseconds since 1970.
+pub fn read_moment_ms(word: &[u8]) -> Option<i64> {
+    read(word, 1, MOST_MS)?.try_into().ok()
+}
+
+/// Sessions have the numbers of tokens.
+fn read_id(word: &[u8]) -> Option<SessionId> {
+    read_token(word).map(|token| SessionId(token.0))
+}
+
+fn read_depths(depth: &[u8], below: &[u8]) -> Option<(u32, u32)> {
+    let most = u64::from(MOST_DEPTH_TOLD);
+    let depth = read(depth, 1, most)?;
+    let below = read(below, 0, most - depth)?;
+    Some((depth.try_into().ok()?, below.try_into().ok()?))
 }
 
 fn mode_word(mode: Mode) -> Vec<u8> {
@@ -149,10 +183,10 @@ fn read_mode(word: &[u8]) -> Option<Mode> {
         _ => {
             let rest = word.strip_prefix(b"permits/")?;
             let slash = rest.iter().position(|byte| *byte == b'/')?;
-            let (count, total) = (read(&rest[..slash])?, read(&rest[slash + 1..])?);
-            (1..=total)
-                .contains(&count)
-                .then_some(Mode::Permits { count, total })
+            let total = read(&rest[slash + 1..], 1, u32::MAX.into())?;
+            let count = read(&rest[..slash], 1, total)?;
+            let (count, total) = (count.try_into().ok()?, total.try_into().ok()?);
+            Some(Mode::Permits { count, total })
         }
     }
 }
@@ -203,9 +237,9 @@ mod tests {
                 name: name.into(),
             })
         };
-        let id = || any::<u64>().prop_map(SessionId);
+        let id = || (1..=Token::MOST).prop_map(SessionId);
         prop_oneof![
-            (id(), any::<[u8; 32]>(), any::<u64>()).prop_map(|(id, digest, grace_ms)| {
+            (id(), any::<[u8; 32]>(), 1..=LONGEST_GRACE_MS).prop_map(|(id, digest, grace_ms)| {
                 Told::Session {
                     id,
                     digest: Digest(digest),
@@ -218,32 +252,120 @@ mod tests {
                 key,
                 label
             }),
-            (
-                (id(), key(), bytes(), modes()),
-                (
-                    1..=u32::MAX,
-                    any::<u32>(),
-                    any::<u64>(),
-                    any::<Option<u64>>(),
-                    any::<bool>()
-                )
-            )
-                .prop_map(
-                    |((session, key, label, mode), (depth, below, token, lease_ms, timed))| {
-                        Told::Held(Held {
-                            session,
-                            key,
-                            label,
-                            mode,
-                            depth,
-                            shared_below: below,
-                            token: Token(token),
-                            lease_ms,
-                            timed,
-                        })
-                    }
-                ),
+            ((id(), key(), bytes(), modes()), extras()).prop_map(held),
         ]
+    }
+
+    type Extras = (u32, u32, u64, Option<u64>, bool);
+
+    fn extras() -> impl Strategy<Value = Extras> {
+        let half = MOST_DEPTH_TOLD / 2;
+        let lease = proptest::option::of(0..=MOST_MS);
+        (1..=half, 0..=half, 1..=Token::MOST, lease, any::<bool>())
+    }
+
+    type Whose = (SessionId, KeyBuf, Box<[u8]>, Mode);
+
+    fn held(((session, key, label, mode), extras): (Whose, Extras)) -> Told {
+        let (depth, below, token, lease_ms, timed) = extras;
+        let is_temporary = mode == Mode::Temporary;
+        Told::Held(Held {
+            session,
+            key,
+            label: if is_temporary { [].into() } else { label },
+            mode,
+            depth: if is_temporary { 1 } else { depth },
+            shared_below: if mode == Mode::Exclusive { below } else { 0 },
+            token: Token(token),
+            lease_ms: lease_ms.filter(|_| !is_temporary),
+            timed,
+        })
+    }
+
+    /// The words of a hold, with one of them in another one's place.
+    fn held_but(place: usize, word: &str) -> Option<Told> {
+        let words = ["k", "5", "job", "exclusive", "1", "0", "9", "100"];
+        let mut words = words.map(str::as_bytes);
+        words[place] = word.as_bytes();
+        told(HOLD, Db(0), &words)
+    }
+
+    #[test]
+    fn a_number_is_in_the_range_that_a_client_has() {
+        let most = u64::MAX.to_string();
+        for (place, fine, bad) in [
+            (
+                1,
+                vec!["1", "9007199254740991"],
+                vec!["0", "9007199254740992"],
+            ),
+            (
+                3,
+                vec!["shared", "permits/1/4294967295"],
+                vec!["permits/0/1", "permits/2/1", "permits/1/4294967296"],
+            ),
+            (
+                4,
+                vec!["1", "3221225472"],
+                vec!["0", "3221225473", "4294967296"],
+            ),
+            (5, vec!["0", "3221225471"], vec!["3221225472", "4294967295"]),
+            (
+                6,
+                vec!["1", "9007199254740991"],
+                vec!["0", "9007199254740992", "9223372036854775808"],
+            ),
+            (
+                7,
+                vec!["-", "0", "9007199254740991"],
+                vec!["9007199254740992"],
+            ),
+        ] {
+            for word in fine {
+                assert!(held_but(place, word).is_some(), "{place}: {word}");
+            }
+            for word in bad.into_iter().chain(["", "+1", "-1", "1.0", &most]) {
+                assert!(held_but(place, word).is_none(), "{place}: {word}");
+            }
+        }
+        let digest = "0".repeat(64);
+        let session = |id: &str, grace: &str| {
+            let words = ["START", id, &digest, grace].map(str::as_bytes);
+            told(SESSION, Db(0), &words)
+        };
+        assert!(session("5", "1").is_some() && session("5", "86400000").is_some());
+        for (id, grace) in [
+            ("5", "0"),
+            ("5", "86400001"),
+            ("5", &*most),
+            (&*most, "1"),
+            ("0", "1"),
+        ] {
+            assert_eq!(session(id, grace), None, "{id} {grace}");
+        }
+        assert_eq!(told(SESSION, Db(0), &[b"END", most.as_bytes()]), None);
+        assert_eq!(told(FREE, Db(0), &[b"k", most.as_bytes(), b""]), None);
+        assert_eq!(read_token(b"9007199254740991"), Some(Token(Token::MOST)));
+        assert_eq!(read_token(b"9007199254740992"), None);
+        assert_eq!(
+            (read_moment_ms(b"7"), read_moment_ms(b"-7")),
+            (Some(7), None)
+        );
+        assert_eq!(read_moment_ms(most.as_bytes()), None);
+    }
+
+    #[test]
+    fn a_temporary_key_is_held_once_and_by_nobody_else() {
+        let plain = ["k", "5", "", "temporary", "1", "0", "9", "-"];
+        let with = |place: usize, word| {
+            let mut words = plain.map(str::as_bytes);
+            words[place] = word;
+            told(HOLD, Db(0), &words)
+        };
+        assert!(with(0, b"other").is_some());
+        for (place, word) in [(2, "job"), (4, "2"), (5, "1"), (7, "100")] {
+            assert_eq!(with(place, word.as_bytes()), None, "{word}");
+        }
     }
 
     proptest! {

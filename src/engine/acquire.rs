@@ -8,6 +8,7 @@ use super::deadlock::Verdict;
 use super::effect::{Effect, Refusal, Reply};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
+use super::hold::MOST_DEPTH;
 use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::{KeyRecord, Spot};
@@ -174,6 +175,9 @@ impl Engine {
         for id in &held {
             if !self.holds.mode(*id).deepens_as(ask.mode) {
                 return Err(Refusal::HeldOtherwise);
+            }
+            if self.holds.depth(*id) >= MOST_DEPTH {
+                return Err(Refusal::TooDeep { limit: MOST_DEPTH });
             }
         }
         self.check_extras_of(&held)?;

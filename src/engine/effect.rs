@@ -125,6 +125,10 @@ pub enum Refusal {
     Unblocked,
     /// The owner holds the key in another way, from which there is none to the one asked for.
     HeldOtherwise,
+    /// The owner has acquired the lock so often already.
+    TooDeep {
+        limit: u32,
+    },
     /// The semaphore has another number of permits.
     OtherTotal {
         total: u32,

@@ -59,6 +59,13 @@ impl Chained<BY_OWNER> for Extra {
     }
 }
 
+/// So often at most a client can acquire a lock that it holds. Who waits for it more than once makes it deeper still, and
+/// there are far fewer of those than the type has numbers left.
+pub const MOST_DEPTH: u32 = 1 << 31;
+
+/// No server tells of a deeper hold.
+pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
+
 /// What a hold that is acquired once, without a label, a lease or permits does not have.
 pub(super) struct Extra {
     /// Tells the owners apart that share one connection.

@@ -64,6 +64,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::hold::MOST_DEPTH;
     use crate::engine::{
         Acquire, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen, Standing, Wait,
     };
@@ -157,5 +158,35 @@ mod tests {
             Reply::Integer(_)
         ));
         assert_eq!(world.acquire(9000, b"new", b"", false), refused);
+    }
+
+    #[test]
+    fn a_hold_is_no_deeper_than_can_be_counted() {
+        let mut world = World(Engine::default());
+        assert!(matches!(
+            world.acquire(1, b"k", b"", false),
+            Reply::Integer(_)
+        ));
+        let (db, name) = (Db(0), b"k".as_slice());
+        let key = world.0.keys.find(Key { db, name }).expect("it is held");
+        let hold = world.0.keys[key].holds.head().expect("it is held");
+        world.0.holds.set_depths(hold, (MOST_DEPTH - 2, 1));
+        assert!(matches!(
+            world.acquire(1, b"k", b"", false),
+            Reply::Integer(_)
+        ));
+        let limit = MOST_DEPTH;
+        let refused = Reply::Refused(Refusal::TooDeep { limit });
+        assert_eq!(world.acquire(1, b"k", b"", false), refused);
+        let (client, key, label) = (ClientId(1), Key { db, name }, b"");
+        let all = false;
+        let release = Event::Release {
+            client,
+            key,
+            label,
+            all,
+        };
+        let left = i64::from(MOST_DEPTH) - 1;
+        assert_eq!(world.tell(release), Reply::Integer(left));
     }
 }

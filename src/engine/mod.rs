@@ -64,6 +64,7 @@ pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use few::Few;
+pub use hold::MOST_DEPTH_TOLD;
 pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 pub use limits::Limits;
 pub use tokens::Token;

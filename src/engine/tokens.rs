@@ -14,6 +14,17 @@ use std::time::Duration;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
+impl Token {
+    /// No server gives a greater one before 2093. What a stream or a file says above that is damage: taken for a token, it
+    /// would leave none to give after it that every client can hold.
+    pub const MOST: u64 = (1 << 53) - 1;
+
+    /// A token that somebody else tells of; none if it cannot be one.
+    pub fn checked(number: u64) -> Option<Token> {
+        (number <= Token::MOST).then_some(Token(number))
+    }
+}
+
 const SEQUENCE_BITS: u32 = 22;
 
 /// Epochs count the seconds since the beginning of the year 2025 (UTC).

@@ -124,12 +124,17 @@ fn load(ctx: Ctx<'_>) -> bool {
     // written, so closing it must not abort transactions that watch it.
     unsafe {
         let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
+        // A damaged file is refused by us; without this option the server would abort.
+        let refuses = c::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int;
         // What comes with a slot is in `replay.rs`.
         let slots = match shell.server.get().moves_slots_in_one_go {
             true => HANDLE_ATOMIC_SLOT_MIGRATION,
             false => 0,
         };
-        api!(RedisModule_SetModuleOptions(ctx.as_ptr(), explicit | slots));
+        api!(RedisModule_SetModuleOptions(
+            ctx.as_ptr(),
+            explicit | refuses | slots
+        ));
     }
     if shell.is_replica.get() {
         dispatch::tell(ctx, crate::engine::Event::Demoted);

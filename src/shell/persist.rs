@@ -8,7 +8,7 @@ use super::dispatch::tell;
 use super::guard::guard;
 use super::observe;
 use super::pack::{self, Pack};
-use super::raw::{Ctx, Loading, Saving, have};
+use super::raw::{Ctx, Damaged, Loading, Saving, have};
 use super::state::shell;
 use crate::command::told;
 use crate::engine::{Db, Engine, Event, Key, Mode, Token, Told};
@@ -93,81 +93,99 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
     guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { Loading::new(io) };
-        let (token, count) = (Token(file.number()), file.number());
         let Some(ctx) = shell().detached() else {
             return err;
         };
-        if token != Token::default() {
-            observe::subscribe_to_more(ctx);
+        match take_in(ctx, file, encoding) {
+            Ok(()) => c::REDISMODULE_OK as c_int,
+            Err(Damaged) => {
+                let what = "what the RDB file says of temporary keys and sessions makes no sense";
+                ctx.log(c"warning", what);
+                err
+            }
         }
-        let now = clock::now();
-        let mut effects = Vec::new();
-        // While it reads the server attends to others, who have us called: so each piece is read first, and then taken in.
-        let engine = &shell().engine;
-        engine.with_mut(|engine| {
-            engine.know_token(token);
-            // Not more than a file can mean.
-            engine.make_room(count.min(1 << 24) as usize);
-        });
-        let all = load_keys(file, encoding, count, |keys| {
-            engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
-        });
-        if !all {
-            ctx.log(
-                c"warning",
-                "the RDB file has names of keys that make no sense",
-            );
-            return err;
-        }
-        let told = if encoding > 0 { file.number() } else { 0 };
-        for _ in 0..told {
-            let (db, count) = (Db(file.number() as u32), file.number());
-            let words: Vec<_> = (0..=count).map(|_| file.bytes()).collect();
-            let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-            let name = std::str::from_utf8(words[0]).unwrap_or_default();
-            let Some(said) = told::told(name, db, &words[1..]) else {
-                ctx.log(
-                    c"warning",
-                    "the RDB file says something of a session that makes no sense",
-                );
-                return err;
-            };
-            engine.with_mut(|engine| engine.handle(now, Event::Told(&said), &mut effects));
-        }
-        if count + told > 0 {
-            // What becomes of them matters from now on.
-            observe::subscribe(ctx);
-        }
-        // What is loaded is told to nobody before all of it is there.
-        debug_assert!(effects.is_empty());
-        c::REDISMODULE_OK as c_int
     })
 }
 
-/// Whether the names of all the keys were there.
+/// While it reads the server attends to others, who have us called: so each piece is read first, and then taken in.
+fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damaged> {
+    let token = Token::checked(file.number()?).ok_or(Damaged)?;
+    let count = file.number()?;
+    if token != Token::default() {
+        observe::subscribe_to_more(ctx);
+    }
+    let now = clock::now();
+    let mut effects = Vec::new();
+    let engine = &shell().engine;
+    engine.with_mut(|engine| {
+        engine.know_token(token);
+        // Not more than a file can mean; and memory for no more is taken before they are there.
+        engine.make_room(count.min(1 << 20) as usize);
+    });
+    if count > 0 {
+        // What becomes of them matters from now on.
+        observe::subscribe(ctx);
+    }
+    load_keys(ctx, file, encoding, count, |keys| {
+        engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
+    })?;
+    let told = if encoding > 0 { file.number()? } else { 0 };
+    for _ in 0..told {
+        let said = load_told(ctx, file)?;
+        observe::subscribe(ctx);
+        engine.with_mut(|engine| engine.handle(now, Event::Told(&said), &mut effects));
+    }
+    // What is loaded is told to nobody before all of it is there.
+    debug_assert!(effects.is_empty());
+    Ok(())
+}
+
+fn load_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
+    let db = u32::try_from(number).map(Db).map_err(|_| Damaged)?;
+    ctx.has_db(db).then_some(db).ok_or(Damaged)
+}
+
+fn load_told(ctx: Ctx<'_>, file: Loading<'_>) -> Result<Told, Damaged> {
+    let db = load_db(ctx, file.number()?)?;
+    let count = file.number()?;
+    if count > told::MOST_WORDS as u64 {
+        return Err(Damaged);
+    }
+    let name = file.bytes()?;
+    let words: Result<Vec<_>, _> = (0..count).map(|_| file.bytes()).collect();
+    let words = words?;
+    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
+    told::told(name, db, &words).ok_or(Damaged)
+}
+
 fn load_keys(
+    ctx: Ctx<'_>,
     file: Loading<'_>,
     encoding: c_int,
     count: u64,
     mut take_in: impl FnMut(&[Key<'_>]),
-) -> bool {
+) -> Result<(), Damaged> {
     let mut left = count;
     while left > 0 && encoding < 2 {
-        let (db, name) = (Db(file.number() as u32), file.bytes());
+        let db = load_db(ctx, file.number()?)?;
+        let name = file.bytes()?;
         take_in(&[Key { db, name: &name }]);
         left -= 1;
     }
     while left > 0 {
-        let pack = file.bytes();
+        let pack = file.bytes()?;
         let mut bytes = &*pack;
         let keys: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut bytes)).collect();
-        take_in(&keys);
-        left = left.saturating_sub(keys.len() as u64);
-        if pack.is_empty() || !bytes.is_empty() {
-            return false;
+        let is_whole = bytes.is_empty() && !keys.is_empty() && keys.len() as u64 <= left;
+        let mut dbs = keys.chunk_by(|one, other| one.db == other.db);
+        if !is_whole || !dbs.all(|keys| ctx.has_db(keys[0].db)) {
+            return Err(Damaged);
         }
+        take_in(&keys);
+        left -= keys.len() as u64;
     }
-    true
+    Ok(())
 }
 
 /// A key in the file belonged to a connection of the server that wrote it.

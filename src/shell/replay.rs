@@ -12,7 +12,7 @@ use super::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use super::state::shell;
 use super::{cluster, locktype, observe, persist};
 use crate::command::{Request, told};
-use crate::engine::{Event, Hand, Key, Mode, Standing, Token, Told};
+use crate::engine::{Event, Hand, Key, Mode, Standing, Told};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -154,14 +154,12 @@ unsafe extern "C" fn entry<const N: usize>(
 
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
 fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let number = told::read(arguments[0].bytes());
-    if let Some(number) = number {
+    let token = told::read_token(arguments[0].bytes());
+    if let Some(token) = token {
         observe::subscribe_to_more(ctx);
-        shell()
-            .engine
-            .with_mut(|engine| engine.know_token(Token(number)));
+        shell().engine.with_mut(|engine| engine.know_token(token));
     }
-    number.is_some()
+    token.is_some()
 }
 
 /// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
@@ -181,7 +179,7 @@ fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end] = arguments else {
         return false;
     };
-    let Some(end) = told::read(end.bytes()) else {
+    let Some(end) = told::read_moment_ms(end.bytes()) else {
         return false;
     };
     let open = ctx.open_quietly(*key);

@@ -55,6 +55,9 @@ fn words(refusal: &Refusal) -> String {
         Refusal::HeldOtherwise => {
             "ERR this owner holds the lock in another way; release it first".to_owned()
         }
+        Refusal::TooDeep { limit } => {
+            format!("ERR this owner has acquired the lock {limit} times; release it first")
+        }
         Refusal::OtherTotal { total } => {
             format!("ERR the semaphore has another total: it is {total}")
         }

@@ -71,6 +71,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::WrongType => "WRONGTYPE",
         Refusal::NotHeld => "NOTHELD",
         Refusal::HeldOtherwise => "ERR this owner holds the lock in another way",
+        Refusal::TooDeep { .. } => "ERR this owner has acquired the lock",
         Refusal::OtherTotal { .. } => "ERR the semaphore has another total",
         Refusal::HeldAlready { .. } => "ERR this owner holds '",
         Refusal::Deadlock { .. } => "DEADLOCK",

@@ -40,8 +40,11 @@ impl Saving<'_> {
     }
 }
 
-/// The file that the server is loading. It takes from it what was saved, in the same order; a file that is cut short
-/// ends the load inside of these calls.
+/// A file is cut short, or does not say what it ought to.
+#[derive(Debug)]
+pub struct Damaged;
+
+/// The file that the server is loading. It takes from it what was saved, in the same order.
 #[derive(Clone, Copy)]
 pub struct Loading<'a>(NonNull<raw::RedisModuleIO>, PhantomData<&'a ()>);
 
@@ -55,23 +58,34 @@ impl<'a> Loading<'a> {
         )
     }
 
-    pub fn number(self) -> u64 {
+    pub fn number(self) -> Result<u64, Damaged> {
         // SAFETY: the table, the file.
-        unsafe { api!(RedisModule_LoadUnsigned(self.0.as_ptr())) }
+        let number = unsafe { api!(RedisModule_LoadUnsigned(self.0.as_ptr())) };
+        self.unless_broken(number)
     }
 
-    pub fn bytes(self) -> Loaded {
+    pub fn bytes(self) -> Result<Loaded, Damaged> {
         let mut length = 0;
         // SAFETY: the table, the file; what is loaded is ours until it is freed, once, with what is returned.
-        unsafe {
+        let loaded = unsafe {
             let start = api!(RedisModule_LoadStringBuffer(
                 self.0.as_ptr(),
                 &raw mut length
             ));
-            Loaded(NonNull::new(start.cast::<u8>()).map(|start| {
-                let bytes: &'static [u8] = std::slice::from_raw_parts(start.as_ptr(), length);
-                bytes
-            }))
+            if start.is_null() {
+                return Err(Damaged);
+            }
+            Loaded(std::slice::from_raw_parts(start.cast::<u8>(), length))
+        };
+        self.unless_broken(loaded)
+    }
+
+    /// The server tells afterwards whether there was anything to read.
+    fn unless_broken<T>(self, read: T) -> Result<T, Damaged> {
+        // SAFETY: the table, the file.
+        match unsafe { api!(RedisModule_IsIOError(self.0.as_ptr())) } {
+            0 => Ok(read),
+            _ => Err(Damaged),
         }
     }
 
@@ -86,20 +100,19 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Bytes out of a file; none, which reads as empty, where the server could not read them.
-pub struct Loaded(Option<&'static [u8]>);
+/// Bytes out of a file.
+pub struct Loaded(&'static [u8]);
 
 impl Deref for Loaded {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        self.0.unwrap_or_default()
+        self.0
     }
 }
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        let Some(bytes) = self.0 else { return };
         // SAFETY: the table; made by `Loading::bytes` and freed once.
-        unsafe { api!(RedisModule_Free(bytes.as_ptr().cast_mut().cast())) };
+        unsafe { api!(RedisModule_Free(self.0.as_ptr().cast_mut().cast())) };
     }
 }

@@ -17,7 +17,7 @@ mod replies;
 mod table;
 
 pub use ask::{is_blocked, is_tracking};
-pub use files::{Loading, Saving};
+pub use files::{Damaged, Loading, Saving};
 pub use keys::{OpenKey, Word};
 pub use table::Often;
 
@@ -236,6 +236,16 @@ impl Ctx<'_> {
     fn select(self, db: Db) {
         // SAFETY: the table, the context. Keys we know of are in databases that there are.
         unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
+    }
+
+    /// Whether there is such a database. To be asked of a detached context.
+    pub fn has_db(self, db: Db) -> bool {
+        let Ok(number) = c_int::try_from(db.0) else {
+            return false;
+        };
+        // SAFETY: the table, the context. A number that there is not is refused.
+        let selected = unsafe { often!(RedisModule_SelectDb(self.as_ptr(), number)) };
+        selected == raw::REDISMODULE_OK as c_int
     }
 
     /// One line in the server's log.

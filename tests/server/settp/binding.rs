@@ -214,6 +214,21 @@ fn a_dump_restored_elsewhere_is_nobodys() {
 }
 
 #[test]
+fn what_is_migrated_to_another_server_is_nobodys_and_gone_from_this_one() {
+    let (server, there) = (Server::start(), Server::start());
+    let mut owner = server.resp3();
+    owner.run("SETTP k v");
+    let port = there.port().to_string();
+    let mut other = server.resp2();
+    other.run(["MIGRATE", "127.0.0.1", &port, "k", "0", "10000"]);
+    assert_eq!(owner.call("SETTP k again"), int(1));
+    drop(owner);
+    eventually_gone(&mut other, "k");
+    assert_eq!(there.resp2().call("GET k"), bulk("v"));
+    assert_eq!(there.resp2().call("PTTL k"), int(-1));
+}
+
+#[test]
 fn it_survives_debug_reload() {
     let server = Server::start();
     let owner = owner_of(&server, "k");
