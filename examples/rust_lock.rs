@@ -31,7 +31,7 @@ type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 // ---- what a program with a lock needs ----
 
 /// A connection that can hold a lock. Each worker needs one of its own: to the server, the connection is the worker,
-/// and two tasks on one connection would both be let in, as one that asks again for what it has.
+/// and of two tasks on one connection the second would be told that it has the lock itself (DEADLOCK).
 ///
 /// A plain `Connection` never reconnects by itself, which is right: the lock goes with the connection. Of the others, a
 /// `ConnectionManager` does, and nobody would notice that the lock is gone; the clones of a `MultiplexedConnection` are

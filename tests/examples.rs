@@ -3,13 +3,15 @@
 //! The servers' tests say what the module does; these say that stock clients can tell a story with it. One is about
 //! being told (redis-cli, redis-py and hiredis over RESP3, without a patch), and what it must say is in `assert_told`;
 //! the other about waiting in line, with the client's ordinary blocking call (redis-py, ioredis, redis-rs), and is
-//! in `assert_handed_over`.
+//! in `assert_handed_over`. What comes of a pool is in `pools.rs`.
 
 #![cfg(feature = "server")]
 
 #[allow(dead_code, unused_imports)] // the harness is made for the tests in tests/server
 #[path = "server/harness/mod.rs"]
 mod harness;
+#[path = "examples/pools.rs"]
+mod pools;
 #[path = "examples/programs.rs"]
 mod programs;
 

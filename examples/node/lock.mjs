@@ -19,8 +19,8 @@ const PATIENCE = 20_000; // milliseconds for the whole story
 // ---- what a program with a lock needs ----
 
 // A connection that can hold a lock. ioredis has no pool, and tempts to share one connection among all tasks. Each
-// worker needs one of its own: to the server, the connection is the worker, and two tasks on one connection would both
-// be let in, as one that asks again for what it has. Also, while it waits for a lock, nothing else gets through it.
+// worker needs one of its own: to the server, the connection is the worker, and of two tasks on one connection the second
+// would be told that it has the lock itself (DEADLOCK). Also, while it waits for a lock, nothing else gets through it.
 async function connect() {
   const connection = new Redis(Number(port), host, {
     lazyConnect: true,

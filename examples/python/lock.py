@@ -28,7 +28,7 @@ PATIENCE = 10  # seconds that anyone waits for anything
 
 def connect(host, port):
     """A connection that can hold a lock. Each worker needs one of its own: to the server, the connection is the worker,
-    and two threads on one connection would both be let in, as one that asks again for what it has."""
+    and of two threads on one connection the second would be told that it has the lock itself (DEADLOCK)."""
     return redis.Redis(
         host,
         port,

@@ -9,5 +9,6 @@ mod table;
 pub mod told;
 
 pub use glob::matches;
+pub use options::Ask;
 pub use parse::{BadInput, List, Request, parse};
 pub use table::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE, Verb};

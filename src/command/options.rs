@@ -1,7 +1,7 @@
 //! Options: words after a command's fixed arguments, each once, in any order.
 
 use super::parse::BadInput;
-use crate::engine::{Mode, Wait};
+use crate::engine::{Attributes, Mode, Wait};
 
 /// The longest time that can be given: some 285 thousand years.
 pub(super) const MOST_MS: u64 = (1 << 53) - 1;
@@ -27,8 +27,9 @@ pub(super) const CLIENT: Word = word(8, "CLIENT", 1);
 pub(super) const MATCH: Word = word(9, "MATCH", 1);
 pub(super) const COUNT: Word = word(10, "COUNT", 1);
 pub(super) const GRACE: Word = word(11, "GRACE", 1);
+pub(super) const REENTRANT: Word = word(12, "REENTRANT", 0);
 
-const WORDS: usize = 12;
+const WORDS: usize = 13;
 
 impl Word {
     /// Letter by letter: a name is shorter than what the library's comparison is made for.
@@ -45,6 +46,16 @@ const fn word(number: usize, name: &'static str, values: usize) -> Word {
         name,
         values,
     }
+}
+
+/// In what way locks are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask<'a> {
+    pub mode: Mode,
+    pub label: &'a [u8],
+    pub lease_ms: Option<u64>,
+    pub attributes: Attributes,
+    pub wait: Option<Wait>,
 }
 
 /// The options that were given, each once, in any order.
@@ -111,7 +122,25 @@ impl<'a, 'b> Options<'a, 'b> {
         }
     }
 
-    pub fn permits(&self) -> Result<Option<Mode>, BadInput> {
+    pub fn ask(&self) -> Result<Ask<'a>, BadInput> {
+        let mode = match self.permits()? {
+            Some(_) if self.has(SHARED) => return Err(BadInput::SharedPermits),
+            Some(permits) => permits,
+            None if self.has(SHARED) => Mode::Shared,
+            None => Mode::Exclusive,
+        };
+        Ok(Ask {
+            mode,
+            label: self.label(),
+            lease_ms: self.number(LEASE, 1, MOST_MS)?,
+            attributes: Attributes {
+                reentrant: self.has(REENTRANT),
+            },
+            wait: self.wait()?,
+        })
+    }
+
+    fn permits(&self) -> Result<Option<Mode>, BadInput> {
         let Some([count, of, total]) = self.values(PERMITS) else {
             return Ok(None);
         };

@@ -1,11 +1,11 @@
 //! Reading arguments. Total: any bytes in, a request or a refusal out.
 
 use super::options::{
-    ALL, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH, SHARED, TOKEN,
-    WAIT, number_in, refuse_repeated, wait,
+    ALL, Ask, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH,
+    REENTRANT, SHARED, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::Verb;
-use crate::engine::{Mode, Wait};
+use crate::engine::{Attributes, Mode, Wait};
 use std::fmt;
 
 /// A session's grace where none is given, and the longest: a day.
@@ -38,10 +38,7 @@ pub enum Request<'a, 'b> {
     /// `LOCK.ACQUIRE` (one key) and `LOCK.MACQUIRE`.
     Acquire {
         keys: &'b [&'a [u8]],
-        mode: Mode,
-        label: &'a [u8],
-        lease_ms: Option<u64>,
-        wait: Option<Wait>,
+        ask: Ask<'a>,
     },
     Release {
         key: &'a [u8],
@@ -143,10 +140,13 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
     };
     let acquire = |keys, wait| Request::Acquire {
         keys,
-        mode: Mode::Exclusive,
-        label: b"",
-        lease_ms: None,
-        wait,
+        ask: Ask {
+            mode: Mode::Exclusive,
+            label: b"",
+            lease_ms: None,
+            attributes: Attributes::default(),
+            wait,
+        },
     };
     match (verb, arguments) {
         // The most frequent ones are understood at a glance.
@@ -182,18 +182,12 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Acquire, [_, options @ ..]) => {
-            let known = &[SHARED, PERMITS, OWNER, LEASE, WAIT, PUSH];
-            acquire(&arguments[..1], Options::read(options, known)?)
+            let known = &[SHARED, PERMITS, OWNER, LEASE, REENTRANT, WAIT, PUSH];
+            let (keys, options) = (&arguments[..1], Options::read(options, known)?);
+            let ask = options.ask()?;
+            Ok(Request::Acquire { keys, ask })
         }
-        (Verb::Macquire, [number, rest @ ..]) => {
-            let count = number_in("numkeys", number, 1, rest.len().max(1) as u64)? as usize;
-            if rest.len() < count {
-                return Err(BadInput::WrongArity);
-            }
-            let (keys, options) = rest.split_at(count);
-            refuse_repeated(keys)?;
-            acquire(keys, Options::read(options, &[OWNER, LEASE, WAIT, PUSH])?)
-        }
+        (Verb::Macquire, [number, rest @ ..]) => macquire(number, rest),
         (Verb::Release, [key, options @ ..]) => {
             let options = Options::read(options, &[OWNER, ALL])?;
             Ok(Request::Release {
@@ -238,23 +232,15 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
     }
 }
 
-fn acquire<'a, 'b>(
-    keys: &'b [&'a [u8]],
-    options: Options<'a, '_>,
-) -> Result<Request<'a, 'b>, BadInput> {
-    let mode = match options.permits()? {
-        Some(_) if options.has(SHARED) => return Err(BadInput::SharedPermits),
-        Some(permits) => permits,
-        None if options.has(SHARED) => Mode::Shared,
-        None => Mode::Exclusive,
-    };
-    Ok(Request::Acquire {
-        keys,
-        mode,
-        label: options.label(),
-        lease_ms: options.number(LEASE, 1, MOST_MS)?,
-        wait: options.wait()?,
-    })
+fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    let count = number_in("numkeys", number, 1, rest.len().max(1) as u64)? as usize;
+    if rest.len() < count {
+        return Err(BadInput::WrongArity);
+    }
+    let (keys, options) = rest.split_at(count);
+    refuse_repeated(keys)?;
+    let ask = Options::read(options, &[OWNER, LEASE, REENTRANT, WAIT, PUSH])?.ask()?;
+    Ok(Request::Acquire { keys, ask })
 }
 
 fn extend<'a, 'b>(

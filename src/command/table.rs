@@ -109,6 +109,7 @@ const KEYS: Argument = Argument {
 };
 const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
 const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
+const REENTRANT: Argument = option("REENTRANT", "reentrant", ArgumentKind::Flag);
 const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
 const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
 const GRACE: Argument = option("GRACE", "grace-ms", ArgumentKind::Integer);
@@ -188,6 +189,7 @@ pub const TABLE: &[Spec] = &[
             option("OF", "total", ArgumentKind::Integer),
             OWNER,
             LEASE,
+            REENTRANT,
             WAIT,
             PUSH,
         ],
@@ -207,6 +209,7 @@ pub const TABLE: &[Spec] = &[
             KEYS,
             OWNER,
             LEASE,
+            REENTRANT,
             WAIT,
             PUSH,
         ],

@@ -2,17 +2,17 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::clients::Client;
 use super::deadlock::Verdict;
-use super::effect::{Effect, Refusal, Reply};
+use super::effect::{Effect, Refusal, Reply, Waits};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
 use super::hold::MOST_DEPTH;
 use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::{KeyRecord, Spot};
-use super::queues::Request;
+use super::queues::{Request, Waiter};
 use super::tokens::Token;
 
 /// A key that is asked for, once what stands there is put right.
@@ -21,6 +21,14 @@ struct Asked<'a> {
     key: Key<'a>,
     standing: Standing,
     spot: Spot,
+}
+
+/// How a request stands to what its owner has or waits for.
+enum Again {
+    /// There is nothing of that.
+    No,
+    /// It is taken once more, with this token; or not, since that was not asked for each time.
+    Answered(Option<Token>),
 }
 
 impl Engine {
@@ -53,8 +61,8 @@ impl Engine {
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
-        if let Some(token) = self.again(&ask, &asked, effects)? {
-            return Ok(Some(token));
+        if let Again::Answered(token) = self.again(&ask, &asked, effects)? {
+            return Ok(token);
         }
         let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
         if !free && ask.wait.is_none() {
@@ -79,6 +87,7 @@ impl Engine {
             client,
             label: ask.label,
             mode: ask.mode,
+            attributes: ask.attributes,
             value: ask.value,
             lease_ms: ask.lease_ms,
             since: self.now,
@@ -91,11 +100,12 @@ impl Engine {
         self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
         if let Verdict::Circle(circle) = verdict {
             self.dequeue(waiter);
+            let refusal = self.why_stuck(circle, &ask, &keys);
             for key in &*keys {
                 self.keys.remove_if_idle(*key);
             }
             self.totals.deadlocks_refused += 1;
-            return Err(Refusal::Deadlock { circle });
+            return Err(refusal);
         }
         if self.is_quarantined() {
             // Nobody's end will have them served: the quarantine's does.
@@ -143,29 +153,62 @@ impl Engine {
         }
     }
 
-    /// A hold that the owner has already is deepened.
+    /// A hold that the owner has already is deepened, if that was asked for each time.
     fn again(
         &mut self,
         ask: &Acquire<'_>,
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
-    ) -> Result<Option<Token>, Refusal> {
+    ) -> Result<Again, Refusal> {
         if !ask.mode.is_lock() {
-            return Ok(None);
+            return Ok(Again::No);
         }
         let client = self.clients.find(ask.client);
-        let client = client.map(|client| self.clients.owner(client));
         let mut held = Vec::new();
+        let mut is_once = false;
         for key in asked.iter().filter_map(|asked| asked.spot.found) {
             if let Some(total) = self.other_total(key, ask.mode) {
                 return Err(Refusal::OtherTotal { total });
             }
             let Some(client) = client else { continue };
-            held.extend(self.holds.find(&self.keys, key, client, ask.label));
+            is_once |= self.is_once(key, client, ask);
+            let owner = self.clients.owner(client);
+            held.extend(self.holds.find(&self.keys, key, owner, ask.label));
         }
-        let Some(&first) = held.first() else {
-            return Ok(None);
-        };
+        match held.first() {
+            _ if is_once && ask.wait.is_none() => Ok(Again::Answered(None)),
+            _ if is_once => {
+                self.totals.deadlocks_refused += 1;
+                Err(Refusal::Reentry)
+            }
+            Some(_) => {
+                let token = self.deepen(ask, held, effects)?;
+                Ok(Again::Answered(Some(token)))
+            }
+            None => Ok(Again::No),
+        }
+    }
+
+    /// Whether the owner of a request has this key or waits for it, and may not take it again.
+    fn is_once(&self, key: Id<KeyRecord>, client: Id<Client>, ask: &Acquire<'_>) -> bool {
+        let may_not = |of: Attributes| !(of.reentrant && ask.attributes.reentrant);
+        let owner = self.clients.owner(client);
+        let held = self.holds.find(&self.keys, key, owner, ask.label);
+        held.is_some_and(|hold| may_not(self.holds[hold].nature.attributes()))
+            || self.clients[client].wait_count > 0
+                && self
+                    .queues
+                    .find_pushed(key, client, ask.label, |waiter| may_not(waiter.attributes))
+                    .is_some()
+    }
+
+    fn deepen(
+        &mut self,
+        ask: &Acquire<'_>,
+        held: Vec<Id<Hold>>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Token, Refusal> {
+        let first = held[0];
         let token = self.holds[first].token;
         let as_one = held.iter().all(|id| self.holds[*id].token == token);
         if held.len() < ask.seen.len() || !as_one {
@@ -189,7 +232,38 @@ impl Engine {
             }
             self.tell_held(id, effects);
         }
-        Ok(Some(token))
+        Ok(token)
+    }
+
+    /// Why a request is refused that would close this circle, and stands in no queue any more. One that would stand still
+    /// behind another label of its own connection is told so.
+    fn why_stuck(
+        &self,
+        mut circle: Vec<Waits>,
+        ask: &Acquire<'_>,
+        keys: &[Id<KeyRecord>],
+    ) -> Refusal {
+        let stands_still = ask.wait.is_some_and(|wait| !wait.push);
+        let is_own = |key: &Id<KeyRecord>, client| {
+            let owner = self.clients.owner(client);
+            let any = |_: &Waiter| true;
+            self.holds
+                .find(&self.keys, *key, owner, ask.label)
+                .is_some()
+                || self
+                    .queues
+                    .find_pushed(*key, client, ask.label, any)
+                    .is_some()
+        };
+        let is_alone = matches!(&*circle, [link] if link.client == ask.client);
+        match self.clients.find(ask.client) {
+            Some(client)
+                if stands_still && is_alone && !keys.iter().any(|key| is_own(key, client)) =>
+            {
+                Refusal::Standstill(circle.swap_remove(0))
+            }
+            _ => Refusal::Deadlock { circle },
+        }
     }
 
     fn other_total(&self, key: Id<KeyRecord>, mode: Mode) -> Option<u32> {
@@ -230,6 +304,7 @@ impl Engine {
             client: self.clients.owner(client),
             label: ask.label,
             mode: ask.mode,
+            attributes: ask.attributes,
             token,
             since: self.now,
             lease,

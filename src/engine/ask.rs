@@ -15,6 +15,13 @@ pub enum Mode {
     Permits { count: u32, total: u32 },
 }
 
+/// What a request says besides, and the hold that it becomes keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Attributes {
+    /// Its owner may take the lock again.
+    pub reentrant: bool,
+}
+
 impl Mode {
     /// Whether the key is a lock while it is held in this way, and not a string.
     pub fn is_lock(self) -> bool {
@@ -31,8 +38,8 @@ impl Mode {
         }
     }
 
-    /// Whether an owner that holds a lock in this way can take it in that one, too, and so make its
-    /// hold deeper: in the same way again, or from exclusive to shared; never from shared to
+    /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too, and
+    /// so make its hold deeper: in the same way again, or from exclusive to shared; never from shared to
     /// exclusive, for which two readers would wait for each other.
     pub(super) fn deepens_as(self, asked: Mode) -> bool {
         let same = self == asked || (self == Mode::Exclusive && asked == Mode::Shared);

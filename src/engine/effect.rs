@@ -149,6 +149,10 @@ pub enum Refusal {
     HoldsAlready,
     /// The connection waits for something.
     WaitsAlready,
+    /// The owner has or waits for a key itself, and did not say each time that it takes it again.
+    Reentry,
+    /// It would stand still behind its own connection, which has the key or waits for it with another label.
+    Standstill(Waits),
     /// Everyone in the circle would wait for the next, for ever; it begins with the caller.
     Deadlock {
         circle: Vec<Waits>,

@@ -3,7 +3,7 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::effect::{Effect, Form};
 use super::id::{ClientId, Db, Digest, Key};
 use super::tokens::Token;
@@ -57,6 +57,7 @@ pub struct Acquire<'a> {
     /// The keys, each once; more than one only for an exclusive lock.
     pub seen: &'a [Seen<'a>],
     pub mode: Mode,
+    pub attributes: Attributes,
     /// A temporary key's value.
     pub value: &'a [u8],
     pub label: &'a [u8],

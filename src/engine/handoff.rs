@@ -43,6 +43,7 @@ impl Engine {
             client: waiter.client,
             label: b"",
             mode: waiter.mode,
+            attributes: waiter.attributes,
             token,
             since: self.now,
             lease: None,

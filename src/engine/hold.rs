@@ -1,7 +1,7 @@
 //! The record of one hold. There can be millions, so it is small: what few of them have stands apart.
 
 use super::arena::{Arena, Id};
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::chain::{Chained, Link};
 use super::clients::Client;
 use super::id::Moment;
@@ -116,26 +116,38 @@ impl Kind {
     }
 }
 
-/// In eight bytes: a kind (2 bits), the number of an extra record or 0 (26 bits: see [`limits`](super::limits)), and the
-/// millisecond in which the hold began (36 bits, which come around again after two years: longer than that no hold is
-/// told to last).
+/// In eight bytes: a kind (2 bits), whether it is reentrant (1 bit), the number of an extra record or 0 (26 bits: see
+/// [`limits`](super::limits)), and the millisecond in which the hold began (35 bits, which come around
+/// again after a year: longer than that no hold is told to last).
 #[derive(Clone, Copy)]
 pub(super) struct Nature(u64);
 
 impl Nature {
     const KIND: u64 = 0b11;
+    const REENTRANT: u64 = 0b100;
     const EXTRA_BITS: u32 = 26;
-    const EXTRA_AT: u32 = 2;
+    const EXTRA_AT: u32 = 3;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
     /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
     pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
 
-    pub fn new(kind: Kind, since: Moment) -> Self {
-        Nature((Self::ms(since) << Self::SINCE_AT) | kind as u64)
+    pub fn new(kind: Kind, attributes: Attributes, since: Moment) -> Self {
+        let reentrant = if attributes.reentrant {
+            Self::REENTRANT
+        } else {
+            0
+        };
+        Nature((Self::ms(since) << Self::SINCE_AT) | reentrant | kind as u64)
     }
 
     fn ms(moment: Moment) -> u64 {
         moment.ms_since(Moment::default())
+    }
+
+    pub fn attributes(self) -> Attributes {
+        Attributes {
+            reentrant: self.0 & Self::REENTRANT != 0,
+        }
     }
 
     pub fn kind(self) -> Kind {
@@ -184,13 +196,17 @@ mod tests {
             Kind::Shared,
             Kind::Permits,
         ] {
-            let mut nature = Nature::new(Kind::Exclusive, Moment(7_000_000));
-            nature.set_kind(kind);
-            assert!(nature.kind() == kind && nature.extra().is_none());
-            let extra = Id::of_number((1 << Nature::EXTRA_BITS) - 1).unwrap();
-            nature.set_extra(extra);
-            assert!(nature.kind() == kind && nature.extra() == Some(extra));
-            assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
+            for reentrant in [false, true] {
+                let attributes = Attributes { reentrant };
+                let mut nature = Nature::new(Kind::Exclusive, attributes, Moment(7_000_000));
+                nature.set_kind(kind);
+                assert!(nature.kind() == kind && nature.extra().is_none());
+                let extra = Id::of_number((1 << Nature::EXTRA_BITS) - 1).unwrap();
+                nature.set_extra(extra);
+                assert!(nature.kind() == kind && nature.extra() == Some(extra));
+                assert_eq!(nature.attributes(), attributes);
+                assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
+            }
         }
     }
 
@@ -200,7 +216,7 @@ mod tests {
         for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
             let begin = Moment::default().after_ms(begin);
             for passed in [0, 1, 1_000, around - 1] {
-                let nature = Nature::new(Kind::Shared, begin);
+                let nature = Nature::new(Kind::Shared, Attributes::default(), begin);
                 assert_eq!(nature.held_ms(begin.after_ms(passed)), passed);
             }
         }

@@ -5,7 +5,7 @@ mod plain;
 mod sizes;
 
 use super::arena::{Arena, Id};
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::chain::{Chain, Link};
 use super::clients::{Client, Clients};
 use super::crowd::Crowd;
@@ -26,6 +26,7 @@ pub(super) struct Grant<'a> {
     pub client: Id<Client>,
     pub label: &'a [u8],
     pub mode: Mode,
+    pub attributes: Attributes,
     pub token: Token,
     pub since: Moment,
     pub lease: Option<Moment>,
@@ -271,7 +272,7 @@ impl Holds {
             key,
             client: grant.client,
             token: grant.token,
-            nature: Nature::new(Kind::of(grant.mode), grant.since),
+            nature: Nature::new(Kind::of(grant.mode), grant.attributes, grant.since),
             by_key: Link::default(),
             by_client: Link::default(),
         });

@@ -66,7 +66,8 @@ mod tests {
     use super::*;
     use crate::engine::hold::MOST_DEPTH;
     use crate::engine::{
-        Acquire, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen, Standing, Wait,
+        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen,
+        Standing, Wait,
     };
 
     struct World(Engine);
@@ -95,6 +96,7 @@ mod tests {
                 client: ClientId(client),
                 seen: &[Seen { key, standing }],
                 mode: Mode::Exclusive,
+                attributes: Attributes { reentrant: true },
                 value: b"",
                 label,
                 lease_ms: None,

@@ -36,6 +36,7 @@ impl Engine {
             client: self.clients.owner(client),
             label: b"",
             mode: ask.mode,
+            attributes: ask.attributes,
             token: self.next_token(effects),
             since: self.now,
             lease: None,

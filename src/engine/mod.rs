@@ -58,7 +58,7 @@ mod told;
 mod waits;
 mod watches;
 
-pub use ask::Mode;
+pub use ask::{Attributes, Mode};
 pub use bytes::Bytes;
 pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};

@@ -69,8 +69,8 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use crate::engine::{
-        Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal, Reply,
-        Seen, Standing, Wait,
+        Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal,
+        Reply, Seen, Standing, Wait,
     };
 
     /// What the request for a lock that is not there comes to.
@@ -82,6 +82,7 @@ mod tests {
             client: ClientId(7),
             seen: &[Seen { key, standing }],
             mode: Mode::Exclusive,
+            attributes: Attributes::default(),
             value: b"",
             label: b"",
             lease_ms: None,

@@ -6,7 +6,7 @@
 mod check;
 
 use super::arena::{Arena, Id};
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::bytes::Bytes;
 use super::chain::{Chain, Chained, Link};
 use super::clients::{Client, Clients};
@@ -29,6 +29,7 @@ pub(super) struct Waiter {
     pub client: Id<Client>,
     pub label: Box<[u8]>,
     pub mode: Mode,
+    pub attributes: Attributes,
     /// A temporary key's value.
     pub value: Bytes,
     pub lease_ms: Option<u64>,
@@ -94,6 +95,7 @@ pub(super) struct Request<'a> {
     pub client: Id<Client>,
     pub label: &'a [u8],
     pub mode: Mode,
+    pub attributes: Attributes,
     pub value: &'a [u8],
     pub lease_ms: Option<u64>,
     pub since: Moment,
@@ -141,6 +143,7 @@ impl Queues {
             client: request.client,
             label: request.label.into(),
             mode: request.mode,
+            attributes: request.attributes,
             value: request.value.into(),
             lease_ms: request.lease_ms,
             since: request.since,

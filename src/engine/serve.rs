@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Whether a key's holders let the waiter hold it, too. Is its owner one of them (two of its
-    /// requests have waited), then if it can make its hold deeper.
+    /// requests have waited, or what it held came to go by this name), then if it can make its hold deeper.
     fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
         let Some(first) = self.keys[key].holds.head() else {
             return true;
@@ -152,6 +152,7 @@ impl Engine {
             client,
             label,
             mode,
+            attributes,
             ..
         } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
@@ -161,7 +162,12 @@ impl Engine {
             return false;
         }
         match self.holds.find(&self.keys, key, owner, label) {
-            Some(own) => self.queues.asks_for_one(waiter) && self.holds.mode(own).deepens_as(*mode),
+            Some(own) => {
+                let may_again =
+                    attributes.reentrant && self.holds[own].nature.attributes().reentrant;
+                let deepens = self.holds.mode(own).deepens_as(*mode);
+                may_again && deepens && self.queues.asks_for_one(waiter)
+            }
             None => self.holds.admit(&self.keys, key, *mode),
         }
     }
@@ -244,6 +250,7 @@ impl Engine {
             client,
             label,
             mode: waiter.mode,
+            attributes: waiter.attributes,
             token,
             since: self.now,
             lease,

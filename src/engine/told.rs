@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::ask::Mode;
+use super::ask::{Attributes, Mode};
 use super::effect::Effect;
 use super::holds::{Grant, Hold};
 use super::id::{Digest, Key, KeyBuf, Moment, SessionId};
@@ -40,6 +40,7 @@ pub struct Held {
     pub key: KeyBuf,
     pub label: Box<[u8]>,
     pub mode: Mode,
+    pub attributes: Attributes,
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has also taken it shared.
     pub shared_below: u32,
@@ -74,6 +75,7 @@ impl Engine {
             key: key.key().to_owned(),
             label: self.holds.label(hold).into(),
             mode,
+            attributes: self.holds[hold].nature.attributes(),
             depth,
             shared_below,
             token: self.holds[hold].token,
@@ -183,6 +185,7 @@ impl Engine {
             client: owner,
             label: &held.label,
             mode: held.mode,
+            attributes: held.attributes,
             token: held.token,
             since: self.now,
             lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
@@ -272,6 +275,7 @@ impl Engine {
             } else {
                 mode
             },
+            attributes: Attributes::default(),
             token: self.tokens.last(),
             since: self.now,
             lease: None,

@@ -6,8 +6,10 @@ use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
 use super::{blocked, dispatch, inspect, observe, places, push, replay, secret, shim};
-use crate::command::{self, Access, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
-use crate::engine::{Acquire, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait};
+use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
+use crate::engine::{
+    Acquire, Attributes, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait,
+};
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -129,13 +131,7 @@ impl<'c> Caller<'c> {
                 token,
                 wait,
             } => self.settp(key, value, token, wait),
-            Request::Acquire {
-                keys,
-                mode,
-                label,
-                lease_ms,
-                wait,
-            } => self.acquire(keys, mode, label, lease_ms, wait),
+            Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
                 self.tell(Event::Drop {
@@ -195,37 +191,47 @@ impl<'c> Caller<'c> {
     fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {
         let (in_hand, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
-            client: self.client,
             seen: &[seen],
             mode: Mode::Temporary,
             value,
-            label: b"",
-            lease_ms: None,
             wait,
             form: if token { Form::SettpToken } else { Form::Settp },
-            in_hand: true,
+            ..self.ask()
         };
         self.request(Some(&in_hand), ask);
     }
 
-    fn acquire(
-        &self,
-        names: &[&[u8]],
-        mode: Mode,
-        label: &[u8],
-        lease_ms: Option<u64>,
-        wait: Option<Wait>,
-    ) {
-        let ask = Acquire {
+    /// What is asked for with no option.
+    fn ask(&self) -> Acquire<'static> {
+        Acquire {
             client: self.client,
             seen: &[],
-            mode,
+            mode: Mode::Exclusive,
+            attributes: Attributes::default(),
             value: b"",
-            label,
-            lease_ms,
-            wait,
+            label: b"",
+            lease_ms: None,
+            wait: None,
             form: Form::Lock,
             in_hand: self.spec.keys == KeyPlaces::First,
+        }
+    }
+
+    fn acquire(&self, names: &[&[u8]], ask: Ask<'_>) {
+        let Ask {
+            mode,
+            label,
+            lease_ms,
+            attributes,
+            wait,
+        } = ask;
+        let ask = Acquire {
+            mode,
+            label,
+            lease_ms,
+            attributes,
+            wait,
+            ..self.ask()
         };
         if ask.in_hand {
             let (in_hand, seen) = self.open(names[0], None);

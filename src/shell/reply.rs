@@ -76,19 +76,31 @@ fn words(refusal: &Refusal) -> String {
         Refusal::WaitsAlready => {
             "ERR this connection waits for keys; resume on one that does not".to_owned()
         }
+        Refusal::Reentry => "DEADLOCK this owner has or waits for the lock itself; \
+             to take it more than once, use REENTRANT each time"
+            .to_owned(),
+        Refusal::Standstill(waits) => format!(
+            "DEADLOCK {} would stand still behind its own connection, which has '{}' or waits for it \
+             with another label; wait with PUSH",
+            who(waits),
+            waits.key.name.escape_ascii()
+        ),
         Refusal::Deadlock { circle } => deadlock(circle),
     }
 }
 
-fn deadlock(circle: &[Waits]) -> String {
-    let who = |waits: &Waits| match &*waits.label {
+fn who(waits: &Waits) -> String {
+    match &*waits.label {
         [] => format!("client {}", waits.client.0),
         label => format!(
             "client {} (owner '{}')",
             waits.client.0,
             label.escape_ascii()
         ),
-    };
+    }
+}
+
+fn deadlock(circle: &[Waits]) -> String {
     let links: Vec<_> = circle
         .iter()
         .zip(circle.iter().cycle().skip(1))

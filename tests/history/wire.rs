@@ -219,6 +219,7 @@ fn ask_words(ask: &Ask) -> Words {
     if let Some(ms) = ask.lease_ms {
         words.extend(words!["LEASE", ms.to_string()]);
     }
+    words.extend(ask.reentrant.then(|| bytes("REENTRANT")));
     words.extend(wait_words(ask.wait));
     words
 }

@@ -48,8 +48,9 @@ fn lock_info_tells_everything_about_holders_and_waiters() {
         let (mut one, mut two) = (server.resp3(), server.resp2());
         operator.run("ACL SETUSER anna on nopass +@all ~*");
         one.run_all(&["AUTH anna x", "CLIENT SETNAME worker-1"]);
-        let token = one.run("LOCK.ACQUIRE k OWNER job LEASE 60000").number();
-        one.run("LOCK.ACQUIRE k OWNER job");
+        let request = "LOCK.ACQUIRE k OWNER job LEASE 60000 REENTRANT";
+        let token = one.run(request).number();
+        one.run("LOCK.ACQUIRE k OWNER job REENTRANT");
         two.run("CLIENT SETNAME worker-2");
         let (id, addr) = (two.id(), address(&mut two));
         let wait = "LOCK.ACQUIRE k SHARED OWNER reader WAIT 0";

@@ -69,6 +69,7 @@ pub fn acquire_as(label: Label, key: Name, mode: Mode, wait: Option<Wait>) -> Co
     let ask = Ask {
         label,
         lease_ms,
+        reentrant: false,
         wait,
     };
     Command::Acquire { key, mode, ask }
@@ -81,6 +82,25 @@ pub fn macquire(keys: impl Into<Vec<Name>>, wait: Option<Wait>) -> Command {
     };
     let keys = keys.into();
     Command::Macquire { keys, ask }
+}
+
+/// The same, with REENTRANT.
+pub fn again(command: Command) -> Command {
+    let more = |ask| Ask {
+        reentrant: true,
+        ..ask
+    };
+    match command {
+        Command::Acquire { key, mode, ask } => {
+            let ask = more(ask);
+            Command::Acquire { key, mode, ask }
+        }
+        Command::Macquire { keys, ask } => {
+            let ask = more(ask);
+            Command::Macquire { keys, ask }
+        }
+        other => other,
+    }
 }
 
 pub fn start(grace_ms: u64) -> Command {

@@ -217,6 +217,7 @@ pub struct Wait {
 pub struct Ask {
     pub label: Label,
     pub lease_ms: Option<u64>,
+    pub reentrant: bool,
     pub wait: Option<Wait>,
 }
 

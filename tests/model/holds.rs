@@ -13,6 +13,7 @@ pub struct Hold {
     pub label: Label,
     pub spot: Spot,
     pub mode: Mode,
+    pub reentrant: bool,
     /// How often it was acquired in this mode.
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has taken it shared, too.
@@ -289,6 +290,7 @@ impl World {
                 true => Mode::Exclusive,
                 false => Mode::Temporary,
             },
+            reentrant: false,
             depth: 1,
             below: 0,
             serial: 0,

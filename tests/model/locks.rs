@@ -15,6 +15,7 @@ struct Request {
     value: Value,
     label: Label,
     lease_ms: Option<u64>,
+    reentrant: bool,
     wait: Option<Wait>,
     form: Form,
 }
@@ -37,6 +38,7 @@ impl World {
             value: Value::Text(value.to_string()),
             label: 0,
             lease_ms: None,
+            reentrant: false,
             wait: wait.filter(|_| !turn.in_exec),
             form: match token {
                 true => Form::SettpToken,
@@ -53,6 +55,7 @@ impl World {
             value: Value::Lock,
             label: ask.label,
             lease_ms: ask.lease_ms,
+            reentrant: ask.reentrant,
             wait: ask.wait.filter(|_| !turn.in_exec),
             form: Form::Lock,
         })
@@ -105,7 +108,7 @@ impl World {
         entries.any(|entry| entry.value != Value::Lock)
     }
 
-    /// An owner that has what it asks for has it one deeper.
+    /// An owner that has what it asks for has it one deeper, if it said each time that it may; else once is all.
     fn again(&mut self, request: &Request) -> Result<Option<Serial>, Reply> {
         for spot in &request.spots {
             if let (Mode::Permits { total, .. }, Some(hold)) =
@@ -115,6 +118,15 @@ impl World {
             {
                 return Err(Reply::refused("ERR the semaphore has another total"));
             }
+        }
+        if self.is_once(request) {
+            return Err(match request.wait {
+                None => request.form.not_granted(),
+                Some(_) => {
+                    self.totals.deadlocks_refused += 1;
+                    Reply::refused("DEADLOCK this owner")
+                }
+            });
         }
         let own = |spot: &Spot| self.own_hold(request.who, request.label, *spot);
         let own: Vec<usize> = request.spots.iter().filter_map(own).collect();
@@ -138,6 +150,27 @@ impl World {
         Ok(Some(first.serial))
     }
 
+    /// Whether the owner has one of the keys or waits for it, and did not say each time that it takes it again.
+    fn is_once(&self, request: &Request) -> bool {
+        let (who, label) = (request.who, request.label);
+        let may_not = |reentrant: bool| !(reentrant && request.reentrant);
+        let is_held = |spot: &Spot| {
+            let own = self.own_hold(who, label, *spot);
+            own.is_some_and(|at| may_not(self.holds[at].reentrant))
+        };
+        let is_awaited = |spot: &Spot| {
+            let its = |waiter: &&&Waiter| waiter.who == who && waiter.label == label;
+            self.queue(*spot)
+                .iter()
+                .filter(its)
+                .any(|waiter| may_not(waiter.reentrant))
+        };
+        request
+            .spots
+            .iter()
+            .any(|spot| is_held(spot) || is_awaited(spot))
+    }
+
     pub(super) fn deepen(&mut self, at: usize, mode: Mode, ends: Option<u64>) {
         let hold = &mut self.holds[at];
         match hold.mode == mode {
@@ -155,6 +188,7 @@ impl World {
                 label: request.label,
                 spot: *spot,
                 mode: request.mode,
+                reentrant: request.reentrant,
                 depth: 1,
                 below: 0,
                 serial,
@@ -171,6 +205,7 @@ impl World {
             label: request.label,
             spots: request.spots,
             mode: request.mode,
+            reentrant: request.reentrant,
             value: request.value,
             lease_ms: request.lease_ms,
             ends: (wait.limit_ms > 0).then(|| self.now + wait.limit_ms),

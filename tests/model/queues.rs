@@ -13,6 +13,7 @@ pub struct Waiter {
     pub label: Label,
     pub spots: Vec<Spot>,
     pub mode: Mode,
+    pub reentrant: bool,
     pub value: Value,
     pub lease_ms: Option<u64>,
     /// When its time is over.
@@ -50,7 +51,10 @@ impl World {
                 let own = self.own_hold(who, label, *spot).map(|at| &self.holds[at]);
                 let admitted = match own {
                     // It asked twice before it had the lock: this makes its hold deeper.
-                    Some(own) => waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode),
+                    Some(own) => {
+                        let again = own.reentrant && waiter.reentrant;
+                        again && waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode)
+                    }
                     None => self.admits(*spot, waiter.mode),
                 };
                 let first = self.queue(*spot)[0];
@@ -113,6 +117,7 @@ impl World {
                 label,
                 spot: *spot,
                 mode: waiter.mode,
+                reentrant: waiter.reentrant,
                 depth: 1,
                 below: 0,
                 serial,

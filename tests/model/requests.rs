@@ -127,6 +127,7 @@ impl Generator {
         Ask {
             label: self.label(),
             lease_ms: lease.then(|| self.lease_ms()),
+            reentrant: self.random.per_mille(500),
             wait: self.wait(),
         }
     }

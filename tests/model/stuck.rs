@@ -9,6 +9,7 @@ struct Held {
     label: Label,
     spot: Spot,
     mode: Mode,
+    reentrant: bool,
 }
 
 impl World {
@@ -26,6 +27,7 @@ impl World {
                     label,
                     spot,
                     mode,
+                    reentrant: hold.reentrant,
                 });
             }
         }
@@ -47,6 +49,7 @@ impl World {
                     label: waiter.label,
                     spot: *spot,
                     mode: waiter.mode,
+                    reentrant: waiter.reentrant,
                 };
                 // Who has it already has it deeper now.
                 let is_own = |held: &Held| {
@@ -69,7 +72,10 @@ impl World {
             let there: Vec<&Held> = held.iter().filter(|held| held.spot == *spot).collect();
             let is_own = |held: &&&Held| (held.who, held.label) == (waiter.who, waiter.label);
             let admitted = match (there.iter().find(is_own), waiter.mode) {
-                (Some(own), asked) => waiter.spots.len() == 1 && own.mode.deepens_as(asked),
+                (Some(own), asked) => {
+                    let again = own.reentrant && waiter.reentrant;
+                    again && waiter.spots.len() == 1 && own.mode.deepens_as(asked)
+                }
                 (None, Mode::Temporary | Mode::Exclusive) => there.is_empty(),
                 (None, Mode::Shared) => there.iter().all(|held| held.mode == Mode::Shared),
                 (None, Mode::Permits { count, total }) => {

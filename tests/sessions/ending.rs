@@ -13,8 +13,8 @@ fn ending_a_session_hands_everything_over() {
     watcher.run("WATCHEX a b");
     client.run_all(&[
         "SETTP a v",
-        "LOCK.ACQUIRE b",
-        "LOCK.ACQUIRE b",
+        "LOCK.ACQUIRE b REENTRANT",
+        "LOCK.ACQUIRE b REENTRANT",
         "LOCK.ACQUIRE c OWNER me",
     ]);
     assert_eq!(watcher.next_pushes(2).len(), 2);

@@ -8,11 +8,11 @@ use crate::*;
 fn a_resumed_session_has_everything_again() {
     let server = Server::start();
     let (mut client, secret) = with_session(&server, A_DAY);
-    let token = client.run("LOCK.ACQUIRE b").number();
+    let token = client.run("LOCK.ACQUIRE b REENTRANT").number();
     client.run_all(&[
         "SETTP a v",
-        "LOCK.ACQUIRE b",
-        "LOCK.ACQUIRE b SHARED",
+        "LOCK.ACQUIRE b REENTRANT",
+        "LOCK.ACQUIRE b SHARED REENTRANT",
         "LOCK.ACQUIRE c PERMITS 2 OF 3 OWNER me LEASE 60000",
         "SELECT 3",
         "LOCK.MACQUIRE 2 d e",
@@ -31,7 +31,7 @@ fn a_resumed_session_has_everything_again() {
     assert_eq!(sessions(&server), [1, 0]);
     assert_eq!(of_holder(&server, "b", "session"), bulk("attached"));
     assert_eq!(of_holder(&server, "b", "client"), int(again.id()));
-    assert_eq!(again.call("LOCK.ACQUIRE b"), int(token));
+    assert_eq!(again.call("LOCK.ACQUIRE b REENTRANT"), int(token));
     assert_eq!(again.call("LOCK.RELEASE b"), int(3));
     assert_eq!(again.call("LOCK.EXTEND c 1000 OWNER me"), int(1));
     assert_eq!(again.call("LOCK.RELEASE c OWNER me"), int(0));
@@ -167,8 +167,8 @@ fn debug_reload_keeps_sessions_as_they_are() {
     let server = Server::start();
     let (mut attached, _) = with_session(&server, A_DAY);
     let (mut detached, secret) = with_session(&server, A_DAY);
-    let token = attached.run("LOCK.ACQUIRE a SHARED").number();
-    attached.run_all(&["LOCK.ACQUIRE a SHARED", "SETTP b v"]);
+    let token = attached.run("LOCK.ACQUIRE a SHARED REENTRANT").number();
+    attached.run_all(&["LOCK.ACQUIRE a SHARED REENTRANT", "SETTP b v"]);
     detached.run_all(&["LOCK.ACQUIRE a SHARED", "SETTP c v"]);
     quit(&server, detached);
     let mut plain = server.resp3();
@@ -177,7 +177,7 @@ fn debug_reload_keeps_sessions_as_they_are() {
     assert_eq!(sessions(&server), [1, 1]);
     assert_eq!(holders(&server, "a").len(), 3);
     assert_eq!(server.resp2().call("EXISTS a b c"), int(3));
-    assert_eq!(attached.call("LOCK.ACQUIRE a SHARED"), int(token));
+    assert_eq!(attached.call("LOCK.ACQUIRE a SHARED REENTRANT"), int(token));
     assert_eq!(attached.call("LOCK.RELEASE a ALL"), int(0));
     assert_eq!(attached.call("DELTP b"), int(1));
     assert_eq!(server.resp3().call(["SESSION.RESUME", &secret]), int(2));

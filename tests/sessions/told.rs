@@ -43,11 +43,11 @@ fn set_up(server: &Server) -> Scene {
         "LOCK.ACQUIRE readers SHARED OWNER one",
         "LOCK.ACQUIRE readers SHARED OWNER two",
     ]);
-    let token = client.run("LOCK.ACQUIRE lock").number();
+    let token = client.run("LOCK.ACQUIRE lock REENTRANT").number();
     client.run_all(&[
-        "LOCK.ACQUIRE deep",
-        "LOCK.ACQUIRE deep",
-        "LOCK.ACQUIRE deep SHARED",
+        "LOCK.ACQUIRE deep REENTRANT",
+        "LOCK.ACQUIRE deep REENTRANT",
+        "LOCK.ACQUIRE deep SHARED REENTRANT",
         "LOCK.ACQUIRE deep OWNER no",
     ]);
     client.run_all(&[
@@ -119,7 +119,12 @@ fn assert_taken_over(server: &Server, scene: &Scene) {
         again.call(["SESSION.RESUME", &scene.secret]),
         int(KEPT.len() as i64 + 2)
     );
-    assert_eq!(again.call("LOCK.ACQUIRE lock"), int(scene.token));
+    let token = int(scene.token);
+    assert_eq!(again.call("LOCK.CANCEL lock"), token);
+    assert_eq!(again.call("LOCK.ACQUIRE lock"), null());
+    assert_eq!(again.call("LOCK.ACQUIRE lock REENTRANT"), token);
+    // What was taken without it is taken once.
+    assert_eq!(again.call("LOCK.ACQUIRE lease REENTRANT"), null());
     assert_eq!(again.call("LOCK.RELEASE deep"), int(2));
     assert_eq!(again.call("LOCK.RELEASE deep"), int(1));
     assert!(other.call("LOCK.ACQUIRE deep SHARED").number() > scene.token);

@@ -1,11 +1,13 @@
 //! The module's commands, as the shell tells the engine of them.
 
 use crate::machine::{Machine, Thing};
-use crate::model::command::{Command, Label, Mode as Way, Name, Spot, Wait as Waits, Who};
+use crate::model::command::{Ask, Command, Mode as Way, Name, Spot, Who};
 use crate::model::sessions::Number;
 use crate::model::told::Reply;
 use crate::words::{LABELS, key_of};
-use tether::engine::{Acquire, ClientId, Digest, Event, Form, Key, Mode, Seen, Start, Wait};
+use tether::engine::{
+    Acquire, Attributes, ClientId, Digest, Event, Form, Key, Mode, Seen, Start, Wait,
+};
 
 impl Machine {
     pub(super) fn command(
@@ -27,15 +29,18 @@ impl Machine {
                     true => Form::SettpToken,
                     false => Form::Settp,
                 };
-                self.acquire(who, db, &[*key], Mode::Temporary, form, (0, None, *wait));
+                let wait = *wait;
+                let ask = Ask {
+                    wait,
+                    ..Ask::default()
+                };
+                self.acquire(who, db, &[*key], Mode::Temporary, form, ask);
             }
             Command::Acquire { key, mode, ask } => {
-                let (mode, ask) = (mode_of(*mode), (ask.label, ask.lease_ms, ask.wait));
-                self.acquire(who, db, &[*key], mode, Form::Lock, ask);
+                self.acquire(who, db, &[*key], mode_of(*mode), Form::Lock, *ask);
             }
             Command::Macquire { keys, ask } => {
-                let ask = (ask.label, ask.lease_ms, ask.wait);
-                self.acquire(who, db, keys, Mode::Exclusive, Form::Lock, ask);
+                self.acquire(who, db, keys, Mode::Exclusive, Form::Lock, *ask);
             }
             other => self.request(client, db, other),
         }
@@ -132,19 +137,11 @@ impl Machine {
         self.started += u64::from(matches!(self.reply, Some(Reply::Secret(_))));
     }
 
-    fn acquire(
-        &mut self,
-        who: Who,
-        db: usize,
-        keys: &[Name],
-        mode: Mode,
-        form: Form,
-        (label, lease_ms, wait): (Label, Option<u64>, Option<Waits>),
-    ) {
+    fn acquire(&mut self, who: Who, db: usize, keys: &[Name], mode: Mode, form: Form, ask: Ask) {
         let client = self.id(who).expect("only connections send commands");
         let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
         let seen: Vec<Seen<'_>> = looks.collect();
-        let wait = wait.filter(|_| !self.in_exec).map(|wait| Wait {
+        let wait = ask.wait.filter(|_| !self.in_exec).map(|wait| Wait {
             limit_ms: (wait.limit_ms > 0).then_some(wait.limit_ms),
             push: wait.push,
         });
@@ -155,9 +152,12 @@ impl Machine {
             client,
             seen: &seen,
             mode,
+            attributes: Attributes {
+                reentrant: ask.reentrant,
+            },
             value: b"",
-            label: LABELS[label],
-            lease_ms,
+            label: LABELS[ask.label],
+            lease_ms: ask.lease_ms,
             wait,
             form,
             in_hand,

@@ -4,8 +4,8 @@
 //! the world as it was is tried, but nothing is tried after it. `TETHER_DEPTH` goes deeper.
 
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, macquire, release, resume, run,
-    settp, settp_wait, start, unwatchex, watchex,
+    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, macquire, release, resume,
+    run, settp, settp_wait, start, unwatchex, watchex,
 };
 use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
@@ -137,7 +137,7 @@ fn in_line() -> Vec<Step> {
     let mut steps = vec![Step::Work { most: 64 }, run(0, del(0))];
     steps.extend(of_three(|| settp_wait(0, BLOCK)));
     steps.extend(of_three(|| acquire(0, Mode::Exclusive, PUSH)));
-    steps.extend(of_three(|| acquire(0, Mode::Shared, BLOCK)));
+    steps.extend(of_three(|| again(acquire(0, Mode::Shared, BLOCK))));
     steps.extend(of_three(|| acquire(0, permit, PUSH)));
     steps.extend(of_three(|| release(0)));
     steps.extend(of_three(|| deltp(0)));
@@ -149,7 +149,7 @@ fn in_line() -> Vec<Step> {
 fn crosswise() -> Vec<Step> {
     let mut steps = vec![Step::Work { most: 1 }, run(0, del(0))];
     steps.extend(of_both(|key| acquire(key, Mode::Exclusive, BLOCK)));
-    steps.extend(of_both(|key| acquire(key, Mode::Shared, PUSH)));
+    steps.extend(of_both(|key| again(acquire(key, Mode::Shared, PUSH))));
     steps.extend(of_both(|key| acquire_as(1, key, Mode::Exclusive, PUSH)));
     steps.extend(of_both(release));
     steps.extend(of_each(|who| run(who, macquire([0, 1], BLOCK))));
@@ -168,7 +168,9 @@ fn with_sessions() -> Vec<Step> {
     steps.extend(of_each(|who| run(who, resume(0))));
     steps.extend(of_each(|who| run(who, Command::EndSession)));
     steps.extend(of_each(|who| run(who, settp_wait(0, PUSH))));
-    steps.extend(of_each(|who| run(who, acquire(0, Mode::Shared, None))));
+    steps.extend(of_each(|who| {
+        run(who, again(acquire(0, Mode::Shared, None)))
+    }));
     steps.push(run(1, acquire(0, Mode::Exclusive, BLOCK)));
     steps.extend(of_each(close));
     steps.extend(of_each(connect));

@@ -2,8 +2,8 @@
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
 use tether::engine::{
-    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Mode, Moment,
-    News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Mode,
+    Moment, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -46,6 +46,7 @@ pub fn held(number: u8, name: &'static str, mode: Mode) -> Told {
         key: key(name).to_owned(),
         label: b"".as_slice().into(),
         mode,
+        attributes: Attributes::default(),
         depth: 1,
         shared_below: 0,
         token: Token(1 << 30),
@@ -125,6 +126,7 @@ impl Server {
             client: client(number),
             seen: &[Seen { key, standing }],
             mode,
+            attributes: Attributes::default(),
             value: b"",
             label: b"",
             lease_ms: None,

@@ -1,7 +1,7 @@
 //! Bugs that were found, each as the shortest history that showed it. Nothing here is ever deleted.
 
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, close, connect, del, macquire, pipeline, release, run, set, settp,
+    BLOCK, PUSH, acquire, again, close, connect, del, macquire, pipeline, release, run, set, settp,
 };
 use crate::model::command::{Ask, Command, Mode, Spot};
 use crate::model::generate::Scope;
@@ -39,17 +39,18 @@ fn a_key_left_behind_refuses_nobody() {
 /// Who takes a lock again with a lease has the new lease; who had waited twice did not.
 #[test]
 fn a_lease_counts_for_who_waited_twice() {
-    let again = Ask {
+    let second = Ask {
         lease_ms: Some(10),
+        reentrant: true,
         wait: BLOCK,
         ..Ask::default()
     };
-    let (key, mode, ask) = (0, Mode::Shared, again);
+    let (key, mode, ask) = (0, Mode::Shared, second);
     holds(&[
         connect(0),
         connect(1),
         run(0, acquire(0, Mode::Exclusive, None)),
-        run(1, acquire(0, Mode::Shared, PUSH)),
+        run(1, again(acquire(0, Mode::Shared, PUSH))),
         run(1, Command::Acquire { key, mode, ask }),
         run(0, release(0)),
         Step::Pass { ms: 10 },
@@ -63,12 +64,13 @@ fn nobody_holds_a_semaphore_with_two_numbers_of_permits() {
     let permits = |count| Mode::Permits { count, total: 3 };
     let leased = Ask {
         lease_ms: Some(10),
+        reentrant: true,
         wait: PUSH,
         ..Ask::default()
     };
     let (key, mode, ask) = (0, permits(1), leased);
     for first in [
-        acquire(0, permits(1), PUSH),
+        again(acquire(0, permits(1), PUSH)),
         Command::Acquire { key, mode, ask },
     ] {
         holds(&[
@@ -76,7 +78,7 @@ fn nobody_holds_a_semaphore_with_two_numbers_of_permits() {
             connect(1),
             run(0, acquire(0, permits(3), None)),
             run(1, first),
-            run(1, acquire(0, permits(2), PUSH)),
+            run(1, again(acquire(0, permits(2), PUSH))),
             run(0, release(0)),
             run(1, release(0)),
             Step::Work { most: 1 },
@@ -175,9 +177,9 @@ fn who_waits_often_for_the_same_permits_takes_them_once() {
         connect(0),
         connect(1),
         run(0, acquire(0, Mode::Exclusive, None)),
-        run(1, acquire(0, permit(1), PUSH)),
-        run(1, acquire(0, permit(1), PUSH)),
-        run(1, acquire(0, permit(1), PUSH)),
+        run(1, again(acquire(0, permit(1), PUSH))),
+        run(1, again(acquire(0, permit(1), PUSH))),
+        run(1, again(acquire(0, permit(1), PUSH))),
         run(0, release(0)),
         run(0, acquire(0, permit(1), None)),
         run(1, release(0)),
@@ -194,8 +196,8 @@ fn who_waits_for_a_key_that_it_is_granted_with_others_has_it_deeper() {
         connect(0),
         connect(1),
         run(0, acquire(0, Mode::Exclusive, None)),
-        run(1, macquire([1, 0], PUSH)),
-        run(1, acquire(1, Mode::Exclusive, BLOCK)),
+        run(1, again(macquire([1, 0], PUSH))),
+        run(1, again(acquire(1, Mode::Exclusive, BLOCK))),
         run(0, release(0)),
         Step::Work { most: 1 },
     ]);

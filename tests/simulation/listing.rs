@@ -4,7 +4,8 @@ use crate::model::random::Random;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use tether::engine::{
-    Acquire, ClientId, Db, Engine, Event, Form, Key, Mode, Moment, Page, Seen, Standing, Walk,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Form, Key, Mode, Moment, Page, Seen,
+    Standing, Walk,
 };
 
 #[derive(Default)]
@@ -35,6 +36,7 @@ impl Server {
             client: ClientId(who),
             seen: &[seen],
             mode: Mode::Exclusive,
+            attributes: Attributes::default(),
             value: b"",
             label: b"",
             lease_ms: None,

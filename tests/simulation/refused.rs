@@ -1,8 +1,8 @@
 //! A server that refuses to block a connection after the engine has said that it is to wait.
 
 use tether::engine::{
-    Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal, Reply, Seen,
-    Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal,
+    Reply, Seen, Standing, Wait,
 };
 
 const OWNER: ClientId = ClientId(1);
@@ -33,6 +33,7 @@ fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, Standing)]) -> Vec<
         client,
         seen: &seen,
         mode: Mode::Exclusive,
+        attributes: Attributes::default(),
         value: b"",
         label: b"",
         lease_ms: None,

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use tether::engine::{
-    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, KeyBuf, Mode,
-    Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key,
+    KeyBuf, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -110,6 +110,7 @@ fn ask<'a>(client: u64, seen: &'a [Seen<'a>], wait: Option<Wait>) -> Acquire<'a>
         client: ClientId(client),
         seen,
         mode: Mode::Temporary,
+        attributes: Attributes::default(),
         value: b"v",
         label: b"",
         lease_ms: None,
@@ -321,6 +322,7 @@ fn a_promoted_server_knows_which_times_are_of_users() {
             key: key(name).to_owned(),
             label: (*b"").into(),
             mode: Mode::Temporary,
+            attributes: Attributes::default(),
             depth: 1,
             shared_below: 0,
             token: Token(7),

@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Mode, Moment, Reply,
-    Seen, Standing, Start, Told, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Mode,
+    Moment, Reply, Seen, Standing, Start, Told, Wait,
 };
 
 #[derive(Clone, Debug)]
@@ -215,6 +215,7 @@ impl Pair {
             client: self.clients[who],
             seen: &seen,
             mode,
+            attributes: Attributes::default(),
             value: b"v",
             label: LABELS[label],
             lease_ms,

@@ -7,7 +7,7 @@ use crate::engine::effect::Form;
 use crate::engine::event::{Acquire, Event, Seen, Standing};
 use crate::engine::id::{ClientId, Db, Key, Moment};
 use crate::engine::queues::{Request, Waiter};
-use crate::engine::{Engine, Mode};
+use crate::engine::{Attributes, Engine, Mode};
 
 #[derive(Default)]
 struct World(Engine);
@@ -28,6 +28,7 @@ impl World {
             client: ClientId(client),
             seen: &[Seen { key, standing }],
             mode,
+            attributes: Attributes::default(),
             value: b"",
             label: label.as_bytes(),
             lease_ms: None,
@@ -54,6 +55,7 @@ impl World {
             client,
             label: label.as_bytes(),
             mode,
+            attributes: Attributes::default(),
             value: b"",
             lease_ms: None,
             since: Moment(0),

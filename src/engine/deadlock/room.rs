@@ -1,7 +1,7 @@
 //! What room is left at a key beside those who do not let it go.
 
 use crate::engine::arena::Id;
-use crate::engine::ask::Mode;
+use crate::engine::ask::{Attributes, Mode};
 use crate::engine::clients::Client;
 use hashbrown::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) type Owner<'a> = (Id<Client>, &'a [u8]);
 /// that has made its hold deeper stays in the mode that it began with.
 #[derive(Default)]
 pub(super) struct Room<'a> {
-    modes: HashMap<Owner<'a>, Mode>,
+    modes: HashMap<Owner<'a>, (Mode, Attributes)>,
     way: Option<Mode>,
     /// The permits that they have together: those of one owner once, however deep its hold will be.
     taken: u64,
@@ -26,8 +26,8 @@ pub(super) struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// Whether it was not there yet.
-    pub fn enter(&mut self, owner: Owner<'a>, mode: Mode) -> bool {
-        let is_new = self.modes.try_insert(owner, mode).is_ok();
+    pub fn enter(&mut self, owner: Owner<'a>, mode: Mode, attributes: Attributes) -> bool {
+        let is_new = self.modes.try_insert(owner, (mode, attributes)).is_ok();
         if is_new {
             self.way = Some(mode);
             self.taken += u64::from(mode.permits());
@@ -38,14 +38,22 @@ impl<'a> Room<'a> {
 
     pub fn leave(&mut self, owner: Owner<'a>) {
         let mode = self.modes.remove(&owner);
-        self.taken -= mode.map_or(0, |mode| u64::from(mode.permits()));
+        self.taken -= mode.map_or(0, |(mode, _)| u64::from(mode.permits()));
         self.way.take_if(|_| self.modes.is_empty());
     }
 
     /// Whether this owner, too, can have the key. O(1).
-    pub fn admits(&self, owner: Owner<'a>, asked: Mode, asks_for_one: bool) -> bool {
+    pub fn admits(
+        &self,
+        owner: Owner<'a>,
+        (asked, attributes): (Mode, Attributes),
+        asks_for_one: bool,
+    ) -> bool {
         match (self.modes.get(&owner), self.way, asked) {
-            (Some(own), ..) => asks_for_one && own.deepens_as(asked),
+            (Some((own, its)), ..) => {
+                let may_again = its.reentrant && attributes.reentrant;
+                may_again && asks_for_one && own.deepens_as(asked)
+            }
             (None, None, _) => true,
             (None, Some(way), Mode::Permits { count, total }) => {
                 asked.goes_with(way) && self.taken + u64::from(count) <= u64::from(total)
@@ -60,7 +68,7 @@ impl<'a> Room<'a> {
         self.in_order.retain(|(owner, _)| modes.contains_key(owner));
         let mut taken = 0;
         for (owner, up_to) in &mut self.in_order {
-            taken += u64::from(modes[owner].permits());
+            taken += u64::from(modes[owner].0.permits());
             *up_to = taken;
         }
     }

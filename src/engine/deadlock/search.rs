@@ -8,7 +8,7 @@
 use super::room::{Owner, Room};
 use crate::engine::Engine;
 use crate::engine::arena::Id;
-use crate::engine::ask::Mode;
+use crate::engine::ask::{Attributes, Mode};
 use crate::engine::clients::Client;
 use crate::engine::holds::Hold;
 use crate::engine::keys::KeyRecord;
@@ -146,7 +146,7 @@ impl<'a> Search<'a> {
             for (key, ahead) in engine.queues.places_of(&engine.keys, waiter) {
                 self.budget.take()?;
                 *self.stuck.entry(waiter).or_default() += 1;
-                self.reach_holders(key, mode)?;
+                self.reach_holders(key, mode, waiter)?;
                 // Whoever is further ahead is right ahead of another one.
                 if let Some(ahead) = ahead {
                     self.reach_owner(self.owner_of(ahead))?;
@@ -157,12 +157,14 @@ impl<'a> Search<'a> {
     }
 
     /// Reaches the key's holders, unless they are not in the way of one who asks for it so.
-    fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode) -> Option<()> {
+    fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode, waiter: Id<Waiter>) -> Option<()> {
+        // Its own hold, which came by another name, is in its way.
+        let has_it = asked == Mode::Shared && self.has(waiter, key);
         let line = self.lines.entry(key).or_default();
         let first = self.engine.keys[key].holds.head();
         // They all go with each other, so the first answers for all.
         let shares = |first| asked == Mode::Shared && self.engine.holds.mode(first) == asked;
-        if line.has_holders || first.is_none_or(shares) {
+        if line.has_holders || first.is_none_or(|first| shares(first) && !has_it) {
             return Some(());
         }
         line.has_holders = true;
@@ -173,6 +175,13 @@ impl<'a> Search<'a> {
             }
         }
         Some(())
+    }
+
+    fn has(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
+        let Waiter { client, label, .. } = &self.engine.queues[waiter];
+        let owner = self.engine.clients.owner(*client);
+        let hold = self.engine.holds.find(&self.engine.keys, key, owner, label);
+        hold.is_some()
     }
 
     /// Reaches the waits that keep an owner from letting go what it holds.
@@ -214,7 +223,11 @@ impl<'a> Search<'a> {
             if self.lines[&key].has_holders {
                 let holds = engine.holds.of_key(&engine.keys, key);
                 for hold in holds.filter(|hold| is_lasting(engine, *hold)) {
-                    self.stay(holder_of(engine, hold), key, engine.holds.mode(hold));
+                    let way = (
+                        engine.holds.mode(hold),
+                        engine.holds[hold].nature.attributes(),
+                    );
+                    self.stay(holder_of(engine, hold), key, way);
                 }
             }
             self.look(key);
@@ -222,7 +235,12 @@ impl<'a> Search<'a> {
     }
 
     /// An owner has the key from now on, as long as it is stuck.
-    fn stay(&mut self, owner: Owner<'a>, key: Id<KeyRecord>, mode: Mode) {
+    fn stay(
+        &mut self,
+        owner: Owner<'a>,
+        key: Id<KeyRecord>,
+        (mode, attributes): (Mode, Attributes),
+    ) {
         let (client, name) = owner;
         let Some(connection) = self.connections.get_mut(&client) else {
             return;
@@ -230,7 +248,7 @@ impl<'a> Search<'a> {
         let label = connection.labels.entry(name).or_default();
         let line = self.lines.get_mut(&key);
         if (connection.is_blocked || label.stuck > 0)
-            && line.is_some_and(|line| line.room.enter(owner, mode))
+            && line.is_some_and(|line| line.room.enter(owner, mode, attributes))
         {
             label.stays_at.push(key);
         }
@@ -245,7 +263,7 @@ impl<'a> Search<'a> {
         let free = self.owners_freed_by(waiter);
         for key in engine.queues.keys_of(id) {
             if waiter.lease_ms.is_none() {
-                self.stay(owner, key, waiter.mode);
+                self.stay(owner, key, (waiter.mode, waiter.attributes));
             }
             if let Some(line) = self.lines.get_mut(&key) {
                 line.served += 1;
@@ -293,10 +311,15 @@ impl<'a> Search<'a> {
         let Some(&id) = line.queue.get(line.served) else {
             return;
         };
-        let Waiter { client, mode, .. } = self.engine.queues[id];
+        let Waiter {
+            client,
+            mode,
+            attributes,
+            ..
+        } = self.engine.queues[id];
         let owner = (client, &*self.engine.queues[id].label);
         let asks_for_one = self.engine.queues.asks_for_one(id);
-        line.is_open = line.room.admits(owner, mode, asks_for_one);
+        line.is_open = line.room.admits(owner, (mode, attributes), asks_for_one);
         if line.is_open
             && let Some(left) = self.stuck.get_mut(&id)
         {
@@ -313,11 +336,13 @@ impl<'a> Search<'a> {
     /// way that does not go with its own, or the first of those ahead of it who are stuck.
     pub fn obstacle(&self, waiter: Id<Waiter>) -> Option<Obstacle> {
         let owner = self.owner_of(waiter);
-        let mode = self.engine.queues[waiter].mode;
+        let Waiter {
+            mode, attributes, ..
+        } = self.engine.queues[waiter];
         let asks_for_one = self.engine.queues.asks_for_one(waiter);
         self.engine.queues.keys_of(waiter).find_map(|key| {
             let line = self.lines.get(&key)?;
-            let other = if line.room.admits(owner, mode, asks_for_one) {
+            let other = if line.room.admits(owner, (mode, attributes), asks_for_one) {
                 let first = line.queue.get(line.served).copied();
                 first.filter(|first| *first != waiter)
             } else {

@@ -30,7 +30,7 @@ impl Holds {
         let was_temporary = hold.nature.kind() == Kind::Temporary;
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
         hold.token = grant.token;
-        hold.nature = Nature::new(Kind::of(grant.mode), grant.since);
+        hold.nature = Nature::new(Kind::of(grant.mode), grant.attributes, grant.since);
         giver.holding.remove(&mut self.all, id);
         giver.hold_count -= 1;
         let taker = &mut clients[grant.client];

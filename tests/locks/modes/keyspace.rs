@@ -160,7 +160,7 @@ fn a_lock_that_is_carried_to_another_place_keeps_its_holders() {
         assert_eq!(holders_in(&server, db, name), ids, "{carry:?}");
         assert!(holder.refused("LOCK.RELEASE k").starts_with("NOTHELD"));
         holder.run(&format!("SELECT {db}"));
-        assert_eq!(holder.call(["LOCK.ACQUIRE", name, "SHARED"]), int(token));
+        assert_eq!(holder.call(["LOCK.CANCEL", name]), int(token));
         assert_eq!(holder.call(["LOCK.RELEASE", name, "ALL"]), int(0));
         reader.run(&format!("SELECT {db}"));
         assert_eq!(reader.call(["LOCK.EXTEND", name, "20"]), int(1));
@@ -174,10 +174,15 @@ fn watchers_see_a_lock_come_and_go_and_nothing_between() {
     let server = Server::start();
     let (mut one, mut two, mut watcher) = (server.resp3(), server.resp3(), server.resp3());
     assert_eq!(watcher.call("WATCHEX k"), bulk("NOEXIST"));
-    one.run("LOCK.ACQUIRE k");
+    one.run("LOCK.ACQUIRE k REENTRANT");
     assert_eq!(watcher.next_push(), "watchex k ADD");
     queue(&server, &mut two, "LOCK.ACQUIRE k SHARED WAIT 0");
-    one.run_all(&["LOCK.ACQUIRE k", "LOCK.RELEASE k", "LOCK.RELEASE k"]);
+    let deeper = [
+        "LOCK.ACQUIRE k REENTRANT",
+        "LOCK.RELEASE k",
+        "LOCK.RELEASE k",
+    ];
+    one.run_all(&deeper);
     two.read_reply();
     one.run_all(&["LOCK.ACQUIRE k SHARED", "LOCK.RELEASE k"]);
     assert_eq!(server.settled(&mut watcher), [""; 0]);

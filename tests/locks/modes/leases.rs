@@ -34,7 +34,8 @@ fn a_lease_that_nobody_waits_for_takes_the_key_along() {
     let server = Server::start();
     let (mut holder, mut watcher) = (server.resp3(), server.resp3());
     watcher.run("WATCHEX k");
-    holder.run_all(&["LOCK.ACQUIRE k LEASE 100000", "LOCK.ACQUIRE k LEASE 30"]);
+    let twice = ["100000", "30"].map(|ms| format!("LOCK.ACQUIRE k LEASE {ms} REENTRANT"));
+    holder.run_all(&twice.each_ref().map(String::as_str));
     assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
     assert_eq!(holder.next_push(), "lock k LOST");
     assert_eq!(holder.call("EXISTS k"), int(0));
@@ -86,10 +87,13 @@ fn extend_sets_the_lease_from_now() {
 fn taking_again_with_a_lease_renews_it_and_without_leaves_it() {
     let server = Server::start();
     let mut holder = server.resp3();
-    holder.run_all(&["LOCK.ACQUIRE k LEASE 50000", "LOCK.ACQUIRE k"]);
+    holder.run_all(&[
+        "LOCK.ACQUIRE k LEASE 50000 REENTRANT",
+        "LOCK.ACQUIRE k REENTRANT",
+    ]);
     let left = lease_left(&server, "k").number();
     assert!((40_000..=50_000).contains(&left), "{left}");
-    holder.run("LOCK.ACQUIRE k LEASE 200000");
+    holder.run("LOCK.ACQUIRE k LEASE 200000 REENTRANT");
     let left = lease_left(&server, "k").number();
     assert!((190_000..=200_000).contains(&left), "{left}");
 }

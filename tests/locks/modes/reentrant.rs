@@ -1,4 +1,4 @@
-//! Taking again what one holds: depth, and from exclusive to shared.
+//! Taking again what one holds, with REENTRANT each time: depth, and from exclusive to shared.
 
 use crate::harness::*;
 use crate::line::*;
@@ -11,11 +11,11 @@ fn depth(server: &Server, key: &str) -> i64 {
 #[test]
 fn the_same_owner_in_the_same_mode_goes_deeper_and_keeps_its_token() {
     for request in [
-        "LOCK.ACQUIRE k",
-        "LOCK.ACQUIRE k SHARED",
-        "LOCK.ACQUIRE k PERMITS 2 OF 3",
-        "LOCK.ACQUIRE k OWNER label",
-        "LOCK.MACQUIRE 1 k",
+        "LOCK.ACQUIRE k REENTRANT",
+        "LOCK.ACQUIRE k SHARED REENTRANT",
+        "LOCK.ACQUIRE k PERMITS 2 OF 3 REENTRANT",
+        "LOCK.ACQUIRE k OWNER label REENTRANT",
+        "LOCK.MACQUIRE 1 k REENTRANT",
     ] {
         let server = Server::start();
         let mut client = server.resp3();
@@ -44,7 +44,7 @@ fn all_at_once_can_be_released_too() {
     let server = Server::start();
     let (mut client, mut waiter) = (server.resp3(), server.resp3());
     for _ in 0..5 {
-        client.run("LOCK.ACQUIRE k");
+        client.run("LOCK.ACQUIRE k REENTRANT");
     }
     queue(&server, &mut waiter, "LOCK.ACQUIRE k WAIT 0");
     assert_eq!(client.call("LOCK.RELEASE k"), int(4));
@@ -57,7 +57,11 @@ fn all_at_once_can_be_released_too() {
 fn the_owner_s_end_ends_the_whole_depth() {
     let server = Server::start();
     let (mut client, mut waiter) = (server.resp3(), server.resp3());
-    client.run_all(&["LOCK.ACQUIRE k", "LOCK.ACQUIRE k", "LOCK.ACQUIRE k SHARED"]);
+    client.run_all(&[
+        "LOCK.ACQUIRE k REENTRANT",
+        "LOCK.ACQUIRE k REENTRANT",
+        "LOCK.ACQUIRE k SHARED REENTRANT",
+    ]);
     queue(&server, &mut waiter, "LOCK.ACQUIRE k WAIT 0");
     drop(client);
     assert!(waiter.read_reply().number() > 0);
@@ -68,13 +72,13 @@ fn the_owner_s_end_ends_the_whole_depth() {
 fn who_holds_a_lock_goes_deeper_past_those_who_wait() {
     let server = Server::start();
     let (mut reader, mut writer) = (server.resp3(), server.resp3());
-    let token = reader.run("LOCK.ACQUIRE k SHARED").number();
+    let token = reader.run("LOCK.ACQUIRE k SHARED REENTRANT").number();
     queue(&server, &mut writer, "LOCK.ACQUIRE k WAIT 0");
-    assert_eq!(reader.call("LOCK.ACQUIRE k SHARED"), int(token));
+    assert_eq!(reader.call("LOCK.ACQUIRE k SHARED REENTRANT"), int(token));
     assert_eq!(reader.call("LOCK.RELEASE k"), int(1));
     assert_eq!(reader.call("LOCK.RELEASE k"), int(0));
     assert!(writer.read_reply().number() > token);
-    assert_eq!(writer.call("LOCK.ACQUIRE k"), int(token_of(&server, "k")));
+    assert_eq!(writer.call("LOCK.CANCEL k"), int(token_of(&server, "k")));
 }
 
 #[test]
@@ -82,8 +86,8 @@ fn a_holder_of_exclusive_may_take_shared_and_let_readers_in() {
     let server = Server::start();
     let (mut client, mut writer) = (server.resp3(), server.resp3());
     let (mut one, mut two) = (server.resp3(), server.resp3());
-    let token = client.run("LOCK.ACQUIRE k").number();
-    assert_eq!(client.call("LOCK.ACQUIRE k SHARED"), int(token));
+    let token = client.run("LOCK.ACQUIRE k REENTRANT").number();
+    assert_eq!(client.call("LOCK.ACQUIRE k SHARED REENTRANT"), int(token));
     assert_eq!(depth(&server, "k"), 2);
     assert_eq!(one.call("LOCK.ACQUIRE k SHARED"), null(), "still exclusive");
     queue(&server, &mut one, "LOCK.ACQUIRE k SHARED WAIT 0");
@@ -105,24 +109,28 @@ fn a_holder_of_exclusive_may_take_shared_and_let_readers_in() {
 fn a_holder_of_shared_that_asks_for_exclusive_gets_an_error_and_keeps_what_it_has() {
     let server = Server::start();
     let (mut client, mut other) = (server.resp3(), server.resp3());
-    let token = client.run("LOCK.ACQUIRE k SHARED").number();
+    let token = client.run("LOCK.ACQUIRE k SHARED REENTRANT").number();
     for request in [
-        "LOCK.ACQUIRE k",
-        "LOCK.ACQUIRE k WAIT 0",
-        "LOCK.ACQUIRE k WAIT 0 PUSH",
-        "LOCK.MACQUIRE 1 k",
-        "LOCK.ACQUIRE k PERMITS 1 OF 2",
+        "LOCK.ACQUIRE k REENTRANT",
+        "LOCK.ACQUIRE k REENTRANT WAIT 0",
+        "LOCK.ACQUIRE k REENTRANT WAIT 0 PUSH",
+        "LOCK.MACQUIRE 1 k REENTRANT",
+        "LOCK.ACQUIRE k PERMITS 1 OF 2 REENTRANT",
     ] {
         let message = client.refused(request);
         assert!(message.starts_with("ERR "), "{request}: {message}");
     }
-    assert_eq!(client.call("LOCK.ACQUIRE k SHARED"), int(token));
+    assert_eq!(client.call("LOCK.ACQUIRE k SHARED REENTRANT"), int(token));
     assert_eq!(depth(&server, "k"), 2);
     other.run("LOCK.ACQUIRE k SHARED").number();
     // Once it was exclusive and is not any more, it is the same.
     let mut third = server.resp3();
-    third.run_all(&["LOCK.ACQUIRE l", "LOCK.ACQUIRE l SHARED", "LOCK.RELEASE l"]);
-    third.refused("LOCK.ACQUIRE l");
+    third.run_all(&[
+        "LOCK.ACQUIRE l REENTRANT",
+        "LOCK.ACQUIRE l SHARED REENTRANT",
+        "LOCK.RELEASE l",
+    ]);
+    third.refused("LOCK.ACQUIRE l REENTRANT");
     assert_eq!(tether(&server, "waiters"), 0);
 }
 
@@ -130,12 +138,15 @@ fn a_holder_of_shared_that_asks_for_exclusive_gets_an_error_and_keeps_what_it_ha
 fn other_ways_to_hold_what_one_holds_are_errors() {
     let server = Server::start();
     let mut client = server.resp3();
-    client.run_all(&["LOCK.ACQUIRE x", "LOCK.ACQUIRE s PERMITS 1 OF 3"]);
+    client.run_all(&[
+        "LOCK.ACQUIRE x REENTRANT",
+        "LOCK.ACQUIRE s PERMITS 1 OF 3 REENTRANT",
+    ]);
     for request in [
-        "LOCK.ACQUIRE x PERMITS 1 OF 3",
-        "LOCK.ACQUIRE s",
-        "LOCK.ACQUIRE s SHARED",
-        "LOCK.ACQUIRE s PERMITS 2 OF 3",
+        "LOCK.ACQUIRE x PERMITS 1 OF 3 REENTRANT",
+        "LOCK.ACQUIRE s REENTRANT",
+        "LOCK.ACQUIRE s SHARED REENTRANT",
+        "LOCK.ACQUIRE s PERMITS 2 OF 3 REENTRANT",
     ] {
         let message = client.refused(request);
         assert!(message.starts_with("ERR "), "{request}: {message}");
@@ -148,8 +159,8 @@ fn two_waits_of_one_reader_become_one_hold_with_one_token() {
     let server = Server::start();
     let (mut writer, mut reader) = (server.resp3(), server.resp3());
     writer.run("LOCK.ACQUIRE k");
-    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED WAIT 0 PUSH");
-    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED WAIT 0 PUSH");
+    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT WAIT 0 PUSH");
+    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT WAIT 0 PUSH");
     writer.run("LOCK.RELEASE k");
     let granted = format!("lock k {}", token_of(&server, "k"));
     assert_eq!(depth(&server, "k"), 2);

@@ -159,10 +159,13 @@ fn crossing_requests_are_served_in_turn_and_not_stuck() {
 fn the_same_keys_again_go_deeper_and_a_part_of_them_is_refused() {
     let server = Server::start();
     let mut client = server.resp3();
-    let token = client.run("LOCK.MACQUIRE 2 a b").number();
-    assert_eq!(client.call("LOCK.MACQUIRE 2 b a"), int(token));
-    assert_eq!(client.call("LOCK.ACQUIRE a"), int(token));
-    for request in ["LOCK.MACQUIRE 2 b c", "LOCK.MACQUIRE 2 c b WAIT 0"] {
+    let token = client.run("LOCK.MACQUIRE 2 a b REENTRANT").number();
+    assert_eq!(client.call("LOCK.MACQUIRE 2 b a REENTRANT"), int(token));
+    assert_eq!(client.call("LOCK.ACQUIRE a REENTRANT"), int(token));
+    for request in [
+        "LOCK.MACQUIRE 2 b c REENTRANT",
+        "LOCK.MACQUIRE 2 c b REENTRANT WAIT 0",
+    ] {
         let message = client.refused(request);
         assert!(message.contains("'b'"), "{request}: {message}");
     }
