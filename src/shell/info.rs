@@ -2,7 +2,7 @@
 
 use super::guard::guard;
 use super::raw::{Ctx, api, c_string};
-use super::state::shell;
+use super::state::{is_main_thread, shell};
 use crate::engine::Engine;
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};
@@ -15,6 +15,10 @@ pub fn register(ctx: Ctx<'_>) {
 }
 
 unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c_int) {
+    // A thread of the server's that crashes has a report made, too.
+    if !is_main_thread() {
+        return;
+    }
     guard((), || {
         let shell = shell();
         // A crash report may be made while we are in the middle of something.

@@ -12,6 +12,7 @@ use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, Moment};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What differs between servers, found out once.
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,8 +126,23 @@ unsafe impl Sync for MainThread {}
 
 static SHELL: MainThread = MainThread(OnceCell::new());
 
+/// The thread in which the module was loaded: the server's main one.
+static MAIN_THREAD: AtomicUsize = AtomicUsize::new(0);
+
+/// A thread's number in the system. To ask for it allocates nothing, so that it may be done in a crash.
+fn this_thread() -> usize {
+    // SAFETY: takes nothing, and cannot fail.
+    unsafe { libc::pthread_self() as usize }
+}
+
+/// Whether [`shell`] may be asked for. Only a crash report comes from other threads.
+pub fn is_main_thread() -> bool {
+    MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
+}
+
 /// Makes [`shell`]. Once, at load, before anything else of ours is called and after the API's table is there.
 pub fn begin() {
+    MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
     let _ = SHELL.0.set(Shell::new());
 }
 
@@ -134,7 +150,7 @@ pub fn begin() {
 #[inline(always)]
 pub fn shell() -> &'static Shell {
     let shell = SHELL.0.get();
-    debug_assert!(shell.is_some());
+    debug_assert!(shell.is_some() && is_main_thread());
     // SAFETY: `begin` was called when the module was loaded, before the server was told of anything of ours.
     unsafe { shell.unwrap_unchecked() }
 }
