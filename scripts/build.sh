@@ -1,20 +1,27 @@
 #!/usr/bin/env bash
 # Builds the module in release mode and puts it where redis.conf looks for it: target/release/libtether.so, also
 # when cargo's own target folder is elsewhere, and on macOS, where cargo names it libtether.dylib.
+#
+#   scripts/build.sh --checked   the one that looks after itself, for tests: target/checked/libtether.so
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/need.sh cargo cc libclang
 
+kind=release
+[ "${1:-}" != --checked ] || kind=checked
+
 # How the code is mostly used, if that was recorded with this compiler.
-profile=$(scripts/profile.sh --path)
 layout=()
-[ -z "$profile" ] || layout=("-Cprofile-use=$profile")
+if [ $kind = release ]; then
+    profile=$(scripts/profile.sh --path)
+    [ -z "$profile" ] || layout=("-Cprofile-use=$profile")
+fi
 
 # Cargo itself says where it has put the library: no guess about CARGO_TARGET_DIR, a target triple or a config file.
-built=$(cargo rustc --release --lib --message-format=json-render-diagnostics -- ${layout[@]+"${layout[@]}"} |
+built=$(cargo rustc --profile $kind --lib --message-format=json-render-diagnostics -- ${layout[@]+"${layout[@]}"} |
     grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
-module=$PWD/target/release/libtether.so
+module=$PWD/target/$kind/libtether.so
 mkdir -p "${module%/*}"
 if [ ! "$built" -ef "$module" ]; then
     # Copied beside it and then renamed: a server that runs with the old one keeps the old file.

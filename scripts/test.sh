@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Cargo's tests against the module in its release build.
+# Cargo's tests against the module: one that looks after itself (the profile `checked`) where everything is tested on one server,
+# and the release build in all else.
 #
 #   scripts/test.sh                     everything, on the server on PATH (or SERVER=...)
 #   scripts/test.sh --soak              only the long ones, on the same server
@@ -22,8 +23,10 @@ scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that ne
 scripts/servers.sh python hiredis node || echo "test: going on without; the tests of the examples that need it will fail" >&2
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
-scripts/build.sh
-export TETHER_MODULE=$PWD/target/release/libtether.so
+kind=release
+[ -n "$mode" ] || kind=checked
+scripts/build.sh --$kind
+export TETHER_MODULE=$PWD/target/$kind/libtether.so
 
 if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server
