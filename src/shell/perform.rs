@@ -17,7 +17,7 @@ pub struct InHand<'a> {
     /// A temporary key's value; none for a lock.
     pub value: Option<Str<'a>>,
     /// The key as it was opened to look at it, so that it is looked up once.
-    pub open: Cell<Option<OpenKey>>,
+    pub open: Cell<Option<OpenKey<'a>>>,
 }
 
 /// Carries out one order.
@@ -136,7 +136,12 @@ fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
 
 /// Makes a temporary key, or without a value a lock. To open the key can expire what stood there, unnoticed until then:
 /// that was the former holder's and ends nothing of the new one's, so it is part of the making.
-pub fn write(ctx: Ctx<'_>, key: Str<'_>, value: Option<Str<'_>>, open: impl FnOnce() -> OpenKey) {
+pub fn write<'a>(
+    ctx: Ctx<'_>,
+    key: Str<'_>,
+    value: Option<Str<'_>>,
+    open: impl FnOnce() -> OpenKey<'a>,
+) {
     let made = performing(key, || match value {
         Some(value) => ctx.make(key, open(), value),
         None => ctx.make_lock(key, open()),

@@ -6,6 +6,7 @@ use crate::shell::state::shell;
 use crate::shell::{clock, listeners, locktype, shim};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
+use std::marker::PhantomData;
 
 /// The command in which replicas and the append-only file are told of a key.
 #[derive(Clone, Copy)]
@@ -33,9 +34,9 @@ impl Word {
     }
 }
 
-impl Ctx<'_> {
+impl<'a> Ctx<'a> {
     /// Opens a key of the selected database for writing. A master removes a key whose time has come.
-    pub fn open(self, key: Str<'_>) -> OpenKey {
+    pub fn open(self, key: Str<'_>) -> OpenKey<'a> {
         self.open_as(
             key,
             (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
@@ -43,7 +44,7 @@ impl Ctx<'_> {
     }
 
     /// Opens a key of the selected database for writing, without making it one that was used lately.
-    pub fn open_quietly(self, key: Str<'_>) -> OpenKey {
+    pub fn open_quietly(self, key: Str<'_>) -> OpenKey<'a> {
         let mode =
             raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
         self.open_as(key, mode as c_int)
@@ -55,15 +56,18 @@ impl Ctx<'_> {
         open.standing().is_present() && open.left_ms().is_none()
     }
 
-    pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey {
+    pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
         // SAFETY: the table, the context. The server holds on to the name by itself.
-        OpenKey(unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) })
+        OpenKey(
+            unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) },
+            PhantomData,
+        )
     }
 
     /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
     /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
-    pub fn make(self, key: Str<'_>, open: OpenKey, value: Str<'_>) -> bool {
+    pub fn make(self, key: Str<'_>, open: OpenKey<'_>, value: Str<'_>) -> bool {
         if !open.is_open() {
             return false;
         }
@@ -77,7 +81,7 @@ impl Ctx<'_> {
     }
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
-    pub fn make_lock(self, key: Str<'_>, open: OpenKey) -> bool {
+    pub fn make_lock(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
         let Some(lock) = shell().lock_type.get().filter(|_| open.is_open()) else {
             return false;
         };
@@ -93,7 +97,7 @@ impl Ctx<'_> {
     }
 
     /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
-    pub fn remove(self, key: Str<'_>, open: OpenKey) -> bool {
+    pub fn remove(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
         if !open.standing().is_present() {
             return false;
         }
@@ -104,7 +108,14 @@ impl Ctx<'_> {
 
     /// Lets everyone know what was done to a key. It is closed before, since others hear of it and
     /// may do as they like.
-    fn written(self, key: Str<'_>, open: OpenKey, done: c_int, class: i32, event: &CStr) -> bool {
+    fn written(
+        self,
+        key: Str<'_>,
+        open: OpenKey<'_>,
+        done: c_int,
+        class: i32,
+        event: &CStr,
+    ) -> bool {
         drop(open);
         if done != raw::REDISMODULE_OK as c_int {
             return false;
@@ -264,9 +275,9 @@ impl Ctx<'_> {
 ///
 /// Null is an absent one that was opened for reading, or one that the server did not open: of that nothing can be asked but
 /// what stands there, for the server would crash.
-pub struct OpenKey(*mut raw::RedisModuleKey);
+pub struct OpenKey<'a>(*mut raw::RedisModuleKey, PhantomData<&'a ()>);
 
-impl OpenKey {
+impl OpenKey<'_> {
     /// Whether the server has opened it.
     fn is_open(&self) -> bool {
         !self.0.is_null()
@@ -349,7 +360,7 @@ impl OpenKey {
     }
 }
 
-impl Drop for OpenKey {
+impl Drop for OpenKey<'_> {
     fn drop(&mut self) {
         // SAFETY: the table; closed once. The server takes null for nothing.
         unsafe { often!(RedisModule_CloseKey(self.0)) }
