@@ -14,6 +14,7 @@
 //! same, and is not told of a foreign hand that is quicker.) A flush names no key, so for one, and
 //! where the arguments cannot be had, `CLIENT LIST` is asked.
 
+use super::arguments;
 use super::clock;
 use super::raw::{self, Ctx, Str, api, have};
 use super::shim;
@@ -111,7 +112,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
                 .client_line(*holder)
                 .is_some_and(|line| is_executing(&line));
         }
-        let names_key = |arguments: &[Str<'_>]| names(arguments, name);
+        let names_key = |arguments: &[Str<'_>]| names(ctx, *holder, arguments, name);
         shim::arguments(*holder, names_key).unwrap_or_else(|| {
             let line = ctx.client_line(*holder);
             line.is_some_and(|line| can_be_executing(&line))
@@ -158,21 +159,16 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     own.map_or(Hand::Nobody, Hand::Client)
 }
 
-fn names(arguments: &[Str<'_>], key: Str<'_>) -> bool {
-    let Some((command, rest)) = arguments.split_first() else {
+fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) -> bool {
+    let Some((command, _)) = arguments.split_first() else {
         return false;
     };
     let command = command.bytes();
     let is = |name: &&str| name.as_bytes().eq_ignore_ascii_case(command);
     // A script need not name the keys that it ends.
     const SCRIPTS: [&str; 3] = ["eval", "evalsha", "fcall"];
-    // Mostly the server tells of the very string that the command came with.
-    let is_key = |word: &Str<'_>| *word == key || word.bytes() == key.bytes();
-    if rest.iter().any(is_key) {
-        is(&"del") || ENDS_KEYS.iter().any(is)
-    } else {
-        SCRIPTS.iter().any(is)
-    }
+    let ends_keys = is(&"del") || ENDS_KEYS.iter().any(is);
+    SCRIPTS.iter().any(is) || (ends_keys && arguments::name(ctx, holder, arguments, key))
 }
 
 /// Whose command is being executed, when any holder may matter.

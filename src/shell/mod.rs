@@ -9,7 +9,8 @@
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
 //!   what waits for a look     recheck.rs
-//!   facts hard to come by     executing.rs (whose command is this?)  peers.rs (is the peer there?)
+//!   facts hard to come by     executing.rs (whose command is this?)  arguments.rs (of which many?)
+//!                             peers.rs (is the peer there?)
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
 //!   secrets of sessions       secret.rs
@@ -18,12 +19,13 @@
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
-//!                             is taken over: blocked.rs clock.rs dispatch.rs executing.rs info.rs listeners.rs
+//!                             is taken over: arguments.rs blocked.rs clock.rs dispatch.rs executing.rs info.rs listeners.rs
 //!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
 //!                             settings.rs threads.rs
 //! ```
 
 mod alloc;
+mod arguments;
 mod blocked;
 mod clock;
 mod cluster;

@@ -9,7 +9,9 @@ use super::dispatch::{self, Reach, tell};
 use super::guard::guard;
 use super::raw::{self, Ctx, Str, api};
 use super::state::shell;
-use super::{cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, threads};
+use super::{
+    arguments, cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, threads,
+};
 use crate::engine::{ClientId, Db, Engine, Event, Hand, Key};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -253,6 +255,7 @@ unsafe extern "C" fn on_client(
         };
         if shell().engine.with(|engine| engine.knows_client(client)) {
             threads::forget(client);
+            arguments::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
             dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
             tell(ctx, Event::Ended { client });

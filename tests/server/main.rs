@@ -9,6 +9,7 @@ mod limits;
 mod loading;
 mod many;
 mod memory;
+mod own_del;
 mod peers;
 mod private;
 mod put_off;
