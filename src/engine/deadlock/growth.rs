@@ -1,7 +1,7 @@
 //! What a search costs in worlds of many: counted, so that no machine is too slow for it.
 
 use super::search::Search;
-use super::{SEARCH_STEPS, Verdict, WALK_STEPS};
+use super::{SEARCH_STEPS, Verdict, WALK_STEPS, Walk};
 use crate::engine::arena::Id;
 use crate::engine::effect::Form;
 use crate::engine::event::{Acquire, Event, Seen, Standing};
@@ -286,7 +286,7 @@ fn a_search_takes_no_more_steps_than_it_has() {
     let mut search = Search::new(&world.0, SEARCH_STEPS);
     assert_eq!(search.is_stuck(newest), None);
     assert_eq!(search.steps_left(), 0);
-    let mut walk = super::Walk::new(&world.0, WALK_STEPS);
+    let mut walk = Walk::new(&world.0, WALK_STEPS);
     assert!(walk.circle(newest).is_none());
 }
 
@@ -304,4 +304,64 @@ fn a_label_does_not_look_at_what_the_others_of_its_connection_hold_and_wait_for(
         let newest = world.waits((1, label, ONE), &["lock"]);
         assert_eq!(world.0.is_waited_for(newest), label == 7);
     }
+}
+
+/// What comes, by chance.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+        (self.0 >> 33) % end
+    }
+
+    fn asker(&mut self) -> Asker {
+        let count = 1 + self.below(2) as u32;
+        let mode = match self.below(4) {
+            0 => Mode::Shared,
+            1 => Mode::Permits { count, total: 3 },
+            _ => ONE,
+        };
+        (self.below(5), self.below(2) as usize, mode)
+    }
+}
+
+#[test]
+fn what_is_found_in_few_steps_is_found_in_many() {
+    const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let (mut circles, mut found, mut cut) = (0, 0, 0);
+    for seed in 0..2_000 {
+        let mut dice = Dice(seed);
+        let mut world = World::default();
+        for key in KEYS {
+            world.holds(dice.asker(), key);
+        }
+        for _ in 0..12 {
+            let first = dice.below(6) as usize;
+            let last = (first + 1 + dice.below(2) as usize).min(6);
+            let newest = world.waits(dice.asker(), &KEYS[first..last]);
+            let is_stuck = Search::new(&world.0, 10_000)
+                .is_stuck(newest)
+                .expect("enough");
+            for steps in [2, 4, 6, 10, 20, 40] {
+                if let Some(stuck) = Search::new(&world.0, steps).is_stuck(newest) {
+                    assert_eq!(stuck, is_stuck, "{seed}: in {steps} steps");
+                } else {
+                    cut += 1;
+                }
+                if Walk::new(&world.0, steps).circle(newest).is_some() {
+                    assert!(is_stuck, "{seed}: made up in {steps} steps");
+                    found += 1;
+                }
+            }
+            if is_stuck {
+                circles += 1;
+                world.0.dequeue(newest);
+            }
+        }
+    }
+    assert!(
+        circles > 500 && found > 500 && cut > 500,
+        "{circles} {found} {cut}"
+    );
 }
