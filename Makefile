@@ -6,7 +6,7 @@ export SERVER PORT
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench instructions profile lint soak servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-matrix: ## the same on every server that docs/servers.md calls tested; an h
 
 bench: ## measures everything and writes docs/benchmarks.md; BENCH="pairs" a part, BENCH=--short a quick look
 	@SERVERS="$(SERVERS)" scripts/bench.sh $(BENCH)
+
+hostile: ## builds whatever could make us slow, and fails if another client's PING waits too long; HOSTILE=--short a quick look
+	@SERVERS="$(SERVERS)" scripts/hostile.sh $(HOSTILE)
 
 instructions: ## fails if an operation needs over 5 % more instructions than were kept; INSTRUCTIONS=--keep keeps today's
 	@scripts/instructions.sh $(or $(INSTRUCTIONS),--check)

@@ -17,6 +17,7 @@ mod death;
 mod fanout;
 mod foreign;
 mod handoff;
+mod hostile;
 mod instructions;
 mod loading;
 mod measure;

@@ -3,8 +3,8 @@
 
 use super::table::Table;
 use super::{
-    Bench, bare, death, fanout, foreign, handoff, instructions, loading, memory, pairs, peers,
-    replicated, scale, waiters,
+    Bench, bare, death, fanout, foreign, handoff, hostile, instructions, loading, memory, pairs,
+    peers, replicated, scale, waiters,
 };
 
 pub struct Part {
@@ -104,6 +104,24 @@ pub const PARTS: &[Part] = &[
             server used between question and answer (what it would take if it had a processor of its own) and by the clock.",
         run: death::run,
         once: false,
+    },
+    Part {
+        name: "hostile",
+        title: "When a client means harm",
+        about: "A client builds what could make this module slow, 60,000 of something as a rule, and strikes: with one command, or with as\n\
+            many as a server reads of a client at once (16 KB). Meanwhile a bystander sends PING after PING: the longest answer is told,\n\
+            by the processor time that the server used between question and answer and by the clock. No 16 KB of commands may take more\n\
+            than 100 ms, and no single one more than 5 ms. `make hostile` runs this table alone.",
+        run: hostile::run,
+        once: false,
+    },
+    Part {
+        name: "curve",
+        title: "From ten to sixty thousand",
+        about: "What the reference says to cost the same however many others there are. Each figure is of one command, the server's\n\
+            own part in it: what matters is that no row grows. It does so only by the memory that does not fit into the processor.",
+        run: hostile::curve::run,
+        once: true,
     },
     Part {
         name: "loading",

@@ -63,6 +63,18 @@ impl Connection {
         }
     }
 
+    /// Waits for so many replies and forgets them, refusals, too.
+    pub fn skip_any_replies(&mut self, count: usize) {
+        for _ in 0..count {
+            while {
+                let begin = self.next_frame();
+                self.received[begin] == b'>'
+            } {
+                self.pushes += 1;
+            }
+        }
+    }
+
     /// Sends commands and waits for so many replies to them.
     pub fn run_all(&mut self, commands: &[u8], replies: usize) {
         self.send(commands);

@@ -82,8 +82,8 @@ pub fn name(ctx: Ctx<'_>, client: ClientId, arguments: &[Str<'_>], key: Str<'_>)
         return arguments[1..].iter().any(is_key);
     }
     let mut table = KNOWN.table.borrow_mut();
-    let known = table.take_if(|table| !table.is_of(client, arguments));
-    drop(known);
+    let is_first = KNOWN.first.get() == arguments[0].as_ptr();
+    drop(table.take_if(|table| !is_first || !table.is_of(client, arguments)));
     let table = table.get_or_insert_with(|| Table::new(client, arguments));
     KNOWN.first.set(arguments[0].as_ptr());
     table.has(arguments, key)

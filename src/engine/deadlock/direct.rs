@@ -80,7 +80,11 @@ impl<'a> Walk<'a> {
                     lease_ms,
                     ..
                 } = &engine.queues[ahead];
+                // What its own earlier request makes deeper depends on all of them.
+                let waiter = &engine.queues[id];
+                let is_own = (waiter.client, &waiter.label) == (*client, label);
                 if lease_ms.is_none()
+                    && !is_own
                     && must_go(engine, id, (*client, label, *mode))
                     && self.reach_waits_of((*client, label), link, newest, false)
                 {

@@ -1,0 +1,277 @@
+//! The attacks. Each builds its world with an adversary's own connections, and tells what it strikes with.
+
+use super::ground::{Ground, Strike};
+
+pub struct Attack {
+    pub name: &'static str,
+    /// The strike is one command, not as many as are read at once.
+    pub single: bool,
+    pub build: fn(&mut Ground<'_>) -> Strike,
+    /// Why it is slow still.
+    pub known: Option<&'static str>,
+}
+
+/// A strike with as much as is read at once.
+const fn many(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
+    Attack {
+        name,
+        single: false,
+        build,
+        known: None,
+    }
+}
+
+const fn single(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attack {
+    let single = true;
+    Attack {
+        single,
+        ..many(name, build)
+    }
+}
+
+pub const ATTACKS: &[Attack] = &[
+    many("searches behind a line of tasks", |ground| {
+        let by = wanted(ground);
+        ground.connect_and("LOCK.ACQUIRE l");
+        let tasks = ground.connect();
+        let waits = (0..ground.many).map(|n| format!("LOCK.ACQUIRE l OWNER {n} WAIT 0 PUSH"));
+        ground.run_each(tasks, waits);
+        ground.again(by, "SETTP l v WAIT 0 PUSH")
+    }),
+    many("searches along a chain", |ground| {
+        let by = wanted(ground);
+        let tasks = chain(ground);
+        let last = ground.many - 1;
+        ground.run(tasks, &format!("LOCK.ACQUIRE own OWNER {last} WAIT 0 PUSH"));
+        ground.again(by, "SETTP 0 v WAIT 0 PUSH")
+    }),
+    many("searches along a chain that does not close", |ground| {
+        let by = wanted(ground);
+        chain(ground);
+        ground.again(by, "SETTP 0 v WAIT 0 PUSH")
+    }),
+    many(
+        "searches by an owner whose every key is waited for",
+        |ground| {
+            let by = ground.connect();
+            let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n}"));
+            ground.run_each(by, held);
+            let tasks = ground.connect();
+            let waits = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n} OWNER {n} WAIT 0 PUSH"));
+            ground.run_each(tasks, waits);
+            ground.connect_and("SETTP x v");
+            ground.again(by, "SETTP x v WAIT 0 PUSH")
+        },
+    ),
+    many(
+        "searches among readers who wait for each other's writer",
+        |ground| {
+            let by = wanted(ground);
+            ground.connect_and("LOCK.ACQUIRE pen");
+            let readers = readers(ground);
+            let waits = (0..ground.many).map(|n| format!("LOCK.ACQUIRE pen OWNER {n} WAIT 0 PUSH"));
+            ground.run_each(readers, waits);
+            ground.again(by, "SETTP b v WAIT 0 PUSH")
+        },
+    ),
+    many("searches in a grid of requests for many keys", |ground| {
+        const SIDE: usize = 50;
+        let by = wanted(ground);
+        let holder = ground.connect();
+        let held = (0..SIDE).map(|n| format!("LOCK.ACQUIRE g{n}"));
+        ground.run_each(holder, held);
+        let keys: Vec<_> = (0..SIDE).map(|n| format!("g{n}")).collect();
+        let keys = keys.join(" ");
+        let tasks = ground.connect();
+        let waits = (0..ground.many / SIDE)
+            .map(|n| format!("LOCK.MACQUIRE {SIDE} {keys} OWNER {n} WAIT 0 PUSH"));
+        ground.run_each(tasks, waits);
+        ground.again(by, "SETTP g0 v WAIT 0 PUSH")
+    }),
+    many(
+        "searches among sessions that wait for one another",
+        |ground| {
+            const SESSIONS: usize = 300;
+            let by = wanted(ground);
+            let sessions: Vec<_> = (0..SESSIONS)
+                .map(|_| ground.connect_and("SESSION.START"))
+                .collect();
+            let each = ground.many / SESSIONS;
+            for (n, session) in sessions.iter().enumerate() {
+                let held = (0..each).map(|k| format!("LOCK.ACQUIRE {n}:{k} OWNER {k}"));
+                ground.run_each(*session, held);
+            }
+            for (n, session) in sessions.iter().enumerate() {
+                let next = (n + 1) % SESSIONS;
+                let waits = (0..each).map(|k| {
+                    let other = (k + 1) % each;
+                    format!("LOCK.ACQUIRE {next}:{other} OWNER {k} WAIT 0 PUSH")
+                });
+                ground.run_each(*session, waits);
+            }
+            ground.again(by, "SETTP 0:0 v WAIT 0 PUSH")
+        },
+    ),
+    many("requests by an owner that waits for very much", |ground| {
+        let by = much_waited_for(ground, false);
+        ground.connect_and("SETTP x v");
+        ground.again(by, "SETTP x v WAIT 0 PUSH")
+    }),
+    many(
+        "requests by an owner behind whose every wait is another",
+        |ground| {
+            let by = much_waited_for(ground, true);
+            ground.connect_and("SETTP x v");
+            ground.again(by, "SETTP x v WAIT 0 PUSH")
+        },
+    ),
+    many("requests for the same key by the same owner", |ground| {
+        ground.connect_and("SETTP l v");
+        let by = ground.connect();
+        let waits = (0..ground.many).map(|_| "SETTP l v WAIT 0 PUSH".to_owned());
+        ground.run_each(by, waits);
+        ground.again(by, "SETTP l v WAIT 0 PUSH")
+    }),
+    single(
+        "one DELTP that ends very many waits for one key",
+        |ground| {
+            ground.connect_and("SETTP l v");
+            let by = ground.connect();
+            let waits = (0..ground.many).map(|_| "SETTP l v WAIT 0 PUSH".to_owned());
+            ground.run_each(by, waits);
+            ground.once(by, "DELTP l")
+        },
+    ),
+    many("DELTP by an owner that waits for very much", |ground| {
+        let by = much_waited_for(ground, false);
+        ground.again(by, "DELTP x")
+    }),
+    many(
+        "one DELTP of many keys by an owner that waits for them",
+        |ground| {
+            let by = much_waited_for(ground, false);
+            ground.long(by, "DELTP", (0..).map(|n| format!("w{n}")))
+        },
+    ),
+    many("one DEL of many keys of its own", |ground| {
+        let by = ground.connect();
+        let held = (0..ground.many).map(|n| format!("SETTP {n} v"));
+        ground.run_each(by, held);
+        ground.long(by, "DEL", (0..).map(|n| n.to_string()))
+    }),
+    many(
+        "a queue that comes and goes on a lock with very many readers",
+        |ground| {
+            readers(ground);
+            let by = ground.connect();
+            let both = ["SETTP b v WAIT 0 PUSH", "DELTP b"].map(str::to_owned);
+            ground.full(by, both.into_iter().cycle())
+        },
+    ),
+    single("one command when very many leases are over", |ground| {
+        let by = ground.connect();
+        let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n} LEASE 2000"));
+        ground.run_each(by, held);
+        // All of them end while the server cannot notice.
+        ground.run(by, "DEBUG SLEEP 2.1");
+        ground.once(by, "SETTP x v")
+    })
+    .known("it ends them all (point 6)"),
+    single("SWAPDB with very many locks", |ground| {
+        let by = locks(ground);
+        ground.once(by, "SWAPDB 0 1")
+    })
+    .known("it looks at every key (point 6)"),
+    single("FLUSHALL ASYNC with very many locks", |ground| {
+        let by = locks(ground);
+        ground.once(by, "FLUSHALL ASYNC")
+    })
+    .known("it looks at every key, and tells each owner (point 6)"),
+    single("the end of a connection with very many waits", |ground| {
+        let by = much_waited_for(ground, false);
+        ground.once(by, "QUIT")
+    })
+    .known("its waits end at once (point 6)"),
+    single("the end of a connection with very many watches", |ground| {
+        let by = watches(ground);
+        ground.once(by, "QUIT")
+    })
+    .known("its watches end at once (point 6)"),
+    single("LOCK.LIST of a client among very many locks", |ground| {
+        let by = locks(ground);
+        ground.once(by, "LOCK.LIST CLIENT 1")
+    })
+    .known("it looks at every key (point 6)"),
+    single("LOCK.LIST of one key among very many watches", |ground| {
+        let by = watches(ground);
+        ground.once(by, "LOCK.LIST COUNT 1")
+    })
+    .known("it looks at every key (point 6)"),
+    single("LOCK.INFO of a lock with very many readers", |ground| {
+        let by = readers(ground);
+        ground.once(by, "LOCK.INFO b")
+    })
+    .known("it tells all of them (point 6)"),
+];
+
+impl Attack {
+    const fn known(mut self, why: &'static str) -> Self {
+        self.known = Some(why);
+        self
+    }
+}
+
+/// A connection that holds something that another one waits for, so that its requests are searched for a circle.
+fn wanted(ground: &mut Ground<'_>) -> usize {
+    let by = ground.connect_and("LOCK.ACQUIRE own");
+    ground.connect_and("LOCK.ACQUIRE own WAIT 0 PUSH");
+    by
+}
+
+/// Tasks of one connection, each of which holds a key and waits for the next one's.
+fn chain(ground: &mut Ground<'_>) -> usize {
+    let tasks = ground.connect();
+    let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n} OWNER {n}"));
+    ground.run_each(tasks, held);
+    let last = ground.many - 1;
+    let waits = (0..last).map(|n| format!("LOCK.ACQUIRE {} OWNER {n} WAIT 0 PUSH", n + 1));
+    ground.run_each(tasks, waits);
+    tasks
+}
+
+/// Tasks of one connection that all have the same book.
+pub fn readers(ground: &mut Ground<'_>) -> usize {
+    let readers = ground.connect();
+    let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE b SHARED OWNER {n}"));
+    ground.run_each(readers, held);
+    readers
+}
+
+fn locks(ground: &mut Ground<'_>) -> usize {
+    let by = ground.connect();
+    let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n}"));
+    ground.run_each(by, held);
+    by
+}
+
+fn watches(ground: &mut Ground<'_>) -> usize {
+    let by = ground.connect();
+    let watches = (0..ground.many).map(|n| format!("WATCHEX {n}"));
+    ground.run_each(by, watches);
+    by
+}
+
+/// A connection that waits for very many keys of another one; and perhaps somebody is behind it in each line.
+pub fn much_waited_for(ground: &mut Ground<'_>, followed: bool) -> usize {
+    let holder = ground.connect();
+    let held = (0..ground.many).map(|n| format!("SETTP w{n} v"));
+    ground.run_each(holder, held);
+    let waits = |n| format!("SETTP w{n} v WAIT 0 PUSH");
+    let by = ground.connect();
+    ground.run_each(by, (0..ground.many).map(waits));
+    if followed {
+        let other = ground.connect();
+        ground.run_each(other, (0..ground.many).map(waits));
+    }
+    by
+}

@@ -1,0 +1,100 @@
+//! Where an attack is built: a server, connections to it, and what is sent by them.
+
+use crate::server::Server;
+use crate::wire::Connection;
+
+/// What a server reads of one client before it serves the next.
+const AT_ONCE: usize = 16 * 1024;
+
+pub struct Ground<'a> {
+    pub server: &'a Server,
+    /// As many of something as there are to be.
+    pub many: usize,
+    pub connections: Vec<Connection>,
+}
+
+pub struct Strike {
+    /// The number of a connection.
+    pub by: usize,
+    pub bytes: Vec<u8>,
+    pub replies: usize,
+}
+
+impl<'a> Ground<'a> {
+    pub fn new(server: &'a Server, many: usize) -> Self {
+        Ground {
+            server,
+            many,
+            connections: Vec::new(),
+        }
+    }
+
+    /// The number of a new connection.
+    pub fn connect(&mut self) -> usize {
+        self.connections.push(self.server.connect_resp3());
+        self.connections.len() - 1
+    }
+
+    /// A new connection that has run this.
+    pub fn connect_and(&mut self, command: &str) -> usize {
+        let by = self.connect();
+        self.run(by, command);
+        by
+    }
+
+    pub fn run(&mut self, by: usize, command: &str) {
+        self.run_each(by, std::iter::once(command.to_owned()));
+    }
+
+    /// Commands without blanks in their words, each answered at once.
+    pub fn run_each(&mut self, by: usize, commands: impl Iterator<Item = String>) {
+        const BATCH: usize = 500;
+        let mut commands = commands.peekable();
+        while commands.peek().is_some() {
+            let batch: Vec<_> = commands.by_ref().take(BATCH).collect();
+            let connection = &mut self.connections[by];
+            connection.send((batch.join("\r\n") + "\r\n").as_bytes());
+            connection.skip_any_replies(batch.len());
+        }
+    }
+
+    /// So much of these commands as is read at once.
+    pub fn full(&self, by: usize, commands: impl Iterator<Item = String>) -> Strike {
+        let mut strike = Strike {
+            by,
+            bytes: Vec::new(),
+            replies: 0,
+        };
+        for command in commands {
+            if strike.bytes.len() + command.len() + 2 > AT_ONCE {
+                break;
+            }
+            strike.bytes.extend_from_slice(command.as_bytes());
+            strike.bytes.extend_from_slice(b"\r\n");
+            strike.replies += 1;
+        }
+        strike
+    }
+
+    /// The same command again and again.
+    pub fn again(&self, by: usize, command: &str) -> Strike {
+        self.full(by, std::iter::repeat(command.to_owned()))
+    }
+
+    pub fn once(&self, by: usize, command: &str) -> Strike {
+        self.full(by, std::iter::once(command.to_owned()))
+    }
+
+    /// One command of as many words as are read at once.
+    pub fn long(&self, by: usize, verb: &str, words: impl Iterator<Item = String>) -> Strike {
+        let mut command = verb.to_owned();
+        for word in words {
+            if command.len() + word.len() + 3 > AT_ONCE {
+                break;
+            }
+            command += " ";
+            command += &word;
+        }
+        self.once(by, &command)
+    }
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# An adversary's workbench: one client builds whatever could make the module slow, and strikes, while another one's PINGs are
+# timed (benches/servers/hostile/). Fails if one waits for more server CPU than it may. What is known to be too slow is said,
+# and is no failure.
+#
+#   scripts/hostile.sh           all attacks, as large as can be, on every server of the matrix
+#   scripts/hostile.sh --short   a third as large, and repeated only where one was too slow: half a minute a server
+#
+# SERVERS names some servers of the matrix.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-8.0 valkey-9.1}
+# shellcheck disable=SC2086 # a list of words
+scripts/servers.sh $TETHER_SERVERS
+scripts/build.sh
+export TETHER_MODULE=$PWD/target/release/libtether.so
+# The program that strikes need not be fast: the tests' build of it is there already.
+cargo bench --profile dev --bench servers -- hostile --check "$@"
