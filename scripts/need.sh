@@ -5,6 +5,7 @@
 #   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
+#   scripts/need.sh tclsh                    to run the servers' own tests
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
@@ -86,6 +87,7 @@ apt_package() {
         hiredis) echo libhiredis-dev ;;
         node) echo nodejs ;;
         npm) echo npm ;;
+        tclsh) echo tcl ;;
         valgrind) echo valgrind ;;
         llvm-profdata) echo llvm-19 ;;
         postgresql) echo postgresql ;;
@@ -110,6 +112,7 @@ brew_package() {
         python) echo python3 ;;
         hiredis) echo hiredis ;;
         node | npm) echo node ;;
+        tclsh) echo tcl-tk ;;
         postgresql) echo postgresql ;;
         etcd) echo etcd ;;
     esac

@@ -8,9 +8,10 @@
 #   hiredis                                         include/ and lib/ of the C client (1.x, which knows RESP3)
 #   python                                          a virtual environment with redis-py
 #   node                                            node_modules/ with ioredis
+#   source-redis-7.0 and so on                      the source of a server with its own tests (for upstream.sh)
 #
-#   scripts/servers.sh               all of them but the rest of the matrix
-#   scripts/servers.sh --matrix      all of them
+#   scripts/servers.sh               what each change is tested with
+#   scripts/servers.sh --matrix      the other servers of the matrix, too
 #   scripts/servers.sh redis-8.0     only those named
 #   scripts/servers.sh --list        the servers that are there and that each change is tested on, one a line
 #   scripts/servers.sh --list-all    the servers that are there, one a line
@@ -28,6 +29,7 @@ ROOT=$PWD/.servers
 SERVERS=(redis-7.0 redis-8.0 valkey-8.0 valkey-9.1)
 MORE_SERVERS=(redis-7.2 redis-7.4 redis-8.2 redis-8.6 valkey-8.1)
 CLIENTS=(hiredis python node)
+SOURCES=(source-redis-7.0 source-redis-8.0 source-valkey-9.1)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -36,19 +38,20 @@ die() { say "$*"; exit 1; }
 
 # The system's own entry for the Debian mirror, rewritten for the suites in "$@". Taking the entry as it is keeps
 # whatever the machine needs to reach and to trust its mirror. The file is named sources.list or x.sources, by which
-# apt knows its format; its path is printed.
+# apt knows its format; its path is printed. KIND is deb for packages, deb-src for sources.
 mirror_entry() {
-    local dir=$1 codename list parts
+    local dir=$1 codename list parts kind=${KIND:-deb} targets=Packages
+    [ "$kind" = deb ] || targets=Sources
     shift
     codename=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
     [ -n "$codename" ] || return 1
     eval "$(apt-config shell list Dir::Etc::sourcelist/f parts Dir::Etc::sourceparts/d)"
 
     # deb822 files: the first stanza for exactly this suite (so not its security updates) with Debian in its address.
-    cat "$parts"/*.sources 2>/dev/null | grep -v '^#' | awk -v RS= -v suites="$*" -v codename="$codename" '
+    cat "$parts"/*.sources 2>/dev/null | grep -v '^#' | awk -v RS= -v suites="$*" -v codename="$codename" -v kind="$kind" -v targets="$targets" '
         function has(line, word,    n, w, i) { n = split(line, w, " "); for (i = 1; i <= n; i++) if (w[i] == word) return 1; return 0 }
         {
-            ours = 0; debian = 0; off = 0; out = "Types: deb\nTargets: Packages\nSuites: " suites "\nComponents: main\n"; skip = 0
+            ours = 0; debian = 0; off = 0; out = "Types: " kind "\nTargets: " targets "\nSuites: " suites "\nComponents: main\n"; skip = 0
             n = split($0, line, "\n")
             for (i = 1; i <= n; i++) {
                 name = tolower(line[i]); sub(/:.*/, "", name)
@@ -63,40 +66,59 @@ mirror_entry() {
     [ -s "$dir/mirror.sources" ] && { printf '%s' "$dir/mirror.sources"; return; }
 
     # one-line files: "deb [options] address suite component ..."
-    cat "$list" "$parts"/*.list 2>/dev/null | awk -v suites="$*" -v codename="$codename" '
+    cat "$list" "$parts"/*.list 2>/dev/null | awk -v suites="$*" -v codename="$codename" -v kind="$kind" -v targets="$targets" '
         /^deb[ \t]/ {
             options = ""; rest = $0; sub(/^deb[ \t]+/, "", rest)
             if (match(rest, /^\[[^]]*\]/)) { options = substr(rest, 2, RLENGTH - 2); rest = substr(rest, RLENGTH + 1) }
             split(rest, word, " ")
             if (word[1] !~ /debian/ || word[2] != codename) next
             n = split(suites, suite, " ")
-            for (i = 1; i <= n; i++) print "deb [target=Packages " options "] " word[1] " " suite[i] " main"
+            for (i = 1; i <= n; i++) print kind " [target=" targets " " options "] " word[1] " " suite[i] " main"
             exit
         }' > "$dir/sources.list"
     [ -s "$dir/sources.list" ] && printf '%s' "$dir/sources.list"
+}
+
+# ask_apt SUITE...: an apt of our own, that knows these suites and believes that nothing is installed; `options` are its.
+ask_apt() {
+    local apt=$TMP/apt entry
+    rm -rf "$apt"
+    mkdir -p "$apt/lists/partial" "$apt/archives/partial"
+    : > "$apt/status"
+    entry=$(mirror_entry "$apt" "$@") || die "$NAME: found no Debian mirror among the system's apt sources"
+    options=(-qq -o Dir::Etc::sourcelist="$entry" -o Dir::Etc::sourceparts=/dev/null
+        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status"
+        -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives"
+        -o APT::Sandbox::User=root -o Debug::NoLocking=1
+        -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false) # a mirror that stands still is as good; signatures are checked all the same
+    apt-get "${options[@]}" update >&2 || die "$NAME: apt could not read the suites $* from the system's Debian mirror"
 }
 
 # debian FOLDER PACKAGE SUITE...: PACKAGE and all that it depends on, unpacked into FOLDER.
 # To an apt that believes that nothing is installed, "download what you would install" is the whole closure: so the
 # names of the libraries need not be known here, and may change.
 debian() {
-    local to=$1 package=$2 apt=$TMP/apt entry deb
+    local to=$1 package=$2 deb options
     shift 2
-    rm -rf "$apt"
-    mkdir -p "$apt/lists/partial" "$apt/archives/partial" "$to"
-    : > "$apt/status"
-    entry=$(mirror_entry "$apt" "$@") || die "$NAME: found no Debian mirror among the system's apt sources"
-    local options=(-qq -o Dir::Etc::sourcelist="$entry" -o Dir::Etc::sourceparts=/dev/null
-        -o Dir::State="$apt" -o Dir::State::lists="$apt/lists" -o Dir::State::status="$apt/status"
-        -o Dir::Cache="$apt" -o Dir::Cache::archives="$apt/archives"
-        -o APT::Sandbox::User=root -o Debug::NoLocking=1
-        -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false) # a mirror that stands still is as good; signatures are checked all the same
-    apt-get "${options[@]}" update >&2 || die "$NAME: apt could not read the suites $* from the system's Debian mirror"
+    mkdir -p "$to"
+    ask_apt "$@"
     apt-get "${options[@]}" -y --no-install-recommends --download-only install "$package" >&2 </dev/null \
         || die "$NAME: apt could not download $package of $* from the system's Debian mirror"
-    for deb in "$apt"/archives/*.deb; do
+    for deb in "$TMP"/apt/archives/*.deb; do
         dpkg-deb -x "$deb" "$to"
     done
+}
+
+# source_from_debian SERIES PACKAGE SUITE...: the source of PACKAGE as its makers released it, if it is of that series.
+source_from_debian() {
+    local series=$1 package=$2 options
+    shift 2
+    KIND=deb-src ask_apt "$@"
+    apt-get "${options[@]}" --download-only --only-source source "$package" >&2 </dev/null \
+        || die "$NAME: apt could not download the source of $package of $* from the system's Debian mirror"
+    tar -xf "$package"_*.orig.tar.* --strip-components=1
+    rm -f "$package"_*
+    grep -q "VERSION \"$series\." src/version.h || die "$NAME: $* has another series of $package by now"
 }
 
 # wrap NAME PROGRAM LOADER: a script .servers/NAME that becomes (exec: same process id) PROGRAM with the libraries beside it.
@@ -193,6 +215,10 @@ server_with_old_ssl() {
     wrap redis-server redis-server ""
 }
 
+fetch_source_redis_7_0() { source_from_debian 7.0 redis bookworm; }
+fetch_source_redis_8_0() { source_from_debian 8.0 redis sid; }
+fetch_source_valkey_9_1() { source_from_debian 9.1 valkey sid; }
+
 # Debian 12's own hiredis knows no RESP3; sid's package works with Debian 12's C library all the same. Elsewhere the
 # system's is taken, if it is new enough.
 fetch_hiredis() {
@@ -241,6 +267,7 @@ version_of() {
     case $1 in
         python) "$ROOT/python/bin/python" -c 'import redis; print("redis-py", redis.__version__)' ;;
         node) node -p '"ioredis " + require(process.argv[1]).version + ", node " + process.version' "$ROOT/node/node_modules/ioredis/package.json" ;;
+        source-*) awk '/define (REDIS|VALKEY)_VERSION /{gsub(/"/, "", $3); last = $3} END {print "source of", last}' "$ROOT/$1/src/version.h" ;;
         hiredis) awk '/define HIREDIS_(MAJOR|MINOR|PATCH) /{printf "%s%s", sep, $3; sep = "."}' "$ROOT/hiredis/include/hiredis/hiredis.h" ;;
         *) "$ROOT/$1/redis-server" --version ;;
     esac
@@ -315,7 +342,7 @@ case ${1:-} in
     "") wanted=("${SERVERS[@]}" "${CLIENTS[@]}") ;;
     *) wanted=("$@") ;;
 esac
-things="${SERVERS[*]} ${MORE_SERVERS[*]} ${CLIENTS[*]}"
+things="${SERVERS[*]} ${MORE_SERVERS[*]} ${CLIENTS[*]} ${SOURCES[*]}"
 for name in "${wanted[@]}"; do
     [[ " $things " == *" $name "* ]] || die "no such thing: $name (there are: $things)"
 done
