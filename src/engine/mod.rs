@@ -80,7 +80,6 @@ use queues::Queues;
 use renewals::Renewals;
 use sessions::Sessions;
 use std::collections::VecDeque;
-use std::time::Duration;
 use tokens::Tokens;
 use waits::WaitTimes;
 use watches::Watches;
@@ -208,29 +207,6 @@ impl Engine {
             Event::Renew { most } => self.renew(most, effects),
             Event::Work { most } => self.work(most, effects),
         }
-    }
-
-    /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
-    /// The wall clock is the time since 1970.
-    pub fn begin_epoch(&mut self, wall_clock: Duration) {
-        self.tokens.begin_epoch(wall_clock);
-    }
-
-    /// Makes all tokens from now on greater than one that is known to have been given.
-    pub fn know_token(&mut self, token: Token) {
-        self.tokens.know(token);
-    }
-
-    /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
-    /// data says nothing. Unless a grant has told it meanwhile, see [`forget_who_was_told`](Self::forget_who_was_told).
-    pub fn untold_token(&mut self) -> Option<Token> {
-        let token = self.tokens.last_given()?;
-        self.tokens.mark_told().then_some(token)
-    }
-
-    /// The next grant tells replicas the epoch again: one has come that may not know it.
-    pub fn forget_who_was_told(&mut self) {
-        self.tokens.forget_who_was_told();
     }
 
     /// Makes room for so many keys that are about to be inherited. Of use where they are many.

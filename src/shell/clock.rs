@@ -1,10 +1,11 @@
-//! The time, on a clock that never goes back.
+//! The time, on a clock that never goes back, and on one that says which year it is.
 //!
 //! To ask a clock for the exact time keeps a processor waiting for longer than many a command takes. The kernel also
 //! keeps the time of its own last tick, which is had for the price of reading it.
 
 use crate::engine::Moment;
 use libc::{CLOCK_MONOTONIC, clockid_t, timespec};
+use std::time::{Duration, UNIX_EPOCH};
 
 /// The same clock, as it stood at the kernel's last tick: up to ten milliseconds ago. Where there is none, the exact one.
 #[cfg(target_os = "linux")]
@@ -20,6 +21,11 @@ pub fn now() -> Moment {
 /// A time that was exact within the last ten milliseconds. Costs a quarter of [`now`].
 pub fn lately() -> Moment {
     read(LATE)
+}
+
+/// The time since 1970, as the wall clock has it; before that it was 0.
+pub fn since_1970() -> Duration {
+    UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
 fn read(clock: clockid_t) -> Moment {

@@ -8,7 +8,7 @@ use super::dispatch::{self, tell};
 use super::raw::{Ctx, Text};
 use super::recheck::{self, Why};
 use super::state::shell;
-use super::{clock, locktype};
+use super::{clock, epochs, locktype};
 use crate::engine::{Event, Key, Moment};
 
 /// Where commands for a key that is not there are to be sent.
@@ -193,6 +193,7 @@ pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
 
 /// A move of slots to this server's master has begun or ended, or a file has told of one.
 pub fn moves_have_changed() {
+    epochs::slots_change();
     shell().slots.with_mut(|slots| slots.coming = None);
 }
 

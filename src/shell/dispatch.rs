@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
-use super::{blocked, clock, cluster, recheck, replicas, rewrite};
+use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite};
 use crate::engine::{Db, Event, Key, Moment, Timing};
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -26,7 +26,11 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
     let shell = shell();
     tell_flush(ctx);
     let mut effects = shell.spare.take();
+    let gains = shell.server.get().is_cluster && epochs::may_have_gained();
     let (now, next_work) = shell.engine.with_mut(|engine| {
+        if gains {
+            engine.follow_clock(clock::since_1970());
+        }
         let now = match engine.timing(&event) {
             Timing::Exact => clock::now(),
             Timing::Late => clock::lately(),
@@ -267,6 +271,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         blocked::give_back();
         rewrite::tell_if_due(ctx);
         replicas::tell_newcomer(ctx);
+        epochs::tell_others_again(ctx);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
         work(ctx);
         super::push::send_waiting(ctx);

@@ -14,12 +14,12 @@
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
 //!   secrets of sessions       secret.rs
-//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs
+//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs  epochs.rs (tokens in a cluster)
 //!   what is remembered        state.rs, borrowed in scoped.rs only
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
-//!                             is taken over: arguments.rs blocked.rs clock.rs dispatch.rs executing.rs info.rs listeners.rs
+//!                             is taken over: arguments.rs blocked.rs clock.rs dispatch.rs epochs.rs executing.rs info.rs listeners.rs
 //!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
 //!                             settings.rs threads.rs
 //! ```
@@ -31,6 +31,7 @@ mod clock;
 mod cluster;
 mod commands;
 mod dispatch;
+mod epochs;
 mod executing;
 mod guard;
 mod info;
@@ -150,6 +151,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     if is_loaded {
         private::decide();
         observe::subscribe_to_server(ctx);
+        epochs::listen(ctx);
         begin_quarantine(ctx);
         dispatch::wake_in_ms(0);
     }
@@ -168,10 +170,14 @@ fn begin_quarantine(ctx: Ctx<'_>) {
 
 /// Makes all fencing tokens from now on greater than those before: at load and at promotion.
 fn begin_epoch() {
-    let since_1970 = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
-    shell()
-        .engine
-        .with_mut(|engine| engine.begin_epoch(since_1970));
+    let since_1970 = clock::since_1970();
+    let shell = shell();
+    shell.engine.with_mut(|engine| {
+        if shell.server.get().is_cluster {
+            engine.follow_clock(since_1970);
+        }
+        engine.begin_epoch(since_1970);
+    });
 }
 
 /// Finds out what is special about this server.

@@ -4,7 +4,7 @@ use super::blocked::Answer;
 use super::dispatch::tell;
 use super::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use super::state::{self, shell};
-use super::{blocked, executing, observe, peers, push, recheck, replay, reply, threads};
+use super::{blocked, epochs, executing, observe, peers, push, recheck, replay, reply, threads};
 use crate::engine::{Db, Effect, Event, Key};
 use std::cell::Cell;
 
@@ -66,7 +66,10 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             close(in_hand);
             persist(ctx, key.as_key());
         }
-        Effect::TellToken(token) => ctx.replicate_token(token),
+        Effect::TellToken(token) => {
+            ctx.replicate_token(token);
+            epochs::tell_others(ctx, token);
+        }
         Effect::Tell(told) => replay::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {

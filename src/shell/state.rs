@@ -116,6 +116,12 @@ pub struct Shell {
     /// See [`super::observe::subscribe_to_settings`].
     pub hears_of_settings: Cell<bool>,
     pub pushes_sent: Cell<u64>,
+    /// When the other servers of the cluster were last told of our tokens.
+    pub told_others: Cell<Moment>,
+    /// Slots have come to this server of a cluster, or are about to.
+    pub slots_changed: Cell<bool>,
+    /// It is noticed when they do.
+    pub hears_of_slots: Cell<bool>,
 }
 
 struct MainThread(OnceCell<Shell>);
@@ -199,6 +205,9 @@ impl Shell {
             hears_more: Cell::default(),
             hears_of_settings: Cell::default(),
             pushes_sent: Cell::default(),
+            told_others: Cell::default(),
+            slots_changed: Cell::default(),
+            hears_of_slots: Cell::default(),
         }
     }
 

@@ -24,3 +24,4 @@ mod random;
 mod resharding;
 mod routing;
 mod running;
+mod tokens;
