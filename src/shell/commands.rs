@@ -5,7 +5,7 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
-use super::{blocked, dispatch, inspect, observe, places, push, replay, secret, shim};
+use super::{blocked, dispatch, inspect, observe, places, push, replay, secret, shim, strays};
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
     Acquire, Attributes, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait,
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
             let knows = shim::learn_arguments(ctx.client(), arguments);
             shell().knows_arguments.set(knows);
         }
-        run(ctx, &TABLE[N], &arguments[1..]);
+        strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..]));
     });
     c::REDISMODULE_OK as c_int
 }

@@ -15,6 +15,7 @@
 //!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
 //!   secrets of sessions       secret.rs
 //!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs  epochs.rs (tokens in a cluster)
+//!                             strays.rs (Valkey 8.1)
 //!   what is remembered        state.rs, borrowed in scoped.rs only
 //!   unsafe                    raw.rs (the module API; a folder),
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
@@ -59,6 +60,7 @@ mod series;
 mod settings;
 mod shim;
 mod state;
+mod strays;
 mod threads;
 
 use raw::{Ctx, api};
@@ -204,7 +206,8 @@ fn server(ctx: Ctx<'_>) -> Server {
         private: None,
         version,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
-        loses_count_in_lapses: valkey >= Some((9, 0)),
+        loses_count_in_lapses: valkey >= Some((8, 1)),
+        strays: valkey == Some((8, 1)),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
         // Each Valkey came from a Redis that can.
         counts_aof: valkey.is_some() || redis >= Some((7, 2)),

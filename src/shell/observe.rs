@@ -65,37 +65,51 @@ unsafe extern "C" fn on_key(
     key: *mut c::RedisModuleString,
 ) -> c_int {
     guard((), || {
-        let shell = shell();
-        // What we do ourselves is no news.
-        if shell.performing.get() == Some(key) {
-            return;
-        }
-        if shell.engine.with(Engine::is_idle) && !shell.is_any_put_off.get() {
-            return;
-        }
-        // SAFETY: the server's arguments, for the length of this call.
-        let (ctx, string) = unsafe { (Ctx::new(ctx), Str::new(key)) };
-        let key = Key {
-            db: ctx.event_db(string),
-            name: string.bytes(),
-        };
-        // The new name of a held key is one that nobody knows yet.
-        let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
-        let (known, is_carrying) = shell.engine.with(look);
-        if known.is_some() || is_carrying || recheck::concerns(key) {
-            // SAFETY: as above.
-            let word = unsafe { CStr::from_ptr(event) }.to_bytes();
-            let holder = known.flatten();
-            let happened = Happened {
-                ctx,
-                key,
-                string,
-                holder,
-            };
-            happened.tell(class, word);
+        hear(ctx, class, event, key);
+        if shell().server.get().strays {
+            // SAFETY: the server's arguments, for the length of this call.
+            let (ctx, event) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event)) };
+            shell().home.heard(ctx, event.to_bytes());
         }
     });
     c::REDISMODULE_OK as c_int
+}
+
+fn hear(
+    ctx: *mut c::RedisModuleCtx,
+    class: c_int,
+    event: *const c_char,
+    key: *mut c::RedisModuleString,
+) {
+    let shell = shell();
+    // What we do ourselves is no news.
+    if shell.performing.get() == Some(key) {
+        return;
+    }
+    if shell.engine.with(Engine::is_idle) && !shell.is_any_put_off.get() {
+        return;
+    }
+    // SAFETY: the server's arguments, for the length of this call.
+    let (ctx, string) = unsafe { (Ctx::new(ctx), Str::new(key)) };
+    let key = Key {
+        db: ctx.event_db(string),
+        name: string.bytes(),
+    };
+    // The new name of a held key is one that nobody knows yet.
+    let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
+    let (known, is_carrying) = shell.engine.with(look);
+    if known.is_some() || is_carrying || recheck::concerns(key) {
+        // SAFETY: as above.
+        let word = unsafe { CStr::from_ptr(event) }.to_bytes();
+        let holder = known.flatten();
+        let happened = Happened {
+            ctx,
+            key,
+            string,
+            holder,
+        };
+        happened.tell(class, word);
+    }
 }
 
 /// Something happened to a key that is known, or that has taken a known one's place.

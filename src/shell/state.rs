@@ -8,6 +8,7 @@ use super::raw::{Ctx, Often, Text};
 use super::recheck::Queue;
 use super::scoped::Scoped;
 use super::series::Version;
+use super::strays::Home;
 use super::threads::Threads;
 use crate::engine::{Db, Effect, Engine, Hand, Moment};
 use redis_module::raw;
@@ -41,6 +42,8 @@ pub struct Server {
     pub threads_own_clients: bool,
     /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
     pub moves_slots_in_one_go: bool,
+    /// It leaves connections in the database of an event (Valkey 8.1); see [`strays`](super::strays).
+    pub strays: bool,
     /// What stands in a slot that it loses goes without an event (Redis 7.0).
     pub slots_go_silently: bool,
 }
@@ -122,6 +125,7 @@ pub struct Shell {
     pub slots_changed: Cell<bool>,
     /// It is noticed when they do.
     pub hears_of_slots: Cell<bool>,
+    pub home: Home,
 }
 
 struct MainThread(OnceCell<Shell>);
@@ -208,6 +212,7 @@ impl Shell {
             told_others: Cell::default(),
             slots_changed: Cell::default(),
             hears_of_slots: Cell::default(),
+            home: Home::default(),
         }
     }
 

@@ -123,7 +123,8 @@ impl<'a> Trial<'a> {
 
     /// Takes a step that the world allows; a step that it does not allow is left out.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
-        if !self.world.allows(step) {
+        let goes_astray = step.copies() && self.stage.server.strays_after_copies();
+        if goes_astray || !self.world.allows(step) {
             return Ok(());
         }
         self.taken += 1;

@@ -74,6 +74,15 @@ pub enum Step {
 impl Step {
     /// Whether somebody asks to be told of a key, or to have it later.
     pub fn watches_or_waits(&self) -> bool {
+        self.has(|part| matches!(part, Command::Watchex { .. }) || part.wait().is_some())
+    }
+
+    /// Whether a key is made after another.
+    pub fn copies(&self) -> bool {
+        self.has(|part| matches!(part, Command::Copy { .. }))
+    }
+
+    fn has(&self, is_meant: impl Fn(&Command) -> bool) -> bool {
         let commands = match self {
             Step::Run { command, .. } => std::slice::from_ref(command),
             Step::Pipeline { commands, .. } => commands,
@@ -82,10 +91,8 @@ impl Step {
                 .map_or(&[][..], |(_, command)| std::slice::from_ref(command)),
             _ => &[],
         };
-        let parts = commands.iter().flat_map(Command::parts);
-        let mut asks =
-            parts.map(|part| matches!(part, Command::Watchex { .. }) || part.wait().is_some());
-        asks.any(|asks| asks)
+        let mut parts = commands.iter().flat_map(Command::parts);
+        parts.any(is_meant)
     }
 }
 

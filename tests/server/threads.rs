@@ -313,13 +313,14 @@ fn on_a_replica_with_threads_tracking_and_reset_end_the_watches() {
         let (mut watcher, mut writer) = (replica.resp3().changing_protocol(), master.resp2());
         watcher.run("WATCHEX k");
         watcher.run_all(commands);
-        writer.run_all(&["SET k v", "DEL k"]);
+        // The replica has taken in what the master has told it.
+        writer.run_all(&["SET k v", "DEL k", "WAIT 1 0"]);
         assert_eq!(replica.settled(&mut watcher), [""; 0], "after {commands:?}");
         assert_eq!(watcher.call("UNWATCHEX"), int(0), "after {commands:?}");
         assert_eq!(watcher.call("WATCHEX k"), bulk("NOEXIST"));
         writer.run("SET k v");
         assert_eq!(watcher.next_push(), "watchex k ADD");
-        writer.run("DEL k");
+        writer.run_all(&["DEL k", "WAIT 1 0"]);
     }
 }
 

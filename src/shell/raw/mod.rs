@@ -233,7 +233,7 @@ impl Ctx<'_> {
         other
     }
 
-    fn select(self, db: Db) {
+    pub fn select(self, db: Db) {
         // SAFETY: the table, the context. Keys we know of are in databases that there are.
         unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
     }

@@ -102,6 +102,11 @@ impl Server {
         self.port
     }
 
+    /// Whether `COPY ... DB` leaves a connection in the other database where a module hears of keys: Valkey 8.1.
+    pub fn strays_after_copies(&self) -> bool {
+        self.kind == Kind::Valkey && self.version == (8, 1)
+    }
+
     /// Whether it is Redis of this version or later, or Valkey of that.
     pub fn is_at_least(&self, redis: (u32, u32), valkey: (u32, u32)) -> bool {
         self.version

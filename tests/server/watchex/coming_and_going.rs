@@ -82,6 +82,11 @@ fn a_rename_over_a_key_is_an_end_alone() {
 
 #[test]
 fn a_copy_is_a_beginning_unless_it_replaces() {
+    if Server::start().strays_after_copies() {
+        return say(
+            "a_copy_is_a_beginning_...: this server does not come back from another database",
+        );
+    }
     let mut scene = Scene::new(&["SET a v"]);
     scene.other.run("COPY a b");
     scene.expect(&["b ADD"], &[]);
