@@ -10,7 +10,7 @@ use super::told::Told;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer the command in hand.
+    /// Answer the command in hand: the last order, so that what its connection is told by the others comes before.
     Reply(Reply),
     /// Do not answer the command in hand yet: its connection waits for an `Answer`. If the server does not let it:
     /// [`Event::BlockRefused`](super::event::Event::BlockRefused).

@@ -89,6 +89,24 @@ impl Engine {
         (!is_over).then_some(self.holds[hold].token)
     }
 
+    /// Whether this connection, or its session, holds a key with this token, or held it and the key goes by another name now.
+    /// O(holders), and O(what it holds) where it does not hold the key.
+    pub fn holds_as(&self, client: ClientId, key: Key<'_>, token: Token) -> bool {
+        let Some(client) = self.clients.find(client) else {
+            return false;
+        };
+        let owner = self.clients.owner(client);
+        let is_it = |hold: Id<Hold>| {
+            let hold = &self.holds[hold];
+            hold.client == owner && hold.token == token
+        };
+        let here = self.keys.find(key).is_some_and(|key| {
+            let mut holds = self.holds.of_key(&self.keys, key);
+            holds.any(is_it)
+        });
+        here || self.holds.of_client(&self.clients, owner).any(is_it)
+    }
+
     pub(super) fn release_lock(
         &mut self,
         client: ClientId,

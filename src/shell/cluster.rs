@@ -279,6 +279,13 @@ pub fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
     }
 }
 
+/// Nobody has renewed keys for a while, or another server has.
+pub fn renew_all(ctx: Ctx<'_>) {
+    if !shell().is_replica.get() {
+        tell(ctx, Event::RenewAll);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

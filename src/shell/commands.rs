@@ -70,9 +70,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
     let reach = Reach::of_command(ctx, places::keys_among(spec.keys, strings));
-    dispatch::catch_up(ctx, reach);
-    if push::is_any_waiting() && !ctx.state().in_exec() {
-        push::send_before(ctx, client);
+    let _turn = push::begin_turn(client);
+    send_before(ctx, client);
+    if dispatch::catch_up(ctx, reach) {
+        send_before(ctx, client);
     }
     // To resume a session writes nothing, and must not cause a write.
     let may_write = match spec.access {
@@ -93,6 +94,12 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     };
     caller.answer(request);
     blocked::end_answered();
+}
+
+fn send_before(ctx: Ctx<'_>, client: ClientId) {
+    if push::is_any_waiting() && !ctx.state().in_exec() {
+        push::send_before(ctx, client);
+    }
 }
 
 /// Whether it can be that a command comes from a master, a file, or another server of the cluster

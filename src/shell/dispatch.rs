@@ -74,13 +74,18 @@ impl<'a> Reach<'a> {
     }
 }
 
-/// Tells what was put off. Before anything else is told, and before pushes are sent or taken back.
-pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) {
-    tell_flush(ctx);
+/// Tells what was put off. Before anything else is told, and before pushes are sent or taken back. Says whether there may
+/// have been anything.
+pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) -> bool {
     // This comes before every command, and mostly there is nothing.
-    if shell().is_any_put_off.get() {
+    let (flush, look) = (shell().flush.get().is_some(), shell().is_any_put_off.get());
+    if flush {
+        tell_it(ctx);
+    }
+    if look {
         recheck::look(ctx, reach);
     }
+    flush || look
 }
 
 /// Ends leases whose time is over, before a command that may write looks at keys.

@@ -206,8 +206,8 @@ fn server(ctx: Ctx<'_>) -> Server {
         private: None,
         version,
         late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
-        loses_count_in_lapses: valkey >= Some((8, 1)),
         strays: valkey == Some((8, 1)),
+        loses_count_of_pushes: valkey >= Some((8, 1)),
         slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
         // Each Valkey came from a Redis that can.
         counts_aof: valkey.is_some() || redis >= Some((7, 2)),

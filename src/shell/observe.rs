@@ -365,7 +365,7 @@ unsafe extern "C" fn on_loading(
             super::begin_epoch();
             super::begin_quarantine(ctx);
             recheck::look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
-            renew_all(ctx);
+            cluster::renew_all(ctx);
             dispatch::wake_in_ms(0);
         } else {
             tell(ctx, Event::LoadBegins);
@@ -393,15 +393,8 @@ unsafe extern "C" fn on_role(
         } else {
             super::begin_epoch();
             tell(ctx, Event::Promoted);
-            renew_all(ctx);
+            cluster::renew_all(ctx);
         }
         dispatch::wake_in_ms(0);
     });
-}
-
-/// Nobody has renewed keys for a while, or another server has.
-fn renew_all(ctx: Ctx<'_>) {
-    if !shell().is_replica.get() {
-        tell(ctx, Event::RenewAll);
-    }
 }

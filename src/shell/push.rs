@@ -1,18 +1,22 @@
 //! Frames that nobody asked for.
 //!
-//! Most servers hold a push to the connection whose command is running back until that command's
+//! What a command of ours tells its own connection of requests and holds is written in front of its reply, so that no
+//! reply is contradicted by what comes after it.
+//!
+//! Most servers hold any other push to the connection whose command is running back until that command's
 //! reply is complete. Redis 7.0 does not, and none of them holds one back that an UNWATCHEX in the
 //! same transaction has made void. Such pushes wait in the outbox until the command is over. Redis 8
 //! answers a flush only when its memory is freed: the flusher's own pushes wait for that. Valkey 9 holds them back, but
-//! loses count of their bytes, and ends by that, where its command came upon a lapsed key (`GETDEL`). What goes to many
-//! connections waits a moment everywhere, since more may follow.
+//! loses count of their bytes, and ends by that, where its command came upon a lapsed key (`GETDEL`), or where the
+//! connection wants no replies. What goes to many connections waits a moment everywhere, since more may follow.
 
 use super::dispatch;
 use super::executing::field;
 use super::raw::{self, Ctx, Text};
 use super::shim::{self, Frames};
 use super::state::shell;
-use crate::engine::{ClientId, Key, KeyBuf, Kind, News, Push, Token};
+use crate::engine::{ClientId, Engine, Key, KeyBuf, Kind, News, Push, Token};
+use hashbrown::HashSet;
 use std::collections::VecDeque;
 
 /// From so many watchers on it is worth it to wait for what else goes to the same ones: what is written
@@ -30,6 +34,10 @@ pub struct Outbox {
     flushing: bool,
     /// What is told now is to wait for the end of the command in hand, or for the beginning of the next one.
     holding: bool,
+    /// What is told now comes from the middle of a command of the server's.
+    in_event: bool,
+    /// Some of those that wait tell of a grant that came in the middle of a transaction.
+    grants_in_exec: bool,
     /// Pushes to connections that wait for the answer to their own flush.
     kept_back: Vec<(ClientId, Push)>,
 }
@@ -42,10 +50,34 @@ pub fn expect_late_reply() {
 /// Does what follows from a keyspace event, which tells that a key has lapsed or something else.
 pub fn in_event(lapsed: bool, act: impl FnOnce()) {
     let shell = shell();
-    if !(lapsed && shell.server.get().loses_count_in_lapses) {
+    if !shell.server.get().loses_count_of_pushes {
         return act();
     }
-    hold(act);
+    if lapsed {
+        return hold(act);
+    }
+    let set = |to: bool| {
+        let outbox = &shell.outbox;
+        outbox.with_mut(|outbox| std::mem::replace(&mut outbox.in_event, to))
+    };
+    let former = set(true);
+    act();
+    set(former);
+}
+
+/// The command of a connection is executed until this is dropped.
+pub struct Turn(());
+
+/// A connection's command begins, which has not replied.
+pub fn begin_turn(client: ClientId) -> Turn {
+    shell().turn.set(Some(client));
+    Turn(())
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        shell().turn.set(None);
+    }
 }
 
 /// Does what makes pushes that may not come after the reply to a command which is only about to begin, such as an UNWATCHEX:
@@ -61,20 +93,28 @@ pub fn hold(act: impl FnOnce()) {
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
     let in_exec = ctx.state().in_exec();
-    let (holding, flushing, is_empty) = shell
-        .outbox
-        .with(|outbox| (outbox.holding, outbox.flushing, outbox.waiting.is_empty()));
+    if let (false, &[client]) = (in_exec, &*to)
+        && shell.turn.get() == Some(client)
+        && !is_watch(&push)
+    {
+        return write_in_front(ctx, client, push);
+    }
+    let (holding, in_event, flushing, is_empty) = shell.outbox.with(|outbox| {
+        let is_empty = outbox.waiting.is_empty();
+        (outbox.holding, outbox.in_event, outbox.flushing, is_empty)
+    });
+    let held = holding || in_event && to.iter().any(|to| !shim::hears(*to));
     // Before the next command of the connection, unlike the timer.
-    let soon = holding && !in_exec;
+    let soon = held && !in_exec;
     let late = soon || shell.server.get().late_pushes || in_exec;
     let is_worth_it = to.len() >= MANY && !flushing;
     if !late && !is_worth_it && is_empty {
         return write(ctx, &to, &push);
     }
-    let is_full = shell.outbox.with_mut(|outbox| {
-        outbox.waiting.push_back((to, push));
-        outbox.waiting.len() >= MOST
-    });
+    if in_exec && is_grant(&push) {
+        shell.outbox.with_mut(|outbox| outbox.grants_in_exec = true);
+    }
+    let is_full = put(to, push) >= MOST;
     if soon {
         dispatch::push_soon();
     } else if is_full && !late {
@@ -82,6 +122,14 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     } else {
         dispatch::wake_in_ms(0);
     }
+}
+
+/// Has a push wait, and says how many do.
+fn put(to: Vec<ClientId>, push: Push) -> usize {
+    shell().outbox.with_mut(|outbox| {
+        outbox.waiting.push_back((to, push));
+        outbox.waiting.len()
+    })
 }
 
 /// Whether anything waits. O(1).
@@ -95,9 +143,7 @@ pub fn is_any_waiting() -> bool {
 pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
     send_kept_back(ctx);
     if !shell().server.get().late_pushes {
-        let own = take_out(client);
-        let knows_losses = ctx.state().resp3();
-        for push in own.iter().filter(|push| knows_losses || !is_loss(push)) {
+        for push in take_out(client) {
             write_in_front(ctx, client, push);
         }
     }
@@ -108,6 +154,9 @@ pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
 fn take_out(client: ClientId) -> Vec<Push> {
     let mut own = Vec::new();
     shell().outbox.with_mut(|outbox| {
+        if std::mem::take(&mut outbox.grants_in_exec) {
+            leave_out_what_was_given_back(&mut outbox.waiting);
+        }
         for (to, push) in &mut outbox.waiting {
             let all = to.len();
             to.retain(|id| *id != client);
@@ -127,7 +176,13 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 
 fn send_others(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
-    let waiting = outbox.with_mut(|outbox| std::mem::take(&mut outbox.waiting));
+    let (mut waiting, grants_in_exec) = outbox.with_mut(|outbox| {
+        let grants_in_exec = std::mem::take(&mut outbox.grants_in_exec);
+        (std::mem::take(&mut outbox.waiting), grants_in_exec)
+    });
+    if grants_in_exec {
+        leave_out_what_was_given_back(&mut waiting);
+    }
     let mut waiting = waiting.into_iter().peekable();
     while let Some((to, push)) = waiting.next() {
         // What is toggled many times at once goes to the same watchers each time.
@@ -150,7 +205,7 @@ fn send_kept_back(ctx: Ctx<'_>) {
         // was before that command.
         let is_executing = client == ctx.client() && !raw::is_blocked(client);
         match is_executing {
-            true => write_in_front(ctx, client, &push),
+            true => write_in_front(ctx, client, push),
             // In its order: what is still to wait is put back.
             false => write(ctx, &[client], &push),
         }
@@ -158,12 +213,19 @@ fn send_kept_back(ctx: Ctx<'_>) {
     outbox.with_mut(|outbox| outbox.flushing = !outbox.kept_back.is_empty());
 }
 
-/// Writes a push to the connection that executes a command, before what that replies; or the usual way, after it, to one that
-/// wants no replies.
-fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: &Push) {
-    match shim::write(client, &frame(ctx, push)) {
-        true => count_sent(1),
-        false => write(ctx, &[client], push),
+/// Writes a push to the connection that executes a command, before what that replies; or when the command is over, to one
+/// that wants no replies.
+fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
+    // The context may be that of an event, which knows nothing of the connection.
+    let resp3 = speaks_resp3(ctx, client);
+    if is_loss(&push) && !resp3 {
+        return;
+    }
+    if shim::write(client, &frame(resp3, &push)) {
+        count_sent(1);
+    } else {
+        put(vec![client], push);
+        dispatch::push_soon();
     }
 }
 
@@ -189,11 +251,27 @@ fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
 pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
     shell().outbox.with_mut(|outbox| {
         for (to, push) in &mut outbox.waiting {
-            let is_watch = matches!(push.news, News::Added | News::Deleted);
-            if is_watch && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
+            if is_watch(push) && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
                 to.retain(|id| *id != client);
             }
         }
+    });
+}
+
+/// Leaves out of what waits the grants that were given back since, in the same transaction: its replies have told that, and
+/// nothing says that they were lost.
+fn leave_out_what_was_given_back(waiting: &mut VecDeque<(Vec<ClientId>, Push)>) {
+    let lost: HashSet<(ClientId, KeyBuf)> = waiting
+        .iter()
+        .filter(|(_, push)| is_loss(push))
+        .flat_map(|(to, push)| to.iter().map(|to| (*to, push.key.clone())))
+        .collect();
+    waiting.retain(|(to, push)| match (push.news, &**to) {
+        (News::Granted(_, token), &[client]) => {
+            let holds = |engine: &Engine| engine.holds_as(client, push.key.as_key(), token);
+            lost.contains(&(client, push.key.clone())) || shell().engine.with(holds)
+        }
+        _ => true,
     });
 }
 
@@ -236,6 +314,14 @@ fn is_loss(push: &Push) -> bool {
     matches!(push.news, News::Lost(_))
 }
 
+fn is_watch(push: &Push) -> bool {
+    matches!(push.news, News::Added | News::Deleted)
+}
+
+fn is_grant(push: &Push) -> bool {
+    matches!(push.news, News::Granted(..))
+}
+
 fn texts(push: &Push) -> (Text, Text) {
     let token;
     let (kind, news): (&[u8], &[u8]) = match push.news {
@@ -252,12 +338,8 @@ fn texts(push: &Push) -> (Text, Text) {
 }
 
 /// A whole frame for the connection whose command this is.
-fn frame(ctx: Ctx<'_>, push: &Push) -> Vec<u8> {
-    let start: &[u8] = if ctx.state().resp3() {
-        b">3\r\n"
-    } else {
-        b"*3\r\n"
-    };
+fn frame(resp3: bool, push: &Push) -> Vec<u8> {
+    let start: &[u8] = if resp3 { b">3\r\n" } else { b"*3\r\n" };
     let (head, news) = texts(push);
     let news = news.as_str().bytes();
     let length = format!("${}\r\n", news.len());

@@ -102,6 +102,12 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     return 1;
 }
 
+int tether_hears(uint64_t client_id) {
+    struct client *c;
+    if (prepareClientToWrite == NULL || (c = client_of(client_id)) == NULL) return 1;
+    return prepareClientToWrite(c) == 0;
+}
+
 int tether_replicate(int db, void **argv, int argc) {
     if (!allowed || alsoPropagate == NULL) return 0;
     alsoPropagate(db, argv, argc, TO_ALL, -1);

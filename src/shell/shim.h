@@ -32,6 +32,9 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count);
  * client does not want (CLIENT REPLY OFF). */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
+/* Whether replies reach a connection: 0 where it wants none (CLIENT REPLY OFF, SKIP); 1 also where that cannot be told. */
+int tether_hears(uint64_t client_id);
+
 /* Tells replicas and the append-only file a command. RedisModule_Replicate does the same, but looks up
  * the command by its name and copies it first, which costs more than to remove a key; and it counts a
  * change for RDB's save points, which this does not. Not for a cluster, and only for servers with which

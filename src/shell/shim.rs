@@ -85,6 +85,12 @@ pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
 }
 
+/// Whether replies reach this connection: it did not say `CLIENT REPLY OFF` or `SKIP`.
+pub fn hears(client: ClientId) -> bool {
+    // SAFETY: the client is looked up by its id in the call.
+    unsafe { server!(tether_hears(client.0)) != 0 }
+}
+
 /// See `tether_replicate`.
 pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
     let (db, count) = (db.0 as i32, words.len() as i32);

@@ -10,7 +10,7 @@ use super::scoped::Scoped;
 use super::series::Version;
 use super::strays::Home;
 use super::threads::Threads;
-use crate::engine::{Db, Effect, Engine, Hand, Moment};
+use crate::engine::{ClientId, Db, Effect, Engine, Hand, Moment};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,9 @@ pub struct Server {
     /// A push to the connection whose command is running would be written before that command's
     /// reply, or inside EXEC's (Redis 7.0): all pushes wait until the command is done.
     pub late_pushes: bool,
-    /// It ends, sooner or later, when a connection is pushed to while its own command comes upon a lapsed key.
-    pub loses_count_in_lapses: bool,
+    /// It ends, sooner or later, when a connection is pushed to while its own command comes upon a lapsed key, or while it
+    /// wants no replies and its own command causes an event.
+    pub loses_count_of_pushes: bool,
     /// In a transaction, an event's context names the transaction's database and not the event's
     /// (Valkey 9).
     pub event_db_is_wrong_in_exec: bool,
@@ -79,6 +80,8 @@ pub struct Shell {
     pub flush: Cell<Option<(Option<Db>, Hand)>>,
     /// The key whose effect is being carried out: events for it are of our own making.
     pub performing: Cell<Option<*mut raw::RedisModuleString>>,
+    /// The connection whose command is being executed, and has not replied.
+    pub turn: Cell<Option<ClientId>>,
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// When the server last counted a change of ours, other than by a command that was granted.
     pub counted: Cell<Moment>,
@@ -178,6 +181,7 @@ impl Shell {
             server: Cell::default(),
             flush: Cell::default(),
             performing: Cell::default(),
+            turn: Cell::default(),
             lock_type: Cell::default(),
             counted: Cell::default(),
             fault: Scoped::default(),

@@ -248,7 +248,7 @@ impl<'a> Trial<'a> {
         self.stage.observer.run("PING");
         let expects = |who: Who| {
             let mut heard = outcome.heard[who].iter();
-            heard.any(|heard| matches!(heard, Heard::Pushes(_)))
+            heard.any(|heard| matches!(heard, Heard::Pushes(_) | Heard::InFront(_)))
         };
         // A fence makes its client's last command an ECHO: sometimes it is to be another.
         let taken = self.taken;

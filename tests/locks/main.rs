@@ -12,6 +12,7 @@ mod inspect;
 mod line;
 mod listing;
 mod modes;
+mod order;
 mod quarantine;
 mod replication;
 mod settp_wait;

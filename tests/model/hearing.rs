@@ -1,7 +1,7 @@
 //! What everyone is to hear of a step, as it comes about.
 
 use super::command::{Spot, Who};
-use super::told::{Heard, Push, Reply};
+use super::told::{Heard, News, Push, Reply};
 use super::world::World;
 
 impl World {
@@ -14,6 +14,37 @@ impl World {
             late,
         });
         self.flush_pending();
+    }
+
+    /// What a command of ours tells its own connection of requests and holds comes before its reply.
+    pub(super) fn tell_in_front(&mut self, who: Who) {
+        let causes = std::mem::take(&mut self.pending[who]);
+        for cause in causes {
+            let (after, before): (Vec<_>, Vec<_>) = cause.into_iter().partition(Push::is_watch);
+            if !before.is_empty() {
+                self.heard[who].push(Heard::InFront(before));
+            }
+            if !after.is_empty() {
+                self.pending[who].push(after);
+            }
+        }
+    }
+
+    /// A transaction is over: what it was granted and has given back itself, it does not hear of.
+    pub(super) fn leave_out_what_was_given_back(&mut self, who: Who) {
+        let holds = &self.holds;
+        let all = self.pending[who].concat();
+        for cause in &mut self.pending[who] {
+            cause.retain(|push| {
+                let News::Granted(kind, serial) = push.news else {
+                    return true;
+                };
+                let lost = News::Lost(kind);
+                let is_lost = |other: &Push| other.spot == push.spot && other.news == lost;
+                all.iter().any(is_lost) || holds.iter().any(|hold| hold.serial == serial)
+            });
+        }
+        self.pending[who].retain(|cause| !cause.is_empty());
     }
 
     pub(super) fn last_reply(&mut self, who: Who) -> Option<&mut Heard> {

@@ -156,6 +156,8 @@ pub enum Heard {
         /// It ends a wait. A server may write it a little later than what is pushed meanwhile.
         late: bool,
     },
+    /// As `Pushes`, before the reply that follows.
+    InFront(Vec<Push>),
     /// What one cause has it hear, in any order; only what is of one kind and about one key comes as
     /// it stands here.
     Pushes(Vec<Push>),
@@ -169,7 +171,7 @@ pub enum Arrival {
 }
 
 /// Holds what came against what was to come. Pushes may be later than their cause's reply, never
-/// earlier; a reply that settles a key's past comes after all that was caused before.
+/// earlier, unless they are to be in front of it; a reply that settles a key's past comes after all that was caused before.
 pub fn check(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(), String> {
     if expected.is_empty() && got.is_empty() {
         return Ok(());
@@ -192,8 +194,9 @@ fn compare(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(
     let mut pushes = with_replies_before(got).into_iter();
     let (mut replies_before, mut late_before) = (0, 0);
     for (place, heard) in expected.iter().enumerate() {
-        let group = match heard {
-            Heard::Pushes(group) => group,
+        let (group, in_front) = match heard {
+            Heard::Pushes(group) => (group, false),
+            Heard::InFront(group) => (group, true),
             Heard::Reply { late, .. } => {
                 replies_before += 1;
                 late_before += usize::from(*late);
@@ -202,7 +205,10 @@ fn compare(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(
         };
         let mut open: Vec<(usize, &Push)> = group
             .iter()
-            .map(|push| (latest(&expected[place..], replies_before, push), push))
+            .map(|push| match in_front {
+                true => (replies_before, push),
+                false => (latest(&expected[place..], replies_before, push), push),
+            })
             .collect();
         open.sort_by_key(|(latest, _)| *latest);
         for _ in group {
@@ -250,7 +256,7 @@ fn with_replies_before(got: &[Arrival]) -> Vec<(&str, usize)> {
 fn latest(rest: &[Heard], before: usize, push: &Push) -> usize {
     let later = rest.iter().filter_map(|heard| match heard {
         Heard::Reply { settles, .. } => Some(settles),
-        Heard::Pushes(_) => None,
+        Heard::Pushes(_) | Heard::InFront(_) => None,
     });
     let is_watch = push.is_watch();
     before
@@ -263,7 +269,7 @@ impl Heard {
     fn reply(&self) -> Option<&Reply> {
         match self {
             Heard::Reply { reply, .. } => Some(reply),
-            Heard::Pushes(_) => None,
+            Heard::Pushes(_) | Heard::InFront(_) => None,
         }
     }
 }

@@ -314,6 +314,9 @@ impl World {
         let reply = self.run(&mut turn, command);
         self.client_mut(who).db = turn.db;
         if reply != Reply::Blocked {
+            if command.is_ours() {
+                self.tell_in_front(who);
+            }
             self.answer(who, reply, turn.settles);
         }
     }
@@ -328,6 +331,7 @@ impl World {
             self.client_mut(who).db = turn.db;
         }
         self.facts.push(Fact::ExecEnds);
+        self.leave_out_what_was_given_back(who);
         self.answer(who, Reply::Array(replies), Vec::new());
     }
 

@@ -134,7 +134,7 @@ impl Machine {
             Fact::ExecBegins => self.in_exec = true,
             Fact::ExecEnds => {
                 self.in_exec = false;
-                for (to, push) in std::mem::take(&mut self.outbox) {
+                for (to, push) in self.outbox_without_what_was_given_back() {
                     self.deliver(&to, &push);
                 }
             }
@@ -219,6 +219,9 @@ impl Machine {
         };
         self.engine.handle(time, event, &mut effects);
         assert!(!at_once || !self.engine.is_awaited());
+        let is_reply = |effect: &Effect| matches!(effect, Effect::Reply(_));
+        let before_last = effects.len().saturating_sub(1);
+        assert!(!effects[..before_last].iter().any(is_reply), "{effects:?}");
         for effect in effects {
             self.perform(in_hand, asked.as_ref(), effect);
         }
@@ -283,6 +286,21 @@ impl Machine {
                 assert!(!std::mem::replace(&mut line.guarded, true));
             }
         }
+    }
+
+    /// As the shell does: what a transaction was granted and has given back, it does not hear of.
+    fn outbox_without_what_was_given_back(&mut self) -> Vec<(Vec<ClientId>, Push)> {
+        let all = std::mem::take(&mut self.outbox);
+        let is_told = |(to, push): &&(Vec<ClientId>, Push)| {
+            let News::Granted(_, token) = push.news else {
+                return true;
+            };
+            let is_lost = |(other, lost): &(Vec<ClientId>, Push)| {
+                other == to && lost.key == push.key && matches!(lost.news, News::Lost(_))
+            };
+            all.iter().any(is_lost) || self.engine.holds_as(to[0], push.key.as_key(), token)
+        };
+        all.iter().filter(is_told).cloned().collect()
     }
 
     fn answer_once(&mut self, reply: Reply) {

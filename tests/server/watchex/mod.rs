@@ -6,6 +6,7 @@ mod frames;
 mod going;
 mod own_writes;
 mod replicas;
+mod unheard;
 
 use crate::harness::*;
 

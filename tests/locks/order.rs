@@ -1,0 +1,135 @@
+//! In which order a connection hears of its own requests and holds, and of what its own command makes of them.
+
+use crate::harness::*;
+use crate::line::*;
+
+/// Somebody's lease on `k` is over, and nobody has noticed: the next commands come before the timer.
+const SLEEP: &str = "DEBUG SLEEP 0.1";
+
+/// One that holds `k` for a while, and one that waits for it.
+fn line(request: &str, resp3: bool) -> (Server, Client, Client) {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run("LOCK.ACQUIRE k LEASE 50");
+    let mut waiter = match resp3 {
+        true => server.resp3(),
+        false => server.resp2(),
+    };
+    queue_push(&mut waiter, &format!("{request} WAIT 0 PUSH"));
+    (server, owner, waiter)
+}
+
+/// What comes for these commands after the sleep.
+fn after_sleep(waiter: &mut Client, commands: &[&str], arrivals: usize) -> Vec<Arrival> {
+    let mut all = vec![SLEEP];
+    all.extend(commands);
+    waiter.pipeline(&all);
+    assert_eq!(waiter.next_many(1), [reply(ok())]);
+    waiter.next_many(arrivals)
+}
+
+fn is_grant(arrival: &Arrival) -> Option<i64> {
+    let Arrival::Push(push) = arrival else {
+        return None;
+    };
+    let token = push
+        .strip_prefix("settp k ")
+        .or_else(|| push.strip_prefix("lock k "));
+    token?.parse().ok()
+}
+
+#[test]
+fn a_grant_that_was_put_off_comes_before_the_reply() {
+    for (request, command, holds) in [
+        ("SETTP k v", "DELTP k", false),
+        ("LOCK.ACQUIRE k", "LOCK.RELEASE k", false),
+        ("LOCK.ACQUIRE k", "LOCK.EXTEND k 60000", true),
+        ("LOCK.ACQUIRE k", "LOCK.CANCEL k", true),
+        ("LOCK.ACQUIRE k REENTRANT", "LOCK.ACQUIRE k REENTRANT", true),
+        ("LOCK.ACQUIRE k", "SESSION.START GRACE 1000", true),
+        ("LOCK.ACQUIRE k", "SESSION.END", true),
+        ("SETTP k v", "SETTP other v", true),
+    ] {
+        for resp3 in [false, true] {
+            let (server, _owner, mut waiter) = line(request, resp3);
+            let heard = after_sleep(&mut waiter, &[command], 2);
+            let token = is_grant(&heard[0]).unwrap_or_else(|| panic!("{command}: {heard:?}"));
+            match (command, heard.into_iter().nth(1).expect("two").into_reply()) {
+                ("DELTP k" | "LOCK.EXTEND k 60000" | "SETTP other v", Frame::Integer(1)) => {}
+                ("LOCK.RELEASE k", Frame::Integer(0)) => {}
+                ("LOCK.CANCEL k" | "LOCK.ACQUIRE k REENTRANT", Frame::Integer(told)) => {
+                    assert_eq!(told, token)
+                }
+                ("SESSION.START GRACE 1000" | "SESSION.END", Frame::Error(_)) => {}
+                (_, other) => panic!("{command}: {other:?}"),
+            }
+            assert_eq!(server.settled(&mut waiter), [""; 0], "{command}");
+            assert_eq!(holders(&server, "k") == [waiter.id()], holds, "{command}");
+        }
+    }
+}
+
+#[test]
+fn a_loss_that_was_put_off_comes_before_the_reply() {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    for command in ["LOCK.RELEASE k", "LOCK.EXTEND k 60000"] {
+        owner.run("LOCK.ACQUIRE k LEASE 50");
+        let heard = after_sleep(&mut owner, &[command], 2);
+        assert_eq!(heard[0], push("lock k LOST"), "{command}");
+        assert!(
+            matches!(&heard[1], Arrival::Reply(Frame::Error(_))),
+            "{command}"
+        );
+        assert_eq!(server.settled(&mut owner), [""; 0]);
+    }
+}
+
+#[test]
+fn in_a_transaction_no_push_contradicts_a_reply() {
+    for (request, commands, replies) in [
+        ("SETTP k v", &["DELTP k"][..], vec![int(1)]),
+        ("LOCK.ACQUIRE k", &["LOCK.RELEASE k"], vec![int(0)]),
+        (
+            "SETTP k v",
+            &["LOCK.CANCEL k", "DEL k"],
+            vec![int(0), int(1)],
+        ),
+    ] {
+        let (server, _owner, mut waiter) = line(request, true);
+        let all = [&["MULTI"], commands, &["EXEC"]].concat();
+        let mut heard = after_sleep(&mut waiter, &all, commands.len() + 2);
+        let exec = heard.pop().expect("EXEC's").into_reply();
+        match request {
+            // Without a label it tells of a temporary key's hold, too.
+            "SETTP k v" if commands.len() == 2 => assert_eq!(exec.items()[1], replies[1]),
+            _ => assert_eq!(exec, array(replies)),
+        }
+        assert_eq!(server.settled(&mut waiter), [""; 0], "{commands:?}");
+        assert_eq!(waiter.call("EXISTS k"), int(0));
+    }
+}
+
+#[test]
+fn in_a_transaction_a_grant_follows_the_whole_reply() {
+    let (server, _owner, mut waiter) = line("LOCK.ACQUIRE k", true);
+    let all = ["MULTI", "LOCK.CANCEL k", "PING", "EXEC"];
+    let mut heard = after_sleep(&mut waiter, &all, 5);
+    let token = is_grant(&heard.pop().expect("the push")).expect("a grant");
+    let exec = heard.pop().expect("EXEC's").into_reply();
+    assert_eq!(exec, array([int(token), simple("PONG")]));
+    assert_eq!(holders(&server, "k"), [waiter.id()]);
+}
+
+#[test]
+fn who_wants_no_reply_hears_its_pushes_once() {
+    for word in ["SKIP", "OFF"] {
+        let (server, _owner, mut waiter) = line("SETTP k v", true);
+        waiter.pipeline(&[SLEEP, &format!("CLIENT REPLY {word}"), "DELTP k"]);
+        assert_eq!(waiter.next_many(1), [reply(ok())]);
+        assert!(is_grant(&waiter.next_many(1)[0]).is_some(), "{word}");
+        assert_eq!(waiter.call("CLIENT REPLY ON"), ok());
+        assert_eq!(waiter.call("EXISTS k"), int(0));
+        assert_eq!(server.settled(&mut waiter), [""; 0]);
+    }
+}
