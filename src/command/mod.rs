@@ -10,5 +10,5 @@ pub mod told;
 
 pub use glob::matches;
 pub use options::Ask;
-pub use parse::{BadInput, List, Request, parse};
+pub use parse::{BadInput, List, Request, parse, shown};
 pub use table::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE, Verb};

@@ -124,7 +124,7 @@ impl fmt::Display for BadInput {
 }
 
 /// A client's bytes in an error message: printable, and not longer than a line can bear.
-fn shown(word: &[u8]) -> impl fmt::Display + '_ {
+pub fn shown(word: &[u8]) -> impl fmt::Display + '_ {
     const MOST: usize = 64;
     word[..word.len().min(MOST)].escape_ascii()
 }

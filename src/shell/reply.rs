@@ -1,7 +1,8 @@
 //! The engine's answers in the protocol's words.
 
 use super::cluster;
-use super::raw::Ctx;
+use super::raw::{Ctx, Text};
+use crate::command::shown;
 use crate::engine::{Refusal, Reply, Waits};
 
 pub fn send(ctx: Ctx<'_>, reply: &Reply) {
@@ -20,11 +21,11 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
         Reply::Refused(Refusal::Elsewhere { key }) => {
             ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
         }
-        Reply::Refused(refusal) => ctx.reply_error(&words(refusal)),
+        Reply::Refused(refusal) => ctx.reply_error(&words(ctx, refusal)),
     }
 }
 
-fn words(refusal: &Refusal) -> String {
+fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
         Refusal::TooManyWatches { limit } => format!(
             "ERR too many watches for one connection (tether.max-watches-per-client is {limit})"
@@ -40,7 +41,7 @@ fn words(refusal: &Refusal) -> String {
             "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
         }
         Refusal::Elsewhere { key } => {
-            format!("TRYAGAIN '{}' is another server's", key.name.escape_ascii())
+            format!("TRYAGAIN '{}' is another server's", shown(&key.name))
         }
         Refusal::CannotBlock => {
             "ERR this server lets no connection stand still that is subscribed; \
@@ -63,7 +64,7 @@ fn words(refusal: &Refusal) -> String {
         }
         Refusal::HeldAlready { key } => format!(
             "ERR this owner holds '{}' already; release it first",
-            key.name.escape_ascii()
+            shown(&key.name)
         ),
         Refusal::Quarantine { left_ms } => format!(
             "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
@@ -82,33 +83,48 @@ fn words(refusal: &Refusal) -> String {
         Refusal::Standstill(waits) => format!(
             "DEADLOCK {} would stand still behind its own connection, which has '{}' or waits for it \
              with another label; wait with PUSH",
-            who(waits),
-            waits.key.name.escape_ascii()
+            who(waits, true),
+            shown(&waits.key.name)
         ),
-        Refusal::Deadlock { circle } => deadlock(circle),
+        Refusal::Deadlock { circle } => deadlock(ctx, circle),
     }
 }
 
-fn who(waits: &Waits) -> String {
+/// A client and, where that may be told, its label.
+fn who(waits: &Waits, has_right: bool) -> String {
+    let id = waits.client.0;
     match &*waits.label {
-        [] => format!("client {}", waits.client.0),
-        label => format!(
-            "client {} (owner '{}')",
-            waits.client.0,
-            label.escape_ascii()
-        ),
+        [] => format!("client {id}"),
+        label if has_right => format!("client {id} (owner '{}')", shown(label)),
+        _ => format!("client {id} (an owner that you may not see)"),
     }
 }
 
-fn deadlock(circle: &[Waits]) -> String {
-    let links: Vec<_> = circle
+/// The caller is told of keys that it may read, and of the labels of those who have them: as LOCK.INFO does.
+fn deadlock(ctx: Ctx<'_>, circle: &[Waits]) -> String {
+    /// Of so many links a person can make something.
+    const MOST_LINKS: usize = 64;
+    let mut links: Vec<_> = circle
         .iter()
         .zip(circle.iter().cycle().skip(1))
+        .take(MOST_LINKS)
         .map(|(waits, next)| {
-            let key = waits.key.name.escape_ascii();
-            format!("waits for '{key}' of {}", who(next))
+            let has_right = ctx.may_read(Text::new(&waits.key.name).as_str());
+            let who = who(next, has_right);
+            match has_right {
+                true => format!("waits for '{}' of {who}", shown(&waits.key.name)),
+                false => format!("waits for a key that you may not read of {who}"),
+            }
         })
         .collect();
-    let first = circle.first().map(who).unwrap_or_default();
-    format!("DEADLOCK {first} {}", links.join(", which "))
+    if circle.len() > MOST_LINKS {
+        let more = circle.len() - MOST_LINKS;
+        links.push(format!("is the first of {more} more"));
+    }
+    let first = circle.first().map(|waits| who(waits, true));
+    format!(
+        "DEADLOCK {} {}",
+        first.unwrap_or_default(),
+        links.join(", which ")
+    )
 }

@@ -172,3 +172,67 @@ fn before_authentication_nothing_works() {
     client.run("AUTH secret");
     assert_eq!(client.call("SETTP k v"), int(1));
 }
+
+#[test]
+fn a_circle_names_no_key_and_no_label_that_the_caller_may_not_read() {
+    let server = Server::start();
+    let (mut client, mut other) = (user(&server, "+@all ~app:* %W~secret"), server.resp3());
+    other.run("LOCK.ACQUIRE secret OWNER hidden");
+    let waits = [
+        "LOCK.ACQUIRE",
+        "app:n",
+        "OWNER",
+        "hidden",
+        "WAIT",
+        "0",
+        "PUSH",
+    ];
+    client.run("LOCK.ACQUIRE app:n");
+    assert_eq!(other.call(waits), null());
+    let message = client.refused("LOCK.ACQUIRE secret WAIT 0");
+    assert!(message.starts_with("DEADLOCK "), "{message}");
+    for word in ["secret", "hidden'"] {
+        assert!(!message.contains(word), "{message}");
+    }
+    assert!(message.contains("a key that you may not read"), "{message}");
+    assert!(message.contains("'app:n'"), "{message}");
+    // Who may read them is told both.
+    let mut all = user(&server, "+@all ~*");
+    all.run("LOCK.ACQUIRE app:o");
+    let waits = [
+        "LOCK.ACQUIRE",
+        "app:o",
+        "OWNER",
+        "hidden",
+        "WAIT",
+        "0",
+        "PUSH",
+    ];
+    assert_eq!(other.call(waits), null());
+    let message = all.refused("LOCK.ACQUIRE secret WAIT 0");
+    assert!(message.contains("'secret' of client"), "{message}");
+    assert!(message.contains("(owner 'hidden')"), "{message}");
+}
+
+#[test]
+fn of_long_names_and_labels_an_error_shows_a_part() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    let (key, label) = ("k".repeat(9_999), "l".repeat(9_999));
+    one.run(["LOCK.ACQUIRE", &key, "OWNER", &label]);
+    two.run("LOCK.ACQUIRE short");
+    let waits = [
+        "LOCK.ACQUIRE",
+        "short",
+        "OWNER",
+        &label,
+        "WAIT",
+        "0",
+        "PUSH",
+    ];
+    assert_eq!(one.call(waits), null());
+    let message = two.refused(["LOCK.ACQUIRE", &key, "WAIT", "0"]);
+    assert!(message.starts_with("DEADLOCK "), "{message}");
+    assert!(message.len() < 500, "{} bytes", message.len());
+    assert!(message.contains(&"k".repeat(64)), "{message}");
+}
