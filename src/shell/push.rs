@@ -13,7 +13,7 @@
 use super::dispatch;
 use super::executing::field;
 use super::raw::{self, Ctx, Text};
-use super::shim::{self, Frames};
+use super::shim::{self, Frames, Pushed};
 use super::state::shell;
 use crate::engine::{ClientId, Engine, Key, KeyBuf, Kind, News, Push, Token};
 use hashbrown::HashSet;
@@ -99,13 +99,12 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     {
         return write_in_front(ctx, client, push);
     }
-    let (holding, in_event, flushing, is_empty) = shell.outbox.with(|outbox| {
+    let (holding, flushing, is_empty) = shell.outbox.with(|outbox| {
         let is_empty = outbox.waiting.is_empty();
-        (outbox.holding, outbox.in_event, outbox.flushing, is_empty)
+        (outbox.holding, outbox.flushing, is_empty)
     });
-    let held = holding || in_event && to.iter().any(|to| !shim::hears(*to));
     // Before the next command of the connection, unlike the timer.
-    let soon = held && !in_exec;
+    let soon = holding && !in_exec;
     let late = soon || shell.server.get().late_pushes || in_exec;
     let is_worth_it = to.len() >= MANY && !flushing;
     if !late && !is_worth_it && is_empty {
@@ -286,7 +285,9 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         let (head, news) = texts(push);
         frames.add(head, news);
     }
-    let flushing = shell().outbox.with(|outbox| outbox.flushing);
+    let (flushing, in_event) = shell()
+        .outbox
+        .with(|outbox| (outbox.flushing, outbox.in_event));
     let asked = |push: &Push| !is_loss(push);
     let mut sent = 0;
     for client in to {
@@ -297,8 +298,15 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         if !pushes.iter().all(asked) && !speaks_resp3(ctx, *client) {
             continue;
         }
-        if frames.push(*client) {
-            sent += frames.len() as u64;
+        match frames.push(*client, in_event) {
+            Pushed::All => sent += frames.len() as u64,
+            Pushed::ToNobody => {}
+            Pushed::NotNow => {
+                for push in pushes {
+                    put(vec![*client], push.clone());
+                }
+                dispatch::push_soon();
+            }
         }
     }
     count_sent(sent);

@@ -86,9 +86,10 @@ int tether_is_connected(uint64_t client_id) {
     return !allowed || lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
 }
 
-int tether_push(uint64_t client_id, void **heads, void **news, int count) {
+int tether_push(uint64_t client_id, void **heads, void **news, int count, int if_it_hears) {
     struct client *c;
     if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;
+    if (if_it_hears && prepareClientToWrite != NULL && prepareClientToWrite(c) != 0) return 2;
     for (int i = 0; i < count; i++) addReplyPubsubMessage(c, news[i], NULL, heads[i]);
     return 1;
 }
@@ -100,12 +101,6 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     if (prepareClientToWrite(c) != 0) return 0;
     addReplyProto(c, bytes, length);
     return 1;
-}
-
-int tether_hears(uint64_t client_id) {
-    struct client *c;
-    if (prepareClientToWrite == NULL || (c = client_of(client_id)) == NULL) return 1;
-    return prepareClientToWrite(c) == 0;
 }
 
 int tether_replicate(int db, void **argv, int argc) {

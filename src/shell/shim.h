@@ -24,16 +24,15 @@ int tether_can_push(void);
 int tether_is_connected(uint64_t client_id);
 
 /* Writes out-of-band frames of three elements each: `heads[i]` as it stands (a string object that
- * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such connection (any more). */
-int tether_push(uint64_t client_id, void **heads, void **news, int count);
+ * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such connection (any more); with `if_it_hears` 2,
+ * and nothing is written, if it wants no replies (CLIENT REPLY OFF, SKIP). */
+int tether_push(uint64_t client_id, void **heads, void **news, int count, int if_it_hears);
 
 /* Writes bytes to a connection as they are, in front of the reply of the command that it executes: the
  * server would hold a push back until after it. 0 if that cannot be done, as where it takes them for a reply that the
  * client does not want (CLIENT REPLY OFF). */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
-/* Whether replies reach a connection: 0 where it wants none (CLIENT REPLY OFF, SKIP); 1 also where that cannot be told. */
-int tether_hears(uint64_t client_id);
 
 /* Tells replicas and the append-only file a command. RedisModule_Replicate does the same, but looks up
  * the command by its name and copies it first, which costs more than to remove a key; and it counts a

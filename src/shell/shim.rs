@@ -50,6 +50,16 @@ pub fn is_connected(client: ClientId) -> bool {
     unsafe { server!(tether_is_connected(client.0)) != 0 }
 }
 
+/// What became of frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    All,
+    /// The connection is gone.
+    ToNobody,
+    /// The connection wants no replies: it said `CLIENT REPLY OFF` or `SKIP`.
+    NotNow,
+}
+
 /// Frames of three elements each: the heads hold the first two as they go over the wire.
 #[derive(Default)]
 pub struct Frames {
@@ -70,12 +80,17 @@ impl Frames {
         self.heads.len()
     }
 
-    /// Writes all of them, in order. False if the connection is gone.
-    pub fn push(&mut self, client: ClientId) -> bool {
+    /// Writes all of them, in order; with `if_it_hears` to none that wants no replies.
+    pub fn push(&mut self, client: ClientId, if_it_hears: bool) -> Pushed {
         let (heads, news) = (self.heads.as_mut_ptr(), self.news.as_mut_ptr());
+        let (count, if_it_hears) = (self.heads.len() as i32, i32::from(if_it_hears));
         // SAFETY: the strings live as long as `self`, and there are as many of each; the server
         // copies from them or counts its references; the client is looked up by its id in the call.
-        unsafe { server!(tether_push(client.0, heads, news, self.heads.len() as i32)) != 0 }
+        match unsafe { server!(tether_push(client.0, heads, news, count, if_it_hears)) } {
+            0 => Pushed::ToNobody,
+            1 => Pushed::All,
+            _ => Pushed::NotNow,
+        }
     }
 }
 
@@ -83,12 +98,6 @@ impl Frames {
 pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
     unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
-}
-
-/// Whether replies reach this connection: it did not say `CLIENT REPLY OFF` or `SKIP`.
-pub fn hears(client: ClientId) -> bool {
-    // SAFETY: the client is looked up by its id in the call.
-    unsafe { server!(tether_hears(client.0)) != 0 }
 }
 
 /// See `tether_replicate`.
