@@ -80,7 +80,7 @@ impl Tokens {
 
     /// Another server of the cluster has come to this token by now. One that makes no sense is not believed.
     pub fn hear(&mut self, token: Token, wall_clock: Duration) {
-        if token.0 >> 62 == 0 {
+        if Token::checked(token.0).is_some() {
             let ahead = token.0.saturating_sub(by_clock(wall_clock));
             self.ahead = self.ahead.max(ahead);
         }
