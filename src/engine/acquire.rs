@@ -260,7 +260,7 @@ impl Engine {
             Some(client)
                 if stands_still && is_alone && !keys.iter().any(|key| is_own(key, client)) =>
             {
-                Refusal::Standstill(circle.swap_remove(0))
+                Refusal::Standstill(Box::new(circle.swap_remove(0)))
             }
             _ => Refusal::Deadlock { circle },
         }

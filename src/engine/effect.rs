@@ -152,7 +152,7 @@ pub enum Refusal {
     /// The owner has or waits for a key itself, and did not say each time that it takes it again.
     Reentry,
     /// It would stand still behind its own connection, which has the key or waits for it with another label.
-    Standstill(Waits),
+    Standstill(Box<Waits>),
     /// Everyone in the circle would wait for the next, for ever; it begins with the caller.
     Deadlock {
         circle: Vec<Waits>,
@@ -194,4 +194,15 @@ pub enum News {
     TimedOut(Kind),
     /// `<kind> <key> LOST`, to a connection that speaks RESP3
     Lost(Kind),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each is moved some times on its way to the shell.
+    #[test]
+    fn an_order_is_small() {
+        assert_eq!(size_of::<Effect>(), 72);
+    }
 }
