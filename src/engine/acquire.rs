@@ -12,7 +12,7 @@ use super::hold::MOST_DEPTH;
 use super::holds::{Grant, Hold};
 use super::id::{ClientId, Key};
 use super::keys::{KeyRecord, Spot};
-use super::queues::{Request, Waiter};
+use super::queues::{Request, Sort};
 use super::tokens::Token;
 
 /// A key that is asked for, once what stands there is put right.
@@ -192,13 +192,17 @@ impl Engine {
     /// Whether the owner of a request has this key or waits for it, and may not take it again.
     fn is_once(&self, key: Id<KeyRecord>, client: Id<Client>, ask: &Acquire<'_>) -> bool {
         let may_not = |of: Attributes| !(of.reentrant && ask.attributes.reentrant);
+        let waits = match ask.attributes.reentrant {
+            true => Sort::ONCE,
+            false => Sort::ALL,
+        };
         let owner = self.clients.owner(client);
         let held = self.holds.find(&self.keys, key, owner, ask.label);
         held.is_some_and(|hold| may_not(self.holds[hold].nature.attributes()))
             || self.clients[client].wait_count > 0
                 && self
                     .queues
-                    .find_pushed(key, client, ask.label, |waiter| may_not(waiter.attributes))
+                    .find_pushed(key, client, ask.label, waits)
                     .is_some()
     }
 
@@ -246,13 +250,12 @@ impl Engine {
         let stands_still = ask.wait.is_some_and(|wait| !wait.push);
         let is_own = |key: &Id<KeyRecord>, client| {
             let owner = self.clients.owner(client);
-            let any = |_: &Waiter| true;
             self.holds
                 .find(&self.keys, *key, owner, ask.label)
                 .is_some()
                 || self
                     .queues
-                    .find_pushed(*key, client, ask.label, any)
+                    .find_pushed(*key, client, ask.label, Sort::ALL)
                     .is_some()
         };
         let is_alone = matches!(&*circle, [link] if link.client == ask.client);

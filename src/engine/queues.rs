@@ -12,7 +12,7 @@ use super::chain::{Chain, Chained, Link};
 use super::clients::{Client, Clients};
 use super::effect::Form;
 use super::id::Moment;
-use super::index::{self, Index};
+use super::index;
 use super::keys::{KeyRecord, Keys};
 use super::owner::{Owner, OwnerKey};
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -42,6 +42,31 @@ pub(super) struct Waiter {
     by_client: Link<Waiter>,
     /// Among the owner's waits that are told by a push.
     by_owner: Link<Waiter>,
+}
+
+/// What is asked for when an owner's waits are looked for: only some of them are meant, and of each sort it may have many.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Sort {
+    Temporary,
+    Lock,
+    /// A lock that its owner may take again.
+    Reentrant,
+}
+
+impl Sort {
+    pub const ALL: &[Sort] = &[Sort::Temporary, Sort::Lock, Sort::Reentrant];
+    /// After which nothing can be taken again.
+    pub const ONCE: &[Sort] = &[Sort::Temporary, Sort::Lock];
+}
+
+impl Waiter {
+    fn sort(&self) -> Sort {
+        match self.mode.is_lock() {
+            false => Sort::Temporary,
+            true if self.attributes.reentrant => Sort::Reentrant,
+            true => Sort::Lock,
+        }
+    }
 }
 
 /// One waiter's place in one key's queue.
@@ -116,7 +141,8 @@ pub(super) struct Queues {
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
     /// Their places, under their key and owner: of one that is blocked nobody asks.
-    by_owner: Index<Place>,
+    /// An owner may have very many for one key, all with the same mark: in a hash table each would go past all the others.
+    by_owner: BTreeSet<(u32, Id<Place>)>,
     hasher: DefaultHashBuilder,
 }
 
@@ -167,8 +193,9 @@ impl Queues {
             self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.push {
-                let mark = self.mark(*key, request.client, request.label);
-                self.by_owner.insert(mark, place);
+                let sort = self.waiters[id].sort();
+                let mark = self.mark(*key, request.client, request.label, sort);
+                self.by_owner.insert((mark, place));
             }
         }
         if let Some(deadline) = request.deadline {
@@ -222,38 +249,40 @@ impl Queues {
             waiter.places.remove(&mut self.places, place);
             self.places.remove(place);
             if waiter.push {
-                let mark = self.mark(key, waiter.client, &waiter.label);
-                self.by_owner.remove(mark, place);
+                let mark = self.mark(key, waiter.client, &waiter.label, waiter.sort());
+                self.by_owner.remove(&(mark, place));
             }
         }
         waiter
     }
 
-    /// A wait of this owner for this key that is told by a push and fits, whichever of several. O(1) but for those that do
-    /// not fit.
+    /// A wait of this owner for this key, of one of these sorts, that is told by a push; whichever of several.
+    /// O(log of such).
     pub fn find_pushed(
         &self,
         key: Id<KeyRecord>,
         client: Id<Client>,
         label: &[u8],
-        fits: impl Fn(&Waiter) -> bool,
+        sorts: &[Sort],
     ) -> Option<Id<Waiter>> {
         if self.by_owner.is_empty() {
             return None;
         }
-        let is_it = |place: Id<Place>| {
-            let place = &self.places[place];
-            let waiter = &self.waiters[place.waiter];
-            let is_owners = waiter.client == client && *waiter.label == *label;
-            place.key == key && is_owners && fits(waiter)
-        };
-        let mark = self.mark(key, client, label);
-        let place = self.by_owner.find(mark, is_it)?;
-        Some(self.places[place].waiter)
+        sorts.iter().find_map(|sort| {
+            let is_it = |place: &&Place| {
+                let waiter = &self.waiters[place.waiter];
+                let is_owners = waiter.client == client && *waiter.label == *label;
+                place.key == key && is_owners && waiter.sort() == *sort
+            };
+            let mark = self.mark(key, client, label, *sort);
+            let places = self.by_owner.range((mark, Id::FIRST)..=(mark, Id::LAST));
+            let mut places = places.map(|(_, place)| &self.places[*place]);
+            places.find(is_it).map(|place| place.waiter)
+        })
     }
 
-    fn mark(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8]) -> u32 {
-        index::fold(self.hasher.hash_one((key, client, label)))
+    fn mark(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8], sort: Sort) -> u32 {
+        index::fold(self.hasher.hash_one((key, client, label, sort)))
     }
 
     /// Who is served next. O(1).

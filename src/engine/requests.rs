@@ -8,7 +8,7 @@ use super::effect::{Effect, Refusal, Reply};
 use super::event::Seen;
 use super::holds::Hold;
 use super::id::{ClientId, Key};
-use super::queues::Waiter;
+use super::queues::Sort;
 use super::tokens::Token;
 
 impl Engine {
@@ -23,7 +23,7 @@ impl Engine {
         if let Some(client) = self.clients.find(client) {
             for name in keys {
                 if self.clients[client].wait_count > 0 {
-                    self.give_up_waiting(client, *name, b"", |waiter| !waiter.mode.is_lock());
+                    self.give_up_waiting(client, *name, b"", &[Sort::Temporary]);
                 }
                 let Some(key) = self.keys.find(*name) else {
                     continue;
@@ -46,11 +46,11 @@ impl Engine {
         client: Id<Client>,
         name: Key<'_>,
         label: &[u8],
-        is_meant: impl Fn(&Waiter) -> bool,
+        sorts: &[Sort],
     ) -> bool {
         let mut has_waited = false;
         while let Some(key) = self.keys.find(name)
-            && let Some(waiter) = self.queues.find_pushed(key, client, label, &is_meant)
+            && let Some(waiter) = self.queues.find_pushed(key, client, label, sorts)
         {
             self.leave_queues(waiter);
             has_waited = true;
@@ -69,7 +69,7 @@ impl Engine {
         let client = self.clients.find(client);
         let waited = client
             .filter(|client| self.clients[*client].wait_count > 0)
-            .is_some_and(|client| self.give_up_waiting(client, key, label, |_| true));
+            .is_some_and(|client| self.give_up_waiting(client, key, label, Sort::ALL));
         let token = || self.token_of(client?, key, label);
         let told = if waited {
             1

@@ -56,9 +56,8 @@ impl Queues {
         let mut indexed = 0;
         for (id, place) in self.places.iter() {
             let waiter = &self.waiters[place.waiter];
-            let mark = self.mark(place.key, waiter.client, &waiter.label);
-            let found = self.by_owner.find(mark, |found| found == id);
-            assert_eq!(found.is_some(), waiter.push);
+            let mark = self.mark(place.key, waiter.client, &waiter.label, waiter.sort());
+            assert_eq!(self.by_owner.contains(&(mark, id)), waiter.push);
             indexed += usize::from(waiter.push);
         }
         assert_eq!(indexed, self.by_owner.len());
