@@ -210,15 +210,7 @@ fn the_readme_shows_the_lock_handed_over_and_how_to_run_it() {
 #[test]
 fn the_first_program_that_a_reader_sees_takes_a_lock_and_gives_it_back() {
     let server = Server::start();
-    let readme = fs::read_to_string(project().join("README.md")).expect("README.md");
-    let shown = readme.split("```python\n").nth(1);
-    let shown = shown.and_then(|rest| Some(rest.split_once("```")?.0));
-    let shown = shown.expect("a program in README.md");
-    assert!(
-        shown.contains("port=6379") && shown.contains("5000"),
-        "{shown}"
-    );
-    let shown = shown.replace("port=6379", &format!("port={}", server.port()));
+    let shown = first_program(&server);
     let program = shown_in_python(&shown);
     let (status, said) = program.run(server.port());
     assert!(status.success(), "{status}:\n{said}");
@@ -233,6 +225,29 @@ fn the_first_program_that_a_reader_sees_takes_a_lock_and_gives_it_back() {
     let (status, said) = hasty.run(server.port());
     assert!(status.success(), "{status}:\n{said}");
     assert_eq!(said.trim_end(), "still taken after five seconds");
+}
+
+/// Its locks would not come back with a second connection.
+#[test]
+fn the_first_program_that_a_reader_sees_does_not_connect_a_second_time() {
+    let server = Server::start();
+    let program = first_program(&server) + include_str!("examples/killed.py");
+    let (status, said) = shown_in_python(&program).run(server.port());
+    assert!(status.success(), "{status}:\n{said}");
+    let said: Vec<&str> = said.lines().skip(1).collect();
+    assert_eq!(said, ["raises", "raises", "new connections: 0"]);
+}
+
+fn first_program(server: &Server) -> String {
+    let readme = fs::read_to_string(project().join("README.md")).expect("README.md");
+    let shown = readme.split("```python\n").nth(1);
+    let shown = shown.and_then(|rest| Some(rest.split_once("```")?.0));
+    let shown = shown.expect("a program in README.md");
+    assert!(
+        shown.contains("port=6379") && shown.contains("5000"),
+        "{shown}"
+    );
+    shown.replace("port=6379", &format!("port={}", server.port()))
 }
 
 fn hands_the_lock_over(example: &Example) {

@@ -9,9 +9,11 @@ mod harness;
 #[path = "../docs/transcript/mod.rs"]
 mod transcript;
 
-use harness::{Frame, Server, bulk, int};
+use harness::{Frame, Server, bulk, eventually_equal, int};
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 use transcript::{blocks, document};
 
 const README: &str = "README.md";
@@ -26,6 +28,53 @@ fn redis_cli_prints_what_the_readme_shows() {
 fn redis_cli_prints_what_the_operators_page_shows() {
     let plays = transcript::run_all("docs/operations.md");
     assert!(plays >= 3, "only {plays} transcripts were found");
+}
+
+/// What the README says beside its first transcript.
+#[test]
+fn a_one_shot_call_gives_its_lock_back_at_once() {
+    let server = Server::start();
+    for _ in 0..2 {
+        let call = shell(&server, "redis-cli SETTP lock ann").output();
+        let said = call.expect("a shell").stdout;
+        assert_eq!(String::from_utf8_lossy(&said).trim(), "1");
+        let mut client = server.resp2();
+        eventually_equal("the lock", int(0), || client.run("EXISTS lock"));
+    }
+}
+
+#[test]
+fn the_pid_that_is_printed_is_the_one_to_kill() {
+    let server = Server::start();
+    let mut ann = shell(&server, "sh -c 'echo $$; exec redis-cli'");
+    let mut ann = ann.spawn().expect("a shell");
+    let input = ann.stdin.as_mut().expect("its input");
+    writeln!(input, "SETTP lock ann").expect("a redis-cli that reads");
+    let mut said = BufReader::new(ann.stdout.take().expect("its output")).lines();
+    let mut line = || said.next().expect("a line").expect("text");
+    let pid: libc::pid_t = line().parse().expect("a pid");
+    assert_eq!(line(), "1");
+    let mut bob = server.resp2();
+    assert_eq!(bob.run("SETTP lock bob"), int(0));
+    // SAFETY: kill touches no memory; the process is a child of ours, which lives until its input is closed.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+    eventually_equal("who has the lock", int(1), || bob.run("SETTP lock bob"));
+    ann.wait().expect("its end");
+}
+
+/// A line of the README's, for a shell, with the client and the server that are tested.
+fn shell(server: &Server, line: &str) -> Command {
+    assert!(
+        document(README).contains(&format!("`{line}`")),
+        "{README} does not show {line}"
+    );
+    let client = transcript::play::redis_cli();
+    let call = format!("{} -p {}", client.display(), server.port());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &line.replace("redis-cli", &call)]);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell.stderr(Stdio::null());
+    shell
 }
 
 #[test]

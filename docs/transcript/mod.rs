@@ -21,7 +21,7 @@
 //! Used by tests/readme.rs and tests/reference.rs.
 
 mod likeness;
-mod play;
+pub mod play;
 
 use std::fs;
 use std::path::Path;

@@ -246,7 +246,7 @@ fn is_time(line: &str) -> bool {
 }
 
 /// TETHER_CLI, or the client beside the server that is tested, or the first one on PATH.
-fn redis_cli() -> PathBuf {
+pub fn redis_cli() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_CLI") {
         return path.into();
     }

@@ -16,8 +16,6 @@ from concurrent import futures
 from contextlib import contextmanager
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 WAIT = 5000  # milliseconds that a worker is ready to queue for the lock
 PATIENCE = 10  # seconds that anyone waits for anything
@@ -26,24 +24,28 @@ PATIENCE = 10  # seconds that anyone waits for anything
 # ---- what a program with a lock needs ----
 
 
+class Once(redis.Connection):
+    """When a connection breaks, redis-py by itself makes a new one, also with no retries. But the lock went with the old
+    one, and nobody would notice. This one connects once; from its end on every command fails, and that means: no lock
+    any more."""
+
+    connected = False
+
+    def _connect(self):
+        if self.connected:
+            raise redis.RedisError("the connection has ended, and its locks with it")
+        self.connected = True
+        return super()._connect()
+
+
 def connect(host, port):
     """A connection that can hold a lock. Each worker needs one of its own: to the server, the connection is the worker,
     and of two threads on one connection the second would be told that it has the lock itself (DEADLOCK)."""
-    return redis.Redis(
-        host,
-        port,
-        protocol=3,
-        decode_responses=True,
-        # A lock belongs to the connection that took it. So this client has one for itself, instead of picking any
-        # from a pool for each command.
-        single_connection_client=True,
-        # When a connection breaks, redis-py by itself makes a new one and sends the command again. But the lock
-        # went with the old one, and nobody would notice. Now the command fails, and that means: no lock any more. (Go
-        # no further with this client: its next command would connect anew.)
-        retry=Retry(NoBackoff(), 0),
-        # Longer than WAIT, or redis-py hangs up before the answer comes (redis-py 8: after 5 seconds, unless told).
-        socket_timeout=PATIENCE,
-    )
+    # A reply may take longer than WAIT, before redis-py hangs up (redis-py 8: after 5 seconds, unless told).
+    pool = redis.ConnectionPool(Once, host=host, port=port, protocol=3, decode_responses=True, socket_timeout=PATIENCE)
+    # A lock belongs to the connection that took it. So this client has one for itself, instead of picking any from the
+    # pool for each command.
+    return redis.Redis(connection_pool=pool, single_connection_client=True)
 
 
 @contextmanager
@@ -55,7 +57,7 @@ def lock(connection, key):
     try:
         yield token
     finally:
-        # Fails when the lock was lost meanwhile: the connection is broken; or it is new, and the server says NOTHELD.
+        # Fails when the lock was lost meanwhile.
         connection.execute_command("LOCK.RELEASE", key)
 
 
@@ -148,7 +150,9 @@ def story(host, port):
     anns_turn.finish()
     try:
         bobs_turn.finish()
-    except redis.ConnectionError:
+    except redis.ResponseError:
+        raise
+    except redis.RedisError:
         tell("bob: the connection is gone, and the lock with it")
     else:
         raise StoryFails("Bob could give back a lock that he had lost")

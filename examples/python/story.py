@@ -16,8 +16,6 @@ import time
 from collections import deque
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 PATIENCE = 10  # seconds that anyone waits for anything
 NAMES = ["ann", "bob", "cy"]
@@ -32,23 +30,29 @@ def expect(what, wanted, found):
         raise StoryFails(f"{what}: expected {wanted!r}, found {found!r}")
 
 
+class Once(redis.Connection):
+    """Is never replaced behind our back, as redis-py does with a broken one: the lock would be gone, and we would not know."""
+
+    connected = False
+
+    def _connect(self):
+        if self.connected:
+            raise redis.RedisError("the connection has ended, and its locks with it")
+        self.connected = True
+        return super()._connect()
+
+
 class Connection:
     """One connection, with the two things that a lock needs: commands, and hearing what the server says unasked."""
 
     def __init__(self, host, port):
         self.heard = deque()
-        self.redis = redis.Redis(
-            host,
-            port,
-            protocol=3,  # RESP3 has push frames: the server may speak without being asked.
-            decode_responses=True,
-            # A lock belongs to the connection that took it. So this client has one for itself, instead of
-            # picking any from a pool for each command ...
-            single_connection_client=True,
-            # ... and never replaces a broken one behind our back: the lock would be gone, and we would not know.
-            retry=Retry(NoBackoff(), 0),
-            socket_timeout=PATIENCE,
-        )
+        # RESP3 has push frames: the server may speak without being asked.
+        options = dict(protocol=3, decode_responses=True, socket_timeout=PATIENCE)
+        self.pool = redis.ConnectionPool(Once, host=host, port=port, **options)
+        # A lock belongs to the connection that took it. So this client has one for itself, instead of picking any
+        # from the pool for each command.
+        self.redis = redis.Redis(connection_pool=self.pool, single_connection_client=True)
         # redis-py hands every push that it has no use for itself to the handler for Pub/Sub pushes.
         # (Its public name for this, `push_handler_func`, is only there for `Redis.pubsub()`.)
         self.redis.connection._parser.set_pubsub_push_handler(self.heard.append)
@@ -69,7 +73,8 @@ class Connection:
         return self.heard.popleft()
 
     def close(self):
-        self.redis.close()
+        self.redis.close()  # gives the connection back to the pool
+        self.pool.disconnect()
 
 
 def hold(host, port, ready):
