@@ -93,12 +93,12 @@ impl Engine {
     /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody who
     /// is here holds.
     fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
+        self.keys[key].set_timed(timed);
         if self.loading && self.is_held_at_home(key) {
             return self.let_go_of_carried(hold);
         }
         let record = &mut self.keys[key];
         record.set_stands(self.holds.mode(hold).stands());
-        record.set_timed(timed);
         self.holds.fasten(&mut self.keys, hold, key);
     }
 

@@ -187,10 +187,21 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
     }
 }
 
+/// Longer than a server is paused: a key whose end is so far away does not end meanwhile.
+const A_YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
+
+/// While the server wants no writes the key's end is put far away, so that the visit in which others may be told finds it and
+/// takes it away.
 fn persist(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
     let open = ctx.in_db(key.db).open_quietly(name.as_str());
-    if open.standing().is_present() && open.left_ms().is_some() {
+    if !open.standing().is_present() || open.left_ms().is_none() {
+        return;
+    }
+    if raw::must_not_write() {
+        open.end_in_ms(A_YEAR_MS);
+        shell().untold.set(true);
+    } else {
         open.never_end();
         drop(open);
         ctx.replicate_end(key.db, name.as_str(), None);

@@ -326,6 +326,30 @@ fn the_setting_holds_for_keys_that_there_are() {
     assert_eq!(owner.pushes(), [""; 0]);
 }
 
+/// Redis 7.0 and Valkey end themselves if anything is propagated while they are paused.
+#[test]
+fn while_the_server_is_paused_keys_lose_their_end_and_replicas_are_told_later() {
+    let cluster = one(&["tether.cluster-backstop 2000", "appendonly yes"]);
+    let server = &cluster.servers[0];
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run("SETTP k v");
+    other.run("CLIENT PAUSE 600000 WRITE");
+    other.run("CONFIG SET tether.cluster-backstop 0");
+    eventually("an end that is far away", || {
+        match left_ms(&mut other, "k") {
+            left if left > 3_600_000 => Ok(()),
+            left => Err(left.to_string()),
+        }
+    });
+    other.run("CLIENT UNPAUSE");
+    eventually_equal("no end", -1, || left_ms(&mut other, "k"));
+    // What is in the append-only file is what replicas are told.
+    other.run("DEBUG LOADAOF");
+    assert_eq!(left_ms(&mut other, "k"), -1);
+    assert_eq!(server.settled(&mut owner), [""; 0]);
+    assert_eq!(owner.call("DELTP k"), int(1));
+}
+
 #[test]
 fn a_server_with_a_master_renews_nothing_and_is_told_the_renewals() {
     unless_it_stands_still(|| {

@@ -136,3 +136,35 @@ fn connections_come_and_go_while_a_replica_takes_over_its_masters_data() {
     eventually_equal("the keys that are left", 0, gauge);
     assert_whole(&replica);
 }
+
+/// A time to live that a client gave to a temporary key is the client's, wherever the key goes, and through a load.
+#[test]
+fn a_time_to_live_of_a_client_outlasts_a_load() {
+    const LEFT: std::ops::RangeInclusive<i64> = 500_000..=600_000;
+    for moved in ["RENAME from k", "MOVE k 1", "SWAPDB 0 1"] {
+        let server = Server::with(&["appendonly yes"]);
+        let (mut owner, mut other) = (server.resp3(), server.resp2());
+        let (name, db) = match moved {
+            "RENAME from k" => ("from", 0),
+            _ => ("k", 1),
+        };
+        owner.run(format!("SETTP {name} v").as_str());
+        other.run(format!("PEXPIRE {name} 600000").as_str());
+        other.run(moved);
+        other.run(format!("SELECT {db}").as_str());
+        for load in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
+            other.run("CLIENT PAUSE 600000 WRITE");
+            other.run(load);
+            // What a load has put off is done when two of the server's rounds are over.
+            server.settle();
+            server.settle();
+            other.run("CLIENT UNPAUSE");
+            server.settle();
+            let left = other.call("PTTL k").number();
+            assert!(LEFT.contains(&left), "{left} after {moved}, {load}");
+        }
+        assert_eq!(server.settled(&mut owner), [""; 0], "{moved}");
+        drop(owner);
+        eventually_equal("the key's end", int(0), || other.call("EXISTS k"));
+    }
+}
