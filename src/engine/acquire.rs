@@ -54,8 +54,11 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
         let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
-        if self.clients.first_ended().is_some() || matches!(asked, Few::Many(_)) {
-            self.put_right(&mut asked, effects);
+        if self.clients.first_ended().is_some()
+            || matches!(asked, Few::Many(_))
+            || self.is_any_lease_over()
+        {
+            self.put_right(&ask, &mut asked, effects);
         }
         let wrong = |asked: &Asked<'_>| asked.standing == Standing::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
@@ -136,13 +139,21 @@ impl Engine {
         }
     }
 
-    /// Ends what ended connections left at these keys, and says what stands there then: each can have
+    /// Ends what is over of the caller's and what ended connections left at these keys, and says what stands there then: each can have
     /// been handed over after the look at it, to somebody who waited for several.
-    fn put_right(&mut self, asked: &mut Few<Asked<'_>>, effects: &mut Vec<Effect>) {
+    fn put_right(
+        &mut self,
+        ask: &Acquire<'_>,
+        asked: &mut Few<Asked<'_>>,
+        effects: &mut Vec<Effect>,
+    ) {
         for asked in asked.iter_mut() {
             if let Some(known) = self.keys.find(asked.key) {
-                self.release_left_behind(known, effects);
+                self.end_own_lease(ask.client, known, ask.label, effects);
                 asked.standing = Standing::Absent;
+            }
+            if let Some(known) = self.keys.find(asked.key) {
+                self.release_left_behind(known, effects);
             }
         }
         for asked in asked.iter_mut() {

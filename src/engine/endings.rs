@@ -14,6 +14,10 @@ use super::keys::KeyRecord;
 use super::queues::Waiter;
 use super::tokens::Token;
 
+/// So many holders of the keys that a command names are looked at for those whose time is over. Of the first of a key's
+/// holders one is in any case. All others end in slices.
+const LOOKS: usize = 256;
+
 impl Engine {
     /// A connection is no more: its watches and waits end now, its holds as soon as may be.
     pub(super) fn ended(&mut self, client: ClientId) {
@@ -84,21 +88,52 @@ impl Engine {
         }
     }
 
-    /// Ends the leases on these keys whose time is over. O(their holders).
+    /// Ends the leases on these keys whose time is over, as far as [`LOOKS`] go. O(keys).
     pub(super) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+        let mut looks = LOOKS;
         for key in keys {
             let Some(key) = self.keys.find(*key) else {
                 continue;
             };
             let holds = self.holds.of_key(&self.keys, key);
-            let over = holds.filter(|hold| {
-                let lease = self.holds.lease(*hold);
-                lease.is_some_and(|end| end <= self.now)
-            });
-            for hold in over.collect::<Vec<_>>() {
-                self.end_lease(hold, effects);
+            let holds: Vec<_> = holds.take(looks.max(1)).collect();
+            looks = looks.saturating_sub(holds.len());
+            for hold in holds {
+                if self.is_over(hold) {
+                    self.end_lease(hold, effects);
+                }
             }
         }
+    }
+
+    /// Ends the lease of an owner on this key, if its time is over, however many hold it. O(log of leases).
+    pub(super) fn end_own_lease(
+        &mut self,
+        client: ClientId,
+        key: Id<KeyRecord>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        let owner = self.clients.owner(client);
+        let own = self.holds.find(&self.keys, key, owner, label);
+        if let Some(own) = own.filter(|own| self.is_over(*own)) {
+            self.end_lease(own, effects);
+        }
+    }
+
+    /// Whether a hold has a lease whose time is over.
+    fn is_over(&self, hold: Id<Hold>) -> bool {
+        let lease = self.holds.lease(hold);
+        lease.is_some_and(|end| end <= self.now)
+    }
+
+    /// Whether there is a lease whose time is over. O(1).
+    pub(super) fn is_any_lease_over(&self) -> bool {
+        let first = self.holds.first_lease();
+        first.is_some_and(|(end, _)| end <= self.now)
     }
 
     fn end_lease(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {

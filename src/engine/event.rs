@@ -211,9 +211,9 @@ pub enum Event<'a> {
     /// Time has passed: end the waits whose time is over.
     Tick,
     /// A command is about to look at keys and may write them: end leases whose time is over, so that it
-    /// sees what is there then.
-    Lapse,
-    /// The same, for these keys only.
+    /// sees what is there then. So many at most, those first that were over first.
+    Lapse { most: usize },
+    /// The same, for these keys only and however many.
     LapseOf { keys: &'a [Key<'a>] },
     /// Times to live may be shorter than the engine believes: every temporary key is renewed soon.
     RenewAll,

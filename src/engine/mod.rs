@@ -201,7 +201,7 @@ impl Engine {
             Event::Promoted => self.promoted(),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
-            Event::Lapse => self.end_leases(usize::MAX, effects),
+            Event::Lapse { most } => self.end_leases(most, effects),
             Event::LapseOf { keys } => self.end_leases_of(keys, effects),
             Event::RenewAll => self.renew_all(),
             Event::Renew { most } => self.renew(most, effects),

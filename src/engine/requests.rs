@@ -115,7 +115,7 @@ impl Engine {
         all: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(hold) = self.lock_of(client, key, label) else {
+        let Some(hold) = self.lock_of(client, key, label, effects) else {
             effects.push(Effect::Reply(Reply::Refused(Refusal::NotHeld)));
             return;
         };
@@ -140,7 +140,7 @@ impl Engine {
         lease_ms: u64,
         effects: &mut Vec<Effect>,
     ) {
-        let reply = match self.lock_of(client, key, label) {
+        let reply = match self.lock_of(client, key, label, effects) {
             Some(hold) => match self.check_extras_of(&[hold]) {
                 Ok(()) => {
                     let lease = Some(self.now.after_ms(lease_ms));
@@ -155,8 +155,19 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
-    fn lock_of(&self, client: ClientId, key: Key<'_>, label: &[u8]) -> Option<Id<Hold>> {
-        let key = self.keys.find(key)?;
+    /// The owner's hold, unless its lease is over: that is ended first.
+    fn lock_of(
+        &mut self,
+        client: ClientId,
+        name: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> Option<Id<Hold>> {
+        if self.is_any_lease_over() {
+            let key = self.keys.find(name)?;
+            self.end_own_lease(client, key, label, effects);
+        }
+        let key = self.keys.find(name)?;
         let owner = self.clients.owner(self.clients.find(client)?);
         let hold = self.holds.find(&self.keys, key, owner, label)?;
         self.holds.mode(hold).is_lock().then_some(hold)

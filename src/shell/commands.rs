@@ -69,7 +69,8 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if spec.access == Access::Write && shell().is_replica.get() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
-    let reach = Reach::of_command(ctx, places::keys_among(spec.keys, strings));
+    let keys = places::keys_among(spec.keys, strings);
+    let reach = Reach::of_command(ctx, keys);
     let _turn = push::begin_turn(client);
     send_before(ctx, client);
     if dispatch::catch_up(ctx, reach) {
@@ -82,7 +83,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         Access::Look => false,
     };
     if may_write {
-        dispatch::end_leases(ctx, reach);
+        dispatch::end_leases(ctx, reach, keys);
     }
     let caller = Caller {
         ctx,

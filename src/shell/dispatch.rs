@@ -88,20 +88,29 @@ pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) -> bool {
     flush || look
 }
 
-/// Ends leases whose time is over, before a command that may write looks at keys.
-pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>) {
-    let end = shell().engine.with(|engine| engine.first_lease_end());
-    if end.is_none_or(|end| end > clock::now()) {
+/// How many leases a command ends whose keys it does not name.
+const LEASES: usize = 16;
+
+/// Ends leases whose time is over, before a command that may write looks at its keys: all of those keys, so that it sees
+/// what is so, and a few others. Where more are over, the rest is ended in slices.
+pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>, names: &[Str<'_>]) {
+    let is_any_over = || {
+        let end = shell().engine.with(|engine| engine.first_lease_end());
+        end.is_some_and(|end| end <= clock::now())
+    };
+    if !is_any_over() {
         return;
     }
-    match reach {
-        Reach::All => tell(ctx, Event::Lapse),
-        Reach::Only(db, names) => {
-            let names = names.iter().map(|name| name.bytes());
-            let keys: Vec<_> = names.map(|name| Key { db, name }).collect();
-            tell(ctx, Event::LapseOf { keys: &keys });
+    if matches!(reach, Reach::All) {
+        tell(ctx, Event::Lapse { most: LEASES });
+        if !is_any_over() {
+            return;
         }
     }
+    let db = ctx.db();
+    let names = names.iter().map(|name| name.bytes());
+    let keys: Vec<_> = names.map(|name| Key { db, name }).collect();
+    tell(ctx, Event::LapseOf { keys: &keys });
 }
 
 /// Tells a flush that was put off.

@@ -16,5 +16,6 @@ mod order;
 mod quarantine;
 mod replication;
 mod settp_wait;
+mod slices;
 mod subscribed;
 mod tokens;

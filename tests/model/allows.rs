@@ -80,7 +80,7 @@ impl World {
         // Whether its circle is looked for, if it does not close that itself, is not said.
         let astray = command.wait().is_some() && !in_multi && !self.stuck().is_empty();
         // Nor in which order leases end that end at once.
-        let open = command.is_write() && self.is_order_of_leases_open();
+        let open = !self.slow && command.is_write() && self.is_order_of_leases_open();
         let alone = in_multi && (is_single(command) || self.slow_only(command));
         let dying = command.parts().iter().filter_map(killed);
         !(oneself || astray || open || alone)
@@ -138,7 +138,7 @@ impl World {
         if waits && parts().any(carries) {
             return false;
         }
-        if parts().any(Command::is_write) && self.is_order_of_leases_open() {
+        if !self.slow && parts().any(Command::is_write) && self.is_order_of_leases_open() {
             return false;
         }
         if !self.is_said_who_goes_first(parts().filter_map(killed)) {

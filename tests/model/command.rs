@@ -250,6 +250,19 @@ impl Command {
         matches!(self, Command::Watchex { .. } | Command::Unwatchex { .. })
     }
 
+    /// The keys of one of the module's that write.
+    pub fn named(&self) -> &[Name] {
+        match self {
+            Command::Settp { key, .. }
+            | Command::Acquire { key, .. }
+            | Command::Release { key, .. }
+            | Command::Extend { key, .. }
+            | Command::Cancel { key, .. } => std::slice::from_ref(key),
+            Command::Deltp { keys } | Command::Macquire { keys, .. } => keys,
+            _ => &[],
+        }
+    }
+
     /// Whether it is one of the module's that write, or may end what is over before it looks.
     pub fn is_write(&self) -> bool {
         matches!(

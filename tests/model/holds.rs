@@ -218,6 +218,20 @@ impl World {
         }
     }
 
+    /// Ends the leases on one key that are over, the oldest hold's first.
+    pub(super) fn end_leases_at(&mut self, spot: Spot) {
+        let now = self.now;
+        let is_over = |hold: &Hold| hold.spot == spot && hold.ends.is_some_and(|ends| ends <= now);
+        let over = self.holds.iter().filter(|hold| is_over(hold));
+        let over: Vec<Hold> = over.cloned().collect();
+        for hold in over {
+            let push = self.lost(&hold, None);
+            self.tell(push.into_iter().collect());
+            let at = self.holds.iter().position(|other| *other == hold);
+            at.into_iter().for_each(|at| self.release(at));
+        }
+    }
+
     // ---- what ended connections left ----
 
     /// Its place in the list: the longest gone owner's oldest hold.

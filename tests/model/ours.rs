@@ -6,7 +6,11 @@ use super::world::{Turn, Watch, World};
 
 impl World {
     pub(super) fn run_ours(&mut self, turn: &mut Turn, command: &Command) -> Reply {
-        if command.is_write() {
+        if command.is_write() && self.slow {
+            turn.spots(command.named())
+                .into_iter()
+                .for_each(|spot| self.end_leases_at(spot));
+        } else if command.is_write() {
             self.end_leases(usize::MAX, &[]);
         }
         match command {

@@ -19,7 +19,9 @@ impl Machine {
         let client = self.id(who).expect("only connections send commands");
         assert!(!self.is_blocked(who), "who stands still says nothing");
         if command.is_write() && self.engine.deadline().is_some_and(|end| end <= self.now) {
-            self.tell(None, Event::Lapse);
+            let keys = command.named().iter().map(|name| key_of(db, *name));
+            let keys = &keys.collect::<Vec<_>>();
+            self.tell(None, Event::LapseOf { keys });
         }
         match command {
             Command::Settp {

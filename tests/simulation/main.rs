@@ -22,6 +22,7 @@ mod random_worlds;
 mod refused;
 mod renewals;
 mod sessions;
+mod slices;
 mod told;
 mod trial;
 mod words;
