@@ -6,6 +6,7 @@ use super::ask::{Attributes, Mode};
 use super::clients::Client;
 use super::deadlock::Verdict;
 use super::effect::{Effect, Refusal, Reply, Waits};
+use super::endings::LOOKS;
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
 use super::hold::MOST_DEPTH;
@@ -54,7 +55,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
         let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
-        if self.clients.first_ended().is_some()
+        if self.clients.is_anyone_ended()
             || matches!(asked, Few::Many(_))
             || self.is_any_lease_over()
         {
@@ -147,13 +148,17 @@ impl Engine {
         asked: &mut Few<Asked<'_>>,
         effects: &mut Vec<Effect>,
     ) {
+        let mut looks = LOOKS;
         for asked in asked.iter_mut() {
             if let Some(known) = self.keys.find(asked.key) {
+                // It goes with its last hold.
+                if !self.keys[known].holds.is_empty() {
+                    asked.standing = Standing::Absent;
+                }
                 self.end_own_lease(ask.client, known, ask.label, effects);
-                asked.standing = Standing::Absent;
             }
             if let Some(known) = self.keys.find(asked.key) {
-                self.release_left_behind(known, effects);
+                self.release_left_behind(known, &mut looks, effects);
             }
         }
         for asked in asked.iter_mut() {

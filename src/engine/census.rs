@@ -16,6 +16,9 @@ const AT_ONCE: usize = 100;
 /// So many holders of one key, or waiters, take about as long as one key.
 const CROWD: usize = 16;
 
+/// Of more holders of one key, or waiters, those of ended connections are told among the numbers until they are gone.
+const MANY: usize = 1000;
+
 /// What there is to tell about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyCensus {
@@ -83,35 +86,47 @@ pub struct KeyLine {
 }
 
 impl Engine {
-    /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most) and, while
-    /// ended connections leave what they held, O(holders).
+    /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
     pub fn census(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyCensus> {
         let key = self.keys.find(key)?;
         let holders = self.holds.of_key(&self.keys, key);
         let waiters = self.queues.of_key(&self.keys, key);
         let census = KeyCensus {
             holders: holders
+                .take(most.saturating_add(MANY))
                 .filter_map(|hold| self.holder_line(now, hold))
                 .take(most)
                 .collect(),
             holder_count: self.count_living(key),
             waiters: waiters
+                .take(most.saturating_add(MANY))
+                .filter(|waiter| !self.is_faded(*waiter))
                 .map(|waiter| self.waiting_line(now, waiter))
                 .take(most)
                 .collect(),
-            waiter_count: self.queues.count(&self.keys, key),
+            waiter_count: self.count_waiting(key),
         };
         let anyone = census.holder_count > 0 || census.waiter_count > 0;
         anyone.then_some(census)
     }
 
     fn count_living(&self, key: Id<KeyRecord>) -> usize {
-        if self.clients.first_ended().is_none() {
-            return self.holds.count(&self.keys, key);
+        let count = self.holds.count(&self.keys, key);
+        if self.clients.first_ended().is_none() || count > MANY {
+            return count;
         }
         let holds = self.holds.of_key(&self.keys, key);
         let living = |hold: &Id<Hold>| !self.clients[self.holds[*hold].client].ended;
         holds.filter(living).count()
+    }
+
+    fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
+        let count = self.queues.count(&self.keys, key);
+        if !self.is_fading() || count > MANY {
+            return count;
+        }
+        let waiters = self.queues.of_key(&self.keys, key);
+        waiters.filter(|waiter| !self.is_faded(*waiter)).count()
     }
 
     /// The next of the keys of a database that are held or waited for, in no particular order. O(count), and besides what is
@@ -197,7 +212,7 @@ impl Engine {
         let line = KeyLine {
             key: self.keys[id].key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
-            waiters: self.queues.count(&self.keys, id),
+            waiters: self.count_waiting(id),
             oldest_ms: living().map(|hold| hold.nature.held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)

@@ -17,9 +17,6 @@ impl Engine {
             let first = record.holds.head();
             assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
         }
-        for (_, client) in self.clients.iter() {
-            let nothing = (client.watch_count, client.wait_count) == (0, 0);
-            assert!(!client.ended || (nothing && client.hold_count > 0));
-        }
+        self.clients.check();
     }
 }

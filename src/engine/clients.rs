@@ -15,8 +15,10 @@ use std::ops;
 pub(super) struct Client {
     /// Of a session, the connection that is attached to it, or [`NOBODY`].
     pub id: ClientId,
-    /// It has ended; what it held waits to be removed.
+    /// It has ended; what it held waits to be removed, and what it waited for and watched to be forgotten.
     pub ended: bool,
+    /// It stands in `ended`, until its last hold has gone.
+    leaves_holds: bool,
     /// The shell was told that this connection's death matters.
     pub guarded: bool,
     /// It is a session's record: it holds, and neither watches nor waits.
@@ -36,9 +38,11 @@ pub(super) struct Client {
     /// The wait for whose end the connection stands still.
     pub blocked: Option<Id<Waiter>>,
     ending: Link<Client>,
+    fading: Link<Client>,
 }
 
 const ENDING: usize = 0;
+const FADING: usize = 1;
 
 impl Chained<ENDING> for Client {
     fn link(&self) -> &Link<Self> {
@@ -49,21 +53,40 @@ impl Chained<ENDING> for Client {
     }
 }
 
+impl Chained<FADING> for Client {
+    fn link(&self) -> &Link<Self> {
+        &self.fading
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.fading
+    }
+}
+
 /// Invariant: `by_id` names each record whose connection lives, and those only. `session` and
 /// `attached` mirror each other, and a connection with a session holds nothing itself. A record stays
 /// until its connection ends (a client that locks in a loop is not forgotten after each round),
-/// and after that, in `ended`, until nothing is bound to it.
+/// and after that, in `ended`, until it holds nothing, and, in `fading`, until it has no wait and no watch;
+/// `faded` counts those.
 #[derive(Default)]
 pub(super) struct Clients {
     records: Arena<Client>,
     by_id: HashMap<ClientId, Id<Client>>,
     /// One of those, found last: a command asks for its connection more than once.
     last: Cell<Option<(ClientId, Id<Client>)>>,
-    /// The longest dead first.
+    /// The longest dead first, of those that have left holds; and of those that have left waits or watches.
     ended: Chain<Client, ENDING>,
+    fading: Chain<Client, FADING>,
+    faded: Faded,
     former: Option<Id<Client>>,
     /// How many sessions have a connection.
     attached: usize,
+}
+
+/// What ended connections have left that they only waited for or watched.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Faded {
+    pub waits: usize,
+    pub watches: usize,
 }
 
 /// An id that no connection has.
@@ -74,6 +97,7 @@ impl Client {
         Client {
             id,
             ended: false,
+            leaves_holds: false,
             guarded: false,
             is_session: false,
             session: None,
@@ -87,6 +111,7 @@ impl Client {
             place_count: 0,
             blocked: None,
             ending: Link::default(),
+            fading: Link::default(),
         }
     }
 }
@@ -157,9 +182,52 @@ impl Clients {
     pub fn end(&mut self, id: Id<Client>) {
         self.records[id].ended = true;
         self.last.set(None);
-        self.by_id.remove(&self.records[id].id);
+        let record = &self.records[id];
+        self.by_id.remove(&record.id);
+        let (waits, watches) = (record.wait_count, record.watch_count);
+        if record.hold_count > 0 {
+            self.leave_holds(id);
+        }
+        if waits + watches > 0 {
+            self.faded.waits += waits as usize;
+            self.faded.watches += watches as usize;
+            self.fading.push(&mut self.records, id);
+        } else if self.records[id].hold_count == 0 {
+            self.records.remove(id);
+        }
+    }
+
+    fn leave_holds(&mut self, id: Id<Client>) {
+        self.records[id].leaves_holds = true;
         self.ended.push(&mut self.records, id);
-        self.forget_if_done(id);
+    }
+
+    /// What ended connections have left that they only waited for or watched. O(1).
+    pub fn faded(&self) -> Faded {
+        self.faded
+    }
+
+    /// The connection whose end is longest ago and that has left something of that.
+    pub fn first_fading(&self) -> Option<Id<Client>> {
+        self.fading.head()
+    }
+
+    /// Such a connection has so much less of it. O(1).
+    pub fn fade(&mut self, id: Id<Client>, less: Faded) {
+        self.faded.waits -= less.waits;
+        self.faded.watches -= less.watches;
+        let record = &self.records[id];
+        if record.wait_count + record.watch_count == 0 {
+            self.fading.remove(&mut self.records, id);
+            if !self.records[id].leaves_holds {
+                self.records.remove(id);
+            }
+        }
+    }
+
+    /// Whether an ended connection has left anything. O(1).
+    pub fn is_anyone_ended(&self) -> bool {
+        !(self.ended.is_empty() && self.fading.is_empty())
     }
 
     /// Whoever held something on a former server, and is not here. Ended, as its connections are.
@@ -170,7 +238,7 @@ impl Clients {
         }
         let former = self.records.insert(Client::new(NOBODY));
         self.records[former].ended = true;
-        self.ended.push(&mut self.records, former);
+        self.leave_holds(former);
         self.former = Some(former);
         former
     }
@@ -185,19 +253,39 @@ impl Clients {
         former.map_or(0, |former| former.hold_count as usize)
     }
 
-    /// Forgets an ended connection to which nothing is bound any more. O(1).
+    /// An owner has one hold less: forgets an ended connection to which nothing is bound any more. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
-        let record = &self.records[id];
-        if record.ended && record.hold_count == 0 {
+        let record = &mut self.records[id];
+        if record.leaves_holds && record.hold_count == 0 {
+            record.leaves_holds = false;
+            let is_fading = record.wait_count + record.watch_count > 0;
             self.ended.remove(&mut self.records, id);
-            self.records.remove(id);
+            if !is_fading {
+                self.records.remove(id);
+            }
             self.former.take_if(|former| *former == id);
         }
     }
 
-    /// The connection whose end is longest ago and to which something is bound still. O(1).
+    /// The connection whose end is longest ago and that has left holds. O(1).
     pub fn first_ended(&self) -> Option<Id<Client>> {
         self.ended.head()
+    }
+
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self) {
+        let ended = || self.records.iter().filter(|(_, record)| record.ended);
+        let holders = ended().filter(|(_, record)| record.hold_count > 0);
+        assert_eq!(self.ended.iter(&self.records).count(), holders.count());
+        let fading = ended().filter(|(_, record)| record.wait_count + record.watch_count > 0);
+        assert_eq!(self.fading.iter(&self.records).count(), fading.count());
+        let (mut waits, mut watches) = (0, 0);
+        for (_, record) in ended() {
+            assert!(record.hold_count + record.wait_count + record.watch_count > 0);
+            waits += record.wait_count as usize;
+            watches += record.watch_count as usize;
+        }
+        assert_eq!((waits, watches), (self.faded.waits, self.faded.watches));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Client)> {

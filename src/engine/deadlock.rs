@@ -20,10 +20,12 @@ mod search;
 use super::Engine;
 use super::arena::Id;
 use super::effect::Waits;
-use super::queues::Waiter;
+use super::holds::Hold;
+use super::queues::{Place, Waiter};
 use direct::Walk;
 use hashbrown::HashMap;
-use search::{Obstacle, Search};
+use room::Owner;
+use search::{Budget, Obstacle, Search};
 
 /// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
 /// for so.
@@ -124,4 +126,34 @@ impl Engine {
 /// Whether any of these is so. Where there are too many to look at, perhaps.
 fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
     all.by_ref().take(LOOKS).any(|is_so| is_so) || all.next().is_some()
+}
+
+/// Who is right ahead in a queue, but for ended connections, which are in nobody's way: a step for each of those. Nothing if
+/// the steps do not suffice.
+fn living_ahead(
+    engine: &Engine,
+    place: Id<Place>,
+    budget: &mut Budget,
+) -> Option<Option<Id<Waiter>>> {
+    let mut ahead = engine.queues.ahead_of(&engine.keys, place);
+    while let Some((next, waiter)) = ahead
+        && engine.is_faded(waiter)
+    {
+        budget.take()?;
+        ahead = engine.queues.ahead_of(&engine.keys, next);
+    }
+    Some(ahead.map(|(_, waiter)| waiter))
+}
+
+/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
+/// and the end of its grace ends what it holds.
+fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
+    let client = engine.holds[hold].client;
+    let attached = engine.clients[client].attached;
+    (attached.unwrap_or(client), engine.holds.label(hold))
+}
+
+/// Whether a hold does not end by itself.
+fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
+    engine.holds.lease(hold).is_none()
 }

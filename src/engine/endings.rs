@@ -2,11 +2,12 @@
 //!
 //! What an ended connection held is removed a slice at a time, so that a connection with a million
 //! keys does not stop everyone else; until its turn comes such a key is *left behind*: it is still
-//! in the keyspace, but it refuses nobody. Removals wait while the server must not write.
+//! in the keyspace, but it refuses nobody. Removals wait while the server must not write. What it watched and waited for
+//! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
 use super::Engine;
 use super::arena::Id;
-use super::clients::NOBODY;
+use super::clients::{Faded, NOBODY};
 use super::effect::{Effect, News, Push, Refusal};
 use super::holds::Hold;
 use super::id::{ClientId, Key};
@@ -14,29 +15,87 @@ use super::keys::KeyRecord;
 use super::queues::Waiter;
 use super::tokens::Token;
 
-/// So many holders of the keys that a command names are looked at for those whose time is over. Of the first of a key's
-/// holders one is in any case. All others end in slices.
-const LOOKS: usize = 256;
+/// So many holders of the keys that a command names are looked at for those that are over, of each key one in any case,
+/// and so many places in their queues. All others end in slices.
+pub(super) const LOOKS: usize = 256;
 
 impl Engine {
-    /// A connection is no more: its watches and waits end now, its holds as soon as may be.
+    /// A connection is no more: nobody is told of its watches and waits from now on, and its holds end as soon as may be.
+    /// O(1).
     pub(super) fn ended(&mut self, client: ClientId) {
         let Some(client) = self.clients.find(client) else {
             return;
         };
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.watches.remove_all(keys, clients, client);
-        while let Some(waiter) = self.clients[client].waiting.head() {
-            self.leave_queues(waiter);
-        }
         if let Some(session) = self.clients[client].session {
             self.begin_grace(session);
         }
         self.clients.end(client);
     }
 
+    /// Forgets up to so many watches of ended connections, and places in queues.
+    pub(super) fn fade(&mut self, most: usize) {
+        let mut left = most;
+        while left > 0
+            && let Some(client) = self.clients.first_fading()
+        {
+            let steps = match self.clients[client].waiting.head() {
+                Some(waiter) => {
+                    let places = self.queues.keys_of(waiter).count();
+                    self.leave_queues(waiter);
+                    places
+                }
+                None => {
+                    let (keys, clients) = (&mut self.keys, &mut self.clients);
+                    self.watches.remove_first(keys, clients, client);
+                    let (waits, watches) = (0, 1);
+                    clients.fade(client, Faded { waits, watches });
+                    1
+                }
+            };
+            left = left.saturating_sub(steps);
+        }
+    }
+
+    /// Whether ended connections have left watches or waits. O(1).
+    pub fn is_fading(&self) -> bool {
+        self.clients.first_fading().is_some()
+    }
+
+    /// How many of those there are. O(1).
+    pub fn fading(&self) -> usize {
+        let Faded { waits, watches } = self.clients.faded();
+        waits + watches
+    }
+
+    /// Whether a wait is that of an ended connection.
+    pub(super) fn is_faded(&self, waiter: Id<Waiter>) -> bool {
+        self.clients[self.queues[waiter].client].ended
+    }
+
+    /// Who is first in line for a key. The places of ended connections ahead are given up, as far as the looks go. O(1)
+    /// besides those.
+    pub(super) fn first_in_line(
+        &mut self,
+        key: Id<KeyRecord>,
+        looks: &mut usize,
+    ) -> Option<Id<Waiter>> {
+        loop {
+            let head = self.queues.head(&self.keys, key)?;
+            if !self.is_fading() || !self.is_faded(head) {
+                return Some(head);
+            }
+            *looks = looks.checked_sub(1)?;
+            let (asked, _) = self.dequeue(head);
+            for other in asked.iter().filter(|other| **other != key) {
+                self.make_ready(*other);
+                self.keys.remove_if_idle(*other);
+            }
+        }
+    }
+
     /// Does what had to wait until the keyspace may be written.
     pub(super) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        self.fade(most);
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
@@ -56,16 +115,25 @@ impl Engine {
         }
     }
 
-    /// Ends the holds of ended connections on this key.
-    pub(super) fn release_left_behind(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
-        if self.clients.first_ended().is_none() {
+    /// Ends the holds of ended connections on this key, and their places in its queue, as far as the looks go.
+    pub(super) fn release_left_behind(
+        &mut self,
+        key: Id<KeyRecord>,
+        looks: &mut usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.clients.is_anyone_ended() {
             return;
         }
-        let left: Vec<_> = self
-            .holds
-            .of_key(&self.keys, key)
-            .filter(|hold| self.clients[self.holds[*hold].client].ended)
-            .collect();
+        self.first_in_line(key, looks);
+        let holds = self.holds.of_key(&self.keys, key);
+        let mut left: Vec<_> = holds.take((*looks).max(1)).collect();
+        *looks = looks.saturating_sub(left.len());
+        left.retain(|hold| self.clients[self.holds[*hold].client].ended);
+        if left.is_empty() {
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+        }
         for hold in left {
             self.release_after_end(hold, effects);
         }
@@ -146,11 +214,15 @@ impl Engine {
     /// Ends the waits whose time is over.
     pub(super) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
+        let mut looks = LOOKS;
         while let Some((end, waiter)) = self.queues.first_deadline() {
-            if end > self.now {
+            if end > self.now || looks == 0 {
                 return;
             }
-            self.totals.timeouts += 1;
+            match self.is_faded(waiter) {
+                true => looks -= 1,
+                false => self.totals.timeouts += 1,
+            }
             self.turn_away(waiter, None, effects);
         }
     }
@@ -241,14 +313,18 @@ impl Engine {
         queued.map(|(id, _)| id)
     }
 
-    /// Ends a wait and tells its connection that it got nothing; one that stands still hears why, where that
-    /// is not its time.
+    /// Ends a wait and tells its connection, if that is there, that it got nothing; one that stands still hears why, where
+    /// that is not its time.
     pub(super) fn turn_away(
         &mut self,
         waiter: Id<Waiter>,
         why: Option<Refusal>,
         effects: &mut Vec<Effect>,
     ) {
+        if self.is_faded(waiter) {
+            self.leave_queues(waiter);
+            return;
+        }
         let key = self.queues.keys_of(waiter).next();
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);

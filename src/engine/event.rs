@@ -202,6 +202,9 @@ pub enum Event<'a> {
 
     /// A connection is no more.
     Ended { client: ClientId },
+    /// Forget what ended connections have watched and waited for: so many watches at most, and places in queues. Writes
+    /// nothing.
+    Fade { most: usize },
     /// This server has a master from now on, and keys are that one's affair.
     Demoted,
     /// This server has no master any more, and what it knows of keys is its own affair.

@@ -57,7 +57,7 @@ impl Engine {
         let next = self.queues.head(&self.keys, key);
         let may_go_with =
             |next| waiter.mode.goes_with(waiter.mode) || self.queues[next].client == waiter.client;
-        if next.is_some_and(may_go_with) {
+        if next.is_some_and(|next| may_go_with(next) || self.is_fading()) {
             self.serve(key, effects);
         }
         true
@@ -70,6 +70,7 @@ impl Engine {
         if !self.sessions.is_empty()
             || self.quarantine.is_set()
             || !self.holds.is_lone(record, hold)
+            || (self.is_fading() && self.is_faded(id))
         {
             return None;
         }

@@ -184,6 +184,9 @@ impl Engine {
     #[inline(never)]
     fn tell_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
         let to = self.watches.watchers(&self.keys, &self.clients, key);
+        if to.is_empty() {
+            return;
+        }
         let push = Push {
             key: self.keys[key].key().to_owned(),
             news: if present { News::Added } else { News::Deleted },

@@ -109,6 +109,7 @@ pub struct Gauges {
     pub holds: usize,
     pub waiters: usize,
     pub watches: usize,
+    /// Those that only ended connections watched count until they are forgotten.
     pub watched_keys: usize,
     pub sessions_attached: usize,
     pub sessions_detached: usize,
@@ -197,6 +198,7 @@ impl Engine {
             Event::LoadBegins => self.load_begins(),
             Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),
+            Event::Fade { most } => self.fade(most),
             Event::Demoted => self.demoted(effects),
             Event::Promoted => self.promoted(),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
@@ -253,7 +255,7 @@ impl Engine {
 
     /// From when on there is something to do as soon as the keyspace may be written. O(1).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
-        if self.clients.first_ended().is_some() || self.is_any_ready(now) {
+        if self.clients.is_anyone_ended() || self.is_any_ready(now) {
             return Some(now);
         }
         self.deadline()
@@ -262,7 +264,7 @@ impl Engine {
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
         let lease = self.holds.first_lease();
-        self.clients.first_ended().is_some()
+        self.clients.is_anyone_ended()
             || self.is_any_ready(now)
             || lease.is_some_and(|(end, _)| end <= now)
             || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
@@ -363,11 +365,12 @@ impl Engine {
     }
 
     pub fn gauges(&self) -> Gauges {
+        let faded = self.clients.faded();
         Gauges {
             temporary_keys: self.holds.temporary(),
             holds: self.holds.len() - self.holds.temporary(),
-            waiters: self.queues.len(),
-            watches: self.watches.len(),
+            waiters: self.queues.len() - faded.waits,
+            watches: self.watches.len() - faded.watches,
             watched_keys: self.watches.watched_keys(),
             sessions_attached: self.clients.attached(),
             sessions_detached: self.sessions.len() - self.clients.attached(),

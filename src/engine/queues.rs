@@ -353,18 +353,17 @@ impl Queues {
         places.map(|place| self.places[place].key)
     }
 
-    /// The same, each with the waiter right ahead in its queue.
-    pub fn places_of(
-        &self,
-        keys: &Keys,
-        id: Id<Waiter>,
-    ) -> impl Iterator<Item = (Id<KeyRecord>, Option<Id<Waiter>>)> {
+    /// The same, each with the place in its queue.
+    pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<KeyRecord>, Id<Place>)> {
         let places = self.waiters[id].places.iter(&self.places);
-        places.map(|place| {
-            let key = self.places[place].key;
-            let ahead = keys[key].queue.before(&self.places, place);
-            (key, ahead.map(|ahead| self.places[ahead].waiter))
-        })
+        places.map(|place| (self.places[place].key, place))
+    }
+
+    /// The place right ahead in a queue, and who has it. O(1).
+    pub fn ahead_of(&self, keys: &Keys, place: Id<Place>) -> Option<(Id<Place>, Id<Waiter>)> {
+        let queue = &keys[self.places[place].key].queue;
+        let ahead = queue.before(&self.places, place)?;
+        Some((ahead, self.places[ahead].waiter))
     }
 
     pub fn has_no_deadline(&self) -> bool {

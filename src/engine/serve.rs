@@ -2,7 +2,9 @@
 
 use super::Engine;
 use super::arena::Id;
+use super::clients::Faded;
 use super::effect::{Effect, News, Push};
+use super::endings::LOOKS;
 use super::event::{Seen, Standing};
 use super::few::Few;
 use super::holds::{Grant, Hold};
@@ -81,7 +83,9 @@ impl Engine {
             return false;
         }
         let mut served = false;
-        while let Some(waiter) = self.queues.head(&self.keys, key) {
+        let mut looks = LOOKS;
+        while let Some(waiter) = self.first_in_line(key, &mut looks) {
+            self.clear_lines_of(waiter, key, &mut looks);
             if !self.can_serve(waiter) {
                 break;
             }
@@ -89,6 +93,18 @@ impl Engine {
             served = true;
         }
         served
+    }
+
+    /// Lets places of ended connections keep nobody waiting who is first in line for this key and asks for others, too.
+    fn clear_lines_of(&mut self, waiter: Id<Waiter>, key: Id<KeyRecord>, looks: &mut usize) {
+        if !self.is_fading() {
+            return;
+        }
+        let asked: Few<_> = self.queues.keys_of(waiter).collect();
+        for other in asked.iter().filter(|other| **other != key) {
+            self.first_in_line(*other, looks);
+            self.make_ready(*other);
+        }
     }
 
     /// Has the key's queue served as soon as the keyspace may be written. O(1).
@@ -130,7 +146,12 @@ impl Engine {
     pub(super) fn dequeue(&mut self, waiter: Id<Waiter>) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        (asked, self.queues.remove(keys, clients, waiter))
+        let waiter = self.queues.remove(keys, clients, waiter);
+        if clients[waiter.client].ended {
+            let (waits, watches) = (1, 0);
+            clients.fade(waiter.client, Faded { waits, watches });
+        }
+        (asked, waiter)
     }
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.

@@ -111,11 +111,19 @@ impl Watches {
         count
     }
 
-    /// The connections that watch a key, longest first. O(their number).
+    /// Removes the oldest of a connection's watches, if it has any. O(1).
+    pub fn remove_first(&mut self, keys: &mut Keys, clients: &mut Clients, client: Id<Client>) {
+        if let Some(id) = clients[client].watching.head() {
+            self.take_out(keys, clients, id);
+        }
+    }
+
+    /// The living connections that watch a key, longest first. O(watchers).
     pub fn watchers(&self, keys: &Keys, clients: &Clients, key: Id<KeyRecord>) -> Vec<ClientId> {
         let chain = || keys[key].watchers.iter(&self.all);
         let mut watchers = Vec::with_capacity(chain().count());
-        watchers.extend(chain().map(|id| clients[self.all[id].client].id));
+        let all = chain().map(|id| &clients[self.all[id].client]);
+        watchers.extend(all.filter(|client| !client.ended).map(|client| client.id));
         watchers
     }
 

@@ -10,7 +10,7 @@ use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
 use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite};
-use crate::engine::{Db, Event, Key, Moment, Timing};
+use crate::engine::{ClientId, Db, Engine, Event, Key, Moment, Timing};
 use redis_module::raw as c;
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -134,6 +134,38 @@ fn tell_it(ctx: Ctx<'_>) {
     }
 }
 
+/// A connection is no more: does what follows from that, for no longer than a slice. Where very many end at once, the first
+/// ones' slice is all there is.
+pub fn end(ctx: Ctx<'_>, client: ClientId) {
+    tell(ctx, Event::Ended { client });
+    if shell().is_behind.get() {
+        return;
+    }
+    forget(ctx);
+    // In a cluster not now: this may be in the middle of a command (see `Reach`).
+    if !shell().server.get().is_cluster {
+        work(ctx);
+    }
+}
+
+/// Forgets what ended connections have watched and waited for, for no longer than a slice; the rest soon. This writes nothing,
+/// so it can be done at any time.
+fn forget(ctx: Ctx<'_>) {
+    let began = Instant::now();
+    while shell().engine.with(Engine::is_fading) {
+        if began.elapsed() >= SLICE {
+            return go_on_soon();
+        }
+        tell(ctx, Event::Fade { most: STEP });
+    }
+}
+
+/// The time is over, and there is more to do.
+fn go_on_soon() {
+    shell().is_behind.set(true);
+    wake_in_ms(0);
+}
+
 /// How long a slice of removals may keep the server from its clients.
 const SLICE: Duration = Duration::from_millis(2);
 
@@ -170,8 +202,7 @@ pub fn work(ctx: Ctx<'_>) {
     }
     while has_work() {
         if began.elapsed() >= SLICE {
-            wake_in_ms(0);
-            return;
+            return go_on_soon();
         }
         tell(ctx, Event::Work { most: STEP });
     }
@@ -278,6 +309,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(ctx) };
         shell().timer.set(None);
+        shell().is_behind.set(false);
         shell().has_started.set(true);
         catch_up(ctx, Reach::All);
         cluster::look_at_slots(ctx);
@@ -286,6 +318,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         rewrite::tell_if_due(ctx);
         replicas::tell_newcomer(ctx);
         epochs::tell_others_again(ctx);
+        forget(ctx);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
         work(ctx);
         super::push::send_waiting(ctx);

@@ -272,11 +272,7 @@ unsafe extern "C" fn on_client(
             arguments::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
             dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
-            tell(ctx, Event::Ended { client });
-            // In a cluster not now: this may be in the middle of a command (see `Reach`).
-            if !shell().server.get().is_cluster {
-                dispatch::work(ctx);
-            }
+            dispatch::end(ctx, client);
         }
     });
 }

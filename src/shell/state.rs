@@ -88,6 +88,8 @@ pub struct Shell {
     pub fault: Scoped<Option<String>>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(raw::RedisModuleTimerID, Moment)>>,
+    /// There was more to do than a slice's time was enough for.
+    pub is_behind: Cell<bool>,
     /// A buffer for the engine's orders, so that a command allocates none.
     pub spare: Cell<Vec<Effect>>,
     pub outbox: Scoped<Outbox>,
@@ -186,6 +188,7 @@ impl Shell {
             counted: Cell::default(),
             fault: Scoped::default(),
             timer: Cell::default(),
+            is_behind: Cell::default(),
             spare: Cell::default(),
             outbox: Scoped::default(),
             blocked: Scoped::default(),

@@ -78,3 +78,34 @@ fn leases_that_are_over_all_at_once() {
         return;
     }
 }
+
+#[test]
+fn the_end_of_a_connection_with_very_many_waits_and_watches() {
+    const MANY: usize = 5_000;
+    let server = Server::start();
+    let (mut holder, mut going) = (server.resp3(), server.resp3());
+    let (mut next, mut other) = (server.resp3(), server.resp3());
+    holder.run("LOCK.ACQUIRE line");
+    let waits = (0..MANY).map(|n| format!("LOCK.ACQUIRE line OWNER {n} WAIT 0 PUSH"));
+    let watches = (0..MANY).map(|n| format!("WATCHEX {n}"));
+    let all: Vec<_> = waits.chain(watches).collect();
+    for some in all.chunks(500) {
+        let some: Vec<_> = some.iter().map(String::as_str).collect();
+        going.pipeline(&some);
+        going.read_replies(some.len());
+    }
+    queue_push(&mut next, "LOCK.ACQUIRE line WAIT 0 PUSH");
+    let kill = format!("CLIENT KILL ID {}", going.id());
+    let info = "INFO tether".to_owned();
+    let commands = [kill, info, "SET 4999 v".to_owned()];
+    let replies = at_once(&mut other, &commands);
+    let info = replies[1].text();
+    let tells = |line| assert!(info.contains(line), "{info}");
+    tells("tether_waiters:1\r\n");
+    tells("tether_watches:0\r\n");
+    assert_eq!(waiters(&server, "line"), [next.id()]);
+    holder.run("LOCK.RELEASE line");
+    assert!(next.next_push().starts_with("lock line "));
+    drop(next);
+    eventually_nothing_is_left(&server);
+}

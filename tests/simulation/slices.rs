@@ -1,11 +1,26 @@
 //! What is due in great numbers is done in slices, and no fact causes more of it than it was asked for.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Reply, Seen,
-    Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Gauges, Key, Mode, Moment,
+    Reply, Seen, Standing, Wait,
 };
 
 const LEASES: usize = 1000;
+
+/// What is asked for.
+struct What<'a> {
+    mode: Mode,
+    label: &'a [u8],
+    lease_ms: Option<u64>,
+    waits: bool,
+}
+
+const EXCLUSIVE: What<'static> = What {
+    mode: Mode::Exclusive,
+    label: b"",
+    lease_ms: None,
+    waits: false,
+};
 
 #[derive(Default)]
 struct Server {
@@ -29,16 +44,10 @@ impl Server {
         orders
     }
 
-    fn acquire(
-        &mut self,
-        who: u64,
-        name: &str,
-        lease_ms: Option<u64>,
-        wait: Option<Wait>,
-    ) -> Vec<Effect> {
-        let standing = match self.engine.look_up(key(name)) {
-            Some(_) => self.engine.stands(key(name)),
-            None => Standing::Absent,
+    fn request(&mut self, who: u64, name: &str, what: What<'_>) -> Vec<Effect> {
+        let standing = match self.engine.holders(key(name)).is_empty() {
+            true => Standing::Absent,
+            false => Standing::Lock,
         };
         self.tell(Event::Acquire(Acquire {
             client: ClientId(who),
@@ -46,35 +55,45 @@ impl Server {
                 key: key(name),
                 standing,
             }],
-            mode: Mode::Exclusive,
+            mode: what.mode,
             attributes: Attributes::default(),
             value: b"",
-            label: b"",
-            lease_ms,
-            wait,
+            label: what.label,
+            lease_ms: what.lease_ms,
+            wait: what.waits.then_some(Wait {
+                limit_ms: None,
+                push: true,
+            }),
             form: Form::Lock,
             in_hand: true,
         }))
     }
 
+    fn acquire(&mut self, who: u64, name: &str) -> Vec<Effect> {
+        self.request(who, name, EXCLUSIVE)
+    }
+
+    fn wait(&mut self, who: u64, name: &str, label: &[u8]) -> Vec<Effect> {
+        let waits = true;
+        self.request(
+            who,
+            name,
+            What {
+                label,
+                waits,
+                ..EXCLUSIVE
+            },
+        )
+    }
+
     fn share(&mut self, who: u64, label: &[u8], lease_ms: Option<u64>) -> Vec<Effect> {
-        let standing = match self.held() {
-            0 => Standing::Absent,
-            _ => Standing::Lock,
-        };
-        let key = key("k");
-        self.tell(Event::Acquire(Acquire {
-            client: ClientId(who),
-            seen: &[Seen { key, standing }],
+        let what = What {
             mode: Mode::Shared,
-            attributes: Attributes::default(),
-            value: b"",
             label,
             lease_ms,
-            wait: None,
-            form: Form::Lock,
-            in_hand: true,
-        }))
+            waits: false,
+        };
+        self.request(who, "k", what)
     }
 
     fn held(&self) -> usize {
@@ -86,7 +105,15 @@ impl Server {
 fn with_leases_that_are_over() -> Server {
     let mut server = Server::default();
     for number in 0..LEASES {
-        server.acquire(1, &name(number), Some(10), None);
+        let lease_ms = Some(10);
+        server.request(
+            1,
+            &name(number),
+            What {
+                lease_ms,
+                ..EXCLUSIVE
+            },
+        );
     }
     server.now = server.now.after_ms(20);
     server
@@ -95,9 +122,8 @@ fn with_leases_that_are_over() -> Server {
 #[test]
 fn a_command_ends_its_own_keys_leases_and_few_others() {
     let mut server = with_leases_that_are_over();
-    let (limit_ms, push) = (None, true);
     let last = name(LEASES - 1);
-    server.acquire(2, &last, None, Some(Wait { limit_ms, push }));
+    server.wait(2, &last, b"");
     let orders = server.tell(Event::Lapse { most: 16 });
     assert_eq!(server.held(), LEASES - 16);
     assert!(orders.len() <= 2 * 16, "a push and a removal each");
@@ -112,7 +138,7 @@ fn a_command_ends_its_own_keys_leases_and_few_others() {
     assert_eq!(pushes.count(), 2, "{orders:?}");
     assert_eq!(&*server.engine.holders(key(&last)), &[ClientId(2)]);
     assert_eq!(server.held(), LEASES - 16, "one has gone, one has come");
-    let refused = server.acquire(3, &last, None, None);
+    let refused = server.acquire(3, &last);
     assert!(
         matches!(refused[..], [.., Effect::Reply(Reply::Null)]),
         "{refused:?}"
@@ -190,5 +216,109 @@ fn of_a_lock_with_very_many_readers_each_finds_its_own_lease_over_and_others_end
         server.tell(Event::Work { most: 64 });
     }
     assert_eq!(server.held(), 1);
+    server.engine.check_invariants();
+}
+
+/// A server where the first connection holds a key, and the second one stands in very many lines for it and others. It
+/// watches as many keys. Then that one ends.
+fn with_a_connection_that_has_ended() -> Server {
+    let mut server = Server::default();
+    for number in 0..LEASES {
+        server.acquire(1, &name(number));
+        server.wait(2, &name(number), b"");
+        let label = number.to_string();
+        let label = label.as_bytes();
+        if number == 0 {
+            server.acquire(1, "line");
+        }
+        server.wait(2, "line", label);
+        let name = name(number);
+        let seen = Seen {
+            key: key(&name),
+            standing: Standing::Lock,
+        };
+        let client = ClientId(2);
+        server.tell(Event::Watch {
+            client,
+            seen: &[seen],
+        });
+    }
+    server.wait(3, "line", b"");
+    let client = ClientId(2);
+    assert_eq!(server.tell(Event::Ended { client }), []);
+    server
+}
+
+fn left(server: &Server) -> usize {
+    let Gauges {
+        waiters, watches, ..
+    } = server.engine.gauges();
+    assert_eq!((waiters, watches), (1, 0), "who has ended does not count");
+    server.engine.fading()
+}
+
+#[test]
+fn what_an_ended_connection_waited_for_and_watched_is_forgotten_in_slices() {
+    let mut server = with_a_connection_that_has_ended();
+    assert_eq!(left(&server), 3 * LEASES, "at once nothing is done");
+    let mut slices = 0;
+    while server.engine.is_fading() {
+        let before = left(&server);
+        assert_eq!(server.tell(Event::Fade { most: 64 }), []);
+        assert!(before - left(&server) <= 64);
+        slices += 1;
+    }
+    assert_eq!(slices, (3 * LEASES).div_ceil(64));
+    assert_eq!(server.engine.gauges().watched_keys, 0);
+    server.engine.check_invariants();
+}
+
+#[test]
+fn an_ended_connection_is_granted_nothing_told_nothing_and_in_nobodys_way() {
+    let mut server = with_a_connection_that_has_ended();
+    let release = |name| Event::Release {
+        client: ClientId(1),
+        key: name,
+        label: b"",
+        all: false,
+    };
+    // It would be next, and watches.
+    let orders = server.tell(release(key("key:0")));
+    assert!(
+        matches!(orders[..], [Effect::Remove(_), Effect::Reply(_)]),
+        "{orders:?}"
+    );
+    assert_eq!(left(&server), 3 * LEASES - 1);
+    // In front of who asks now is nobody else.
+    let orders = server.acquire(4, "key:0");
+    let is_granted = |order: &Effect| matches!(order, Effect::Reply(Reply::Integer(_)));
+    assert!(orders.iter().any(is_granted), "{orders:?}");
+
+    // Very many are in front of a living one: not all of them are passed by in one command.
+    let orders = server.tell(release(key("line")));
+    assert!(
+        matches!(orders[..], [Effect::Remove(_), Effect::Reply(_)]),
+        "{orders:?}"
+    );
+    let passed = 3 * LEASES - 1 - left(&server);
+    assert!(
+        (100..LEASES / 2).contains(&passed),
+        "{passed} in one command"
+    );
+    let orders = server.acquire(4, "line");
+    assert!(
+        matches!(orders[..], [.., Effect::Reply(Reply::Null)]),
+        "nobody passes who waits: {orders:?}"
+    );
+    let mut pushes = Vec::new();
+    while server.engine.has_work(server.now) {
+        let orders = server.tell(Event::Work { most: 64 });
+        pushes.extend(orders.into_iter().filter_map(|order| match order {
+            Effect::Push { to, .. } => Some(to),
+            _ => None,
+        }));
+    }
+    assert_eq!(pushes, [[ClientId(3)]]);
+    assert_eq!(&*server.engine.holders(key("line")), &[ClientId(3)]);
     server.engine.check_invariants();
 }

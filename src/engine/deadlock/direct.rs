@@ -3,7 +3,8 @@
 //!
 //! Holders are looked at before waiters: behind a thousand who wait for the same key, its holder is what matters.
 
-use super::search::{Budget, Obstacle, holder_of, is_lasting};
+use super::search::{Budget, Obstacle};
+use super::{holder_of, is_lasting, living_ahead};
 use crate::engine::Engine;
 use crate::engine::arena::Id;
 use crate::engine::ask::Mode;
@@ -54,7 +55,7 @@ impl<'a> Walk<'a> {
     /// Reaches all for whom this one must wait. The link back to the newest, if there is one.
     fn follow(&mut self, id: Id<Waiter>, newest: Id<Waiter>) -> Option<Obstacle> {
         let engine = self.engine;
-        for (key, ahead) in engine.queues.places_of(&engine.keys, id) {
+        for (key, place) in engine.queues.places_of(id) {
             self.budget.take()?;
             let link = || Obstacle { key, waiter: id };
             for hold in engine.holds.of_key(&engine.keys, key).take(HOLDERS) {
@@ -69,7 +70,7 @@ impl<'a> Walk<'a> {
                     return Some(link());
                 }
             }
-            if let Some(ahead) = ahead {
+            if let Some(ahead) = living_ahead(engine, place, &mut self.budget)? {
                 if self.reach(ahead, link, newest, false) {
                     return Some(link());
                 }
@@ -104,6 +105,9 @@ impl<'a> Walk<'a> {
         is_near: bool,
     ) -> bool {
         let engine = self.engine;
+        if engine.clients[client].ended {
+            return false;
+        }
         let blocking = engine.clients[client].blocked;
         let waits = blocking
             .into_iter()

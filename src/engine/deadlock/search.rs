@@ -6,11 +6,11 @@
 //! the search is given up.
 
 use super::room::{Owner, Room};
+use super::{SEARCH_STEPS, holder_of, is_lasting, living_ahead};
 use crate::engine::Engine;
 use crate::engine::arena::Id;
 use crate::engine::ask::{Attributes, Mode};
 use crate::engine::clients::Client;
-use crate::engine::holds::Hold;
 use crate::engine::keys::KeyRecord;
 use crate::engine::queues::Waiter;
 use hashbrown::HashMap;
@@ -143,12 +143,12 @@ impl<'a> Search<'a> {
         while let Some(&waiter) = self.reached.get(next) {
             next += 1;
             let mode = engine.queues[waiter].mode;
-            for (key, ahead) in engine.queues.places_of(&engine.keys, waiter) {
+            for (key, place) in engine.queues.places_of(waiter) {
                 self.budget.take()?;
                 *self.stuck.entry(waiter).or_default() += 1;
                 self.reach_holders(key, mode, waiter)?;
                 // Whoever is further ahead is right ahead of another one.
-                if let Some(ahead) = ahead {
+                if let Some(ahead) = living_ahead(engine, place, &mut self.budget)? {
                     self.reach_owner(self.owner_of(ahead))?;
                 }
             }
@@ -187,6 +187,10 @@ impl<'a> Search<'a> {
     /// Reaches the waits that keep an owner from letting go what it holds.
     fn reach_owner(&mut self, (client, name): Owner<'a>) -> Option<()> {
         let engine = self.engine;
+        if engine.clients[client].ended {
+            // What it holds goes, whatever it waited for.
+            return Some(());
+        }
         let connection = self.connections.entry(client).or_default();
         let label = connection.labels.entry(name).or_default();
         if replace(&mut label.is_reached, true) {
@@ -217,8 +221,14 @@ impl<'a> Search<'a> {
         for key in keys {
             if let Some(line) = self.lines.get_mut(&key) {
                 let queue = engine.queues.of_key(&engine.keys, key);
-                let stuck = |id: &Id<Waiter>| self.stuck.contains_key(id);
-                line.queue = queue.take_while(stuck).collect();
+                // No more of ended connections have been passed by on the way to those who are reached.
+                let mut faded = 0;
+                let first = queue.take_while(|id| {
+                    let is_faded = engine.is_faded(*id);
+                    faded += usize::from(is_faded);
+                    (is_faded && faded <= SEARCH_STEPS) || self.stuck.contains_key(id)
+                });
+                line.queue = first.filter(|id| !engine.is_faded(*id)).collect();
             }
             if self.lines[&key].has_holders {
                 let holds = engine.holds.of_key(&engine.keys, key);
@@ -363,17 +373,4 @@ impl<'a> Search<'a> {
         let Waiter { client, label, .. } = &self.engine.queues[waiter];
         (*client, label)
     }
-}
-
-/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
-/// and the end of its grace ends what it holds.
-pub(super) fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
-    let client = engine.holds[hold].client;
-    let attached = engine.clients[client].attached;
-    (attached.unwrap_or(client), engine.holds.label(hold))
-}
-
-/// Whether a hold does not end by itself.
-pub(super) fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
-    engine.holds.lease(hold).is_none()
 }
