@@ -150,7 +150,7 @@ impl Engine {
     pub(super) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.holds.first_lease() {
-                Some((end, hold)) if end <= self.now => self.end_lease(hold, effects),
+                Some((end, hold)) if end <= self.now => self.take_away(hold, effects),
                 _ => return,
             }
         }
@@ -168,7 +168,7 @@ impl Engine {
             looks = looks.saturating_sub(holds.len());
             for hold in holds {
                 if self.is_over(hold) {
-                    self.end_lease(hold, effects);
+                    self.take_away(hold, effects);
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Engine {
         let owner = self.clients.owner(client);
         let own = self.holds.find(&self.keys, key, owner, label);
         if let Some(own) = own.filter(|own| self.is_over(*own)) {
-            self.end_lease(own, effects);
+            self.take_away(own, effects);
         }
     }
 
@@ -204,7 +204,8 @@ impl Engine {
         first.is_some_and(|(end, _)| end <= self.now)
     }
 
-    fn end_lease(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+    /// Ends a hold and tells its owner.
+    pub(super) fn take_away(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         self.tell_lost(hold, effects);
         let client = self.holds[hold].client;
         self.release(hold, effects);

@@ -182,6 +182,9 @@ pub enum Event<'a> {
     /// A key that is not there is another server's to make from now on (its slot moved in a cluster): nobody
     /// can wait for it here.
     Elsewhere { key: Key<'a> },
+    /// A key that may be there is another server's from now on, of which the server tells nothing: nobody can wait for it here,
+    /// and who holds it here has lost it. May write.
+    Disowned { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Hand },
     /// Two databases have exchanged their contents. Followed by `Found` for what is known in them.

@@ -55,6 +55,16 @@ impl Engine {
         self.turn_all_away(key, &refusal, effects);
     }
 
+    /// What is held and waited for here is another server's.
+    pub(super) fn disowned(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        self.elsewhere(key, effects);
+        while let Some(found) = self.keys.find(key)
+            && let Some(hold) = self.keys[found].holds.head()
+        {
+            self.take_away(hold, effects);
+        }
+    }
+
     pub(super) fn moved_from(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let Some(key) = self.keys.find(key) else {
             return;

@@ -190,6 +190,7 @@ impl Engine {
             Event::Renewed { key } => self.set_timed(key, false),
             Event::Untimed { key } => self.untimed(key, effects),
             Event::Elsewhere { key } => self.elsewhere(key, effects),
+            Event::Disowned { key } => self.disowned(key, effects),
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen } => self.found(seen, effects),

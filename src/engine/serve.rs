@@ -121,6 +121,12 @@ impl Engine {
         !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
     }
 
+    /// The first of the keys whose queues are about to be served, so many at most. O(that many).
+    pub fn keys_about_to_be_served(&self, most: usize) -> Vec<KeyBuf> {
+        let first = self.ready.iter().take(most);
+        first.map(|key| self.keys[*key].key().to_owned()).collect()
+    }
+
     /// Serves up to so many of the queues that are ready.
     pub(super) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
         if self.is_quarantined() {

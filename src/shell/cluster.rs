@@ -5,11 +5,11 @@
 //! that is handed over is made without one.
 
 use super::dispatch::{self, tell};
-use super::raw::{Ctx, Text};
+use super::raw::{Ctx, Refusal, Text};
 use super::recheck::{self, Why};
 use super::state::shell;
-use super::{clock, epochs, locktype};
-use crate::engine::{Event, Key, Moment};
+use super::{clock, epochs, executing, locktype};
+use crate::engine::{Event, Hand, Key, Moment};
 
 /// Where commands for a key that is not there are to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,31 +26,31 @@ pub enum Place {
 /// How long an answer about a slot is good for: many keys of one slot go one after the other.
 const FRESH_MS: u64 = 50;
 
-/// How often Redis 7.0 is asked which slots it has: it says nothing when it deletes those of a slot
-/// that it lost.
-const LOOK_MS: u64 = 1000;
-
 #[derive(Default)]
 pub struct Slots {
     /// The last slot that was looked for, when, and where it was.
     last: Option<(u64, Moment, Place)>,
-    /// The slots that the server said it has, when last asked.
-    own: String,
-    looked: Moment,
     /// On a replica: the slots that are on their way to its master, first and last of each range. None: to be asked for.
     coming: Option<Vec<(u64, u64)>>,
 }
 
 /// Where a key is to be asked for that is not there.
 pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
-    if !shell().server.get().is_cluster {
-        return Place::Here;
+    match refusal(ctx, key) {
+        Refusal::None => Place::Here,
+        refusal => place_of_refused(ctx, key, refusal),
     }
-    let name = Text::new(key.name);
-    if !ctx.is_redirected(key.db, name.as_str()) {
-        return Place::Here;
+}
+
+fn refusal(ctx: Ctx<'_>, key: Key<'_>) -> Refusal {
+    match shell().server.get().is_cluster {
+        true => ctx.refusal(key.db, Text::new(key.name).as_str()),
+        false => Refusal::None,
     }
-    let slot = ctx.slot(name.as_str());
+}
+
+fn place_of_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> Place {
+    let slot = ctx.slot(Text::new(key.name).as_str());
     let now = clock::now();
     let last = shell().slots.with(|slots| slots.last.clone());
     if let Some((last, when, place)) = last
@@ -60,8 +60,12 @@ pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
         return place;
     }
     let place = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
-    let last = Some((slot, now, place.clone()));
-    shell().slots.with_mut(|slots| slots.last = last);
+    // Of what is this server's own it is not told when that ends. (Who is redirected all the same has to do with a slot that
+    // is on its way to here.)
+    if (refusal, &place) != (Refusal::Down, &Place::Here) {
+        let last = Some((slot, now, place.clone()));
+        shell().slots.with_mut(|slots| slots.last = last);
+    }
     place
 }
 
@@ -115,7 +119,7 @@ fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
 }
 
 /// What this server says of itself. Names can have any words in them, so what counts is the flag.
-fn own_line(nodes: &str) -> &str {
+pub fn own_line(nodes: &str) -> &str {
     let is_myself = |line: &&str| {
         let flags = line.split(' ').nth(2).unwrap_or_default();
         flags.split(',').any(|flag| flag == "myself")
@@ -124,7 +128,7 @@ fn own_line(nodes: &str) -> &str {
 }
 
 /// The slots that a server has, and those that are on their way: what stands before them changes all the time.
-fn slots_of(line: &str) -> impl Iterator<Item = &str> {
+pub fn slots_of(line: &str) -> impl Iterator<Item = &str> {
     line.split(' ').skip(8)
 }
 
@@ -144,9 +148,20 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     }
 }
 
-/// Whether the slot of a key that has gone is another server's now.
-pub fn has_moved(ctx: Ctx<'_>, key: Key<'_>) -> bool {
-    shell().server.get().is_cluster && matches!(place(ctx, key), Place::There(_) | Place::Nowhere)
+/// Whose hand it was, if it seems to be a connection's. What goes with its slot goes by nobody's command, but whoever gave
+/// the last one looks like it.
+pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Hand) -> Hand {
+    let Hand::Client(client) = by else {
+        return by;
+    };
+    let refusal = refusal(ctx, key);
+    let is_own = refusal == Refusal::None
+        || match place_of_refused(ctx, key, refusal) {
+            Place::There(_) | Place::Nowhere => false,
+            // This may have been so a moment ago only.
+            Place::Here | Place::Leaving(_) => executing::is_in_hand(ctx, client),
+        };
+    if is_own { by } else { Hand::Nobody }
 }
 
 /// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
@@ -157,6 +172,20 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
     let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
     if is_waited_for && place(ctx, key) != Place::Here {
         tell(ctx, Event::Elsewhere { key });
+    }
+}
+
+/// Before keys are handed over that were free for a while: a slot that goes meanwhile takes keys along, but not one that is
+/// not there. Of so many at most.
+pub fn send_away_whoever_is_late(ctx: Ctx<'_>, most: usize) {
+    if !shell().server.get().is_cluster {
+        return;
+    }
+    let about_to_be = shell()
+        .engine
+        .with(|engine| engine.keys_about_to_be_served(most));
+    for key in about_to_be {
+        follow(ctx, key.as_key());
     }
 }
 
@@ -191,9 +220,14 @@ pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
     slots.with(|slots| any(slots, &|(first, last)| (*first..=*last).contains(&slot)))
 }
 
+/// Somebody is about to say whose a slot is.
+pub fn slots_change() {
+    shell().slots.with_mut(|slots| slots.last = None);
+}
+
 /// A move of slots to this server's master has begun or ended, or a file has told of one.
 pub fn moves_have_changed() {
-    epochs::slots_change();
+    epochs::slots_come();
     shell().slots.with_mut(|slots| slots.coming = None);
 }
 
@@ -217,36 +251,6 @@ fn coming_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
         }
     }
     slots
-}
-
-/// Redis 7.0 says nothing when a slot is taken from it, with all that is in it. So it is asked.
-pub fn look_at_slots(ctx: Ctx<'_>) {
-    if !shell().server.get().slots_go_silently || !shell().subscribed.get() {
-        return;
-    }
-    let now = clock::now();
-    let ago_ms = now.ms_since(shell().slots.with(|slots| slots.looked));
-    // What is about to be handed over is to be this server's still.
-    let engine = &shell().engine;
-    let hands_over = engine.with(|engine| engine.is_awaited() && engine.has_work(now));
-    if ago_ms < LOOK_MS && !hands_over {
-        return dispatch::wake_in_ms(LOOK_MS - ago_ms);
-    }
-    dispatch::wake_in_ms(LOOK_MS);
-    let nodes = ctx.cluster_nodes();
-    let own = slots_of(own_line(&nodes)).collect::<Vec<_>>().join(" ");
-    let is_news = shell().slots.with_mut(|slots| {
-        slots.looked = now;
-        std::mem::replace(&mut slots.own, own.clone()) != own
-    });
-    if is_news && !shell().engine.with(|engine| engine.is_idle()) {
-        let known = shell().engine.with(|engine| engine.keys_of_the_living());
-        recheck::look_again(ctx, known);
-        let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
-        for key in waited_for {
-            follow(ctx, key.as_key());
-        }
-    }
 }
 
 /// A lock that came by RESTORE, or with a slot: nobody here holds it, so it goes. While its slot

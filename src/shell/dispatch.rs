@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
-use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite};
+use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite, slots};
 use crate::engine::{ClientId, Db, Engine, Event, Key, Moment, Timing};
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -204,6 +204,7 @@ pub fn work(ctx: Ctx<'_>) {
         if began.elapsed() >= SLICE {
             return go_on_soon();
         }
+        cluster::send_away_whoever_is_late(ctx, STEP);
         tell(ctx, Event::Work { most: STEP });
     }
 }
@@ -259,7 +260,7 @@ pub fn may_write_now(ctx: Ctx<'_>) -> bool {
 
 /// Whether the keyspace may be written in this callback. Connections can end while a script or a
 /// load goes on, and while a failover waits for the replicas.
-fn may_write(ctx: Ctx<'_>) -> bool {
+pub fn may_write(ctx: Ctx<'_>) -> bool {
     let state = ctx.state();
     !state.in_script() && !state.loading() && wants_writes(ctx)
 }
@@ -312,7 +313,7 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         shell().is_behind.set(false);
         shell().has_started.set(true);
         catch_up(ctx, Reach::All);
-        cluster::look_at_slots(ctx);
+        slots::look(ctx);
         tell(ctx, Event::Tick);
         blocked::give_back();
         rewrite::tell_if_due(ctx);

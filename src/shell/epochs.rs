@@ -5,11 +5,11 @@
 //! server has come to know of a token from the future. Who gains none stays in its epoch: a master that stood still and
 //! was replaced must not give greater tokens than its successor.
 
-use super::clock;
 use super::dispatch::wake_in_ms;
 use super::guard::guard;
 use super::raw::{Ctx, Str, api};
 use super::state::shell;
+use super::{clock, slots};
 use crate::engine::Token;
 use redis_module::raw as c;
 use std::ffi::{c_char, c_int, c_uchar};
@@ -63,11 +63,26 @@ pub fn may_have_gained() -> bool {
 }
 
 /// Slots come to this server, or are about to.
-pub fn slots_change() {
+pub fn slots_come() {
     shell().slots_changed.set(true);
 }
 
-/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and `ADDSLOTSRANGE`, of which the server tells modules nothing.
+/// Has [`notice`] called, once: before the first key is held, watched or waited for. In a cluster.
+pub fn notice_slots(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.notices_slots.replace(true) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterCommandFilter(
+                ctx.as_ptr(),
+                Some(notice),
+                0
+            ))
+        };
+    }
+}
+
+/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and the like, of which the server tells modules nothing.
 unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
     guard((), || {
         // SAFETY: the table, the server's argument.
@@ -79,9 +94,16 @@ unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
             let begin = word.and_then(|word| word.get(..with.len()));
             begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
         };
-        if begins(word(0), "cluster") && (begins(word(1), "setslot") || begins(word(1), "addslots"))
-        {
-            slots_change();
+        if !begins(word(0), "cluster") {
+            return;
+        }
+        let is_one_of = |words: [&str; 2]| words.iter().any(|with| begins(word(1), with));
+        let comes = is_one_of(["setslot", "addslots"]);
+        if comes {
+            slots_come();
+        }
+        if comes || is_one_of(["delslots", "flushslots"]) {
+            slots::change();
         }
     });
 }
@@ -92,16 +114,8 @@ pub fn tell_others(ctx: Ctx<'_>, token: Token) {
     if !shell.server.get().is_cluster {
         return;
     }
-    if !shell.hears_of_slots.replace(true) {
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_RegisterCommandFilter(
-                ctx.as_ptr(),
-                Some(notice),
-                0
-            ))
-        };
-    }
+    shell.hears_of_slots.set(true);
+    notice_slots(ctx);
     let bytes = token.0.to_le_bytes();
     // SAFETY: the table, the context; the server copies so many bytes, and takes no name for everybody's.
     unsafe {

@@ -108,9 +108,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
     }
     let is_own = |holder: &ClientId| {
         if has_filter {
-            return ctx
-                .client_line(*holder)
-                .is_some_and(|line| is_executing(&line));
+            return is_in_hand(ctx, *holder);
         }
         let names_key = |arguments: &[Str<'_>]| names(ctx, *holder, arguments, name);
         shim::arguments(*holder, names_key).unwrap_or_else(|| {
@@ -125,6 +123,12 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
     let holders = shell().engine.with(|engine| engine.holders(key));
     let mut others = holders.iter().copied().filter(|holder| *holder != one);
     others.find(is_own).map_or(Hand::Nobody, Hand::Client)
+}
+
+/// Whether a connection's command is being executed at this moment. Some microseconds.
+pub fn is_in_hand(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let line = ctx.client_line(client);
+    line.is_some_and(|line| is_executing(&line))
 }
 
 /// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has

@@ -14,7 +14,8 @@
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
 //!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
 //!   secrets of sessions       secret.rs
-//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs  epochs.rs (tokens in a cluster)
+//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs  slots.rs
+//!                             epochs.rs (tokens in a cluster)
 //!                             strays.rs (Valkey 8.1)
 //!   what is remembered        state.rs, borrowed in scoped.rs only
 //!   unsafe                    raw.rs (the module API; a folder),
@@ -59,6 +60,7 @@ mod secret;
 mod series;
 mod settings;
 mod shim;
+mod slots;
 mod state;
 mod strays;
 mod threads;

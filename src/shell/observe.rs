@@ -10,7 +10,8 @@ use super::guard::guard;
 use super::raw::{self, Ctx, Str, api};
 use super::state::shell;
 use super::{
-    arguments, cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, threads,
+    arguments, cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, slots,
+    threads,
 };
 use crate::engine::{ClientId, Db, Engine, Event, Hand, Key};
 use redis_module::raw as c;
@@ -31,6 +32,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
         return;
     }
     subscribe_to_more(ctx);
+    slots::begin(ctx);
     let server = shell().server.get();
     // Whether somebody takes a time to live away matters only where keys have one of ours.
     let overwriting = match server.is_cluster {
@@ -39,8 +41,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
     };
     subscribe_to(ctx, CLASSES | overwriting);
     if server.slots_go_silently {
-        dispatch::wake_in_ms(0);
-        // And what is made in the place of a key that went without a word is not its owner's.
+        // What is made in the place of a key that went without a word is not its owner's.
         subscribe_to_new(ctx);
     }
 }
@@ -161,9 +162,7 @@ impl<'a> Happened<'a> {
             b"del" | b"expired" | b"evicted" => {
                 let by = match word {
                     _ if self.holder.is_none() => Hand::Nobody,
-                    // What goes with its slot goes by nobody's command.
-                    b"del" if cluster::has_moved(ctx, key) => Hand::Nobody,
-                    b"del" => self.hand(),
+                    b"del" => cluster::hand_of_removal(ctx, key, self.hand()),
                     b"expired" => executing::hand_of_expiry(ctx, key),
                     _ => Hand::Nobody,
                 };
@@ -381,6 +380,7 @@ unsafe extern "C" fn on_role(
         replicas::count_again();
         let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
         shell().is_replica.set(is_replica);
+        slots::forget();
         if is_replica {
             if shell().server.get().is_cluster {
                 cluster::send_all_away(ctx);

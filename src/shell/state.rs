@@ -8,6 +8,7 @@ use super::raw::{Ctx, Often, Text};
 use super::recheck::Queue;
 use super::scoped::Scoped;
 use super::series::Version;
+use super::slots::Own;
 use super::strays::Home;
 use super::threads::Threads;
 use crate::engine::{ClientId, Db, Effect, Engine, Hand, Moment};
@@ -115,6 +116,7 @@ pub struct Shell {
     /// Whether nobody could ask for a replication offset, when that was last looked at.
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
     pub slots: Scoped<Slots>,
+    pub own_slots: Scoped<Own>,
     pub settings: Cell<Settings>,
     pub subscribed: Cell<bool>,
     /// See [`super::observe::subscribe_to_new`].
@@ -130,6 +132,8 @@ pub struct Shell {
     pub slots_changed: Cell<bool>,
     /// It is noticed when they do.
     pub hears_of_slots: Cell<bool>,
+    /// See [`super::epochs::notice_slots`].
+    pub notices_slots: Cell<bool>,
     pub home: Home,
 }
 
@@ -204,6 +208,7 @@ impl Shell {
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
             slots: Scoped::default(),
+            own_slots: Scoped::default(),
             settings: Cell::new(Settings {
                 resp2_push: true,
                 peer_timeout_ms: 10_000,
@@ -219,6 +224,7 @@ impl Shell {
             told_others: Cell::default(),
             slots_changed: Cell::default(),
             hears_of_slots: Cell::default(),
+            notices_slots: Cell::default(),
             home: Home::default(),
         }
     }

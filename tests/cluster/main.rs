@@ -3,6 +3,7 @@
 
 mod atomic;
 mod backstop;
+mod down;
 mod failover;
 #[path = "../failover/grants.rs"]
 mod grants;

@@ -9,6 +9,7 @@
 
 mod commands;
 mod compare;
+mod disowned;
 mod exhaustive;
 mod former;
 mod keyspace;

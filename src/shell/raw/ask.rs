@@ -65,9 +65,8 @@ impl Ctx<'_> {
         }
     }
 
-    /// Whether the server would send a command for this key, which is not there, to another server of its
-    /// cluster. Some microseconds.
-    pub fn is_redirected(self, db: Db, key: Str<'_>) -> bool {
+    /// Whether the server lets nobody read this key, which may be because its slot is another's. Some microseconds.
+    pub fn refusal(self, db: Db, key: Str<'_>) -> Refusal {
         // A detached context: that of a master's client is let through.
         let ctx = self.in_db(db).as_ptr();
         // SAFETY: the table, the context; the argument is as the format says.
@@ -80,7 +79,11 @@ impl Ctx<'_> {
             ))
         };
         let error = std::io::Error::last_os_error().raw_os_error();
-        Answer::new(reply).is_none() && error == Some(libc::EPERM)
+        match (Answer::new(reply), error) {
+            (None, Some(libc::EPERM)) => Refusal::Redirected,
+            (None, Some(libc::ENETDOWN)) => Refusal::Down,
+            _ => Refusal::None,
+        }
     }
 
     /// A key's slot.
@@ -163,6 +166,16 @@ impl Ctx<'_> {
         };
         Answer::new(reply).and_then(|answer| answer.element_text(1))
     }
+}
+
+/// What a server of a cluster says about a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    None,
+    /// Commands for it are sent to another server, be it only because it is not there.
+    Redirected,
+    /// The cluster is down, so it takes commands for no key, also of its own slots.
+    Down,
 }
 
 /// A reply to a call of ours.

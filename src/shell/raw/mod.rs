@@ -16,7 +16,7 @@ mod look;
 mod replies;
 mod table;
 
-pub use ask::{is_blocked, is_tracking};
+pub use ask::{Refusal, is_blocked, is_tracking};
 pub use files::{Damaged, Loading, Saving};
 pub use keys::{OpenKey, Word};
 pub use table::Often;

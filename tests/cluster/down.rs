@@ -1,0 +1,192 @@
+//! Slots that a server loses while its cluster is down, or that it never got: keys in them are somebody else's, whoever holds
+//! them here and whoever waits.
+
+use crate::harness::*;
+use crate::line::{queue, queue_push, tether};
+use crate::nodes::{AGREEMENT, Cluster, SLOTS, name_in, pushes_at_last};
+
+const SLOT: u16 = 9;
+
+/// Has a server say that its cluster is down: there is a slot that nobody has.
+fn take_down(server: &Server) {
+    let mut client = server.resp2();
+    client.run(&format!("CLUSTER DELSLOTS {}", SLOTS / 4));
+    eventually_within(AGREEMENT, "the end of the cluster", || {
+        match client.call("GET k").text() {
+            answer if answer.starts_with("CLUSTERDOWN") => Ok(()),
+            other => Err(other),
+        }
+    });
+}
+
+#[test]
+fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let lock = format!("{{{key}}}lock");
+    let (mut owner, mut pushed) = (source.resp3(), source.resp3());
+    owner.run(["LOCK.ACQUIRE", &lock]);
+    owner.run(["SETTP", &key, "v"]);
+    queue_push(&mut pushed, &format!("SETTP {key} w WAIT 0 PUSH"));
+    queue_push(&mut pushed, &format!("LOCK.ACQUIRE {lock} WAIT 0 PUSH"));
+    take_down(source);
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    // The last commands before are the owner's: they are not to blame.
+    owner.run("PING");
+    owner.run("PING");
+    let mut client = target.resp2();
+    client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    client.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    let mut lost = pushes_at_last(&mut owner, 2);
+    lost.sort();
+    assert_eq!(
+        lost,
+        [format!("lock {lock} LOST"), format!("settp {key} LOST")]
+    );
+    let mut told = pushes_at_last(&mut pushed, 2);
+    told.sort();
+    let refused = [
+        format!("lock {lock} TIMEOUT"),
+        format!("settp {key} TIMEOUT"),
+    ];
+    assert_eq!(told, refused);
+    for name in ["temporary_keys", "holds", "waiters"] {
+        assert_eq!(tether(source, name), 0, "{name}");
+    }
+    assert_eq!(source.settled(&mut owner), [""; 0]);
+}
+
+/// Both servers would grant the same keys.
+#[test]
+fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let tag = name_in(SLOT);
+    let name = |name: &str| format!("{{{tag}}}{name}");
+    let (mut owner, mut waiter) = (target.resp3(), target.resp2());
+    let (mut pushed, mut watcher) = (target.resp3(), target.resp3());
+    let mut other = target.resp2();
+    // One that stays, in a slot of this server's own.
+    let stays = name_in(SLOTS - 1);
+    owner.run(["SETTP", &stays, "v"]);
+    cluster.open_slot(SLOT, 0, 1);
+    for request in [
+        format!("SETTP {} v", name("key")),
+        format!("LOCK.ACQUIRE {}", name("lock")),
+    ] {
+        owner.run("ASKING");
+        assert!(owner.run(request.as_str()).number() > 0);
+    }
+    watcher.run("ASKING");
+    watcher.run(["WATCHEX", &name("key")]);
+    waiter.run("ASKING");
+    queue(
+        target,
+        &mut waiter,
+        &format!("LOCK.ACQUIRE {} WAIT 0", name("lock")),
+    );
+    // And a key that is no owner's.
+    other.run("ASKING");
+    other.run(["SET", &name("stranger"), "v"]);
+    for key in ["key", "stranger"] {
+        pushed.run("ASKING");
+        queue_push(&mut pushed, &format!("SETTP {} w WAIT 0 PUSH", name(key)));
+    }
+    for server in [target, source] {
+        let stable = format!("CLUSTER SETSLOT {SLOT} STABLE");
+        server.resp2().run(stable.as_str());
+    }
+    let mut lost = pushes_at_last(&mut owner, 2);
+    lost.sort();
+    let expected = [
+        format!("lock {} LOST", name("lock")),
+        format!("settp {} LOST", name("key")),
+    ];
+    assert_eq!(lost, expected);
+    let mut told = pushes_at_last(&mut pushed, 2);
+    told.sort();
+    let expected = ["key", "stranger"].map(|key| format!("settp {} TIMEOUT", name(key)));
+    assert_eq!(told, expected);
+    let moved = format!("MOVED {SLOT} {}", cluster.address(0));
+    assert_eq!(waiter.read_reply().text(), moved);
+    assert_eq!(watcher.next_push(), format!("watchex {} DEL", name("key")));
+    other.run("FLUSHALL");
+    assert_eq!(owner.next_push(), format!("settp {stays} LOST"));
+    assert_eq!(target.settled(&mut pushed), [""; 0]);
+    for gauge in ["temporary_keys", "holds", "waiters"] {
+        assert_eq!(tether(target, gauge), 0, "{gauge}");
+    }
+    assert_eq!(source.resp2().call(["SETTP", &name("key"), "v"]), int(1));
+}
+
+#[test]
+fn a_slot_that_is_taken_from_a_server_by_hand_takes_who_holds_and_who_waits_in_it_along() {
+    let cluster = Cluster::of_masters(1, &[]);
+    let server = &cluster.servers[0];
+    let (gone, stays) = (name_in(SLOT), name_in(SLOT + 1));
+    let (mut owner, mut pushed) = (server.resp3(), server.resp3());
+    owner.run(["LOCK.ACQUIRE", &gone]);
+    owner.run(["LOCK.ACQUIRE", &stays]);
+    queue_push(&mut pushed, &format!("LOCK.ACQUIRE {gone} WAIT 0 PUSH"));
+    owner.run(&format!("CLUSTER DELSLOTS {SLOT}"));
+    assert_eq!(owner.next_push(), format!("lock {gone} LOST"));
+    assert_eq!(pushed.next_push(), format!("lock {gone} TIMEOUT"));
+    assert_eq!(owner.call("DBSIZE"), int(1));
+    let holds = ["holds", "waiters"].map(|gauge| tether(server, gauge));
+    assert_eq!(holds, [1, 0]);
+    assert_eq!(server.settled(&mut owner), [""; 0]);
+}
+
+/// A key that is not there is not deleted with its slot.
+#[test]
+fn who_was_about_to_be_served_when_the_slot_went_is_sent_after_it() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let (mut owner, mut blocked) = (source.resp3(), source.resp2());
+    let (mut pushed, mut other) = (source.resp3(), source.resp2());
+    owner.run(["SETTP", &key, "v"]);
+    queue(source, &mut blocked, &format!("SETTP {key} w WAIT 0"));
+    queue_push(&mut pushed, &format!("SETTP {key} x WAIT 0 PUSH"));
+    // In one step: nothing may be written after that.
+    other.pipeline(&[&format!("DEL {key}"), "CLIENT PAUSE 600000 WRITE"]);
+    assert_eq!(other.read_replies(2), [int(1), ok()]);
+    assert_eq!(owner.next_push(), format!("settp {key} LOST"));
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let mut client = target.resp2();
+    client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    client.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
+    eventually_within(AGREEMENT, "the loss of the slot", || {
+        match other.call(["GET", &key]).text() {
+            answer if answer == moved => Ok(()),
+            other => Err(other),
+        }
+    });
+    other.run("CLIENT UNPAUSE");
+    assert_eq!(blocked.read_reply().text(), moved);
+    assert_eq!(pushed.next_push(), format!("settp {key} TIMEOUT"));
+    for gauge in ["temporary_keys", "waiters"] {
+        assert_eq!(tether(source, gauge), 0, "{gauge}");
+    }
+}
+
+#[test]
+fn who_sends_its_own_key_to_another_server_is_not_told_of_it() {
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let key = name_in(SLOT);
+    let other = format!("{{{key}}}other");
+    let mut owner = source.resp3();
+    owner.run(["SETTP", &key, "v"]);
+    owner.run(["SETTP", &other, "v"]);
+    cluster.open_slot(SLOT, 0, 1);
+    let port = target.port().to_string();
+    owner.run(["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
+    assert_eq!(source.settled(&mut owner), [""; 0]);
+    // And by another's hand.
+    cluster.migrate(&[&other], 0, 1);
+    assert_eq!(owner.next_push(), format!("settp {other} LOST"));
+    assert_eq!(source.settled(&mut owner), [""; 0]);
+}
