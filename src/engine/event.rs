@@ -187,7 +187,8 @@ pub enum Event<'a> {
     Disowned { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Hand },
-    /// Two databases have exchanged their contents. Followed by `Found` for what is known in them.
+    /// Two databases have exchanged their contents. Followed by `Found` for each key that is watched or
+    /// waited for in them.
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
     Found { seen: Seen<'a> },

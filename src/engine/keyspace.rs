@@ -127,6 +127,9 @@ impl Engine {
 
     pub(super) fn flushed(&mut self, db: Option<Db>, by: Hand, effects: &mut Vec<Effect>) {
         for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
+            if !self.loading && self.lose_lone(key, by, effects) {
+                continue;
+            }
             self.set_present(key, false, effects);
             self.keys[key].set_stands(Standing::Absent);
             self.lose(key, by, effects);
@@ -219,15 +222,15 @@ impl Engine {
         self.keys.remove_if_idle(key);
     }
 
-    /// The keys of these databases that somebody watches, holds or waits for; for a fresh look at each of
-    /// them. O(keys known).
-    pub fn known_keys(&self, dbs: &[Db]) -> Vec<KeyBuf> {
-        self.keys
-            .iter()
-            .map(|(_, record)| record.key())
-            .filter(|key| dbs.contains(&key.db))
-            .map(Key::to_owned)
-            .collect()
+    /// The keys of these databases that somebody watches or waits for, for a fresh look at each of them after their contents
+    /// were exchanged. What stands at a key that is only held is known: it came with those who hold it. O(keys known).
+    pub fn keys_to_look_at(&self, dbs: &[Db]) -> Vec<KeyBuf> {
+        let records = self.keys.iter().map(|(_, record)| record);
+        let open = records.filter(|record| {
+            let is_only_held = record.watchers.is_empty() && record.queue.is_empty();
+            dbs.contains(&record.key().db) && !is_only_held
+        });
+        open.map(|record| record.key().to_owned()).collect()
     }
 
     /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not

@@ -141,19 +141,19 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
     if shell().is_behind.get() {
         return;
     }
-    forget(ctx);
+    let slice = Slice::begin();
+    forget(ctx, slice);
     // In a cluster not now: this may be in the middle of a command (see `Reach`).
     if !shell().server.get().is_cluster {
-        work(ctx);
+        work(ctx, slice);
     }
 }
 
 /// Forgets what ended connections have watched and waited for, for no longer than a slice; the rest soon. This writes nothing,
 /// so it can be done at any time.
-fn forget(ctx: Ctx<'_>) {
-    let began = Instant::now();
+fn forget(ctx: Ctx<'_>, slice: Slice) {
     while shell().engine.with(Engine::is_fading) {
-        if began.elapsed() >= SLICE {
+        if slice.is_over() {
             return go_on_soon();
         }
         tell(ctx, Event::Fade { most: STEP });
@@ -166,8 +166,22 @@ fn go_on_soon() {
     wake_in_ms(0);
 }
 
-/// How long a slice of removals may keep the server from its clients.
-const SLICE: Duration = Duration::from_millis(2);
+/// The time that is left for work that can be put off.
+#[derive(Clone, Copy)]
+struct Slice(Instant);
+
+impl Slice {
+    /// How long such work may keep the server from its clients.
+    const LENGTH: Duration = Duration::from_millis(2);
+
+    fn begin() -> Self {
+        Slice(Instant::now())
+    }
+
+    fn is_over(self) -> bool {
+        self.0.elapsed() >= Self::LENGTH
+    }
+}
 
 /// How many of each kind of work are done between two looks at the clock.
 const STEP: usize = 64;
@@ -177,19 +191,18 @@ pub const RETRY_MS: u64 = 20;
 
 /// Does what the engine wants to write, as far as that may be done now and for no longer than a
 /// slice; the rest soon.
-pub fn work(ctx: Ctx<'_>) {
+fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
     let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
     if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
         return;
     }
-    let began = Instant::now();
     if !may_write(ctx) {
         if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
             while shell
                 .engine
                 .with(|engine| engine.has_renewals(clock::now()))
-                && began.elapsed() < SLICE
+                && !slice.is_over()
             {
                 tell(ctx, Event::Renew { most: STEP });
             }
@@ -201,7 +214,7 @@ pub fn work(ctx: Ctx<'_>) {
         tell(ctx, Event::RenewAll);
     }
     while has_work() {
-        if began.elapsed() >= SLICE {
+        if slice.is_over() {
             return go_on_soon();
         }
         cluster::send_away_whoever_is_late(ctx, STEP);
@@ -319,9 +332,10 @@ unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         rewrite::tell_if_due(ctx);
         replicas::tell_newcomer(ctx);
         epochs::tell_others_again(ctx);
-        forget(ctx);
+        let slice = Slice::begin();
+        forget(ctx, slice);
         // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
-        work(ctx);
+        work(ctx, slice);
         super::push::send_waiting(ctx);
     });
 }

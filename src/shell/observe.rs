@@ -324,7 +324,7 @@ unsafe extern "C" fn on_swap(
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);
         tell(ctx, Event::Swapped { one, other });
-        let known = |engine: &Engine| engine.known_keys(&[one, other]);
+        let known = |engine: &Engine| engine.keys_to_look_at(&[one, other]);
         recheck::look_again(ctx, shell().engine.with(known));
     });
 }

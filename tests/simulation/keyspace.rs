@@ -64,7 +64,7 @@ impl Machine {
                 self.things = swapped.collect();
                 let (one, other) = (Db(0), Db(1));
                 self.tell(None, Event::Swapped { one, other });
-                self.look_again(self.engine.known_keys(&[one, other]));
+                self.look_again(self.engine.keys_to_look_at(&[one, other]));
             }
             Change::Loaded(loaded) => self.loaded(loaded),
         }

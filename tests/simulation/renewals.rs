@@ -379,5 +379,5 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
     ));
     world.pass_ms(1000);
     assert_eq!(world.heard, [], "nobody is granted it here");
-    assert_eq!(world.engine.known_keys(&[Db(0)]), []);
+    assert_eq!(world.engine.keys_of_the_living(), []);
 }

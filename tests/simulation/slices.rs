@@ -322,3 +322,26 @@ fn an_ended_connection_is_granted_nothing_told_nothing_and_in_nobodys_way() {
     assert_eq!(&*server.engine.holders(key("line")), &[ClientId(3)]);
     server.engine.check_invariants();
 }
+
+#[test]
+fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
+    let mut server = Server::default();
+    for number in 0..LEASES {
+        server.acquire(1, &name(number));
+    }
+    server.wait(2, "key:7", b"");
+    let seen = Seen {
+        key: key("watched"),
+        standing: Standing::Absent,
+    };
+    let client = ClientId(3);
+    server.tell(Event::Watch {
+        client,
+        seen: &[seen],
+    });
+    let (one, other) = (Db(0), Db(1));
+    assert_eq!(server.tell(Event::Swapped { one, other }), []);
+    let mut open = server.engine.keys_to_look_at(&[one, other]);
+    open.sort_unstable();
+    assert_eq!(open, [key("key:7").to_owned(), key("watched").to_owned()]);
+}
