@@ -126,22 +126,17 @@ pub const ATTACKS: &[Attack] = &[
         },
     ),
     many("requests for the same key by the same owner", |ground| {
-        ground.connect_and("SETTP l v");
-        let by = ground.connect();
-        let waits = (0..ground.many).map(|_| "SETTP l v WAIT 0 PUSH".to_owned());
-        ground.run_each(by, waits);
-        ground.again(by, "SETTP l v WAIT 0 PUSH")
+        let by = waits_again(ground);
+        ground.again(by, AGAIN)
     }),
     single(
-        "one DELTP that ends very many waits for one key",
+        "one LOCK.CANCEL of very many requests for one key",
         |ground| {
-            ground.connect_and("SETTP l v");
-            let by = ground.connect();
-            let waits = (0..ground.many).map(|_| "SETTP l v WAIT 0 PUSH".to_owned());
-            ground.run_each(by, waits);
-            ground.once(by, "DELTP l")
+            let by = waits_again(ground);
+            ground.once(by, "LOCK.CANCEL l")
         },
-    ),
+    )
+    .known("it ends them all (point 6)"),
     many("DELTP by an owner that waits for very much", |ground| {
         let by = much_waited_for(ground, false);
         ground.again(by, "DELTP x")
@@ -175,28 +170,42 @@ pub const ATTACKS: &[Attack] = &[
         // All of them end while the server cannot notice.
         ground.run(by, "DEBUG SLEEP 2.1");
         ground.once(by, "SETTP x v")
-    })
-    .known("it ends them all (point 6)"),
+    }),
+    many("commands when very many leases are over", |ground| {
+        let by = ground.connect();
+        let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n} LEASE 2000"));
+        ground.run_each(by, held);
+        ground.run(by, "DEBUG SLEEP 2.1");
+        ground.full(by, (0..).map(|n| format!("LOCK.RELEASE {n}")))
+    }),
     single("SWAPDB with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "SWAPDB 0 1")
     })
-    .known("it looks at every key (point 6)"),
+    .known("it goes through every key (point 6)"),
     single("FLUSHALL ASYNC with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")
     })
-    .known("it looks at every key, and tells each owner (point 6)"),
+    .known("it goes through every key (point 6)"),
     single("the end of a connection with very many waits", |ground| {
         let by = much_waited_for(ground, false);
         ground.once(by, "QUIT")
-    })
-    .known("its waits end at once (point 6)"),
+    }),
+    single(
+        "the end of a connection with very many places in one line",
+        |ground| {
+            ground.connect_and("LOCK.ACQUIRE l");
+            let by = ground.connect();
+            let waits = (0..ground.many).map(|n| format!("LOCK.ACQUIRE l OWNER {n} WAIT 0 PUSH"));
+            ground.run_each(by, waits);
+            ground.once(by, "QUIT")
+        },
+    ),
     single("the end of a connection with very many watches", |ground| {
         let by = watches(ground);
         ground.once(by, "QUIT")
-    })
-    .known("its watches end at once (point 6)"),
+    }),
     single("LOCK.LIST of a client among very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "LOCK.LIST 0 CLIENT 1")
@@ -242,6 +251,18 @@ pub fn readers(ground: &mut Ground<'_>) -> usize {
     let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE b SHARED OWNER {n}"));
     ground.run_each(readers, held);
     readers
+}
+
+/// May be asked for again while it is waited for.
+const AGAIN: &str = "LOCK.ACQUIRE l SHARED REENTRANT WAIT 0 PUSH";
+
+/// A connection that has asked for the same lock very often.
+fn waits_again(ground: &mut Ground<'_>) -> usize {
+    ground.connect_and("LOCK.ACQUIRE l");
+    let by = ground.connect();
+    let waits = (0..ground.many).map(|_| AGAIN.to_owned());
+    ground.run_each(by, waits);
+    by
 }
 
 fn locks(ground: &mut Ground<'_>) -> usize {
