@@ -184,10 +184,10 @@ fn send_others(ctx: Ctx<'_>) {
     }
     let mut waiting = waiting.into_iter().peekable();
     while let Some((to, push)) = waiting.next() {
-        // What is toggled many times at once goes to the same watchers each time.
+        // What is toggled many times at once goes to the same watchers each time, and very many leases can be one owner's.
         let mut run = vec![push];
         while let Some((_, push)) =
-            waiting.next_if(|(next, push)| *next == to && !is_loss(push) && !is_loss(&run[0]))
+            waiting.next_if(|(next, push)| *next == to && is_loss(push) == is_loss(&run[0]))
         {
             run.push(push);
         }
