@@ -62,6 +62,8 @@ pub enum Form {
     SettpToken,
     /// The token or null.
     Lock,
+    /// The same, asked for by `LOCK.MACQUIRE`.
+    Locks,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,14 +81,14 @@ impl Form {
     pub fn granted(self, token: Token) -> Reply {
         Reply::Integer(match self {
             Form::Settp => 1,
-            Form::SettpToken | Form::Lock => token.0 as i64,
+            Form::SettpToken | Form::Lock | Form::Locks => token.0 as i64,
         })
     }
 
     pub fn not_granted(self) -> Reply {
         match self {
             Form::Settp | Form::SettpToken => Reply::Integer(0),
-            Form::Lock => Reply::Null,
+            Form::Lock | Form::Locks => Reply::Null,
         }
     }
 
@@ -94,7 +96,7 @@ impl Form {
     pub fn kind(self) -> Kind {
         match self {
             Form::Settp | Form::SettpToken => Kind::Temporary,
-            Form::Lock => Kind::Lock,
+            Form::Lock | Form::Locks => Kind::Lock,
         }
     }
 }
@@ -119,6 +121,8 @@ pub enum Refusal {
     Elsewhere {
         key: KeyBuf,
     },
+    /// A right that the request needs was taken away during the wait.
+    NoRight(NoRight),
     /// The server does not let this connection stand still.
     CannotBlock,
     /// The server that it waited at has a master now.
@@ -159,6 +163,15 @@ pub enum Refusal {
     },
 }
 
+/// What a user may not do any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRight {
+    /// To write a key that it waits for.
+    Key,
+    /// To give the command with which it has begun to wait.
+    Command(Form),
+}
+
 /// A link of a circle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
@@ -192,6 +205,8 @@ pub enum News {
     Granted(Kind, Token),
     /// `<kind> <key> TIMEOUT`
     TimedOut(Kind),
+    /// `<kind> <key> FAILED NOPERM`
+    Denied(Kind),
     /// `<kind> <key> LOST`, to a connection that speaks RESP3
     Lost(Kind),
 }

@@ -314,8 +314,7 @@ impl Engine {
         queued.map(|(id, _)| id)
     }
 
-    /// Ends a wait and tells its connection, if that is there, that it got nothing; one that stands still hears why, where
-    /// that is not its time.
+    /// Ends a wait and tells its connection, if that is there, that it got nothing, and why, where that is not its time.
     pub(super) fn turn_away(
         &mut self,
         waiter: Id<Waiter>,
@@ -331,7 +330,11 @@ impl Engine {
         let waiter = self.leave_queues(waiter);
         let client = self.clients[waiter.client].id;
         if let (true, Some(key)) = (waiter.push, key) {
-            let news = News::TimedOut(waiter.form.kind());
+            let kind = waiter.form.kind();
+            let news = match why {
+                Some(Refusal::NoRight(_)) => News::Denied(kind),
+                _ => News::TimedOut(kind),
+            };
             let push = Push { key, news };
             let to = vec![client];
             effects.push(Effect::Push { to, push });

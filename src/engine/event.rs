@@ -4,8 +4,9 @@
 //! place in the simulation's random worlds.
 
 use super::ask::{Attributes, Mode};
-use super::effect::{Effect, Form};
+use super::effect::{Effect, Form, NoRight};
 use super::id::{ClientId, Db, Digest, Key};
+use super::rights::WaitId;
 use super::tokens::Token;
 use super::told::Told;
 
@@ -159,6 +160,12 @@ pub enum Event<'a> {
         client: ClientId,
         granted: Option<Token>,
     },
+
+    /// Rights of users may have changed. From now on [`Engine::doubt`](super::Engine::doubt) is asked before each event whose
+    /// rights are to be looked at, and [`Rights`](Self::Rights) tells what that shows.
+    RightsChanged,
+    /// What a look at the rights of one who waits has shown: whether it has lost one that its request needs.
+    Rights { wait: WaitId, lost: Option<NoRight> },
 
     /// A key came into being by another's hand, or another module wrote over one that was there, which
     /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection

@@ -78,7 +78,8 @@ impl Engine {
         let is_usual = waiter.label.is_empty()
             && waiter.lease_ms.is_none()
             && !matches!(waiter.mode, Mode::Permits { .. })
-            && self.queues.asks_for_one(id);
+            && self.queues.asks_for_one(id)
+            && !self.queues.is_doubted(id);
         is_usual.then_some(id)
     }
 }

@@ -13,6 +13,7 @@
 //!   watches.rs    who watches what           sessions.rs   which sessions there are
 //!   tokens.rs     fencing tokens             limits.rs     of what there can be too much
 //!   quarantine.rs the time after a start in which nothing is granted
+//!   rights.rs     rights that may be gone since somebody began to wait
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, waits.rs                      what there is to tell about all that
@@ -51,6 +52,7 @@ mod queues;
 mod renewals;
 mod requests;
 mod resume;
+mod rights;
 mod serve;
 mod sessions;
 mod tokens;
@@ -61,12 +63,13 @@ mod watches;
 pub use ask::{Attributes, Mode};
 pub use bytes::Bytes;
 pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
-pub use effect::{Effect, Form, Kind, News, Push, Refusal, Reply, Waits};
+pub use effect::{Effect, Form, Kind, News, NoRight, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use few::Few;
 pub use hold::MOST_DEPTH_TOLD;
 pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 pub use limits::Limits;
+pub use rights::{Doubt, WaitId};
 pub use tokens::Token;
 pub use told::{Held, Told};
 
@@ -202,6 +205,8 @@ impl Engine {
             Event::Fade { most } => self.fade(most),
             Event::Demoted => self.demoted(effects),
             Event::Promoted => self.promoted(),
+            Event::RightsChanged => self.queues.doubt_all(),
+            Event::Rights { wait, lost } => self.looked_at_rights(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse { most } => self.end_leases(most, effects),

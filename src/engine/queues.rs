@@ -4,6 +4,7 @@
 //! taken at the end and left from anywhere, each in O(1).
 
 mod check;
+mod doubts;
 
 use super::arena::{Arena, Id};
 use super::ask::{Attributes, Mode};
@@ -15,6 +16,7 @@ use super::id::Moment;
 use super::index;
 use super::keys::{KeyRecord, Keys};
 use super::owner::{Owner, OwnerKey};
+use doubts::{Doubts, Stamp};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -38,6 +40,7 @@ pub(super) struct Waiter {
     /// It is told by a push; otherwise its connection is blocked.
     pub push: bool,
     pub form: Form,
+    rights: Stamp,
     places: Chain<Place, BY_WAITER>,
     by_client: Link<Waiter>,
     /// Among the owner's waits that are told by a push.
@@ -143,6 +146,7 @@ pub(super) struct Queues {
     /// Their places, under their key and owner: of one that is blocked nobody asks.
     /// An owner may have very many for one key, all with the same mark: in a hash table each would go past all the others.
     by_owner: BTreeSet<(u32, Id<Place>)>,
+    doubts: Doubts,
     hasher: DefaultHashBuilder,
 }
 
@@ -176,6 +180,7 @@ impl Queues {
             deadline: request.deadline,
             push: request.push,
             form: request.form,
+            rights: self.doubts.stamp(),
             places: Chain::default(),
             by_client: Link::default(),
             by_owner: Link::default(),
@@ -234,6 +239,7 @@ impl Queues {
         }
         let mut waiter = self.waiters.remove(id);
         waiter.label = label;
+        self.doubts.settle(waiter.rights);
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }

@@ -89,6 +89,10 @@ impl Engine {
             if !self.can_serve(waiter) {
                 break;
             }
+            if self.queues.is_doubted(waiter) {
+                self.make_ready(key);
+                break;
+            }
             self.grant(waiter, effects);
             served = true;
         }
@@ -132,12 +136,20 @@ impl Engine {
         if self.is_quarantined() {
             return;
         }
+        let mut doubted = 0;
         for _ in 0..most {
             let Some(key) = self.ready.pop_front() else {
                 return;
             };
             self.keys[key].set_ready(false);
-            self.serve(key, effects);
+            let served = self.serve(key, effects);
+            if !served && self.keys[key].is_ready() {
+                // Whoever is first there is in doubt.
+                doubted += 1;
+                if doubted >= self.ready.len() {
+                    return;
+                }
+            }
             self.keys.remove_if_idle(key);
         }
     }

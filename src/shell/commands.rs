@@ -5,7 +5,9 @@ use super::guard::guard;
 use super::perform::InHand;
 use super::raw::{self, Ctx, Str};
 use super::state::shell;
-use super::{blocked, dispatch, inspect, observe, places, push, replay, secret, shim, strays};
+use super::{
+    blocked, dispatch, inspect, observe, places, push, replay, rights, secret, shim, strays,
+};
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
     Acquire, Attributes, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait,
@@ -220,7 +222,10 @@ impl<'c> Caller<'c> {
             label: b"",
             lease_ms: None,
             wait: None,
-            form: Form::Lock,
+            form: match self.spec.keys {
+                KeyPlaces::First => Form::Lock,
+                _ => Form::Locks,
+            },
             in_hand: self.spec.keys == KeyPlaces::First,
         }
     }
@@ -309,6 +314,7 @@ impl<'c> Caller<'c> {
     fn hear_of_new_keys(&self, wait: Option<Wait>) {
         if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
             observe::subscribe_to_new(self.ctx);
+            rights::observe(self.ctx);
         }
     }
 

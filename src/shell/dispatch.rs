@@ -9,7 +9,7 @@ use super::guard::guard;
 use super::perform::{self, InHand};
 use super::raw::{self, Ctx, Str, api, have};
 use super::state::shell;
-use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite, slots};
+use super::{blocked, clock, cluster, epochs, recheck, replicas, rewrite, rights, slots};
 use crate::engine::{ClientId, Db, Engine, Event, Key, Moment, Timing};
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -25,6 +25,9 @@ pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
 pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
     let shell = shell();
     tell_flush(ctx);
+    if shell.rights.matter() {
+        rights::look(ctx, &event);
+    }
     let mut effects = shell.spare.take();
     let gains = shell.server.get().is_cluster && epochs::may_have_gained();
     let (now, next_work) = shell.engine.with_mut(|engine| {
@@ -88,6 +91,11 @@ pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) -> bool {
     flush || look
 }
 
+/// How much of each kind of work is told at once, where it can be so much: where rights are to be looked at, one by one.
+fn at_once(most: usize) -> usize {
+    if shell().rights.matter() { 1 } else { most }
+}
+
 /// How many leases a command ends whose keys it does not name.
 const LEASES: usize = 16;
 
@@ -102,7 +110,8 @@ pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>, names: &[Str<'_>]) {
         return;
     }
     if matches!(reach, Reach::All) {
-        tell(ctx, Event::Lapse { most: LEASES });
+        let most = at_once(LEASES);
+        tell(ctx, Event::Lapse { most });
         if !is_any_over() {
             return;
         }
@@ -218,7 +227,8 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
             return go_on_soon();
         }
         cluster::send_away_whoever_is_late(ctx, STEP);
-        tell(ctx, Event::Work { most: STEP });
+        let most = at_once(STEP);
+        tell(ctx, Event::Work { most });
     }
 }
 

@@ -17,6 +17,7 @@
 use super::arguments;
 use super::clock;
 use super::raw::{self, Ctx, Str, api, have};
+use super::rights;
 use super::shim;
 use super::state::shell;
 use crate::engine::{ClientId, Hand, Key, Moment};
@@ -70,6 +71,8 @@ pub fn observe(ctx: Ctx<'_>) {
 
 unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     // No guard: there is nothing here that can panic, and it runs for every command.
+    // SAFETY: the server's argument, for the length of this call.
+    unsafe { rights::note(filter) };
     // SAFETY: the table, as asked for before this was registered; the server's argument.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };

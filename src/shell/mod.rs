@@ -9,6 +9,7 @@
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
 //!   what waits for a look     recheck.rs
+//!   rights that may be gone   rights.rs
 //!   facts hard to come by     executing.rs (whose command is this?)  arguments.rs (of which many?)
 //!                             peers.rs (is the peer there?)
 //!                             listeners.rs (does anybody hear?)  clock.rs (the time)
@@ -22,7 +23,7 @@
 //!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
 //!                             and a call or two where callbacks are handed in and what they are given
 //!                             is taken over: arguments.rs blocked.rs clock.rs dispatch.rs epochs.rs executing.rs info.rs listeners.rs
-//!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs secret.rs
+//!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs rights.rs secret.rs
 //!                             settings.rs threads.rs
 //! ```
 
@@ -55,6 +56,7 @@ mod replay;
 mod replicas;
 mod reply;
 mod rewrite;
+mod rights;
 mod scoped;
 mod secret;
 mod series;

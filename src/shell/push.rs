@@ -340,6 +340,7 @@ fn texts(push: &Push) -> (Text, Text) {
             (word(kind), token.as_bytes())
         }
         News::TimedOut(kind) => (word(kind), b"TIMEOUT"),
+        News::Denied(kind) => (word(kind), b"FAILED NOPERM"),
         News::Lost(kind) => (word(kind), b"LOST"),
     };
     (Text::new(&head(kind, &push.key)), Text::new(news))

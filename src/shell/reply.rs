@@ -2,6 +2,7 @@
 
 use super::cluster;
 use super::raw::{Ctx, Text};
+use super::rights;
 use crate::command::shown;
 use crate::engine::{Refusal, Reply, Waits};
 
@@ -43,6 +44,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::Elsewhere { key } => {
             format!("TRYAGAIN '{}' is another server's", shown(&key.name))
         }
+        Refusal::NoRight(right) => rights::words(ctx, *right),
         Refusal::CannotBlock => {
             "ERR this server lets no connection stand still that is subscribed; \
              give PUSH beside WAIT, or ask on a connection without subscriptions"

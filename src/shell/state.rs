@@ -6,6 +6,7 @@ use super::private::{Private, Wanted};
 use super::push::Outbox;
 use super::raw::{Ctx, Often, Text};
 use super::recheck::Queue;
+use super::rights::Rights;
 use super::scoped::Scoped;
 use super::series::Version;
 use super::slots::Own;
@@ -65,6 +66,7 @@ pub struct Settings {
 pub struct Shell {
     pub often: Often,
     pub is_replica: Cell<bool>,
+    pub rights: Rights,
     /// A data set is being loaded; events mean nothing until it is there.
     pub loading: Cell<bool>,
     /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
@@ -179,6 +181,7 @@ impl Shell {
         Shell {
             often: Often::of_server(),
             is_replica: Cell::default(),
+            rights: Rights::default(),
             loading: Cell::default(),
             has_started: Cell::default(),
             is_any_put_off: Cell::default(),

@@ -16,5 +16,6 @@ mod put_off;
 mod rights;
 mod settp;
 mod slow;
+mod taken_away;
 mod threads;
 mod watchex;

@@ -3,7 +3,7 @@
 //! What a server tells a module of each change is in `keyspace.rs`. Every order is held against what
 //! must be true when it is given.
 
-use crate::model::command::{Spot, Who};
+use crate::model::command::{DATABASES, NAMES, Spot, Who};
 use crate::model::told::{Arrival, Reply, Tokens};
 use crate::model::world::Fact;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
@@ -160,6 +160,7 @@ impl Machine {
             Fact::Passed { now } => {
                 self.now = Moment(now * 1000);
                 self.tell(None, Event::Tick);
+                self.tell(None, Event::RightsChanged);
             }
         }
         Ok(())
@@ -205,6 +206,9 @@ impl Machine {
     // ---- the engine and its orders ----
 
     pub(super) fn tell(&mut self, in_hand: Option<(Spot, Thing)>, event: Event<'_>) {
+        if self.engine.has_doubts() {
+            self.look_at_rights(&event);
+        }
         let mut effects = Vec::new();
         let asked = match &event {
             Event::Acquire(ask) => Some(*ask),
@@ -224,6 +228,23 @@ impl Machine {
         assert!(!effects[..before_last].iter().any(is_reply), "{effects:?}");
         for effect in effects {
             self.perform(in_hand, asked.as_ref(), effect);
+        }
+    }
+
+    /// As the shell does, and where several keys may be served at once, for all of them. Nobody loses any, so that it is as
+    /// if they had not changed.
+    fn look_at_rights(&mut self, event: &Event<'_>) {
+        let all = (0..NAMES.len()).flat_map(|name| (0..DATABASES).map(move |db| key_of(db, name)));
+        let all = &all.collect::<Vec<_>>();
+        let event = match *event {
+            Event::Work { .. } => Event::LapseOf { keys: all },
+            event => event,
+        };
+        while let Some(doubt) = self.engine.doubt(&event) {
+            let (wait, lost, mut effects) = (doubt.wait, None, Vec::new());
+            let event = Event::Rights { wait, lost };
+            self.engine.handle(self.now, event, &mut effects);
+            assert_eq!(effects, []);
         }
     }
 

@@ -1,8 +1,8 @@
-//! A server that refuses to block a connection after the engine has said that it is to wait.
+//! What comes between a wait and its grant: a server that refuses to block the connection, a right that is gone.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal,
-    Reply, Seen, Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, NoRight,
+    Refusal, Reply, Seen, Standing, Wait,
 };
 
 const OWNER: ClientId = ClientId(1);
@@ -64,4 +64,68 @@ fn a_wait_that_cannot_block_is_withdrawn() {
     assert!(served.iter().any(is_answer), "{served:?}");
     // It is in no one's way, and may ask again.
     assert!(ask(engine, REFUSED, &[("a", Standing::Lock)]).contains(&Effect::Block));
+}
+
+fn release(engine: &mut Engine, name: &str) -> Vec<Effect> {
+    let event = Event::Release {
+        client: OWNER,
+        key: key(name),
+        label: b"",
+        all: true,
+    };
+    while let Some(doubt) = engine.doubt(&event) {
+        let lost = (doubt.client == REFUSED).then_some(NoRight::Key);
+        let wait = doubt.wait;
+        let told = tell(engine, Event::Rights { wait, lost });
+        let denied = Reply::Refused(Refusal::NoRight(NoRight::Key));
+        let is_denied =
+            |effect: &Effect| matches!(effect, Effect::Answer { reply, .. } if *reply == denied);
+        assert_eq!(told.iter().any(is_denied), lost.is_some());
+    }
+    tell(engine, event)
+}
+
+#[test]
+fn who_has_lost_its_right_is_passed_over_in_the_step_in_which_its_turn_would_come() {
+    let engine = &mut Engine::default();
+    ask(engine, OWNER, &[("a", Standing::Absent)]);
+    ask(
+        engine,
+        REFUSED,
+        &[("a", Standing::Lock), ("b", Standing::Absent)],
+    );
+    ask(engine, BEHIND, &[("a", Standing::Lock)]);
+    assert!(!engine.has_doubts());
+    assert_eq!(tell(engine, Event::RightsChanged), []);
+    let served = release(engine, "a");
+    let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { client: BEHIND, .. });
+    assert!(served.iter().any(is_answer), "{served:?}");
+    let is_removal = |effect: &Effect| matches!(effect, Effect::Remove(_));
+    assert!(!served.iter().any(is_removal), "{served:?}");
+    assert!(!engine.has_doubts());
+    assert_eq!(engine.gauges().waiters, 0);
+}
+
+/// Should the shell not ask: then its turn comes when it does.
+#[test]
+fn nobody_in_doubt_is_served() {
+    let engine = &mut Engine::default();
+    ask(engine, OWNER, &[("a", Standing::Absent)]);
+    ask(engine, BEHIND, &[("a", Standing::Lock)]);
+    tell(engine, Event::RightsChanged);
+    let event = Event::Release {
+        client: OWNER,
+        key: key("a"),
+        label: b"",
+        all: true,
+    };
+    let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { .. });
+    assert!(!tell(engine, event).iter().any(is_answer));
+    assert!(!tell(engine, Event::Work { most: 9 }).iter().any(is_answer));
+    assert!(engine.has_work(Moment(1)));
+    let doubt = engine.doubt(&Event::Work { most: 9 }).expect("one waits");
+    assert_eq!(doubt.client, BEHIND);
+    let (wait, lost) = (doubt.wait, None);
+    assert_eq!(tell(engine, Event::Rights { wait, lost }), []);
+    assert!(tell(engine, Event::Work { most: 9 }).iter().any(is_answer));
 }

@@ -34,6 +34,7 @@ pub fn sentence(push: &Push, resp3: bool) -> Option<String> {
         News::Added => (told::News::Added, None),
         News::Deleted => (told::News::Deleted, None),
         News::Lost(sort) => (told::News::Lost(kind(sort)), None),
+        News::Denied(_) => unreachable!("nobody loses a right here"),
         News::TimedOut(sort) => (told::News::TimedOut(kind(sort)), None),
         News::Granted(sort, token) => (told::News::Granted(kind(sort), 0), Some(token.0)),
     };
@@ -84,6 +85,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::Elsewhere { .. } => "MOVED",
         Refusal::Unblocked => "UNBLOCKED",
         Refusal::CannotBlock => "ERR",
+        Refusal::NoRight(_) => "NOPERM",
     })
 }
 

@@ -30,6 +30,8 @@ impl Queues {
         assert_eq!((queued, placed), (all, all));
         let timed = self.waiters.iter().filter(|(_, w)| w.deadline.is_some());
         assert_eq!(timed.count(), self.deadlines.len());
+        let doubted = self.waiters.iter().filter(|(id, _)| self.is_doubted(*id));
+        assert_eq!(doubted.count(), self.doubts.count);
         let mut counted = 0;
         for (client, record) in clients.iter() {
             let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();

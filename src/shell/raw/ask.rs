@@ -43,26 +43,40 @@ impl Ctx<'_> {
 
     /// Whether the caller may read this key. One that no longer exists as a user may not.
     pub fn may_read(self, key: Str<'_>) -> bool {
-        // SAFETY: the table, the context; what is got is freed.
+        // SAFETY: the table, the context; the name is ours.
+        let user = unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            User::of_name(name)
+        };
+        user.is_some_and(|user| user.may(key, raw::REDISMODULE_CMD_KEY_ACCESS))
+    }
+
+    /// The name of the caller's user.
+    pub fn user_name(self) -> String {
+        // SAFETY: the table, the context; what is got is freed, and its text is copied before.
         unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
             if name.is_null() {
-                return false;
+                return String::new();
             }
-            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            let text = String::from_utf8_lossy(Str::new(name).bytes()).into_owned();
             api!(RedisModule_FreeString(null_mut(), name));
-            if user.is_null() {
-                return false;
-            }
-            let access = raw::REDISMODULE_CMD_KEY_ACCESS as c_int;
-            let allowed = api!(RedisModule_ACLCheckKeyPermissions(
-                user,
-                key.as_ptr(),
-                access
-            ));
-            api!(RedisModule_FreeModuleUser(user));
-            allowed == raw::REDISMODULE_OK as c_int
+            text
         }
+    }
+
+    /// A connection's user, if there is one of its name.
+    pub fn user_of(self, client: ClientId) -> Option<User> {
+        // SAFETY: the table, the context; the name is ours.
+        unsafe {
+            let name = api!(RedisModule_GetClientUserNameById(self.as_ptr(), client.0));
+            User::of_name(name)
+        }
+    }
+
+    /// Whether the server knows no command ACL: it was given another name.
+    pub fn has_no_acl(self) -> bool {
+        self.answer_of(c"ACL", c"WHOAMI").is_none()
     }
 
     /// Whether the server lets nobody read this key, which may be because its slot is another's. Some microseconds.
@@ -176,6 +190,66 @@ pub enum Refusal {
     Redirected,
     /// The cluster is down, so it takes commands for no key, also of its own slots.
     Down,
+}
+
+/// A user of the server's, as far as it is asked about.
+pub struct User(NonNull<raw::RedisModuleUser>);
+
+impl User {
+    /// # Safety
+    /// The name is null, or a string that is the caller's own, and is freed here.
+    unsafe fn of_name(name: *mut raw::RedisModuleString) -> Option<Self> {
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the table, and the caller.
+        unsafe {
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(null_mut(), name));
+            NonNull::new(user).map(User)
+        }
+    }
+
+    /// Whether it may give a command: its name and arguments.
+    pub fn may_give(&self, words: &[Str<'_>]) -> bool {
+        // A `Str` is a pointer to a string of the server's; these are only read.
+        let words_of_server = words
+            .as_ptr()
+            .cast::<*mut raw::RedisModuleString>()
+            .cast_mut();
+        // SAFETY: the table; so many strings, which live for this call.
+        let allowed = unsafe {
+            api!(RedisModule_ACLCheckCommandPermissions(
+                self.0.as_ptr(),
+                words_of_server,
+                words.len() as c_int
+            ))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    pub fn may_write(&self, key: Str<'_>) -> bool {
+        self.may(key, raw::REDISMODULE_CMD_KEY_UPDATE)
+    }
+
+    fn may(&self, key: Str<'_>, access: u32) -> bool {
+        // SAFETY: the table; the key lives for this call.
+        let allowed = unsafe {
+            api!(RedisModule_ACLCheckKeyPermissions(
+                self.0.as_ptr(),
+                key.as_ptr(),
+                access as c_int
+            ))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // SAFETY: the table; freed once. The server's own user stays.
+        unsafe { api!(RedisModule_FreeModuleUser(self.0.as_ptr())) }
+    }
 }
 
 /// A reply to a call of ours.

@@ -148,6 +148,21 @@ pub unsafe fn event<'a, T>(
     unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
 }
 
+/// A word of the command that passes a filter, if it has so many.
+///
+/// # Safety
+/// The filter's context is what the server gave to the filter, and `'a` is no longer than that call.
+#[inline(always)]
+pub unsafe fn filtered_word<'a>(
+    filter: *mut raw::RedisModuleCommandFilterCtx,
+    place: c_int,
+) -> Option<&'a [u8]> {
+    // SAFETY: the table, the caller; the word lives as long as the call.
+    let word = unsafe { api!(RedisModule_CommandFilterArgGet(filter, place)) };
+    // SAFETY: the same.
+    NonNull::new(word).map(|word| unsafe { Str::new(word.as_ptr()) }.bytes())
+}
+
 /// What [`Ctx::state`] tells.
 #[derive(Clone, Copy)]
 pub struct State(c_int);

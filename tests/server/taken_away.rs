@@ -1,0 +1,251 @@
+//! Rights that are taken away while somebody waits.
+
+use crate::harness::*;
+
+/// A connection of a user `u` with these rights.
+fn user(server: &Server, rules: &str) -> Client {
+    server
+        .resp2()
+        .run(&format!("ACL SETUSER u reset on >pw {rules}"));
+    another(server)
+}
+
+/// One more of it.
+fn another(server: &Server) -> Client {
+    let mut client = server.resp3();
+    client.run("AUTH u pw");
+    client
+}
+
+/// Sends a request that is to wait, and sees that it does.
+fn wait(server: &Server, client: &mut Client, request: &str) {
+    let before = server.gauge("tether", "tether_waiters");
+    client.send(request);
+    eventually_equal(request, before + 1, || {
+        server.gauge("tether", "tether_waiters")
+    });
+}
+
+fn assert_granted(push: &str, start: &str) {
+    let token = push
+        .strip_prefix(start)
+        .and_then(|rest| rest.parse::<u64>().ok());
+    assert!(token.is_some(), "{push}");
+}
+
+/// How somebody may wait for `k`, the first key of the push, and the command's name.
+const WAITS: [(&str, &str, &str); 5] = [
+    ("SETTP k v WAIT 0", "settp k", "settp"),
+    ("LOCK.ACQUIRE k WAIT 0", "lock k", "lock.acquire"),
+    (
+        "LOCK.ACQUIRE k SHARED OWNER me WAIT 60000",
+        "lock k",
+        "lock.acquire",
+    ),
+    (
+        "LOCK.MACQUIRE 2 free k WAIT 0",
+        "lock free",
+        "lock.macquire",
+    ),
+    ("LOCK.MACQUIRE 1 k WAIT 0", "lock k", "lock.macquire"),
+];
+
+/// What became of `u` when it cannot write `k` any more.
+const KEY_LOSSES: [&[&str]; 3] = [
+    &["ACL SETUSER u resetkeys ~free"],
+    &["acl setuser u resetkeys ~free", "ACL SETUSER other on"],
+    &["MULTI", "ACL SETUSER u resetkeys %R~* ~free", "EXEC"],
+];
+
+fn nobody_is_granted(server: &Server, request: &str, news: &str, loss: &[&str], error: &str) {
+    let mut owner = server.resp3();
+    owner.run("LOCK.ACQUIRE k");
+    let mut stands = user(server, "+@all ~*");
+    let mut pushed = another(server);
+    let mut next = server.resp3();
+    wait(server, &mut stands, request);
+    wait(server, &mut pushed, &format!("{request} PUSH"));
+    let reply = pushed.read_reply();
+    assert!(matches!(reply, Frame::Integer(0) | Frame::Null));
+    wait(server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+    let mut watcher = server.resp3();
+    watcher.run("WATCHEX k");
+    owner.run_all(loss);
+    owner.run("LOCK.RELEASE k");
+    assert_eq!(stands.read_reply().text(), error, "{request}");
+    assert_eq!(pushed.next_push(), format!("{news} FAILED NOPERM"));
+    assert!(next.read_reply().number() > 0);
+    // It is handed over in one step, nothing else is told, and nothing is left.
+    for client in [&mut watcher, &mut stands, &mut pushed] {
+        assert_eq!(server.settled(client), [""; 0]);
+    }
+    assert_eq!(server.gauge("tether", "tether_lost_total"), 0);
+    next.run("LOCK.RELEASE k");
+    assert_eq!(next.call("EXISTS k free"), int(0));
+    for gauge in ["tether_waiters", "tether_holds", "tether_temporary_keys"] {
+        assert_eq!(server.gauge("tether", gauge), 0);
+    }
+}
+
+#[test]
+fn who_has_lost_the_right_to_the_key_is_not_granted_it_and_the_next_in_line_is() {
+    for (place, (request, news, _)) in WAITS.into_iter().enumerate() {
+        let loss = KEY_LOSSES[place % KEY_LOSSES.len()];
+        let error = "NOPERM No permissions to access a key";
+        nobody_is_granted(&Server::start(), request, news, loss, error);
+    }
+}
+
+#[test]
+fn who_has_lost_the_right_to_the_command_is_not_granted_either() {
+    for (request, news, command) in WAITS {
+        let loss = format!("ACL SETUSER u -{command}");
+        let error = format!("NOPERM User u has no permissions to run the '{command}' command");
+        nobody_is_granted(&Server::start(), request, news, &[&loss], &error);
+    }
+}
+
+#[test]
+fn rights_that_change_otherwise_take_nothing_away() {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run("LOCK.ACQUIRE k");
+    let mut client = user(&server, "+@all ~*");
+    wait(&server, &mut client, "LOCK.ACQUIRE k WAIT 0");
+    let mut pushed = another(&server);
+    assert_eq!(pushed.call("SETTP k v WAIT 0 PUSH"), int(0));
+    let mut watcher = server.resp3();
+    watcher.run("WATCHEX k");
+    owner.run("ACL SETUSER u resetkeys -@all +settp +lock.acquire +lock.release +quit %W~k");
+    owner.run("LOCK.RELEASE k");
+    assert!(client.read_reply().number() > 0);
+    assert_eq!(client.call("LOCK.RELEASE k"), int(0));
+    assert_granted(&pushed.next_push(), "settp k ");
+    assert_eq!(server.settled(&mut watcher), [""; 0]);
+}
+
+#[test]
+fn what_is_held_stays_held_and_goes_with_its_connection() {
+    let server = Server::start();
+    let mut client = user(&server, "+@all ~*");
+    client.run("LOCK.ACQUIRE k");
+    client.run("WATCHEX w");
+    let mut other = server.resp3();
+    wait(&server, &mut other, "LOCK.ACQUIRE k WAIT 0");
+    server.resp2().run("ACL SETUSER u resetkeys");
+    let message = client.refused("LOCK.RELEASE k");
+    assert!(message.starts_with("NOPERM "), "{message}");
+    assert_eq!(server.gauge("tether", "tether_holds"), 1);
+    // A watch lasts as it does when the connection takes another user.
+    server.resp2().run("SET w 1");
+    assert_eq!(client.next_push(), "watchex w ADD");
+    client.run("QUIT");
+    assert!(other.read_reply().number() > 0);
+}
+
+/// Each way in which a key can come to the next in line.
+#[test]
+fn however_the_turn_comes_rights_that_are_gone_are_not_granted() {
+    const ENDS: [&[&str]; 7] = [
+        &["DELTP k"],
+        &["DEL k"],
+        &["QUIT"],
+        &["MULTI", "ACL SETUSER u resetkeys", "DELTP k", "EXEC"],
+        &[
+            "MULTI",
+            "DELTP other",
+            "ACL SETUSER u resetkeys",
+            "DELTP k",
+            "EXEC",
+        ],
+        &["SESSION.END"],
+        &["RENAME k elsewhere"],
+    ];
+    for end in ENDS {
+        let server = Server::start();
+        let mut owner = server.resp3();
+        if end == ["SESSION.END"] {
+            owner.run("SESSION.START");
+        }
+        owner.run("SETTP k v");
+        owner.run("SETTP other v");
+        let mut client = user(&server, "+@all ~*");
+        let mut next = server.resp3();
+        wait(&server, &mut client, "SETTP other v WAIT 0 PUSH");
+        assert_eq!(client.read_reply(), int(0));
+        wait(&server, &mut client, "SETTP k v WAIT 0");
+        wait(&server, &mut next, "SETTP k next WAIT 0");
+        if end[0] != "MULTI" {
+            server.resp2().run("ACL SETUSER u resetkeys");
+        }
+        owner.run_all(end);
+        let reply = client.read_reply();
+        assert_eq!(
+            reply.text(),
+            "NOPERM No permissions to access a key",
+            "{end:?}"
+        );
+        assert_eq!(next.read_reply(), int(1), "{end:?}");
+        assert_eq!(next.call("GET k"), bulk("next"), "{end:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_ends_grants_nothing_to_who_has_lost_the_right() {
+    let server = Server::start();
+    let mut owner = server.resp3();
+    let mut client = user(&server, "+@all ~*");
+    let mut next = server.resp3();
+    owner.run("LOCK.ACQUIRE k LEASE 60000");
+    wait(&server, &mut client, "LOCK.ACQUIRE k WAIT 0");
+    wait(&server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+    server.resp2().run("ACL SETUSER u resetkeys");
+    owner.run("LOCK.EXTEND k 1");
+    assert!(client.read_reply().text().starts_with("NOPERM "));
+    assert!(next.read_reply().number() > 0);
+}
+
+#[test]
+fn of_very_many_who_have_lost_the_right_none_is_granted() {
+    const MANY: usize = 3000;
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run("LOCK.ACQUIRE k");
+    let mut client = user(&server, "+@all ~*");
+    for number in 0..MANY {
+        let request = format!("LOCK.ACQUIRE k OWNER {number} WAIT 0 PUSH");
+        client.send(&request);
+    }
+    for _ in 0..MANY {
+        assert_eq!(client.read_reply(), null());
+    }
+    let mut next = server.resp3();
+    wait(&server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+    owner.run("ACL SETUSER u resetkeys");
+    owner.run("LOCK.RELEASE k");
+    for _ in 0..MANY {
+        assert_eq!(client.next_push(), "lock k FAILED NOPERM");
+    }
+    assert!(next.read_reply().number() > 0);
+}
+
+#[test]
+fn readers_who_have_their_rights_are_let_in_together() {
+    const MANY: usize = 100;
+    let server = Server::start();
+    let mut owner = server.resp3();
+    owner.run("LOCK.ACQUIRE k");
+    let mut client = user(&server, "+@all ~*");
+    for number in 0..MANY {
+        client.send(&format!("LOCK.ACQUIRE k SHARED OWNER {number} WAIT 0 PUSH"));
+    }
+    for _ in 0..MANY {
+        assert_eq!(client.read_reply(), null());
+    }
+    owner.run("ACL SETUSER u -config");
+    owner.run("LOCK.RELEASE k");
+    for _ in 0..MANY {
+        assert_granted(&client.next_push(), "lock k ");
+    }
+    assert_eq!(server.gauge("tether", "tether_holds"), MANY as i64);
+}
