@@ -9,6 +9,9 @@ use super::id::{ClientId, Digest, SessionId};
 use super::sessions::Session;
 use super::told::Told;
 
+/// So much of what a session holds is released by the command that ends it.
+const AT_ONCE: u32 = 1000;
+
 impl Engine {
     /// What this connection is granted from now on belongs to a session.
     pub(super) fn start_session(&mut self, start: Start<'_>, effects: &mut Vec<Effect>) {
@@ -76,7 +79,8 @@ impl Engine {
         Ok(session)
     }
 
-    /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own.
+    /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
+    /// [`AT_ONCE`] is left behind, as that of an ended connection.
     pub(super) fn end_session(&mut self, client: ClientId, later: bool, effects: &mut Vec<Effect>) {
         let connection = self.clients.find(client);
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
@@ -84,15 +88,16 @@ impl Engine {
         };
         let count = self.clients[session].hold_count;
         self.clients.detach(session);
-        if !later {
-            while let Some(hold) = self.clients[session].holding.head() {
-                self.release(hold, effects);
-            }
+        for _ in 0..if later { 0 } else { AT_ONCE } {
+            let Some(hold) = self.clients[session].holding.head() else {
+                break;
+            };
+            self.release(hold, effects);
         }
         if let Some(former) = self.sessions.remove(session) {
             effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
         }
-        if later {
+        if self.clients[session].hold_count > 0 {
             self.clients.end(session);
         } else {
             self.clients.remove_session(session);

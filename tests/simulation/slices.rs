@@ -1,8 +1,8 @@
 //! What is due in great numbers is done in slices, and no fact causes more of it than it was asked for.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Gauges, Key, Mode, Moment,
-    Reply, Seen, Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key, Mode,
+    Moment, Reply, Seen, Standing, Start, Wait,
 };
 
 const LEASES: usize = 1000;
@@ -344,4 +344,45 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
     let mut open = server.engine.keys_to_look_at(&[one, other]);
     open.sort_unstable();
     assert_eq!(open, [key("key:7").to_owned(), key("watched").to_owned()]);
+}
+
+#[test]
+fn a_session_that_ends_with_very_much_leaves_most_of_it_behind() {
+    let mut server = Server::default();
+    let client = ClientId(1);
+    let (secret, digest, grace_ms) = (&b""[..], Digest([1; 32]), 0);
+    server.tell(Event::Start(Start {
+        client,
+        secret,
+        digest,
+        grace_ms,
+    }));
+    const MANY: usize = 3 * LEASES;
+    for number in 0..MANY {
+        server.acquire(1, &name(number));
+    }
+    let last = name(MANY - 1);
+    server.wait(2, &last, b"");
+    let later = false;
+    let orders = server.tell(Event::EndSession { client, later });
+    let reply = Effect::Reply(Reply::Integer(MANY as i64));
+    assert_eq!(orders.last(), Some(&reply));
+    assert_eq!(server.held(), MANY - 1000, "so much at once");
+    // What is left is in nobody's way, and in the way to nobody.
+    let orders = server.acquire(3, &name(MANY - 2));
+    let is_granted = |order: &Effect| matches!(order, Effect::Reply(Reply::Integer(_)));
+    assert!(orders.iter().any(is_granted), "{orders:?}");
+    let released = server.tell(Event::Release {
+        client,
+        key: key(&name(MANY - 3)),
+        label: b"",
+        all: false,
+    });
+    assert!(matches!(released[..], [Effect::Reply(Reply::Refused(_))]));
+    while server.engine.has_work(server.now) {
+        server.tell(Event::Work { most: 64 });
+    }
+    assert_eq!(&*server.engine.holders(key(&last)), &[ClientId(2)]);
+    assert_eq!(server.held(), 2);
+    server.engine.check_invariants();
 }

@@ -178,6 +178,16 @@ pub const ATTACKS: &[Attack] = &[
         ground.run(by, "DEBUG SLEEP 2.1");
         ground.full(by, (0..).map(|n| format!("LOCK.RELEASE {n}")))
     }),
+    single("SESSION.END with very many locks", |ground| {
+        let by = ground.connect_and("SESSION.START");
+        let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n}"));
+        ground.run_each(by, held);
+        ground.once(by, "SESSION.END")
+    }),
+    single("UNWATCHEX of very many watches", |ground| {
+        let by = watches(ground);
+        ground.once(by, "UNWATCHEX")
+    }),
     single("SWAPDB with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "SWAPDB 0 1")
