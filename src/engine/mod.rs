@@ -16,7 +16,7 @@
 //!   rights.rs     rights that may be gone since somebody began to wait
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
-//!   census.rs, waits.rs                      what there is to tell about all that
+//!   census.rs, memory.rs, waits.rs           what there is to tell about all that
 //!   owner.rs      how records are found by owner
 //!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs, bytes.rs   how records stand in memory
 //! ```
@@ -46,6 +46,7 @@ mod keys;
 mod keyspace;
 mod limits;
 mod lone;
+mod memory;
 mod owner;
 mod quarantine;
 mod queues;

@@ -32,6 +32,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
     methods.aof_rewrite = Some(aof_rewrite);
     methods.free = Some(free);
     methods.unlink2 = Some(on_unlink);
+    methods.mem_usage2 = Some(mem_usage);
     persist::add_to(&mut methods);
     // SAFETY: the table, the context; the methods are copied.
     let made = unsafe {
@@ -116,22 +117,56 @@ unsafe extern "C" fn aof_rewrite(
 /// Called from the server's other threads, too.
 unsafe extern "C" fn free(_value: *mut c_void) {}
 
+/// `MEMORY USAGE`: the server adds the key itself.
+unsafe extern "C" fn mem_usage(
+    ctx: *mut c::RedisModuleKeyOptCtx,
+    _value: *const c_void,
+    samples: usize,
+) -> usize {
+    /// Also where the command asks for all (`SAMPLES 0`).
+    const MOST: usize = 1000;
+    guard(0, || {
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = (unsafe { key_of(ctx) }) else {
+            return 0;
+        };
+        let looks = if samples == 0 {
+            MOST
+        } else {
+            samples.min(MOST)
+        };
+        let name = name.bytes();
+        let key = Key { db, name };
+        shell().engine.with(|engine| engine.bytes_of(key, looks))
+    })
+}
+
+/// The key that a method of the type is about.
+///
+/// # Safety
+/// The context is what the server gave to the method, and `'a` is no longer than that call.
+unsafe fn key_of<'a>(ctx: *mut c::RedisModuleKeyOptCtx) -> Option<(Db, Str<'a>)> {
+    // SAFETY: the table, the caller; the name lives as long as the call.
+    unsafe {
+        let name = api!(RedisModule_GetKeyNameFromOptCtx(ctx)).cast_mut();
+        let db = api!(RedisModule_GetDbIdFromOptCtx(ctx));
+        (!name.is_null()).then(|| (Db(db as u32), Str::new(name)))
+    }
+}
+
 /// A lock's value leaves its key: because the key goes, which an event tells as well, or because
 /// it is overwritten, which none does. So the key is looked at again in a moment.
 unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const c_void) {
     guard((), || {
         let shell = shell();
-        // SAFETY: the table, the server's argument; the name lives as long as this call.
-        let (db, name) = unsafe {
-            let name = api!(RedisModule_GetKeyNameFromOptCtx(ctx));
-            let db = api!(RedisModule_GetDbIdFromOptCtx(ctx));
-            (Db(db as u32), name.cast_mut())
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = (unsafe { key_of(ctx) }) else {
+            return;
         };
-        if name.is_null() || shell.performing.get() == Some(name) {
+        if shell.performing.get() == Some(name.as_ptr()) {
             return;
         }
-        // SAFETY: not null, and the server's.
-        let name = unsafe { Str::new(name) }.bytes();
+        let name = name.bytes();
         let key = Key { db, name };
         if shell.engine.with(|engine| engine.knows(key)) {
             recheck::soon(key, Why::OVERWRITTEN);

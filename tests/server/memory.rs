@@ -221,3 +221,39 @@ fn many_sessions_at_once_are_forgotten_when_they_are_over() {
         assert!(replies.iter().all(|reply| *reply == int(0)));
     });
 }
+
+fn usage(client: &mut Client, key: &str) -> i64 {
+    client.call(format!("MEMORY USAGE {key}").as_str()).number()
+}
+
+#[test]
+fn what_a_lock_takes_grows_with_its_holders_and_waiters() {
+    const MANY: i64 = 2000;
+    let server = Server::start();
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    one.run("LOCK.ACQUIRE k SHARED");
+    let alone = usage(&mut one, "k");
+    for number in 0..MANY {
+        one.run(&format!("LOCK.ACQUIRE k SHARED OWNER {number:0100}"));
+    }
+    let crowd = usage(&mut one, "k");
+    assert!(crowd > alone + MANY * 150, "{alone} and then {crowd}");
+    assert!(crowd < alone + MANY * 1000, "{alone} and then {crowd}");
+    for number in 0..MANY {
+        other.run(&format!("LOCK.ACQUIRE k OWNER {number:0100} WAIT 0 PUSH"));
+    }
+    let queue = usage(&mut one, "k");
+    assert!(queue > crowd + MANY * 150, "{crowd} and then {queue}");
+    // However few are looked at; the first one here has no label.
+    let one_look = one.call("MEMORY USAGE k SAMPLES 2").number();
+    let all = one.call("MEMORY USAGE k SAMPLES 0").number();
+    assert!((one_look - all).abs() < all / 3, "{one_look} and {all}");
+    let (holders, waiters) = (
+        server.gauge("tether", "tether_holds"),
+        server.gauge("tether", "tether_waiters"),
+    );
+    assert_eq!((holders, waiters), (MANY + 1, MANY));
+    // Another key of that name is none of it.
+    one.run_all(&["SELECT 1", "LOCK.ACQUIRE k"]);
+    assert!(usage(&mut one, "k") < alone + 100);
+}

@@ -4,7 +4,7 @@ use super::super::arena::Id;
 use super::super::crowd::CROWD;
 use super::super::index;
 use super::super::keys::{KeyRecord, Keys};
-use super::Holds;
+use super::{Extra, Hold, Holds};
 use hashbrown::HashMap;
 
 /// Invariant: it has each key with more than [`CROWD`] holds, and no other.
@@ -45,5 +45,12 @@ impl Holds {
     pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
         let crowd = self.sizes.of(key);
         crowd.unwrap_or_else(|| self.of_key(keys, key).count())
+    }
+
+    /// The memory that a hold takes.
+    pub fn bytes_of(&self, id: Id<Hold>) -> usize {
+        let extra = self.extra(id);
+        let bytes = |extra: &Extra| size_of::<Extra>() + extra.label.len();
+        size_of::<Hold>() + extra.map_or(0, bytes)
     }
 }
