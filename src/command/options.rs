@@ -28,8 +28,9 @@ pub(super) const MATCH: Word = word(9, "MATCH", 1);
 pub(super) const COUNT: Word = word(10, "COUNT", 1);
 pub(super) const GRACE: Word = word(11, "GRACE", 1);
 pub(super) const REENTRANT: Word = word(12, "REENTRANT", 0);
+pub(super) const NOTIFY: Word = word(13, "NOTIFY", 0);
 
-const WORDS: usize = 13;
+const WORDS: usize = 14;
 
 impl Word {
     /// Letter by letter: a name is shorter than what the library's comparison is made for.
@@ -122,6 +123,14 @@ impl<'a, 'b> Options<'a, 'b> {
         }
     }
 
+    /// Who is told of its turn by a push is told of the loss as well.
+    pub fn attributes(&self) -> Attributes {
+        Attributes {
+            reentrant: self.has(REENTRANT),
+            notify: self.has(NOTIFY) || self.has(PUSH),
+        }
+    }
+
     pub fn ask(&self) -> Result<Ask<'a>, BadInput> {
         let mode = match self.permits()? {
             Some(_) if self.has(SHARED) => return Err(BadInput::SharedPermits),
@@ -133,9 +142,7 @@ impl<'a, 'b> Options<'a, 'b> {
             mode,
             label: self.label(),
             lease_ms: self.number(LEASE, 1, MOST_MS)?,
-            attributes: Attributes {
-                reentrant: self.has(REENTRANT),
-            },
+            attributes: self.attributes(),
             wait: self.wait()?,
         })
     }

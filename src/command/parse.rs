@@ -1,10 +1,13 @@
 //! Reading arguments. Total: any bytes in, a request or a refusal out.
 
+#[cfg(test)]
+mod tests;
+
 use super::options::{
-    ALL, Ask, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, OWNER, Options, PERMITS, PUSH,
+    ALL, Ask, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, NOTIFY, OWNER, Options, PERMITS, PUSH,
     REENTRANT, SHARED, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
-use super::table::Verb;
+use super::table::{self, Verb};
 use crate::engine::{Attributes, Mode, Wait};
 use std::fmt;
 
@@ -23,6 +26,7 @@ pub enum Request<'a, 'b> {
         key: &'a [u8],
         value: &'a [u8],
         token: bool,
+        attributes: Attributes,
         wait: Option<Wait>,
     },
     Deltp {
@@ -66,6 +70,7 @@ pub enum Request<'a, 'b> {
     },
     Resume {
         secret: &'a [u8],
+        notify: bool,
     },
     EndSession,
 }
@@ -107,7 +112,16 @@ impl fmt::Display for BadInput {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BadInput::WrongArity => write!(f, "wrong number of arguments"),
-            BadInput::UnknownOption(word) => write!(f, "unknown option '{}'", shown(word)),
+            BadInput::UnknownOption(word) => {
+                write!(f, "unknown option '{}'", shown(word))?;
+                match &*table::commands_with(word) {
+                    [] => Ok(()),
+                    [others @ .., last] if !others.is_empty() => {
+                        write!(f, ", which {} and {last} know", others.join(", "))
+                    }
+                    [only, ..] => write!(f, ", which {only} knows"),
+                }
+            }
             BadInput::Repeated(option) => write!(f, "option {option} is repeated"),
             BadInput::RepeatedKey(key) => write!(f, "key '{}' is repeated", shown(key)),
             BadInput::Incomplete(option) => write!(f, "option {option} is incomplete"),
@@ -136,6 +150,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         key,
         value,
         token: false,
+        attributes: Attributes::default(),
         wait,
     };
     let acquire = |keys, wait| Request::Acquire {
@@ -171,18 +186,19 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
         (Verb::Settp, [key, value, options @ ..]) => {
-            let options = Options::read(options, &[TOKEN, WAIT, PUSH])?;
+            let options = Options::read(options, &[TOKEN, NOTIFY, WAIT, PUSH])?;
             Ok(Request::Settp {
                 key,
                 value,
                 token: options.has(TOKEN),
+                attributes: options.attributes(),
                 wait: options.wait()?,
             })
         }
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Acquire, [_, options @ ..]) => {
-            let known = &[SHARED, PERMITS, OWNER, LEASE, REENTRANT, WAIT, PUSH];
+            let known = &[SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH];
             let (keys, options) = (&arguments[..1], Options::read(options, known)?);
             let ask = options.ask()?;
             Ok(Request::Acquire { keys, ask })
@@ -211,7 +227,10 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         }
         (Verb::Server, []) => Ok(Request::Server),
         (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
-        (Verb::Resume, [secret]) => Ok(Request::Resume { secret }),
+        (Verb::Resume, [secret, options @ ..]) => {
+            let notify = Options::read(options, &[NOTIFY])?.has(NOTIFY);
+            Ok(Request::Resume { secret, notify })
+        }
         (Verb::End, []) => Ok(Request::EndSession),
         (
             Verb::Settp
@@ -239,7 +258,7 @@ fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, '
     }
     let (keys, options) = rest.split_at(count);
     refuse_repeated(keys)?;
-    let ask = Options::read(options, &[OWNER, LEASE, REENTRANT, WAIT, PUSH])?.ask()?;
+    let ask = Options::read(options, &[OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH])?.ask()?;
     Ok(Request::Acquire { keys, ask })
 }
 
@@ -270,114 +289,4 @@ fn start<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> 
     Ok(Request::Start {
         grace_ms: grace_ms.unwrap_or(GRACE_MS),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parsed(verb: Verb, line: &str) -> Result<String, String> {
-        let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
-        match parse(verb, &words) {
-            Ok(request) => Ok(format!("{request:?}")),
-            Err(bad) => Err(bad.to_string()),
-        }
-    }
-
-    #[test]
-    fn options_come_in_any_order_and_case() {
-        let one = parsed(Verb::Settp, "k v TOKEN WAIT 5 PUSH");
-        assert_eq!(one, parsed(Verb::Settp, "k v push wait 5 token"));
-        assert!(one.is_ok_and(|request| request.contains("limit_ms: Some(5), push: true")));
-    }
-
-    #[test]
-    fn a_wait_of_zero_has_no_limit() {
-        let request = parsed(Verb::Settp, "k v WAIT 0").unwrap();
-        assert!(request.contains("limit_ms: None, push: false"));
-    }
-
-    #[test]
-    fn bad_input_is_named() {
-        for (verb, line, words) in [
-            (Verb::Settp, "k v NOW", "unknown option 'NOW'"),
-            (Verb::Settp, "k v WAIT", "option WAIT is incomplete"),
-            (Verb::Settp, "k v WAIT x", "WAIT is not a number: 'x'"),
-            (Verb::Settp, "k v WAIT 1 WAIT 2", "option WAIT is repeated"),
-            (Verb::Settp, "k v PUSH", "option PUSH needs WAIT"),
-            (Verb::Settp, "k", "wrong number of arguments"),
-            (
-                Verb::Acquire,
-                "k LEASE 0",
-                "LEASE is out of range, it goes from 1 to 9007199254740991",
-            ),
-            (
-                Verb::Acquire,
-                "k PERMITS 3 OF 2",
-                "the number of permits is out of range, it goes from 1 to 2",
-            ),
-            (
-                Verb::Acquire,
-                "k PERMITS 3 2",
-                "option PERMITS is incomplete",
-            ),
-            (
-                Verb::Acquire,
-                "k SHARED PERMITS 1 OF 2",
-                "options SHARED and PERMITS exclude each other",
-            ),
-            (Verb::Acquire, "k ALL", "unknown option 'ALL'"),
-            (Verb::Macquire, "2 a a", "key 'a' is repeated"),
-            (Verb::Cancel, "k ALL", "unknown option 'ALL'"),
-            (
-                Verb::Macquire,
-                "3 a b",
-                "numkeys is out of range, it goes from 1 to 2",
-            ),
-            (Verb::Macquire, "1 a SHARED", "unknown option 'SHARED'"),
-            (
-                Verb::Extend,
-                "k -5",
-                "the lease is out of range, it goes from 1 to 9007199254740991",
-            ),
-            (
-                Verb::Start,
-                "GRACE 86400001",
-                "GRACE is out of range, it goes from 1 to 86400000",
-            ),
-            (Verb::Resume, "", "wrong number of arguments"),
-            (Verb::List, "", "wrong number of arguments"),
-            (Verb::List, "x", "the cursor is not a number: 'x'"),
-            (Verb::Info, "k MATCH x", "unknown option 'MATCH'"),
-            (Verb::End, "now", "wrong number of arguments"),
-            (
-                Verb::List,
-                "0 COUNT 0",
-                "COUNT is out of range, it goes from 1 to 18446744073709551615",
-            ),
-        ] {
-            assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
-        }
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_bytes_are_answered_for(
-            verb in 0..super::super::TABLE.len(),
-            words in proptest::collection::vec(
-                proptest::prop_oneof![
-                    proptest::collection::vec(proptest::num::u8::ANY, 0..6),
-                    proptest::sample::select(
-                        ["WAIT", "PUSH", "PERMITS", "OF", "OWNER", "LEASE", "1", "0", "-1", "k"]
-                            .map(|word| word.as_bytes().to_vec())
-                            .to_vec()
-                    ),
-                ],
-                0..8,
-            )
-        ) {
-            let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-            let _ = parse(super::super::TABLE[verb].verb, &words);
-        }
-    }
 }

@@ -110,6 +110,7 @@ const KEYS: Argument = Argument {
 const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
 const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
 const REENTRANT: Argument = option("REENTRANT", "reentrant", ArgumentKind::Flag);
+const NOTIFY: Argument = option("NOTIFY", "notify", ArgumentKind::Flag);
 const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
 const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
 const GRACE: Argument = option("GRACE", "grace-ms", ArgumentKind::Integer);
@@ -129,6 +130,7 @@ pub const TABLE: &[Spec] = &[
             KEY,
             required("value", ArgumentKind::String),
             option("TOKEN", "token", ArgumentKind::Flag),
+            NOTIFY,
             WAIT,
             PUSH,
         ],
@@ -190,6 +192,7 @@ pub const TABLE: &[Spec] = &[
             OWNER,
             LEASE,
             REENTRANT,
+            NOTIFY,
             WAIT,
             PUSH,
         ],
@@ -210,6 +213,7 @@ pub const TABLE: &[Spec] = &[
             OWNER,
             LEASE,
             REENTRANT,
+            NOTIFY,
             WAIT,
             PUSH,
         ],
@@ -307,7 +311,7 @@ pub const TABLE: &[Spec] = &[
     Spec {
         verb: Verb::Resume,
         name: "session.resume",
-        arity: 2,
+        arity: -2,
         // It writes nothing, so that it works while the server must not write. Neither MONITOR nor
         // SLOWLOG shall show the secret.
         flags: "fast deny-script no-monitor no-slowlog",
@@ -316,7 +320,7 @@ pub const TABLE: &[Spec] = &[
         keys: KeyPlaces::Nowhere,
         summary: "Goes on with a session on this connection.",
         complexity: "O(1)",
-        arguments: &[required("secret", ArgumentKind::String)],
+        arguments: &[required("secret", ArgumentKind::String), NOTIFY],
     },
     Spec {
         verb: Verb::End,
@@ -331,3 +335,14 @@ pub const TABLE: &[Spec] = &[
         arguments: &[],
     },
 ];
+
+/// The commands that have an option of this name, in any case.
+pub fn commands_with(option: &[u8]) -> Vec<String> {
+    let is_it = |argument: &Argument| {
+        let token = argument.token.map(str::as_bytes);
+        token.is_some_and(|token| token.eq_ignore_ascii_case(option))
+    };
+    let all = TABLE.iter();
+    let having = all.filter(|spec| spec.arguments.iter().any(is_it));
+    having.map(|spec| spec.name.to_ascii_uppercase()).collect()
+}

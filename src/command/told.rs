@@ -5,6 +5,7 @@
 //!   TETHER.SESSION START id digest grace-ms
 //!   TETHER.SESSION END id
 //!   TETHER.HOLD key id label mode depth shared-below token lease-ms [timed] [reentrant]
+//!     [notify]
 //!   TETHER.FREE key id label                    mode: temporary, exclusive, shared, permits/2/3
 //!                                               lease-ms: - where there is none
 //! ```
@@ -62,6 +63,7 @@ fn words_of_held(held: &Held) -> Vec<Vec<u8>> {
     ];
     words.extend(held.timed.then(|| TIMED.to_vec()));
     words.extend(held.attributes.reentrant.then(|| REENTRANT.to_vec()));
+    words.extend(held.attributes.notify.then(|| NOTIFY.to_vec()));
     words
 }
 
@@ -69,6 +71,7 @@ fn words_of_held(held: &Held) -> Vec<Vec<u8>> {
 const HELD: usize = 8;
 const TIMED: &[u8] = b"timed";
 const REENTRANT: &[u8] = b"reentrant";
+const NOTIFY: &[u8] = b"notify";
 const NO_LEASE: &[u8] = b"-";
 
 pub const SESSION: &str = "TETHER.SESSION";
@@ -76,7 +79,7 @@ pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
 
 /// No command has more.
-pub const MOST_WORDS: usize = 9;
+pub const MOST_WORDS: usize = HELD + 3;
 
 /// The database whose key it is about, if it is about one.
 pub fn db_of(told: &Told) -> Option<Db> {
@@ -109,6 +112,7 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
                     REENTRANT if held.mode.is_lock() && !held.attributes.reentrant => {
                         held.attributes.reentrant = true;
                     }
+                    NOTIFY if !held.attributes.notify => held.attributes.notify = true,
                     _ => return None,
                 }
             }

@@ -5,7 +5,7 @@ use super::arena::Id;
 use super::ask::{Attributes, Mode};
 use super::clients::Client;
 use super::deadlock::Verdict;
-use super::effect::{Effect, Refusal, Reply, Waits};
+use super::effect::{Effect, Loss, Refusal, Reply, Waits};
 use super::endings::LOOKS;
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::few::Few;
@@ -129,7 +129,8 @@ impl Engine {
             self.keys[known].set_stands(standing);
             let hold = self.keys[known].holds.head();
             if hold.is_some_and(|hold| !self.holds.mode(hold).stands_as(standing)) {
-                self.lose(known, Hand::Nobody, effects);
+                let why = standing.loss_or(Loss::Deleted);
+                self.lose(known, Hand::Nobody, why, effects);
                 spot = self.keys.spot(key);
             }
         }
@@ -247,6 +248,7 @@ impl Engine {
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
             self.holds.deepen(id, ask.mode);
+            self.deepen_notice(id, ask.attributes.notify);
             if lease.is_some() {
                 self.holds.set_lease(id, lease);
             }

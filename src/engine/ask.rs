@@ -20,6 +20,8 @@ pub enum Mode {
 pub struct Attributes {
     /// Its owner may take the lock again.
     pub reentrant: bool,
+    /// Its owner is to be told when it loses it.
+    pub notify: bool,
 }
 
 impl Mode {

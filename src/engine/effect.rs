@@ -185,7 +185,39 @@ pub struct Waits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
     pub key: KeyBuf,
-    pub news: News,
+    said: Said,
+}
+
+/// Mostly there is no label, and it takes no room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    Plain(News),
+    Labelled(Box<(News, Box<[u8]>)>),
+}
+
+impl Push {
+    /// The label is that of the request or hold which it is about.
+    pub fn new(key: KeyBuf, news: News, label: &[u8]) -> Self {
+        let said = match label {
+            [] => Said::Plain(news),
+            label => Said::Labelled(Box::new((news, label.into()))),
+        };
+        Push { key, said }
+    }
+
+    pub fn news(&self) -> &News {
+        match &self.said {
+            Said::Plain(news) => news,
+            Said::Labelled(said) => &said.0,
+        }
+    }
+
+    pub fn label(&self) -> &[u8] {
+        match &self.said {
+            Said::Plain(_) => &[],
+            Said::Labelled(said) => &said.1,
+        }
+    }
 }
 
 /// `settp` or `lock`, in frames.
@@ -195,7 +227,26 @@ pub enum Kind {
     Lock,
 }
 
+/// Why a hold ended by another hand than its owner's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Its lease is over.
+    Lease,
+    /// Its key was deleted; or went, and nobody said how.
+    Deleted,
+    /// Its key's time to live is over.
+    Expired,
+    Evicted,
+    Flushed,
+    /// Another key was put in its key's place.
+    Overwritten,
+    /// Its key is another server's.
+    Moved,
+    /// This server is a replica.
+    Demoted,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// `watchex <key> ADD`
     Added,
@@ -205,10 +256,10 @@ pub enum News {
     Granted(Kind, Token),
     /// `<kind> <key> TIMEOUT`
     TimedOut(Kind),
-    /// `<kind> <key> FAILED NOPERM`
-    Denied(Kind),
-    /// `<kind> <key> LOST`, to a connection that speaks RESP3
-    Lost(Kind),
+    /// `<kind> <key> FAILED <code>`: who stood still would get this error
+    Failed(Kind, Box<Refusal>),
+    /// `<kind> <key> LOST <why>`
+    Lost(Kind, Loss),
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::clients::{Faded, NOBODY};
-use super::effect::{Effect, News, Push, Refusal};
+use super::clients::Faded;
+use super::effect::{Effect, Loss, News, Push, Refusal};
 use super::holds::Hold;
 use super::id::{ClientId, Key};
 use super::keys::KeyRecord;
@@ -150,7 +150,7 @@ impl Engine {
     pub(super) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.holds.first_lease() {
-                Some((end, hold)) if end <= self.now => self.take_away(hold, effects),
+                Some((end, hold)) if end <= self.now => self.take_away(hold, Loss::Lease, effects),
                 _ => return,
             }
         }
@@ -168,7 +168,7 @@ impl Engine {
             looks = looks.saturating_sub(holds.len());
             for hold in holds {
                 if self.is_over(hold) {
-                    self.take_away(hold, effects);
+                    self.take_away(hold, Loss::Lease, effects);
                 }
             }
         }
@@ -188,7 +188,7 @@ impl Engine {
         let owner = self.clients.owner(client);
         let own = self.holds.find(&self.keys, key, owner, label);
         if let Some(own) = own.filter(|own| self.is_over(*own)) {
-            self.take_away(own, effects);
+            self.take_away(own, Loss::Lease, effects);
         }
     }
 
@@ -204,9 +204,9 @@ impl Engine {
         first.is_some_and(|(end, _)| end <= self.now)
     }
 
-    /// Ends a hold and tells its owner.
-    pub(super) fn take_away(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        self.tell_lost(hold, effects);
+    /// Ends a hold and tells its owner, if that asked for it.
+    pub(super) fn take_away(&mut self, hold: Id<Hold>, why: Loss, effects: &mut Vec<Effect>) {
+        self.tell_lost(hold, why, effects);
         let client = self.holds[hold].client;
         self.release(hold, effects);
         self.clients.forget_if_done(client);
@@ -252,6 +252,10 @@ impl Engine {
         let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
         for hold in granted.collect::<Vec<_>>() {
             self.holds.set_lease(hold, Some(self.now));
+            if self.holds.depth(hold) == 1 {
+                // It never heard that it had it.
+                self.holds.forget_notify(hold);
+            }
         }
     }
 
@@ -277,7 +281,7 @@ impl Engine {
             let holds: Vec<_> = self.holds.of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
             for hold in holds {
-                self.tell_lost(hold, effects);
+                self.tell_lost(hold, Loss::Demoted, effects);
                 let owner = self.holds[hold].client;
                 if self.sessions.get(owner).is_none() {
                     self.forget_hold(hold);
@@ -331,11 +335,10 @@ impl Engine {
         let client = self.clients[waiter.client].id;
         if let (true, Some(key)) = (waiter.push, key) {
             let kind = waiter.form.kind();
-            let news = match why {
-                Some(Refusal::NoRight(_)) => News::Denied(kind),
-                _ => News::TimedOut(kind),
-            };
-            let push = Push { key, news };
+            let news = why.map_or(News::TimedOut(kind), |why| {
+                News::Failed(kind, Box::new(why))
+            });
+            let push = Push::new(key, news, &waiter.label);
             let to = vec![client];
             effects.push(Effect::Push { to, push });
         } else {
@@ -367,29 +370,5 @@ impl Engine {
             self.keys.remove_if_idle(*key);
         }
         waiter
-    }
-
-    /// Tells an owner that a hold ended by another hand than its own.
-    pub(super) fn tell_lost(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        let is_lock = self.holds.mode(hold).is_lock();
-        let hold = &self.holds[hold];
-        let owner = &self.clients[hold.client];
-        if owner.ended || self.is_replica {
-            return;
-        }
-        self.totals.lost += 1;
-        if owner.id == NOBODY {
-            return;
-        }
-        let kind = match is_lock {
-            true => super::Kind::Lock,
-            false => super::Kind::Temporary,
-        };
-        let push = Push {
-            key: self.keys[hold.key].key().to_owned(),
-            news: News::Lost(kind),
-        };
-        let to = vec![owner.id];
-        effects.push(Effect::Push { to, push });
     }
 }

@@ -4,7 +4,7 @@
 //! place in the simulation's random worlds.
 
 use super::ask::{Attributes, Mode};
-use super::effect::{Effect, Form, NoRight};
+use super::effect::{Effect, Form, Loss, NoRight};
 use super::id::{ClientId, Db, Digest, Key};
 use super::rights::WaitId;
 use super::tokens::Token;
@@ -23,6 +23,14 @@ pub enum Standing {
 impl Standing {
     pub fn is_present(self) -> bool {
         self != Standing::Absent
+    }
+
+    /// Why what a look shows here is not what was held; `gone` if nothing is there.
+    pub(super) fn loss_or(self, gone: Loss) -> Loss {
+        match self {
+            Standing::Absent => gone,
+            Standing::Lock | Standing::Other => Loss::Overwritten,
+        }
     }
 }
 
@@ -141,7 +149,12 @@ pub enum Event<'a> {
     /// Answered by one reply. Told to replicas.
     Start(Start<'a>),
     /// `SESSION.RESUME`, of the session with this digest. Answered by one reply. Writes nothing.
-    Resume { client: ClientId, digest: Digest },
+    Resume {
+        client: ClientId,
+        digest: Digest,
+        /// To be told of what the session loses, as far as that was asked for.
+        notify: bool,
+    },
     /// `SESSION.END`. Answered by one reply. Writes.
     EndSession {
         client: ClientId,
@@ -174,7 +187,7 @@ pub enum Event<'a> {
     /// Another's hand put a key in the place of what stood there, if anything did. Told after `Made`.
     Replaced { key: Key<'a>, by: Hand },
     /// A key went by another's hand.
-    Gone { key: Key<'a>, by: Hand },
+    Gone { key: Key<'a>, by: Hand, why: Loss },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },
     /// The name by which a key goes from now on, in the place of what stood there: of the key that just
@@ -198,7 +211,11 @@ pub enum Event<'a> {
     /// waited for in them.
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
-    Found { seen: Seen<'a> },
+    Found {
+        seen: Seen<'a>,
+        /// Should it not be there.
+        gone: Loss,
+    },
 
     /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
     /// the append-only file or an RDB file. A key that somebody holds here is left alone.

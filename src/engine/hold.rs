@@ -80,6 +80,8 @@ pub(super) struct Extra {
     /// (count, total) of a semaphore.
     pub permits: (u32, u32),
     pub lease: Option<Moment>,
+    /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
+    pub asked_in: u32,
 }
 
 impl Default for Extra {
@@ -92,6 +94,7 @@ impl Default for Extra {
             shared_below: 0,
             permits: (0, 0),
             lease: None,
+            asked_in: 0,
         }
     }
 }
@@ -116,8 +119,8 @@ impl Kind {
     }
 }
 
-/// In eight bytes: a kind (2 bits), whether it is reentrant (1 bit), the number of an extra record or 0 (26 bits: see
-/// [`limits`](super::limits)), and the millisecond in which the hold began (35 bits, which come around
+/// In eight bytes: a kind (2 bits), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
+/// [`limits`](super::limits)), and in which two milliseconds the hold began (34 bits, which come around
 /// again after a year: longer than that no hold is told to last).
 #[derive(Clone, Copy)]
 pub(super) struct Nature(u64);
@@ -125,19 +128,21 @@ pub(super) struct Nature(u64);
 impl Nature {
     const KIND: u64 = 0b11;
     const REENTRANT: u64 = 0b100;
+    const NOTIFY: u64 = 0b1000;
     const EXTRA_BITS: u32 = 26;
-    const EXTRA_AT: u32 = 3;
+    const EXTRA_AT: u32 = 4;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
     /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
     pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
 
+    /// What the beginning of a hold is counted in.
+    const UNIT_MS: u64 = 2;
+
     pub fn new(kind: Kind, attributes: Attributes, since: Moment) -> Self {
-        let reentrant = if attributes.reentrant {
-            Self::REENTRANT
-        } else {
-            0
-        };
-        Nature((Self::ms(since) << Self::SINCE_AT) | reentrant | kind as u64)
+        let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;
+        let notify = u64::from(attributes.notify) * Self::NOTIFY;
+        let units = Self::ms(since).div_ceil(Self::UNIT_MS);
+        Nature((units << Self::SINCE_AT) | reentrant | notify | kind as u64)
     }
 
     fn ms(moment: Moment) -> u64 {
@@ -147,7 +152,12 @@ impl Nature {
     pub fn attributes(self) -> Attributes {
         Attributes {
             reentrant: self.0 & Self::REENTRANT != 0,
+            notify: self.0 & Self::NOTIFY != 0,
         }
+    }
+
+    pub fn set_notify(&mut self, notify: bool) {
+        self.0 = (self.0 & !Self::NOTIFY) | (u64::from(notify) * Self::NOTIFY);
     }
 
     pub fn kind(self) -> Kind {
@@ -176,10 +186,13 @@ impl Nature {
         self.0 |= number << Self::EXTRA_AT;
     }
 
-    /// For how many milliseconds it is held.
+    /// For how many milliseconds it is held; or one less, and never more.
     pub fn held_ms(self, now: Moment) -> u64 {
-        let since = self.0 >> Self::SINCE_AT;
-        (Self::ms(now).wrapping_sub(since) << Self::SINCE_AT) >> Self::SINCE_AT
+        const AROUND_MS: u64 = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        let since_ms = (self.0 >> Self::SINCE_AT) * Self::UNIT_MS;
+        // The beginning may be told one too late.
+        let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % AROUND_MS;
+        and_one.saturating_sub(1)
     }
 }
 
@@ -196,8 +209,9 @@ mod tests {
             Kind::Shared,
             Kind::Permits,
         ] {
-            for reentrant in [false, true] {
-                let attributes = Attributes { reentrant };
+            for (reentrant, notify) in [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let attributes = Attributes { reentrant, notify };
                 let mut nature = Nature::new(Kind::Exclusive, attributes, Moment(7_000_000));
                 nature.set_kind(kind);
                 assert!(nature.kind() == kind && nature.extra().is_none());
@@ -206,18 +220,25 @@ mod tests {
                 assert!(nature.kind() == kind && nature.extra() == Some(extra));
                 assert_eq!(nature.attributes(), attributes);
                 assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
+                nature.set_notify(!notify);
+                assert_eq!(nature.attributes().notify, !notify);
+                assert_eq!(nature.attributes().reentrant, reentrant);
+                assert!(nature.kind() == kind && nature.extra() == Some(extra));
             }
         }
     }
 
     #[test]
     fn time_passes_and_comes_around_without_going_wrong() {
-        let around = 1 << (u64::BITS - Nature::SINCE_AT);
+        let around = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        let year_ms = 365 * 86_400_000;
+        assert!(around > year_ms);
         for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
             let begin = Moment::default().after_ms(begin);
-            for passed in [0, 1, 1_000, around - 1] {
+            for passed in [0, 1, 1_000, 1_001, around - 2] {
                 let nature = Nature::new(Kind::Shared, Attributes::default(), begin);
-                assert_eq!(nature.held_ms(begin.after_ms(passed)), passed);
+                let held = nature.held_ms(begin.after_ms(passed));
+                assert!(held == passed || held + 1 == passed, "{held} of {passed}");
             }
         }
     }

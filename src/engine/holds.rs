@@ -1,6 +1,7 @@
 //! Who holds what, and in what way.
 
 mod check;
+mod notify;
 mod plain;
 mod sizes;
 

@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::effect::{Effect, News, Push, Refusal};
+use super::effect::{Effect, Loss, News, Push, Refusal};
 use super::event::{Hand, Seen, Standing};
 use super::few::Few;
 use super::holds::Hold;
@@ -25,26 +25,35 @@ impl Engine {
         }
     }
 
-    /// What stood at a key is gone, and nothing is there now, or another key in its place: to a watcher
-    /// nothing happened then, but the owner's key is gone.
-    pub(super) fn changed(
+    /// What stood at a key is gone, and nothing is there now.
+    pub(super) fn gone(&mut self, key: Key<'_>, by: Hand, why: Loss, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.keys.find(key)
+            && (self.loading || !self.lose_lone(key, by, why, effects))
+        {
+            self.changed(key, Standing::Absent, (by, why), effects);
+        }
+    }
+
+    /// Another key is in the place of what stood at this one: to a watcher nothing happened then, but the owner's key
+    /// is gone.
+    pub(super) fn replaced(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.keys.find(key) {
+            self.changed(key, Standing::Other, (by, Loss::Overwritten), effects);
+        }
+    }
+
+    fn changed(
         &mut self,
-        key: Key<'_>,
+        key: Id<KeyRecord>,
         standing: Standing,
-        by: Hand,
+        (by, why): (Hand, Loss),
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(key) = self.keys.find(key) {
-            let is_now = !self.loading;
-            if is_now && !standing.is_present() && self.lose_lone(key, by, effects) {
-                return;
-            }
-            let record = &mut self.keys[key];
-            record.set_stands(standing);
-            record.set_timed(false);
-            self.set_present(key, standing.is_present(), effects);
-            self.lose(key, by, effects);
-        }
+        let record = &mut self.keys[key];
+        record.set_stands(standing);
+        record.set_timed(false);
+        self.set_present(key, standing.is_present(), effects);
+        self.lose(key, by, why, effects);
     }
 
     /// Whoever waits for this key is to ask another server.
@@ -61,7 +70,7 @@ impl Engine {
         while let Some(found) = self.keys.find(key)
             && let Some(hold) = self.keys[found].holds.head()
         {
-            self.take_away(hold, effects);
+            self.take_away(hold, Loss::Moved, effects);
         }
     }
 
@@ -89,7 +98,7 @@ impl Engine {
     }
 
     pub(super) fn moved_to(&mut self, key: Key<'_>, by: Hand, effects: &mut Vec<Effect>) {
-        self.changed(key, Standing::Other, by, effects);
+        self.replaced(key, by, effects);
         let Some(&first) = self.carried.first() else {
             return;
         };
@@ -127,12 +136,12 @@ impl Engine {
 
     pub(super) fn flushed(&mut self, db: Option<Db>, by: Hand, effects: &mut Vec<Effect>) {
         for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
-            if !self.loading && self.lose_lone(key, by, effects) {
+            if !self.loading && self.lose_lone(key, by, Loss::Flushed, effects) {
                 continue;
             }
             self.set_present(key, false, effects);
             self.keys[key].set_stands(Standing::Absent);
-            self.lose(key, by, effects);
+            self.lose(key, by, Loss::Flushed, effects);
         }
     }
 
@@ -163,7 +172,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn found(&mut self, seen: Seen<'_>, effects: &mut Vec<Effect>) {
+    pub(super) fn found(&mut self, seen: Seen<'_>, gone: Loss, effects: &mut Vec<Effect>) {
         let Some(key) = self.keys.find(seen.key) else {
             return;
         };
@@ -172,7 +181,7 @@ impl Engine {
         let held = self.keys[key].holds.head();
         let is_there = held.is_some_and(|hold| self.holds.mode(hold).stands_as(seen.standing));
         if !is_there {
-            self.lose(key, Hand::Nobody, effects);
+            self.lose(key, Hand::Nobody, seen.standing.loss_or(gone), effects);
         }
     }
 
@@ -200,21 +209,25 @@ impl Engine {
         if to.is_empty() {
             return;
         }
-        let push = Push {
-            key: self.keys[key].key().to_owned(),
-            news: if present { News::Added } else { News::Deleted },
-        };
+        let news = if present { News::Added } else { News::Deleted };
+        let push = Push::new(self.keys[key].key().to_owned(), news, b"");
         effects.push(Effect::Push { to, push });
     }
 
     /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
     /// waits may be next.
-    pub(super) fn lose(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
+    pub(super) fn lose(
+        &mut self,
+        key: Id<KeyRecord>,
+        by: Hand,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
         for &hold in &*self.holds_that_go(key) {
             let client = self.holds[hold].client;
             // What a file says was lost once.
             if !self.loading && by != Hand::Client(self.clients[client].id) {
-                self.tell_lost(hold, effects);
+                self.tell_lost(hold, why, effects);
             }
             self.forget_hold(hold);
         }

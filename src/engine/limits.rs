@@ -96,7 +96,10 @@ mod tests {
                 client: ClientId(client),
                 seen: &[Seen { key, standing }],
                 mode: Mode::Exclusive,
-                attributes: Attributes { reentrant: true },
+                attributes: Attributes {
+                    reentrant: true,
+                    ..Attributes::default()
+                },
                 value: b"",
                 label,
                 lease_ms: None,

@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::arena::Id;
-use super::effect::Effect;
+use super::effect::{Effect, Loss};
 use super::event::{Acquire, Hand, Seen, Standing};
 use super::holds::{Grant, Hold};
 use super::id::KeyBuf;
@@ -82,6 +82,7 @@ impl Engine {
         &mut self,
         key: Id<KeyRecord>,
         by: Hand,
+        why: Loss,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Some(hold) = self.lone_hold(key) else {
@@ -89,7 +90,7 @@ impl Engine {
         };
         let client = self.holds[hold].client;
         if by != Hand::Client(self.clients[client].id) {
-            self.tell_lost(hold, effects);
+            self.tell_lost(hold, why, effects);
         }
         self.end_lone(key, hold);
         self.clients.forget_if_done(client);

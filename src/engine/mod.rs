@@ -17,7 +17,7 @@
 //!   renewals.rs   in a cluster, the time that temporary keys have to live
 //!   keys.rs, clients.rs                      their records, found by name and by id
 //!   census.rs, memory.rs, waits.rs           what there is to tell about all that
-//!   owner.rs      how records are found by owner
+//!   notify.rs     who is told of a loss      owner.rs      how records are found by owner
 //!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs, bytes.rs   how records stand in memory
 //! ```
 
@@ -47,6 +47,7 @@ mod keyspace;
 mod limits;
 mod lone;
 mod memory;
+mod notify;
 mod owner;
 mod quarantine;
 mod queues;
@@ -64,7 +65,7 @@ mod watches;
 pub use ask::{Attributes, Mode};
 pub use bytes::Bytes;
 pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
-pub use effect::{Effect, Form, Kind, News, NoRight, Push, Refusal, Reply, Waits};
+pub use effect::{Effect, Form, Kind, Loss, News, NoRight, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use few::Few;
 pub use hold::MOST_DEPTH_TOLD;
@@ -174,7 +175,11 @@ impl Engine {
             Event::Unwatch { client, keys } => self.unwatch(client, keys, effects),
             Event::UnwatchAll { client } => self.unwatch_all(client, effects),
             Event::Start(start) => self.start_session(start, effects),
-            Event::Resume { client, digest } => self.resume(client, &digest, effects),
+            Event::Resume {
+                client,
+                digest,
+                notify,
+            } => self.resume(client, &digest, notify, effects),
             Event::EndSession { client, later } => self.end_session(client, later, effects),
             Event::Unblocked { client } => {
                 let reply = self.unblock(client).unwrap_or(Reply::Null);
@@ -186,8 +191,8 @@ impl Engine {
                 self.take_back(client, granted);
             }
             Event::Made { key } => self.made(key, effects),
-            Event::Replaced { key, by } => self.changed(key, Standing::Other, by, effects),
-            Event::Gone { key, by } => self.changed(key, Standing::Absent, by, effects),
+            Event::Replaced { key, by } => self.replaced(key, by, effects),
+            Event::Gone { key, by, why } => self.gone(key, by, why, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
             Event::MovedTo { key, by } => self.moved_to(key, by, effects),
             Event::Timed { key } => self.set_timed(key, true),
@@ -197,7 +202,7 @@ impl Engine {
             Event::Disowned { key } => self.disowned(key, effects),
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other),
-            Event::Found { seen } => self.found(seen, effects),
+            Event::Found { seen, gone } => self.found(seen, gone, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
             Event::Told(told) => self.told(told, effects),
             Event::LoadBegins => self.load_begins(),

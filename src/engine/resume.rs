@@ -7,6 +7,7 @@ use super::effect::{Effect, Refusal, Reply};
 use super::event::Start;
 use super::id::{ClientId, Digest, SessionId};
 use super::sessions::Session;
+use super::tokens::Token;
 use super::told::Told;
 
 /// So much of what a session holds is released by the command that ends it.
@@ -41,8 +42,14 @@ impl Engine {
     }
 
     /// The session with this digest goes on with this connection. O(1).
-    pub(super) fn resume(&mut self, client: ClientId, digest: &Digest, effects: &mut Vec<Effect>) {
-        let reply = match self.try_resume(client, digest, effects) {
+    pub(super) fn resume(
+        &mut self,
+        client: ClientId,
+        digest: &Digest,
+        notify: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reply = match self.try_resume(client, digest, notify, effects) {
             Ok(session) => Reply::Integer(self.clients[session].hold_count.into()),
             Err(refusal) => Reply::Refused(refusal),
         };
@@ -53,6 +60,7 @@ impl Engine {
         &mut self,
         client: ClientId,
         digest: &Digest,
+        notify: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<Id<Client>, Refusal> {
         let connection = self.clients.find(client);
@@ -60,6 +68,9 @@ impl Engine {
         if let (Some(connection), Some(session)) = (connection, session)
             && self.clients[session].attached == Some(connection)
         {
+            if notify {
+                self.sessions.set_hears_after(session, Token::default());
+            }
             return Ok(session);
         }
         if let Some(refusal) = self.has_something(client) {
@@ -75,6 +86,12 @@ impl Engine {
         self.clients.detach(session);
         self.clients.attach(session, connection);
         self.sessions.set_end(session, None);
+        self.sessions.count_attachment(session);
+        let hears_after = match notify {
+            true => Token::default(),
+            false => self.tokens.last(),
+        };
+        self.sessions.set_hears_after(session, hears_after);
         self.guard(connection, effects);
         Ok(session)
     }

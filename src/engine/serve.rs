@@ -237,7 +237,7 @@ impl Engine {
         if waiter.push {
             let key = self.keys[key].key().to_owned();
             let news = News::Granted(waiter.form.kind(), token);
-            let push = Push { key, news };
+            let push = Push::new(key, news, &waiter.label);
             let to = vec![client];
             effects.push(Effect::Push { to, push });
         } else {
@@ -279,6 +279,7 @@ impl Engine {
         // Two requests of the same readers' or permits' owner can have waited.
         if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
             self.holds.deepen(hold, waiter.mode);
+            self.deepen_notice(hold, waiter.attributes.notify);
             if lease.is_some() {
                 self.holds.set_lease(hold, lease);
             }

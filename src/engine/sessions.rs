@@ -7,6 +7,7 @@ use super::arena::Id;
 use super::clients::{Client, Clients};
 use super::id::{Digest, Moment, SessionId};
 use super::index::{self, Index};
+use super::tokens::Token;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -17,6 +18,10 @@ pub(super) struct Session {
     pub id: SessionId,
     pub digest: Digest,
     pub grace_ms: u64,
+    /// Its connection is told of the loss of holds whose tokens are greater, as far as that was asked for.
+    pub hears_after: Token,
+    /// How often a connection has resumed it.
+    pub attachment: u32,
     /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
     ends: Option<Moment>,
 }
@@ -47,6 +52,8 @@ impl Sessions {
             id,
             digest,
             grace_ms,
+            hears_after: Token::default(),
+            attachment: 0,
             ends: None,
         };
         self.all.insert(owner, session);
@@ -79,6 +86,20 @@ impl Sessions {
         let is_it =
             |id| matches!(self.all.get(&id), Some(found) if found.digest.0.ct_eq(&digest.0).into());
         self.by_digest.find(self.hash(digest), is_it)
+    }
+
+    /// Another connection has resumed it. O(1).
+    pub fn count_attachment(&mut self, owner: Id<Client>) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.attachment = session.attachment.wrapping_add(1);
+        }
+    }
+
+    /// From which token on its connection is told of losses. O(1).
+    pub fn set_hears_after(&mut self, owner: Id<Client>, token: Token) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.hears_after = token;
+        }
     }
 
     /// O(log of ends).

@@ -9,7 +9,7 @@ use super::raw::{Ctx, Refusal, Text};
 use super::recheck::{self, Why};
 use super::state::shell;
 use super::{clock, epochs, executing, locktype};
-use crate::engine::{Event, Hand, Key, Moment};
+use crate::engine::{Event, Hand, Key, Loss, Moment};
 
 /// Where commands for a key that is not there are to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +162,15 @@ pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Hand) -> Hand {
             Place::Here | Place::Leaving(_) => executing::is_in_hand(ctx, client),
         };
     if is_own { by } else { Hand::Nobody }
+}
+
+/// How a key went that is not there, and neither lapsed nor was evicted. (What MIGRATE deletes follows its slot.)
+pub fn loss_of_removal(ctx: Ctx<'_>, key: Key<'_>) -> Loss {
+    match place(ctx, key) {
+        Place::There(_) | Place::Nowhere => Loss::Moved,
+        Place::Leaving(_) if executing::is_migrating(ctx) => Loss::Moved,
+        Place::Here | Place::Leaving(_) => Loss::Deleted,
+    }
 }
 
 /// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, Attributes, ClientId, Db, Event, Few, Form, Key, Mode, Seen, Start, Wait,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, Mode, Seen, Start, Wait,
 };
 use redis_module::raw as c;
 use std::cell::Cell;
@@ -139,8 +139,9 @@ impl<'c> Caller<'c> {
                 key,
                 value,
                 token,
+                attributes,
                 wait,
-            } => self.settp(key, value, token, wait),
+            } => self.settp(key, value, token, attributes, wait),
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
@@ -176,10 +177,7 @@ impl<'c> Caller<'c> {
             Request::List(list) => inspect::list(ctx, &list),
             Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
-            Request::Resume { secret } => self.tell(Event::Resume {
-                client: self.client,
-                digest: secret::digest(secret),
-            }),
+            Request::Resume { secret, notify } => self.resume(secret, notify),
             Request::EndSession => self.tell(Event::EndSession {
                 client: self.client,
                 // A transaction may be about another slot than what the session holds; see `Reach`.
@@ -198,11 +196,30 @@ impl<'c> Caller<'c> {
         }));
     }
 
-    fn settp(&self, name: &[u8], value: &[u8], token: bool, wait: Option<Wait>) {
+    fn resume(&self, secret: &[u8], notify: bool) {
+        if notify && !self.may_push() {
+            return;
+        }
+        self.tell(Event::Resume {
+            client: self.client,
+            digest: secret::digest(secret),
+            notify,
+        });
+    }
+
+    fn settp(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        token: bool,
+        attributes: Attributes,
+        wait: Option<Wait>,
+    ) {
         let (in_hand, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
             mode: Mode::Temporary,
+            attributes,
             value,
             wait,
             form: if token { Form::SettpToken } else { Form::Settp },
@@ -258,12 +275,14 @@ impl<'c> Caller<'c> {
         }
     }
 
-    /// Tells a request, to wait as it may, unless that is refused.
+    /// Tells a request, to wait as it may, unless it is refused.
     #[inline(always)]
     fn request(&self, in_hand: Option<&InHand<'_>>, ask: Acquire<'_>) {
-        let Some(wait) = self.wait_allowed(ask.wait, ask.seen) else {
+        // Whoever is told of its turn is told of a loss, too.
+        if ask.attributes.notify && !self.may_push() {
             return;
-        };
+        }
+        let wait = self.wait_allowed(ask.wait, ask.seen);
         let event = Event::Acquire(Acquire { wait, ..ask });
         tell_in_hand(self.ctx, in_hand, event);
         self.hear_of_new_keys(wait);
@@ -286,27 +305,15 @@ impl<'c> Caller<'c> {
         (in_hand, seen)
     }
 
-    /// How this request may wait; nothing if it was refused. In a transaction nobody can be blocked,
-    /// and so none waits.
-    fn wait_allowed(&self, wait: Option<Wait>, seen: &[Seen<'_>]) -> Option<Option<Wait>> {
-        let Some(wait) = wait else {
-            return Some(None);
-        };
+    /// How this request may wait. In a transaction nobody can be blocked, and so none waits.
+    fn wait_allowed(&self, wait: Option<Wait>, seen: &[Seen<'_>]) -> Option<Wait> {
+        let wait = wait?;
         // It costs something to ask, and mostly a lock is free.
-        if !wait.push
-            && shell()
-                .engine
-                .with(|engine| engine.can_be_had_at_once(seen))
-        {
-            return Some(Some(wait));
+        let is_had = |engine: &Engine| engine.can_be_had_at_once(seen);
+        if !wait.push && shell().engine.with(is_had) {
+            return Some(wait);
         }
-        if self.ctx.state().denies_blocking() {
-            return Some(None);
-        }
-        if wait.push && !self.may_push() {
-            return None;
-        }
-        Some(Some(wait))
+        (!self.ctx.state().denies_blocking()).then_some(wait)
     }
 
     /// After a request that might wait: if anybody does, what others make from now on matters. While nobody ever had to wait,

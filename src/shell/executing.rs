@@ -193,6 +193,15 @@ pub fn hand_among_all(ctx: Ctx<'_>) -> Hand {
     id.map_or(Hand::Nobody, |id| Hand::Client(ClientId(id)))
 }
 
+/// Whether the command that is executed is a MIGRATE.
+pub fn is_migrating(ctx: Ctx<'_>) -> bool {
+    let Hand::Client(id) = hand_among_all(ctx) else {
+        return false;
+    };
+    let line = ctx.client_line(id);
+    line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
+}
+
 fn noted() -> Hand {
     [SEEN.last.get(), SEEN.before.get()]
         .into_iter()

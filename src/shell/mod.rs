@@ -4,7 +4,7 @@
 //! ```text
 //!   the server calls          commands.rs  observe.rs  settings.rs  info.rs   (each behind guard.rs)
 //!   facts go in, orders out   dispatch.rs
-//!   orders are carried out    perform.rs   reply.rs    push.rs   blocked.rs
+//!   orders are carried out    perform.rs   reply.rs    blocked.rs   push.rs   words.rs (what pushes say)
 //!   what there is to tell     inspect.rs   info.rs
 //!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
 //!                             rewrite.rs (AOF that is rewritten)
@@ -66,6 +66,7 @@ mod slots;
 mod state;
 mod strays;
 mod threads;
+mod words;
 
 use raw::{Ctx, api};
 use redis_module::raw as c;

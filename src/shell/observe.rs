@@ -13,7 +13,7 @@ use super::{
     arguments, cluster, executing, listeners, locktype, push, recheck, replicas, rewrite, slots,
     threads,
 };
-use crate::engine::{ClientId, Db, Engine, Event, Hand, Key};
+use crate::engine::{ClientId, Db, Engine, Event, Hand, Key, Loss};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -160,13 +160,16 @@ impl<'a> Happened<'a> {
             }
             b"copy_to" | b"restore" => self.replaced(),
             b"del" | b"expired" | b"evicted" => {
-                let by = match word {
-                    _ if self.holder.is_none() => Hand::Nobody,
-                    b"del" => cluster::hand_of_removal(ctx, key, self.hand()),
-                    b"expired" => executing::hand_of_expiry(ctx, key),
-                    _ => Hand::Nobody,
+                let (by, why) = match word {
+                    _ if self.holder.is_none() => (Hand::Nobody, Loss::Deleted),
+                    b"del" => {
+                        let by = cluster::hand_of_removal(ctx, key, self.hand());
+                        (by, cluster::loss_of_removal(ctx, key))
+                    }
+                    b"expired" => (executing::hand_of_expiry(ctx, key), Loss::Expired),
+                    _ => (Hand::Nobody, Loss::Evicted),
                 };
-                Event::Gone { key, by }
+                Event::Gone { key, by, why }
             }
             _ if class == c::REDISMODULE_NOTIFY_NEW => {
                 // Where keys can have gone without a word, what is made in the place of one is another.

@@ -106,6 +106,6 @@ fn say(ctx: Ctx<'_>, server: &Server, private: Private) {
     };
     ctx.log(
         c"warning",
-        &format!("this is {version}: WATCHEX and PUSH are refused, and nobody is told of a loss, since {why}"),
+        &format!("this is {version}: WATCHEX, PUSH and NOTIFY are refused, since {why}"),
     );
 }

@@ -1,4 +1,4 @@
-//! Frames that nobody asked for.
+//! Frames that are no replies.
 //!
 //! What a command of ours tells its own connection of requests and holds is written in front of its reply, so that no
 //! reply is contradicted by what comes after it.
@@ -12,10 +12,11 @@
 
 use super::dispatch;
 use super::executing::field;
-use super::raw::{self, Ctx, Text};
+use super::raw::{self, Ctx};
 use super::shim::{self, Frames, Pushed};
 use super::state::shell;
-use crate::engine::{ClientId, Engine, Key, KeyBuf, Kind, News, Push, Token};
+use super::words;
+use crate::engine::{ClientId, Engine, Key, News, Push};
 use hashbrown::HashSet;
 use std::collections::VecDeque;
 
@@ -186,9 +187,7 @@ fn send_others(ctx: Ctx<'_>) {
     while let Some((to, push)) = waiting.next() {
         // What is toggled many times at once goes to the same watchers each time, and very many leases can be one owner's.
         let mut run = vec![push];
-        while let Some((_, push)) =
-            waiting.next_if(|(next, push)| *next == to && is_loss(push) == is_loss(&run[0]))
-        {
+        while let Some((_, push)) = waiting.next_if(|(next, _)| *next == to) {
             run.push(push);
         }
         write_all(ctx, &to, &run);
@@ -217,10 +216,7 @@ fn send_kept_back(ctx: Ctx<'_>) {
 fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
     // The context may be that of an event, which knows nothing of the connection.
     let resp3 = speaks_resp3(ctx, client);
-    if is_loss(&push) && !resp3 {
-        return;
-    }
-    if shim::write(client, &frame(resp3, &push)) {
+    if shim::write(client, &words::frame(ctx, resp3, &push)) {
         count_sent(1);
     } else {
         put(vec![client], push);
@@ -260,18 +256,24 @@ pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
 /// Leaves out of what waits the grants that were given back since, in the same transaction: its replies have told that, and
 /// nothing says that they were lost.
 fn leave_out_what_was_given_back(waiting: &mut VecDeque<(Vec<ClientId>, Push)>) {
-    let lost: HashSet<(ClientId, KeyBuf)> = waiting
-        .iter()
-        .filter(|(_, push)| is_loss(push))
-        .flat_map(|(to, push)| to.iter().map(|to| (*to, push.key.clone())))
-        .collect();
-    waiting.retain(|(to, push)| match (push.news, &**to) {
+    let hold = |client: ClientId, push: &Push| (client, push.key.clone(), push.label().to_vec());
+    // From the last on: what is lost was granted before.
+    let mut lost = HashSet::new();
+    let mut is_told = |to: &[ClientId], push: &Push| match (push.news(), to) {
+        (News::Lost(..), &[client]) => {
+            lost.insert(hold(client, push));
+            true
+        }
         (News::Granted(_, token), &[client]) => {
-            let holds = |engine: &Engine| engine.holds_as(client, push.key.as_key(), token);
-            lost.contains(&(client, push.key.clone())) || shell().engine.with(holds)
+            let holds = |engine: &Engine| engine.holds_as(client, push.key.as_key(), *token);
+            lost.remove(&hold(client, push)) || shell().engine.with(holds)
         }
         _ => true,
-    });
+    };
+    let all = std::mem::take(waiting).into_iter().rev();
+    for told in all.filter(|(to, push)| is_told(to, push)) {
+        waiting.push_front(told);
+    }
 }
 
 fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
@@ -282,20 +284,15 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
 fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
     let mut frames = Frames::default();
     for push in pushes {
-        let (head, news) = texts(push);
+        let (head, news) = words::texts(ctx, push);
         frames.add(head, news);
     }
     let (flushing, in_event) = shell()
         .outbox
         .with(|outbox| (outbox.flushing, outbox.in_event));
-    let asked = |push: &Push| !is_loss(push);
     let mut sent = 0;
     for client in to {
         if flushing && keep_back(ctx, *client, pushes) {
-            continue;
-        }
-        // All but a loss were asked for, so they go to connections on RESP2 too.
-        if !pushes.iter().all(asked) && !speaks_resp3(ctx, *client) {
             continue;
         }
         match frames.push(*client, in_event) {
@@ -317,69 +314,12 @@ fn count_sent(more: u64) {
     sent.set(sent.get() + more);
 }
 
-/// Of what nobody asked for, only connections on RESP3 hear.
-fn is_loss(push: &Push) -> bool {
-    matches!(push.news, News::Lost(_))
-}
-
 fn is_watch(push: &Push) -> bool {
-    matches!(push.news, News::Added | News::Deleted)
+    matches!(push.news(), News::Added | News::Deleted)
 }
 
 fn is_grant(push: &Push) -> bool {
-    matches!(push.news, News::Granted(..))
-}
-
-fn texts(push: &Push) -> (Text, Text) {
-    let token;
-    let (kind, news): (&[u8], &[u8]) = match push.news {
-        News::Added => (b"watchex", b"ADD"),
-        News::Deleted => (b"watchex", b"DEL"),
-        News::Granted(kind, Token(number)) => {
-            token = number.to_string();
-            (word(kind), token.as_bytes())
-        }
-        News::TimedOut(kind) => (word(kind), b"TIMEOUT"),
-        News::Denied(kind) => (word(kind), b"FAILED NOPERM"),
-        News::Lost(kind) => (word(kind), b"LOST"),
-    };
-    (Text::new(&head(kind, &push.key)), Text::new(news))
-}
-
-/// A whole frame for the connection whose command this is.
-fn frame(resp3: bool, push: &Push) -> Vec<u8> {
-    let start: &[u8] = if resp3 { b">3\r\n" } else { b"*3\r\n" };
-    let (head, news) = texts(push);
-    let news = news.as_str().bytes();
-    let length = format!("${}\r\n", news.len());
-    [
-        start,
-        head.as_str().bytes(),
-        length.as_bytes(),
-        news,
-        b"\r\n",
-    ]
-    .concat()
-}
-
-fn word(kind: Kind) -> &'static [u8] {
-    match kind {
-        Kind::Temporary => b"settp",
-        Kind::Lock => b"lock",
-    }
-}
-
-/// The first two elements as they go over the wire, made once for all connections.
-fn head(kind: &[u8], key: &KeyBuf) -> Vec<u8> {
-    let mut head = Vec::with_capacity(kind.len() + key.name.len() + 32);
-    for bulk in [kind, &key.name] {
-        head.push(b'$');
-        head.extend_from_slice(bulk.len().to_string().as_bytes());
-        head.extend_from_slice(b"\r\n");
-        head.extend_from_slice(bulk);
-        head.extend_from_slice(b"\r\n");
-    }
-    head
+    matches!(push.news(), News::Granted(..))
 }
 
 /// Asked for at the last moment: HELLO changes it at any time.

@@ -12,7 +12,7 @@ use super::cluster;
 use super::dispatch::{self, Reach, tell};
 use super::raw::{Ctx, Text};
 use super::state::shell;
-use crate::engine::{Db, Event, Key, KeyBuf, Seen, Standing};
+use crate::engine::{Db, Event, Key, KeyBuf, Loss, Seen, Standing};
 
 /// Has a key looked at again as soon as the command in hand is over.
 pub fn soon(key: Key<'_>, why: Why) {
@@ -79,7 +79,8 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
             key: from,
             standing: Standing::Other,
         };
-        tell(ctx, Event::Found { seen });
+        let gone = Loss::Deleted;
+        tell(ctx, Event::Found { seen, gone });
     }
     tell(ctx, Event::MovedFrom { key: from });
     cluster::follow(ctx, from);
@@ -145,7 +146,11 @@ pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
 /// What a fresh look at a key showed.
 pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
     let seen = Seen { key, standing };
-    tell(ctx, Event::Found { seen });
+    let gone = match standing {
+        Standing::Absent => cluster::loss_of_removal(ctx, key),
+        Standing::Lock | Standing::Other => Loss::Overwritten,
+    };
+    tell(ctx, Event::Found { seen, gone });
     if !standing.is_present() {
         cluster::follow(ctx, key);
     }

@@ -26,6 +26,18 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
     }
 }
 
+/// A refusal as a push tells it: the error's code; where it says whom to ask instead, all of it.
+pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
+    let words = match refusal {
+        Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
+        refusal => words(ctx, refusal),
+    };
+    match words.split_once(' ') {
+        Some((code, _)) if !matches!(code, "MOVED" | "ASK") => code.to_owned(),
+        _ => words,
+    }
+}
+
 fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
         Refusal::TooManyWatches { limit } => format!(

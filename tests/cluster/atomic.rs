@@ -29,8 +29,8 @@ fn moves_and_leaves_nothing() -> Watched {
     let (mut owner, mut busy) = (source.resp3(), source.resp3());
     let (mut watcher, mut waiter) = (source.resp3(), source.resp3());
     for number in 0..50 {
-        owner.run(["SETTP", &name(number), "v"]);
-        owner.run(["LOCK.ACQUIRE", &name(100 + number)]);
+        owner.run(["SETTP", &name(number), "v", "NOTIFY"]);
+        owner.run(["LOCK.ACQUIRE", &name(100 + number), "NOTIFY"]);
     }
     source.resp2().run(["SET", &name(999), "stays"]);
     watcher.run(["WATCHEX", &name(0), &name(100)]);
@@ -59,6 +59,7 @@ fn moves_and_leaves_nothing() -> Watched {
     lost.sort();
     lost.dedup();
     assert_eq!(lost.len(), 100, "each once");
+    assert!(lost.iter().all(|push| push.ends_with(" LOST moved")));
     assert_eq!(source.settled(&mut owner), [""; 0]);
     let mut gone = watcher.next_pushes(2);
     gone.sort();

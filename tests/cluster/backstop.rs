@@ -72,9 +72,9 @@ fn a_temporary_key_has_an_end_that_is_put_off_while_its_owner_lives() {
         let cluster = one(&[SHORT, "appendonly yes"]);
         let server = &cluster.servers[0];
         let (mut owner, mut other) = (server.resp3(), server.resp2());
-        owner.run("SETTP k v");
+        owner.run("SETTP k v NOTIFY");
         assert_eq!(
-            owner.call("LOCK.ACQUIRE lock"),
+            owner.call("LOCK.ACQUIRE lock NOTIFY"),
             other_than_null(&mut owner, "lock")
         );
         watch_it_live(&mut other, &mut owner, "k", 2)?;
@@ -117,12 +117,12 @@ fn what_users_say_about_a_key_s_time_goes_before() {
     let server = &cluster.servers[0];
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     owner.run_all(&[
-        "SETTP short v",
+        "SETTP short v NOTIFY",
         "PEXPIRE short 700",
-        "SETTP long v",
+        "SETTP long v NOTIFY",
         "EXPIRE long 500",
     ]);
-    assert_eq!(owner.next_push(), "settp short LOST");
+    assert_eq!(owner.next_push(), "settp short LOST expired");
     assert!(left_ms(&mut other, "long") > 490_000);
     // PERSIST, and SET, which says that the key has no end: then it has ours again.
     for command in ["PERSIST long", "SET long w", "GETEX long PERSIST"] {
@@ -219,7 +219,7 @@ fn while_the_server_must_not_write_no_key_lapses() {
         let cluster = one(&[SHORT]);
         let server = &cluster.servers[0];
         let (mut owner, mut other) = (server.resp3(), server.resp2());
-        owner.run("SETTP k v");
+        owner.run("SETTP k v NOTIFY");
         owner.run(&format!("CLIENT PAUSE {} WRITE", 2 * BACKSTOP_MS));
         watch_it_live(&mut other, &mut owner, "k", 3)?;
         owner.run("DELTP k");
@@ -235,7 +235,7 @@ fn while_replicas_are_too_few_no_key_lapses() {
         let cluster = one(&[SHORT]);
         let server = &cluster.servers[0];
         let (mut owner, mut other) = (server.resp3(), server.resp2());
-        owner.run("SETTP k v");
+        owner.run("SETTP k v NOTIFY");
         other.run("CONFIG SET min-replicas-to-write 1");
         watch_it_live(&mut other, &mut owner, "k", 2)?;
         let refusal = other.refused("SETTP k w");
@@ -255,10 +255,10 @@ fn an_owner_hears_when_the_server_stood_still_for_too_long() {
     let server = &cluster.servers[0];
     let (mut owner, mut waiter) = (server.resp3(), server.resp3());
     let mut other = server.resp2();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     queue(server, &mut waiter, "SETTP k w WAIT 0");
     other.run("DEBUG SLEEP 1.6");
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST expired");
     assert_eq!(waiter.read_reply(), int(1));
     assert_eq!(other.call("GET k"), bulk("w"));
     assert_eq!(owner.pushes(), [""; 0]);
@@ -274,7 +274,7 @@ fn a_key_of_a_session_that_lapsed_while_its_grace_ended_is_handed_over() {
     let mut other = server.resp2();
     other.run("DEBUG SET-ACTIVE-EXPIRE 0");
     owner.run("SESSION.START GRACE 300");
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     queue_push(&mut waiter, "SETTP k next WAIT 0 PUSH");
     other.run("PEXPIRE k 1");
     drop(owner);
@@ -300,7 +300,7 @@ fn a_key_of_a_session_that_lapsed_while_its_grace_ended_is_handed_over() {
 fn the_setting_holds_for_keys_that_there_are() {
     let cluster = one(&[]);
     let mut owner = cluster.servers[0].resp3();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     let settled = |owner: &mut Client, what: &str, range: std::ops::RangeInclusive<i64>| {
         eventually(what, || match left_ms(owner, "k") {
             left if range.contains(&left) => Ok(()),
@@ -314,7 +314,7 @@ fn the_setting_holds_for_keys_that_there_are() {
     // A time that is too short to be kept counts as a second.
     owner.pipeline(&[
         "CONFIG SET tether.cluster-backstop 1",
-        "SETTP other v",
+        "SETTP other v NOTIFY",
         "PTTL other",
         "CONFIG SET tether.cluster-backstop 60000",
     ]);

@@ -26,8 +26,8 @@ fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody()
     let key = name_in(SLOT);
     let lock = format!("{{{key}}}lock");
     let (mut owner, mut pushed) = (source.resp3(), source.resp3());
-    owner.run(["LOCK.ACQUIRE", &lock]);
-    owner.run(["SETTP", &key, "v"]);
+    owner.run(["LOCK.ACQUIRE", &lock, "NOTIFY"]);
+    owner.run(["SETTP", &key, "v", "NOTIFY"]);
     queue_push(&mut pushed, &format!("SETTP {key} w WAIT 0 PUSH"));
     queue_push(&mut pushed, &format!("LOCK.ACQUIRE {lock} WAIT 0 PUSH"));
     take_down(source);
@@ -42,13 +42,17 @@ fn what_a_server_loses_while_its_cluster_is_down_is_told_and_granted_to_nobody()
     lost.sort();
     assert_eq!(
         lost,
-        [format!("lock {lock} LOST"), format!("settp {key} LOST")]
+        [
+            format!("lock {lock} LOST moved"),
+            format!("settp {key} LOST moved")
+        ]
     );
     let mut told = pushes_at_last(&mut pushed, 2);
     told.sort();
+    let moved = format!("MOVED {SLOT} {}", cluster.address(1));
     let refused = [
-        format!("lock {lock} TIMEOUT"),
-        format!("settp {key} TIMEOUT"),
+        format!("lock {lock} FAILED {moved}"),
+        format!("settp {key} FAILED {moved}"),
     ];
     assert_eq!(told, refused);
     for name in ["temporary_keys", "holds", "waiters"] {
@@ -69,11 +73,11 @@ fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {
     let mut other = target.resp2();
     // One that stays, in a slot of this server's own.
     let stays = name_in(SLOTS - 1);
-    owner.run(["SETTP", &stays, "v"]);
+    owner.run(["SETTP", &stays, "v", "NOTIFY"]);
     cluster.open_slot(SLOT, 0, 1);
     for request in [
-        format!("SETTP {} v", name("key")),
-        format!("LOCK.ACQUIRE {}", name("lock")),
+        format!("SETTP {} v NOTIFY", name("key")),
+        format!("LOCK.ACQUIRE {} NOTIFY", name("lock")),
     ] {
         owner.run("ASKING");
         assert!(owner.run(request.as_str()).number() > 0);
@@ -100,19 +104,19 @@ fn a_slot_that_never_came_takes_who_holds_and_who_waits_in_it_along() {
     let mut lost = pushes_at_last(&mut owner, 2);
     lost.sort();
     let expected = [
-        format!("lock {} LOST", name("lock")),
-        format!("settp {} LOST", name("key")),
+        format!("lock {} LOST moved", name("lock")),
+        format!("settp {} LOST moved", name("key")),
     ];
     assert_eq!(lost, expected);
     let mut told = pushes_at_last(&mut pushed, 2);
     told.sort();
-    let expected = ["key", "stranger"].map(|key| format!("settp {} TIMEOUT", name(key)));
-    assert_eq!(told, expected);
     let moved = format!("MOVED {SLOT} {}", cluster.address(0));
+    let failed = |key: &str| format!("settp {} FAILED {moved}", name(key));
+    assert_eq!(told, ["key", "stranger"].map(failed));
     assert_eq!(waiter.read_reply().text(), moved);
     assert_eq!(watcher.next_push(), format!("watchex {} DEL", name("key")));
     other.run("FLUSHALL");
-    assert_eq!(owner.next_push(), format!("settp {stays} LOST"));
+    assert_eq!(owner.next_push(), format!("settp {stays} LOST flushed"));
     assert_eq!(target.settled(&mut pushed), [""; 0]);
     for gauge in ["temporary_keys", "holds", "waiters"] {
         assert_eq!(tether(target, gauge), 0, "{gauge}");
@@ -126,12 +130,15 @@ fn a_slot_that_is_taken_from_a_server_by_hand_takes_who_holds_and_who_waits_in_i
     let server = &cluster.servers[0];
     let (gone, stays) = (name_in(SLOT), name_in(SLOT + 1));
     let (mut owner, mut pushed) = (server.resp3(), server.resp3());
-    owner.run(["LOCK.ACQUIRE", &gone]);
-    owner.run(["LOCK.ACQUIRE", &stays]);
+    owner.run(["LOCK.ACQUIRE", &gone, "NOTIFY"]);
+    owner.run(["LOCK.ACQUIRE", &stays, "NOTIFY"]);
     queue_push(&mut pushed, &format!("LOCK.ACQUIRE {gone} WAIT 0 PUSH"));
     owner.run(&format!("CLUSTER DELSLOTS {SLOT}"));
-    assert_eq!(owner.next_push(), format!("lock {gone} LOST"));
-    assert_eq!(pushed.next_push(), format!("lock {gone} TIMEOUT"));
+    assert_eq!(owner.next_push(), format!("lock {gone} LOST moved"));
+    assert_eq!(
+        pushed.next_push(),
+        format!("lock {gone} FAILED CLUSTERDOWN")
+    );
     assert_eq!(owner.call("DBSIZE"), int(1));
     let holds = ["holds", "waiters"].map(|gauge| tether(server, gauge));
     assert_eq!(holds, [1, 0]);
@@ -146,13 +153,13 @@ fn who_was_about_to_be_served_when_the_slot_went_is_sent_after_it() {
     let key = name_in(SLOT);
     let (mut owner, mut blocked) = (source.resp3(), source.resp2());
     let (mut pushed, mut other) = (source.resp3(), source.resp2());
-    owner.run(["SETTP", &key, "v"]);
+    owner.run(["SETTP", &key, "v", "NOTIFY"]);
     queue(source, &mut blocked, &format!("SETTP {key} w WAIT 0"));
     queue_push(&mut pushed, &format!("SETTP {key} x WAIT 0 PUSH"));
     // In one step: nothing may be written after that.
     other.pipeline(&[&format!("DEL {key}"), "CLIENT PAUSE 600000 WRITE"]);
     assert_eq!(other.read_replies(2), [int(1), ok()]);
-    assert_eq!(owner.next_push(), format!("settp {key} LOST"));
+    assert_eq!(owner.next_push(), format!("settp {key} LOST deleted"));
     let (from, to) = (cluster.id(0), cluster.id(1));
     let mut client = target.resp2();
     client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
@@ -166,7 +173,7 @@ fn who_was_about_to_be_served_when_the_slot_went_is_sent_after_it() {
     });
     other.run("CLIENT UNPAUSE");
     assert_eq!(blocked.read_reply().text(), moved);
-    assert_eq!(pushed.next_push(), format!("settp {key} TIMEOUT"));
+    assert_eq!(pushed.next_push(), format!("settp {key} FAILED {moved}"));
     for gauge in ["temporary_keys", "waiters"] {
         assert_eq!(tether(source, gauge), 0, "{gauge}");
     }
@@ -179,14 +186,14 @@ fn who_sends_its_own_key_to_another_server_is_not_told_of_it() {
     let key = name_in(SLOT);
     let other = format!("{{{key}}}other");
     let mut owner = source.resp3();
-    owner.run(["SETTP", &key, "v"]);
-    owner.run(["SETTP", &other, "v"]);
+    owner.run(["SETTP", &key, "v", "NOTIFY"]);
+    owner.run(["SETTP", &other, "v", "NOTIFY"]);
     cluster.open_slot(SLOT, 0, 1);
     let port = target.port().to_string();
     owner.run(["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
     assert_eq!(source.settled(&mut owner), [""; 0]);
     // And by another's hand.
     cluster.migrate(&[&other], 0, 1);
-    assert_eq!(owner.next_push(), format!("settp {other} LOST"));
+    assert_eq!(owner.next_push(), format!("settp {other} LOST moved"));
     assert_eq!(source.settled(&mut owner), [""; 0]);
 }

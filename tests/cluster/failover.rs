@@ -105,7 +105,7 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
     let (old, new) = (&cluster.servers[0], &cluster.servers[3]);
     let key = name_in(SLOTS / 6);
     let (mut owner, mut waiter, mut watcher) = (old.resp3(), old.resp2(), old.resp3());
-    let token = owner.run(["SETTP", &key, "v", "TOKEN"]).number();
+    let token = owner.run(["SETTP", &key, "v", "TOKEN", "NOTIFY"]).number();
     watcher.run(["WATCHEX", &key]);
     queue(old, &mut waiter, &format!("SETTP {key} w WAIT 0"));
     let of_session = |name: &str| format!("{{{key}}}{name}");
@@ -116,7 +116,7 @@ fn when_a_replica_is_asked_to_take_over_everyone_at_the_old_master_hears() {
     assert_times(new, of_session, &secret);
     assert_eq!(
         owner.next_push_within(AGREEMENT),
-        format!("settp {key} LOST")
+        format!("settp {key} LOST demoted")
     );
     // Redis says UNBLOCKED and hangs up, Valkey 9 leaves it to the module.
     let said = waiter.read_reply().text();

@@ -31,7 +31,7 @@ fn a_restored_lock_refuses_nobody_and_goes() {
     let multi = [b"RESTORE".as_slice(), b"taken", b"80", &bytes];
     client.run("MULTI");
     client.run(multi);
-    client.run("LOCK.ACQUIRE taken");
+    client.run("LOCK.ACQUIRE taken NOTIFY");
     let replies = client.run("EXEC").items();
     assert!(replies[1].number() > 0, "{replies:?}");
     assert_eq!(other.call("LOCK.ACQUIRE taken"), null());
@@ -39,9 +39,9 @@ fn a_restored_lock_refuses_nobody_and_goes() {
     assert_eq!(watcher.next_push(), "watchex taken ADD");
     // In place of a lock that is held, it ends that hold.
     let mut owner = server.resp3();
-    owner.run("LOCK.ACQUIRE held");
+    owner.run("LOCK.ACQUIRE held NOTIFY");
     client.run([b"RESTORE".as_slice(), b"held", b"0", &bytes, b"REPLACE"]);
-    assert_eq!(owner.next_push(), "lock held LOST");
+    assert_eq!(owner.next_push(), "lock held LOST overwritten");
     eventually_gone(&mut other, "held");
     assert_eq!(tether(&server, "holds"), 1);
     let message = client.refused("COPY taken copied");
@@ -74,13 +74,13 @@ fn a_lock_s_slot_can_move() {
     let key = name_in(5);
     let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
     let (mut owner, mut waiter, mut watcher) = (source.resp3(), source.resp3(), target.resp3());
-    owner.run(["LOCK.ACQUIRE", &key, "SHARED"]);
+    owner.run(["LOCK.ACQUIRE", &key, "SHARED", "NOTIFY"]);
     crate::line::queue(source, &mut waiter, &format!("LOCK.ACQUIRE {key} WAIT 0"));
     cluster.open_slot(5, 0, 1);
     watcher.run("ASKING");
     assert_eq!(watcher.call(["WATCHEX", &key]), bulk("NOEXIST"));
     cluster.migrate(&[&key], 0, 1);
-    assert_eq!(owner.next_push(), format!("lock {key} LOST"));
+    assert_eq!(owner.next_push(), format!("lock {key} LOST moved"));
     assert_eq!(
         waiter.read_reply().text(),
         format!("ASK 5 {}", cluster.address(1))

@@ -47,7 +47,7 @@ fn a_key_that_moves_is_lost_and_ends_where_nobody_owns_it() {
         back_up(source, &key);
         cluster.migrate(&[&key], 0, 1);
         let there = format!("ASK {SLOT} {}", cluster.address(1));
-        assert_eq!(pushed.next_push(), format!("settp {key} TIMEOUT"));
+        assert_eq!(pushed.next_push(), format!("settp {key} FAILED {there}"));
         assert_eq!(first.read_reply().text(), there);
         assert_eq!(newcomer.refused(["SETTP", &key, "n"]), there);
         assert_eq!(watcher.next_push(), format!("watchex {key} DEL"));
@@ -78,13 +78,13 @@ fn an_owner_on_resp3_hears_lost_once() {
         let cluster = Cluster::of_masters(2, &[NONE_YET]);
         let key = name_in(SLOT);
         let mut owner = cluster.servers[0].resp3();
-        owner.run(["SETTP", &key, "v"]);
+        owner.run(["SETTP", &key, "v", "NOTIFY"]);
         cluster.open_slot(SLOT, 0, 1);
         let begin = Instant::now();
         back_up(&cluster.servers[0], &key);
         cluster.migrate(&[&key], 0, 1);
         cluster.close_slot(SLOT, 0, 1);
-        assert_eq!(owner.next_push(), format!("settp {key} LOST"));
+        assert_eq!(owner.next_push(), format!("settp {key} LOST moved"));
         let mut other = cluster.servers[1].resp2();
         let left = other.run(["PTTL", &key]).number();
         if left == -2 && begin.elapsed() >= Duration::from_millis(BACKSTOP_MS as u64) {
@@ -109,10 +109,10 @@ fn a_slot_that_is_taken_away_takes_its_keys_along() {
     let (mut blocked, mut other) = (source.resp2(), source.resp2());
     other.run(["SET", &stranger, "v"]);
     watcher.run(["WATCHEX", &key, &stranger]);
-    owner.run(["LOCK.ACQUIRE", &lock]);
+    owner.run(["LOCK.ACQUIRE", &lock, "NOTIFY"]);
     queue(source, &mut blocked, &format!("SETTP {stranger} w WAIT 0"));
     // The last command before is the owner's: it is not to blame.
-    owner.run(["SETTP", &key, "v"]);
+    owner.run(["SETTP", &key, "v", "NOTIFY"]);
     let (from, to) = (cluster.id(0), cluster.id(1));
     let mut client = target.resp2();
     client.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
@@ -121,7 +121,10 @@ fn a_slot_that_is_taken_away_takes_its_keys_along() {
     lost.sort();
     assert_eq!(
         lost,
-        [format!("lock {lock} LOST"), format!("settp {key} LOST")]
+        [
+            format!("lock {lock} LOST moved"),
+            format!("settp {key} LOST moved")
+        ]
     );
     assert_eq!(watcher.next_push(), format!("watchex {key} ADD"));
     let mut gone = watcher.next_pushes(2);
@@ -168,8 +171,8 @@ fn nobody_is_granted_what_is_in_a_slot_that_was_taken_away() {
         }
     });
     drop(dying);
-    assert_eq!(next.next_push(), format!("lock {lock} TIMEOUT"));
-    assert_eq!(heir.next_push(), format!("settp {key} TIMEOUT"));
+    assert_eq!(next.next_push(), format!("lock {lock} FAILED {moved}"));
+    assert_eq!(heir.next_push(), format!("settp {key} FAILED {moved}"));
     for name in ["temporary_keys", "holds", "waiters"] {
         assert_eq!(tether(source, name), 0, "{name}");
     }

@@ -101,8 +101,8 @@ fn no_key_without_an_owner_outlives_the_backstop_when_slots_move_under_load() {
     let (mut watcher, mut patient) = (source.resp3(), source.resp3());
     for (number, name) in names.iter().enumerate() {
         let owner = &mut owners[number % OWNERS];
-        owner.run(["SETTP", name, "v"]);
-        owner.run(["LOCK.ACQUIRE", &format!("{{{name}}}held")]);
+        owner.run(["SETTP", name, "v", "NOTIFY"]);
+        owner.run(["LOCK.ACQUIRE", &format!("{{{name}}}held"), "NOTIFY"]);
         watcher.run(["WATCHEX", name]);
         patient.run(["SETTP", name, "patient", "WAIT", "0", "PUSH"]);
     }
@@ -161,8 +161,8 @@ fn everyone_knows(
         .iter()
         .flat_map(|name| {
             [
-                format!("settp {name} LOST"),
-                format!("lock {{{name}}}held LOST"),
+                format!("settp {name} LOST moved"),
+                format!("lock {{{name}}}held LOST moved"),
             ]
         })
         .collect();
@@ -171,8 +171,17 @@ fn everyone_knows(
     let as_set = |pushes: Vec<String>| -> BTreeSet<String> { pushes.into_iter().collect() };
     let gone = moved.iter().map(|name| format!("watchex {name} DEL"));
     assert_eq!(as_set(watcher.pushes()), gone.collect());
-    let turned_away = moved.iter().map(|name| format!("settp {name} TIMEOUT"));
-    assert_eq!(as_set(patient.pushes()), turned_away.collect());
+    // Each is told where to ask instead.
+    let to = cluster.address(1);
+    let sent_there = |push: String| {
+        let (who, there) = push.split_once(" FAILED ").unwrap_or_default();
+        let is_known = there.starts_with("MOVED ") || there.starts_with("ASK ");
+        assert!(is_known && there.ends_with(&to), "{push}");
+        who.to_owned()
+    };
+    let turned_away = moved.iter().map(|name| format!("settp {name}"));
+    let told = patient.pushes().into_iter().map(sent_there);
+    assert_eq!(as_set(told.collect()), turned_away.collect());
     let mut client = cluster.servers[0].resp3();
     for name in stayed {
         let info = client.run(["LOCK.INFO", name]);

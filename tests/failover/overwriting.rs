@@ -22,9 +22,12 @@ fn an_overwritten_lock_outlives_its_holder_who_ends_in_the_same_step() {
 fn an_overwritten_lock_that_is_renamed_at_once_is_not_its_holders_any_more() {
     let server = Server::start();
     let (mut holder, mut other) = (server.resp3(), server.resp2());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     other.run_all(&["MULTI", "SET k stranger", "RENAME k l", "EXEC"]);
-    assert!(["lock k LOST", "lock l LOST"].contains(&holder.next_push().as_str()));
+    assert!(
+        ["lock k LOST overwritten", "lock l LOST overwritten"]
+            .contains(&holder.next_push().as_str())
+    );
     holder.run("QUIT");
     holder.expect_closed();
     eventually_nothing_is_left(&server);
@@ -37,10 +40,10 @@ fn an_overwritten_lock_that_is_swapped_at_once_is_not_its_holders_any_more() {
     let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
     let replica = Server::replica_of(&server, &[]);
     let (mut holder, mut other) = (server.resp3(), server.resp2());
-    holder.run_all(&["LOCK.ACQUIRE k", "LOCK.ACQUIRE l"]);
+    holder.run_all(&["LOCK.ACQUIRE k NOTIFY", "LOCK.ACQUIRE l NOTIFY"]);
     other.pipeline(&["SET k stranger", "SWAPDB 0 1", "SWAPDB 1 2"]);
     other.read_replies(3);
-    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holder.next_push(), "lock k LOST overwritten");
     holder.run("QUIT");
     holder.expect_closed();
     eventually_nothing_is_left(&server);
@@ -164,17 +167,25 @@ fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
     let server = Server::with(&["appendonly yes", "appendfsync always"]);
     let [mut one, mut two, mut session, mut former, mut waiter] = [(); 5].map(|()| server.resp3());
     let mut other = server.resp2();
-    let taken = ["SETTP again v", "LOCK.ACQUIRE lock", "SETTP to v"];
+    let taken = [
+        "SETTP again v NOTIFY",
+        "LOCK.ACQUIRE lock NOTIFY",
+        "SETTP to v NOTIFY",
+    ];
     former.run_all(&taken);
     other.run_all(&["FLUSHALL", "SELECT 1"]);
     two.run("SELECT 1");
     two.run_all(&taken);
-    two.run_all(&["SETTP swapped v", "LOCK.ACQUIRE swapped-lock"]);
+    two.run_all(&["SETTP swapped v NOTIFY", "LOCK.ACQUIRE swapped-lock NOTIFY"]);
     other.run_all(&["SWAPDB 0 1", "SELECT 0", "DEL again lock to"]);
     one.run_all(&taken);
-    one.run_all(&["SETTP from v", "RENAME from renamed", "SETTP from v"]);
-    one.run_all(&["LOCK.ACQUIRE moved", "MOVE moved 2"]);
-    session.run_all(&["SESSION.START", "SETTP was v", "RENAME was is"]);
+    one.run_all(&[
+        "SETTP from v NOTIFY",
+        "RENAME from renamed",
+        "SETTP from v NOTIFY",
+    ]);
+    one.run_all(&["LOCK.ACQUIRE moved NOTIFY", "MOVE moved 2"]);
+    session.run_all(&["SESSION.START", "SETTP was v NOTIFY", "RENAME was is"]);
     waiter.run("WATCHEX again is lock moved renamed swapped to");
     queue_push(&mut waiter, "LOCK.ACQUIRE lock WAIT 0 PUSH");
     let mut all = [&mut one, &mut two, &mut session, &mut waiter];

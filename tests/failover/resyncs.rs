@@ -241,10 +241,10 @@ fn a_lease_that_is_over_while_replicas_are_too_few_ends_when_they_are_enough() {
     let master = Server::start();
     let (mut holder, mut waiter) = (master.resp3(), master.resp2());
     let mut resumed = master.resp2();
-    let first = holder.run("LOCK.ACQUIRE lock").number();
+    let first = holder.run("LOCK.ACQUIRE lock NOTIFY").number();
     queue(&master, &mut waiter, "LOCK.ACQUIRE lock WAIT 0");
     let secret = resumed.run("SESSION.START GRACE 600000").text();
-    resumed.run("SETTP kept v");
+    resumed.run("SETTP kept v NOTIFY");
     holder.run_all(&["MULTI", "CONFIG SET min-replicas-to-write 1"]);
     holder.run("LOCK.EXTEND lock 100");
     assert_eq!(holder.run("EXEC"), array([ok(), int(1)]));
@@ -265,7 +265,7 @@ fn a_lease_that_is_over_while_replicas_are_too_few_ends_when_they_are_enough() {
     assert_eq!(holder.pushes(), [""; 0]);
     let _replica = Server::replica_of(&master, &[]);
     assert!(waiter.read_reply().number() > first);
-    assert_eq!(holder.next_push(), "lock lock LOST");
+    assert_eq!(holder.next_push(), "lock lock LOST lease");
     let refusal = holder.refused("LOCK.EXTEND lock 60000");
     assert!(refusal.starts_with("NOTHELD"), "{refusal}");
     assert_eq!(resumed.run("SESSION.END"), int(1));
@@ -332,9 +332,9 @@ fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     let replica = Server::replica_of(&master, &[]);
     let (mut holder, mut leaver) = (master.resp3(), master.resp3());
     let (mut waiter, mut pushed) = (master.resp3(), master.resp3());
-    holder.run_all(&["SETTP held v", "SET plain v"]);
-    let last = holder.run("LOCK.ACQUIRE lock").number();
-    leaver.run_all(&["SETTP left v", "LOCK.ACQUIRE left-lock"]);
+    holder.run_all(&["SETTP held v NOTIFY", "SET plain v"]);
+    let last = holder.run("LOCK.ACQUIRE lock NOTIFY").number();
+    leaver.run_all(&["SETTP left v NOTIFY", "LOCK.ACQUIRE left-lock NOTIFY"]);
     queue(&master, &mut waiter, "LOCK.ACQUIRE lock WAIT 0");
     queue_push(&mut pushed, "SETTP held w WAIT 0 PUSH");
     let mut other = master.resp2();
@@ -364,11 +364,11 @@ fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     );
     let mut told = holder.next_pushes(2);
     told.sort();
-    assert_eq!(told, ["lock lock LOST", "settp held LOST"]);
-    assert_eq!(pushed.next_push(), "settp held TIMEOUT");
+    assert_eq!(told, ["lock lock LOST demoted", "settp held LOST demoted"]);
+    assert_eq!(pushed.next_push(), "settp held FAILED UNBLOCKED");
     let mut newcomer = replica.resp2();
-    assert!(newcomer.run("LOCK.ACQUIRE lock").number() > last);
-    assert_eq!(newcomer.run("SETTP held w"), int(1));
+    assert!(newcomer.run("LOCK.ACQUIRE lock NOTIFY").number() > last);
+    assert_eq!(newcomer.run("SETTP held w NOTIFY"), int(1));
     drop(newcomer);
     eventually_equal("keys", array([bulk("plain")]), || {
         replica.resp2().run("KEYS *")
@@ -389,7 +389,7 @@ fn who_waits_for_keys_that_nobody_holds_is_turned_away_by_a_server_that_becomes_
     server.follow(&master);
     let mut pushes = waiter.next_pushes(2);
     pushes.sort();
-    let expected = ["lock free TIMEOUT", "settp plain TIMEOUT"];
+    let expected = ["lock free FAILED UNBLOCKED", "settp plain FAILED UNBLOCKED"];
     assert_eq!(pushes, expected);
     assert_eq!(server.resp2().run("WATCHEX plain"), bulk("NOEXIST"));
 }

@@ -1,13 +1,12 @@
 //! What a server tells of a key when it is asked, against the world.
 
 use crate::harness::{Client, Frame, bulk, encode, int, null};
-use crate::model::command::{DATABASES, Mode, NAMES, Spot, Who};
+use crate::model::command::{DATABASES, LABELS, Mode, NAMES, Spot, Who};
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
 use crate::model::told::Tokens;
 use crate::model::world::World;
 use crate::trial::USED_NAMES;
-use crate::wire::LABELS;
 
 pub struct Seen {
     pub spot: Spot,

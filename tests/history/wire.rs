@@ -1,7 +1,7 @@
 //! Commands as a server reads them, and its replies as the model says them.
 
 use crate::harness::Frame;
-use crate::model::command::{Ask, Command, Kind, Label, Mode, NAMES, Name, Past, Wait};
+use crate::model::command::{Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Wait};
 use crate::model::told::Reply;
 
 pub type Words = Vec<Vec<u8>>;
@@ -52,10 +52,12 @@ impl Book {
                 key: k,
                 value,
                 token,
+                notify,
                 wait,
             } => {
                 let mut words = words!["SETTP", key(k), value.to_string()];
                 words.extend(token.then(|| bytes("TOKEN")));
+                words.extend(notify_words(*notify));
                 words.extend(wait_words(*wait));
                 words
             }
@@ -70,8 +72,10 @@ impl Book {
             Command::Start { grace_ms } => {
                 words!["SESSION.START", "GRACE", grace_ms.to_string()]
             }
-            Command::Resume { session } => {
-                words!["SESSION.RESUME", self.secrets[*session as usize]]
+            Command::Resume { session, notify } => {
+                let mut words = words!["SESSION.RESUME", self.secrets[*session as usize]];
+                words.extend(notify_words(*notify));
+                words
             }
             Command::EndSession => words!["SESSION.END"],
             Command::Set { key: k, value } => words!["SET", key(k), value.to_string()],
@@ -166,9 +170,6 @@ impl Book {
     }
 }
 
-/// What tells owners apart.
-pub const LABELS: [&[u8]; 3] = [b"", b"x", b"\xffy"];
-
 fn lock_words(command: &Command) -> Words {
     match command {
         Command::Acquire { key: k, mode, ask } => {
@@ -220,6 +221,7 @@ fn ask_words(ask: &Ask) -> Words {
         words.extend(words!["LEASE", ms.to_string()]);
     }
     words.extend(ask.reentrant.then(|| bytes("REENTRANT")));
+    words.extend(notify_words(ask.notify));
     words.extend(wait_words(ask.wait));
     words
 }
@@ -229,6 +231,10 @@ fn owner_words(label: Label) -> Words {
         0 => Vec::new(),
         label => words!["OWNER", LABELS[label]],
     }
+}
+
+fn notify_words(notify: bool) -> Words {
+    notify.then(|| bytes("NOTIFY")).into_iter().collect()
 }
 
 fn wait_words(wait: Option<Wait>) -> Words {

@@ -22,7 +22,7 @@ fn a_place_is_given_up_and_nothing_is_heard_of_it() {
         "LOCK.MACQUIRE 2 other k WAIT 0 PUSH",
         "SETTP k v WAIT 0 PUSH",
     ] {
-        let (server, mut holder) = held("LOCK.ACQUIRE k");
+        let (server, mut holder) = held("LOCK.ACQUIRE k NOTIFY");
         let (mut waiter, mut next) = (server.resp3(), server.resp3());
         queue_push(&mut waiter, request);
         queue_push(&mut next, "SETTP k v WAIT 0 PUSH");
@@ -66,7 +66,7 @@ fn only_the_places_of_this_owner_and_this_key_are_given_up() {
     assert!(other.next_push().starts_with("lock k "));
     other.run("LOCK.RELEASE k");
     let token = token_of(&server, "k");
-    assert_eq!(waiter.next_push(), format!("lock k {token}"));
+    assert_eq!(waiter.next_push(), format!("lock k {token} two"));
     assert_eq!(waiter.call("LOCK.CANCEL k OWNER two"), int(token));
 }
 
@@ -105,7 +105,7 @@ fn a_resumed_session_hears_what_it_holds() {
 
 #[test]
 fn in_a_transaction_it_tells_the_same() {
-    let (server, mut holder) = held("LOCK.ACQUIRE k");
+    let (server, mut holder) = held("LOCK.ACQUIRE k NOTIFY");
     let mut waiter = server.resp3();
     queue_push(&mut waiter, "LOCK.ACQUIRE k WAIT 0 PUSH");
     waiter.run_all(&["MULTI", "LOCK.CANCEL k", "LOCK.CANCEL k"]);
@@ -159,14 +159,14 @@ fn it_works_where_the_server_refuses_to_write() {
 
 #[test]
 fn a_lease_that_is_over_and_could_not_be_ended_yet_holds_nothing() {
-    let (server, mut holder) = held("LOCK.ACQUIRE k LEASE 100000");
+    let (server, mut holder) = held("LOCK.ACQUIRE k LEASE 100000 NOTIFY");
     let mut other = server.resp3();
     assert!(holder.call("LOCK.CANCEL k").number() > 0);
     holder.pipeline(&["LOCK.EXTEND k 1", "CLIENT PAUSE 100000 WRITE"]);
     assert_eq!(holder.read_replies(2), [int(1), ok()]);
     eventually_equal("what it holds", int(0), || holder.call("LOCK.CANCEL k"));
     other.run("CLIENT UNPAUSE");
-    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holder.next_push(), "lock k LOST lease");
     assert_eq!(holder.call("LOCK.CANCEL k"), int(0));
 }
 

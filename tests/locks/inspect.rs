@@ -2,6 +2,8 @@
 
 use crate::harness::*;
 use crate::line::*;
+use std::thread::sleep;
+use std::time::Duration;
 
 /// The names of a map's fields, in order.
 pub fn names(map: &Frame) -> Vec<String> {
@@ -175,6 +177,8 @@ fn times_go_on_while_one_holds_and_waits() {
     let server = Server::start();
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
     holder.run("LOCK.ACQUIRE k LEASE 100000");
+    // How long it is held is told to some ten milliseconds, and for how long one waits to one.
+    sleep(Duration::from_millis(10));
     queue_push(&mut waiter, "LOCK.ACQUIRE k WAIT 0 PUSH");
     eventually("the times", || {
         let info = waiter.run("LOCK.INFO k");
@@ -216,10 +220,10 @@ fn info_counts_grants_handoffs_time_outs_deadlocks_and_losses() {
     assert_eq!(totals(&all), [0; 9]);
     assert_eq!(totals(&["wait_usec_p50", "wait_usec_p99"]), [0, 0]);
     one.run_all(&[
-        "SETTP a v",
-        "LOCK.ACQUIRE b",
-        "LOCK.ACQUIRE b",
-        "LOCK.MACQUIRE 2 c d",
+        "SETTP a v NOTIFY",
+        "LOCK.ACQUIRE b NOTIFY",
+        "LOCK.ACQUIRE b NOTIFY",
+        "LOCK.MACQUIRE 2 c d NOTIFY",
     ]);
     assert_eq!(totals(&all), [1, 3, 0, 3, 0, 0, 0, 0, 0]);
     queue(&server, &mut two, "LOCK.ACQUIRE b WAIT 0");
@@ -235,7 +239,7 @@ fn info_counts_grants_handoffs_time_outs_deadlocks_and_losses() {
     two.refused("LOCK.ACQUIRE b OWNER other WAIT 0");
     assert_eq!(totals(&all), [1, 3, 0, 4, 1, 0, 2, 1, 0]);
     two.run("DEL c");
-    assert_eq!(one.next_push(), "lock c LOST");
+    assert_eq!(one.next_push(), "lock c LOST deleted");
     assert_eq!(totals(&all), [1, 2, 0, 4, 1, 0, 2, 1, 1]);
     let sent = tether(&server, "pushes_sent");
     assert_eq!(sent, 2, "a time-out and a loss");

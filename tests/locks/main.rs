@@ -8,6 +8,7 @@ mod harness;
 mod cancel;
 mod crowd;
 mod deadlock;
+mod in_step;
 mod inspect;
 mod line;
 mod listing;

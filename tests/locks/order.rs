@@ -41,23 +41,28 @@ fn is_grant(arrival: &Arrival) -> Option<i64> {
 #[test]
 fn a_grant_that_was_put_off_comes_before_the_reply() {
     for (request, command, holds) in [
-        ("SETTP k v", "DELTP k", false),
-        ("LOCK.ACQUIRE k", "LOCK.RELEASE k", false),
-        ("LOCK.ACQUIRE k", "LOCK.EXTEND k 60000", true),
-        ("LOCK.ACQUIRE k", "LOCK.CANCEL k", true),
-        ("LOCK.ACQUIRE k REENTRANT", "LOCK.ACQUIRE k REENTRANT", true),
-        ("LOCK.ACQUIRE k", "SESSION.START GRACE 1000", true),
-        ("LOCK.ACQUIRE k", "SESSION.END", true),
-        ("SETTP k v", "SETTP other v", true),
+        ("SETTP k v NOTIFY", "DELTP k", false),
+        ("LOCK.ACQUIRE k NOTIFY", "LOCK.RELEASE k", false),
+        ("LOCK.ACQUIRE k NOTIFY", "LOCK.EXTEND k 60000", true),
+        ("LOCK.ACQUIRE k NOTIFY", "LOCK.CANCEL k", true),
+        (
+            "LOCK.ACQUIRE k REENTRANT NOTIFY",
+            "LOCK.ACQUIRE k REENTRANT NOTIFY",
+            true,
+        ),
+        ("LOCK.ACQUIRE k NOTIFY", "SESSION.START GRACE 1000", true),
+        ("LOCK.ACQUIRE k NOTIFY", "SESSION.END", true),
+        ("SETTP k v NOTIFY", "SETTP other v NOTIFY", true),
     ] {
         for resp3 in [false, true] {
             let (server, _owner, mut waiter) = line(request, resp3);
             let heard = after_sleep(&mut waiter, &[command], 2);
             let token = is_grant(&heard[0]).unwrap_or_else(|| panic!("{command}: {heard:?}"));
             match (command, heard.into_iter().nth(1).expect("two").into_reply()) {
-                ("DELTP k" | "LOCK.EXTEND k 60000" | "SETTP other v", Frame::Integer(1)) => {}
+                ("DELTP k" | "LOCK.EXTEND k 60000" | "SETTP other v NOTIFY", Frame::Integer(1)) => {
+                }
                 ("LOCK.RELEASE k", Frame::Integer(0)) => {}
-                ("LOCK.CANCEL k" | "LOCK.ACQUIRE k REENTRANT", Frame::Integer(told)) => {
+                ("LOCK.CANCEL k" | "LOCK.ACQUIRE k REENTRANT NOTIFY", Frame::Integer(told)) => {
                     assert_eq!(told, token)
                 }
                 ("SESSION.START GRACE 1000" | "SESSION.END", Frame::Error(_)) => {}
@@ -74,9 +79,9 @@ fn a_loss_that_was_put_off_comes_before_the_reply() {
     let server = Server::start();
     let mut owner = server.resp3();
     for command in ["LOCK.RELEASE k", "LOCK.EXTEND k 60000"] {
-        owner.run("LOCK.ACQUIRE k LEASE 50");
+        owner.run("LOCK.ACQUIRE k LEASE 50 NOTIFY");
         let heard = after_sleep(&mut owner, &[command], 2);
-        assert_eq!(heard[0], push("lock k LOST"), "{command}");
+        assert_eq!(heard[0], push("lock k LOST lease"), "{command}");
         assert!(
             matches!(&heard[1], Arrival::Reply(Frame::Error(_))),
             "{command}"
@@ -88,10 +93,10 @@ fn a_loss_that_was_put_off_comes_before_the_reply() {
 #[test]
 fn in_a_transaction_no_push_contradicts_a_reply() {
     for (request, commands, replies) in [
-        ("SETTP k v", &["DELTP k"][..], vec![int(1)]),
+        ("SETTP k v NOTIFY", &["DELTP k"][..], vec![int(1)]),
         ("LOCK.ACQUIRE k", &["LOCK.RELEASE k"], vec![int(0)]),
         (
-            "SETTP k v",
+            "SETTP k v NOTIFY",
             &["LOCK.CANCEL k", "DEL k"],
             vec![int(0), int(1)],
         ),
@@ -102,7 +107,7 @@ fn in_a_transaction_no_push_contradicts_a_reply() {
         let exec = heard.pop().expect("EXEC's").into_reply();
         match request {
             // Without a label it tells of a temporary key's hold, too.
-            "SETTP k v" if commands.len() == 2 => assert_eq!(exec.items()[1], replies[1]),
+            "SETTP k v NOTIFY" if commands.len() == 2 => assert_eq!(exec.items()[1], replies[1]),
             _ => assert_eq!(exec, array(replies)),
         }
         assert_eq!(server.settled(&mut waiter), [""; 0], "{commands:?}");
@@ -124,7 +129,7 @@ fn in_a_transaction_a_grant_follows_the_whole_reply() {
 #[test]
 fn who_wants_no_reply_hears_its_pushes_once() {
     for word in ["SKIP", "OFF"] {
-        let (server, _owner, mut waiter) = line("SETTP k v", true);
+        let (server, _owner, mut waiter) = line("SETTP k v NOTIFY", true);
         waiter.pipeline(&[SLEEP, &format!("CLIENT REPLY {word}"), "DELTP k"]);
         assert_eq!(waiter.next_many(1), [reply(ok())]);
         assert!(is_grant(&waiter.next_many(1)[0]).is_some(), "{word}");

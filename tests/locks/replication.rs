@@ -110,7 +110,7 @@ fn watchers_on_a_replica_see_nothing_of_a_handoff() {
     let (mut one, mut two, mut three) = (master.resp3(), master.resp3(), master.resp3());
     let mut watcher = replica.resp3();
     watcher.run("WATCHEX k");
-    one.run("LOCK.ACQUIRE k");
+    one.run("LOCK.ACQUIRE k NOTIFY");
     assert_eq!(watcher.next_push(), "watchex k ADD");
     queue(&master, &mut two, "SETTP k two WAIT 0");
     queue(&master, &mut three, "LOCK.ACQUIRE k WAIT 0");
@@ -217,28 +217,43 @@ const AOF: [&str; 2] = ["appendonly yes", "appendfsync always"];
 fn what_was_removed_does_not_come_back_from_the_append_only_file() {
     let mut server = Server::with(&AOF);
     let (mut one, mut two, mut stays) = (server.resp3(), server.resp3(), server.resp3());
-    stays.run_all(&["SETTP kept v", "LOCK.ACQUIRE held", "SET plain v"]);
+    stays.run_all(&[
+        "SETTP kept v NOTIFY",
+        "LOCK.ACQUIRE held NOTIFY",
+        "SET plain v",
+    ]);
     one.run_all(&[
-        "SETTP a v",
-        "LOCK.ACQUIRE b",
-        "LOCK.MACQUIRE 2 c d",
+        "SETTP a v NOTIFY",
+        "LOCK.ACQUIRE b NOTIFY",
+        "LOCK.MACQUIRE 2 c d NOTIFY",
         "SELECT 3",
     ]);
     one.run_all(&[
-        "LOCK.ACQUIRE e SHARED",
+        "LOCK.ACQUIRE e SHARED NOTIFY",
         "SELECT 0",
-        "LOCK.ACQUIRE f LEASE 30",
+        "LOCK.ACQUIRE f LEASE 30 NOTIFY",
     ]);
-    assert_eq!(one.next_push(), "lock f LOST");
+    assert_eq!(one.next_push(), "lock f LOST lease");
     queue(&server, &mut two, "SETTP a w WAIT 0");
     one.run("DELTP a");
     two.read_reply();
-    queue(&server, &mut two, "LOCK.MACQUIRE 3 d c g LEASE 100 WAIT 0");
+    queue(
+        &server,
+        &mut two,
+        "LOCK.MACQUIRE 3 d c g LEASE 100 NOTIFY WAIT 0",
+    );
     drop(one);
     two.read_reply();
     let mut told = two.next_pushes(3);
     told.sort();
-    assert_eq!(told, ["lock c LOST", "lock d LOST", "lock g LOST"]);
+    assert_eq!(
+        told,
+        [
+            "lock c LOST lease",
+            "lock d LOST lease",
+            "lock g LOST lease"
+        ]
+    );
     drop(two);
     eventually_equal("holds", 1, || tether(&server, "holds"));
     eventually_equal("keys", 1, || tether(&server, "temporary_keys"));

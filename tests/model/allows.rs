@@ -102,7 +102,7 @@ impl World {
     /// Its secret was heard of before the command is sent.
     fn knows_session(&self, command: &Command) -> bool {
         match command {
-            Command::Resume { session } => *session < self.started,
+            Command::Resume { session, .. } => *session < self.started,
             _ => true,
         }
     }

@@ -36,6 +36,7 @@ pub fn settp(key: Name) -> Command {
         key,
         value: 1,
         token: false,
+        notify: false,
         wait: None,
     }
 }
@@ -55,6 +56,7 @@ pub fn settp_wait(key: Name, wait: Option<Wait>) -> Command {
         key,
         value: 3,
         token: true,
+        notify: false,
         wait,
     }
 }
@@ -70,6 +72,7 @@ pub fn acquire_as(label: Label, key: Name, mode: Mode, wait: Option<Wait>) -> Co
         label,
         lease_ms,
         reentrant: false,
+        notify: false,
         wait,
     };
     Command::Acquire { key, mode, ask }
@@ -103,12 +106,41 @@ pub fn again(command: Command) -> Command {
     }
 }
 
+/// The same, with NOTIFY.
+pub fn notified(command: Command) -> Command {
+    let notify = true;
+    match command {
+        Command::Settp {
+            key,
+            value,
+            token,
+            wait,
+            ..
+        } => Command::Settp {
+            key,
+            value,
+            token,
+            notify,
+            wait,
+        },
+        Command::Acquire { key, mode, ask } => {
+            let ask = Ask { notify, ..ask };
+            Command::Acquire { key, mode, ask }
+        }
+        Command::Macquire { keys, ask } => {
+            let ask = Ask { notify, ..ask };
+            Command::Macquire { keys, ask }
+        }
+        other => other,
+    }
+}
+
 pub fn start(grace_ms: u64) -> Command {
     Command::Start { grace_ms }
 }
 
-pub fn resume(session: Number) -> Command {
-    Command::Resume { session }
+pub fn resume(session: Number, notify: bool) -> Command {
+    Command::Resume { session, notify }
 }
 
 /// One depth, of the empty label's.

@@ -4,7 +4,7 @@
 
 use super::command::{Spot, Who};
 use super::holds::Owner;
-use super::told::{News, Push};
+use super::told::{Loss, News, Push};
 use super::world::{Entry, Fact, Value, Watch, World};
 
 /// What servers tell modules of a change of the keyspace.
@@ -20,8 +20,9 @@ pub enum Change {
     /// `expire` or `persist`.
     Timed(Spot, bool),
     Deleted(Spot),
-    /// By its time, or by an eviction.
+    /// By its time.
     Lapsed(Spot),
+    Evicted(Spot),
     /// `new`, `rename_from`, `rename_to`, or the same with `move`.
     Carried {
         from: Spot,
@@ -76,7 +77,16 @@ impl World {
     pub(super) fn watchers(&self, spot: Spot, news: News) -> Pushes {
         let watching = self.watches.iter().filter(|watch| watch.spot == spot);
         watching
-            .map(|watch: &Watch| (watch.who, Push { spot, news }))
+            .map(|watch: &Watch| {
+                (
+                    watch.who,
+                    Push {
+                        spot,
+                        news,
+                        label: 0,
+                    },
+                )
+            })
             .collect()
     }
 
@@ -99,10 +109,10 @@ impl World {
     }
 
     /// A key goes; both its watchers and its owner hear of it.
-    fn vanish(&mut self, spot: Spot, by: Option<Who>) -> Pushes {
+    fn vanish(&mut self, spot: Spot, by: Option<Who>, loss: Loss) -> Pushes {
         self.take_out(spot).expect("a key that is there");
         let mut pushes = self.watchers(spot, News::Deleted);
-        pushes.extend(self.lose(spot, by));
+        pushes.extend(self.lose(spot, by, loss));
         pushes
     }
 
@@ -112,17 +122,23 @@ impl World {
         self.appear(spot, value);
     }
 
-    /// A command deletes a key that is there.
-    pub(super) fn delete(&mut self, by: Who, spot: Spot) {
+    /// A command deletes a key that is there, in one way or another.
+    pub(super) fn delete(&mut self, by: Who, spot: Spot, loss: Loss) {
         self.changed(Some(by), Change::Deleted(spot));
-        let pushes = self.vanish(spot, Some(by));
+        let pushes = self.vanish(spot, Some(by), loss);
         self.tell(pushes);
     }
 
     /// A key goes by nobody's hand.
     pub(super) fn lapse(&mut self, spot: Spot) {
         self.changed(None, Change::Lapsed(spot));
-        let pushes = self.vanish(spot, None);
+        let pushes = self.vanish(spot, None, Loss::Expired);
+        self.tell(pushes);
+    }
+
+    pub(super) fn evict(&mut self, spot: Spot) {
+        self.changed(None, Change::Evicted(spot));
+        let pushes = self.vanish(spot, None, Loss::Evicted);
         self.tell(pushes);
     }
 
@@ -131,7 +147,7 @@ impl World {
     pub(super) fn replace(&mut self, by: Who, spot: Spot, value: Value, expires: bool) {
         self.changed(Some(by), Change::Replaced(spot, expires));
         let pushes = match self.take_out(spot) {
-            Some(_) => self.lose(spot, Some(by)),
+            Some(_) => self.lose(spot, Some(by), Loss::Overwritten),
             None => self.watchers(spot, News::Added),
         };
         let entry = Entry {
@@ -150,7 +166,7 @@ impl World {
         (entry.value, entry.expires) = (value, false);
         self.changed(None, Change::Overwritten(spot));
         if was_lock {
-            let pushes = self.lose(spot, None);
+            let pushes = self.lose(spot, None, Loss::Overwritten);
             self.tell(pushes);
         }
     }
@@ -160,7 +176,7 @@ impl World {
         self.changed(Some(by), Change::Carried { from, to });
         let entry = self.take_out(from).expect("a key that is there");
         let mut pushes = match self.take_out(to) {
-            Some(_) => self.lose(to, Some(by)),
+            Some(_) => self.lose(to, Some(by), Loss::Overwritten),
             None => self.watchers(to, News::Added),
         };
         pushes.extend(self.watchers(from, News::Deleted));
@@ -176,7 +192,7 @@ impl World {
         let spots = self.spots().into_iter();
         let mut pushes = Vec::new();
         for spot in spots.filter(|spot| db.is_none_or(|db| db == spot.db)) {
-            pushes.extend(self.vanish(spot, Some(by)));
+            pushes.extend(self.vanish(spot, Some(by), Loss::Flushed));
         }
         self.tell(pushes);
     }
@@ -204,7 +220,7 @@ impl World {
         let mut pushes = Vec::new();
         for spot in before.iter().filter(|spot| !present.contains(spot)) {
             self.take_out(*spot).expect("a key that is there");
-            pushes.extend(self.lose(*spot, None));
+            pushes.extend(self.lose(*spot, None, Loss::Deleted));
         }
         for spot in present.iter().filter(|spot| !before.contains(spot)) {
             let value = match locks.contains(spot) {

@@ -38,7 +38,8 @@ impl World {
         if let Some(session) = detached.next() {
             let waits = |who: Who| self.waiters.iter().any(|waiter| waiter.who == who);
             let session = session.number;
-            let command = Command::Resume { session };
+            let notify = false;
+            let command = Command::Resume { session, notify };
             return Some(match can_speak.find(|who| !waits(*who)) {
                 Some(who) => Step::Run { who, command },
                 None => self.somebody_comes(),
@@ -54,8 +55,9 @@ impl World {
         let (who, command) = match stuck.push {
             true => (
                 stuck.who,
-                Command::Deltp {
-                    keys: vec![stuck.spots[0].name],
+                Command::Cancel {
+                    key: stuck.spots[0].name,
+                    label: stuck.label,
                 },
             ),
             false => {

@@ -11,6 +11,9 @@ pub type Name = usize;
 pub const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"", b"\xff\r\n d"];
 pub const DATABASES: usize = 2;
 
+/// What tells owners apart. Labels are bytes, too.
+pub const LABELS: [&[u8]; 3] = [b"", b"x", b"\xffy"];
+
 /// A key in its database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Spot {
@@ -25,6 +28,7 @@ pub enum Command {
         key: Name,
         value: u32,
         token: bool,
+        notify: bool,
         wait: Option<Wait>,
     },
     Deltp {
@@ -66,6 +70,7 @@ pub enum Command {
     },
     Resume {
         session: Number,
+        notify: bool,
     },
     EndSession,
 
@@ -201,7 +206,7 @@ impl Mode {
     }
 }
 
-/// What tells the owners apart that share a connection; 0 is the empty label.
+/// What tells the owners apart that share a connection: one of [`LABELS`].
 pub type Label = usize;
 
 /// `WAIT limit_ms [PUSH]`
@@ -218,7 +223,14 @@ pub struct Ask {
     pub label: Label,
     pub lease_ms: Option<u64>,
     pub reentrant: bool,
+    pub notify: bool,
     pub wait: Option<Wait>,
+}
+
+/// Whether who asks like this is told when it loses what it is granted: who is told of the one by a push is told of the
+/// other.
+pub fn is_notified(notify: bool, wait: Option<Wait>) -> bool {
+    notify || wait.is_some_and(|wait| wait.push)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

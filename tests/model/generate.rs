@@ -116,6 +116,7 @@ impl Generator {
                 },
                 false => Command::Resume {
                     session: self.session(world),
+                    notify: self.notify(),
                 },
             };
             Some(Step::Run { who, command })
@@ -193,6 +194,7 @@ impl Generator {
                 key,
                 value,
                 token: false,
+                notify: self.notify(),
                 wait: None,
             },
             3 => Command::Watchex { keys },
@@ -263,6 +265,7 @@ impl Generator {
                 key: self.name(),
                 value: self.value(),
                 token: false,
+                notify: self.notify(),
                 wait: None,
             },
             19..22 => Command::Deltp { keys: self.names() },

@@ -34,14 +34,19 @@ impl World {
     pub(super) fn leave_out_what_was_given_back(&mut self, who: Who) {
         let holds = &self.holds;
         let all = self.pending[who].concat();
+        let mut at = 0;
         for cause in &mut self.pending[who] {
             cause.retain(|push| {
-                let News::Granted(kind, serial) = push.news else {
+                at += 1;
+                let News::Granted(_, serial) = push.news else {
                     return true;
                 };
-                let lost = News::Lost(kind);
-                let is_lost = |other: &Push| other.spot == push.spot && other.news == lost;
-                all.iter().any(is_lost) || holds.iter().any(|hold| hold.serial == serial)
+                let is_same = |other: &&Push| {
+                    (other.spot, other.label) == (push.spot, push.label) && !other.is_watch()
+                };
+                let next = all[at..].iter().find(is_same);
+                let is_lost = next.is_some_and(|next| matches!(next.news, News::Lost(..)));
+                is_lost || holds.iter().any(|hold| hold.serial == serial)
             });
         }
         self.pending[who].retain(|cause| !cause.is_empty());

@@ -4,7 +4,7 @@ use super::changes::Pushes;
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::{Entry, Value};
 use super::sessions::Number;
-use super::told::{Kind, News, Push, Serial, Tokens};
+use super::told::{Kind, Loss, News, Push, Serial, Tokens};
 use super::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +14,10 @@ pub struct Hold {
     pub spot: Spot,
     pub mode: Mode,
     pub reentrant: bool,
+    /// Its owner asked to be told of its loss.
+    pub notify: bool,
+    /// How often its session had been resumed when that was last asked for.
+    pub asked_in: u64,
     /// How often it was acquired in this mode.
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has taken it shared, too.
@@ -155,24 +159,28 @@ impl World {
     }
 
     /// Ends all holds of a key that went by another hand; what their owners hear.
-    pub(super) fn lose(&mut self, spot: Spot, by: Option<Who>) -> Pushes {
+    pub(super) fn lose(&mut self, spot: Spot, by: Option<Who>, loss: Loss) -> Pushes {
         let (lost, left) = self.holds.drain(..).partition(|hold| hold.spot == spot);
         self.holds = left;
         let lost: Vec<Hold> = lost;
-        lost.iter().filter_map(|hold| self.lost(hold, by)).collect()
+        let told = lost.iter().filter_map(|hold| self.lost(hold, by, loss));
+        told.collect()
     }
 
-    /// What the owner of a hold that ends by another hand hears.
-    pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>) -> Option<(Who, Push)> {
+    /// What the owner of a hold that ends by another hand hears, if it asked for it.
+    pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>, loss: Loss) -> Option<(Who, Push)> {
         let owner = self.voice(hold.owner);
         if hold.is_gone() || (owner.is_some() && by == owner) {
             return None;
         }
         self.totals.lost += 1;
-        let owner = owner?;
-        let resp3 = self.client(owner).is_some_and(|client| client.resp3);
-        let (spot, news) = (hold.spot, News::Lost(hold.kind()));
-        resp3.then_some((owner, Push { spot, news }))
+        let push = Push {
+            spot: hold.spot,
+            news: News::Lost(hold.kind(), loss),
+            label: hold.label,
+        };
+        let is_told = hold.notify && self.hears_of(hold);
+        is_told.then_some((owner?, push))
     }
 
     /// Puts the holds in the order of their tokens: of some grants the model does not know which was
@@ -212,7 +220,7 @@ impl World {
             });
             let Some((at, hold)) = first else { return };
             let hold = hold.clone();
-            let push = self.lost(&hold, None);
+            let push = self.lost(&hold, None, Loss::Lease);
             self.tell(push.into_iter().collect());
             self.release(at);
         }
@@ -225,7 +233,7 @@ impl World {
         let over = self.holds.iter().filter(|hold| is_over(hold));
         let over: Vec<Hold> = over.cloned().collect();
         for hold in over {
-            let push = self.lost(&hold, None);
+            let push = self.lost(&hold, None, Loss::Lease);
             self.tell(push.into_iter().collect());
             let at = self.holds.iter().position(|other| *other == hold);
             at.into_iter().for_each(|at| self.release(at));
@@ -305,6 +313,8 @@ impl World {
                 false => Mode::Temporary,
             },
             reentrant: false,
+            notify: false,
+            asked_in: 0,
             depth: 1,
             below: 0,
             serial: 0,

@@ -1,6 +1,6 @@
 //! The commands that ask for keys, and those that give locks back.
 
-use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who};
+use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who, is_notified};
 use super::entry::Value;
 use super::holds::Hold;
 use super::queues::Waiter;
@@ -16,6 +16,7 @@ struct Request {
     label: Label,
     lease_ms: Option<u64>,
     reentrant: bool,
+    notify: bool,
     wait: Option<Wait>,
     form: Form,
 }
@@ -26,6 +27,7 @@ impl World {
             key,
             value,
             token,
+            notify,
             wait,
         } = command
         else {
@@ -39,6 +41,7 @@ impl World {
             label: 0,
             lease_ms: None,
             reentrant: false,
+            notify: is_notified(*notify, *wait),
             wait: wait.filter(|_| !turn.in_exec),
             form: match token {
                 true => Form::SettpToken,
@@ -56,6 +59,7 @@ impl World {
             label: ask.label,
             lease_ms: ask.lease_ms,
             reentrant: ask.reentrant,
+            notify: is_notified(ask.notify, ask.wait),
             wait: ask.wait.filter(|_| !turn.in_exec),
             form: Form::Lock,
         })
@@ -145,7 +149,7 @@ impl World {
         }
         let ends = request.lease_ms.map(|ms| self.now + ms);
         for at in own {
-            self.deepen(at, request.mode, ends);
+            self.deepen(at, request.mode, ends, request.notify);
         }
         Ok(Some(first.serial))
     }
@@ -171,8 +175,12 @@ impl World {
             .any(|spot| is_held(spot) || is_awaited(spot))
     }
 
-    pub(super) fn deepen(&mut self, at: usize, mode: Mode, ends: Option<u64>) {
+    pub(super) fn deepen(&mut self, at: usize, mode: Mode, ends: Option<u64>, notify: bool) {
+        let resumed = self.resumed(self.holds[at].owner);
         let hold = &mut self.holds[at];
+        if notify {
+            (hold.notify, hold.asked_in) = (true, resumed);
+        }
         match hold.mode == mode {
             true => hold.depth += 1,
             false => hold.below += 1,
@@ -183,12 +191,15 @@ impl World {
     fn grant_at_once(&mut self, request: &Request) -> Reply {
         let serial = self.next_serial();
         for spot in &request.spots {
+            let owner = self.owner(request.who);
             let hold = Hold {
-                owner: self.owner(request.who),
+                owner,
                 label: request.label,
                 spot: *spot,
                 mode: request.mode,
                 reentrant: request.reentrant,
+                notify: request.notify,
+                asked_in: self.resumed(owner),
                 depth: 1,
                 below: 0,
                 serial,
@@ -206,6 +217,7 @@ impl World {
             spots: request.spots,
             mode: request.mode,
             reentrant: request.reentrant,
+            notify: request.notify,
             value: request.value,
             lease_ms: request.lease_ms,
             ends: (wait.limit_ms > 0).then(|| self.now + wait.limit_ms),

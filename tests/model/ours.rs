@@ -28,7 +28,7 @@ impl World {
             Command::Watchex { keys } => self.watchex(turn, keys),
             Command::Unwatchex { keys } => self.unwatchex(turn, keys),
             Command::Start { grace_ms } => self.start_session(turn.who, *grace_ms),
-            Command::Resume { session } => self.resume(turn.who, *session),
+            Command::Resume { session, notify } => self.resume(turn.who, *session, *notify),
             Command::EndSession => self.end_session(turn.who),
             other => unreachable!("{other:?} is the server's"),
         }

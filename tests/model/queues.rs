@@ -14,6 +14,7 @@ pub struct Waiter {
     pub spots: Vec<Spot>,
     pub mode: Mode,
     pub reentrant: bool,
+    pub notify: bool,
     pub value: Value,
     pub lease_ms: Option<u64>,
     /// When its time is over.
@@ -109,15 +110,18 @@ impl World {
         };
         for spot in &waiter.spots {
             if let Some(at) = self.own_hold(who, label, *spot) {
-                self.deepen(at, waiter.mode, ends);
+                self.deepen(at, waiter.mode, ends, waiter.notify);
                 continue;
             }
+            let owner = self.owner(who);
             let hold = Hold {
-                owner: self.owner(who),
+                owner,
                 label,
                 spot: *spot,
                 mode: waiter.mode,
                 reentrant: waiter.reentrant,
+                notify: waiter.notify,
+                asked_in: self.resumed(owner),
                 depth: 1,
                 below: 0,
                 serial,
@@ -138,7 +142,8 @@ impl World {
 
     fn push_to(&mut self, waiter: &Waiter, news: News) {
         let spot = waiter.spots[0];
-        self.tell(vec![(waiter.who, Push { spot, news })]);
+        let label = waiter.label;
+        self.tell(vec![(waiter.who, Push { spot, news, label })]);
     }
 
     fn answer_late(&mut self, who: Who, reply: Reply) {
@@ -200,7 +205,8 @@ impl World {
         let (now, owner) = (self.now, self.owner(who));
         for hold in &mut self.holds {
             if hold.owner == owner && Some(hold.serial) == serial {
-                hold.ends = Some(now);
+                // It never heard that it had it.
+                (hold.ends, hold.notify) = (Some(now), false);
             }
         }
     }

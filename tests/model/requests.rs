@@ -17,10 +17,12 @@ impl Generator {
             32..46 => {
                 let wait = self.wait();
                 let token = self.random.per_mille(400);
+                let notify = self.notify();
                 Command::Settp {
                     key: self.name(),
                     value: self.value(),
                     token,
+                    notify,
                     wait,
                 }
             }
@@ -83,6 +85,7 @@ impl Generator {
             0..30 => Command::EndSession,
             300..1000 if world.started > 0 => Command::Resume {
                 session: self.session(world),
+                notify: self.notify(),
             },
             _ => Command::Start {
                 grace_ms: self.grace_ms(),
@@ -128,8 +131,13 @@ impl Generator {
             label: self.label(),
             lease_ms: lease.then(|| self.lease_ms()),
             reentrant: self.random.per_mille(500),
+            notify: self.notify(),
             wait: self.wait(),
         }
+    }
+
+    pub(super) fn notify(&mut self) -> bool {
+        self.random.per_mille(400)
     }
 
     fn label(&mut self) -> Label {

@@ -2,8 +2,10 @@
 
 use super::command::{Command, Kind, Name, Past, Spot};
 use super::holds::Owner;
-use super::told::Reply;
+use super::told::{Loss, Reply};
 use super::world::{Change, Turn, Value, World};
+
+const OVER_AT_ONCE: Loss = Loss::DeletedOrExpired;
 
 impl World {
     pub(super) fn run_servers(&mut self, turn: &mut Turn, command: &Command) -> Reply {
@@ -35,18 +37,18 @@ impl World {
                 let deleted = keys.iter().filter(|key| self.del(turn, **key)).count();
                 Reply::Int(deleted as i64)
             }
-            Command::Getdel { key } => self.get_and_delete(turn, *key),
+            Command::Getdel { key } => self.get_and_delete(turn, *key, Loss::Deleted),
             Command::Lpop { key } => self.lpop(turn, *key),
             Command::Sunionstore { to } => {
                 self.del(turn, *to);
                 Reply::Int(0)
             }
             Command::Lapse { key, how } => match how {
-                Past::Getex => self.get_and_delete(turn, *key),
-                _ => Reply::Int(self.del(turn, *key).into()),
+                Past::Getex => self.get_and_delete(turn, *key, OVER_AT_ONCE),
+                _ => Reply::Int(self.end_key(turn, *key, OVER_AT_ONCE).into()),
             },
             Command::RestoreLapsed { key } => {
-                self.del(turn, *key);
+                self.end_key(turn, *key, OVER_AT_ONCE);
                 Reply::Ok
             }
             Command::Flushdb => {
@@ -218,12 +220,12 @@ impl World {
         }
     }
 
-    fn get_and_delete(&mut self, turn: &Turn, key: Name) -> Reply {
+    fn get_and_delete(&mut self, turn: &Turn, key: Name, loss: Loss) -> Reply {
         match self.entry(turn.spot(key)).map(|entry| entry.value.clone()) {
             None => Reply::Null,
             Some(Value::List(_) | Value::Lock) => Reply::refused("WRONGTYPE"),
             Some(Value::Text(text)) => {
-                self.del(turn, key);
+                self.end_key(turn, key, loss);
                 Reply::text(&text)
             }
         }
@@ -231,10 +233,14 @@ impl World {
 
     /// Whether there was something to delete.
     fn del(&mut self, turn: &Turn, key: Name) -> bool {
+        self.end_key(turn, key, Loss::Deleted)
+    }
+
+    fn end_key(&mut self, turn: &Turn, key: Name, loss: Loss) -> bool {
         let spot = turn.spot(key);
         let there = self.exists(spot);
         if there {
-            self.delete(turn.who, spot);
+            self.delete(turn.who, spot, loss);
         }
         there
     }

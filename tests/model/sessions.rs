@@ -1,7 +1,7 @@
 //! Sessions: owners that outlive their connection for a moment.
 
 use super::command::Who;
-use super::holds::Owner;
+use super::holds::{Hold, Owner};
 use super::told::Reply;
 use super::world::World;
 
@@ -16,6 +16,10 @@ pub struct Session {
     pub attached: Option<Who>,
     /// When its grace is over; nobody has it.
     pub ends: Option<u64>,
+    /// How often it was resumed by another connection.
+    pub resumed: u64,
+    /// Its connection is told of the loss of all that former ones asked to be told of.
+    pub hears_all: bool,
 }
 
 impl World {
@@ -66,13 +70,37 @@ impl World {
             grace_ms,
             attached: Some(who),
             ends: None,
+            resumed: 0,
+            hears_all: true,
         });
         Reply::Secret(number)
     }
 
-    pub(super) fn resume(&mut self, who: Who, number: Number) -> Reply {
+    /// How often a session was resumed; of others' 0.
+    pub(super) fn resumed(&self, owner: Owner) -> u64 {
+        match owner {
+            Owner::Session(number) => self.session(number).map_or(0, |session| session.resumed),
+            _ => 0,
+        }
+    }
+
+    /// Whether the connection that an owner speaks by asked to be told of the loss of a hold: itself, or with the
+    /// session of which former ones did.
+    pub(super) fn hears_of(&self, hold: &Hold) -> bool {
+        match hold.owner {
+            Owner::Session(number) => self
+                .session(number)
+                .is_some_and(|session| session.hears_all || hold.asked_in == session.resumed),
+            _ => true,
+        }
+    }
+
+    pub(super) fn resume(&mut self, who: Who, number: Number, notify: bool) -> Reply {
         let kept = |world: &World| Reply::Int(world.holds_of(who).len() as i64);
         if self.owner(who) == Owner::Session(number) {
+            let mut all = self.sessions.iter_mut();
+            let own = all.find(|session| session.number == number);
+            own.expect("it has one").hears_all |= notify;
             return kept(self);
         }
         if let Some(refusal) = self.has_something(who) {
@@ -89,6 +117,8 @@ impl World {
         };
         let is_new = session.attached.is_none();
         (session.attached, session.ends) = (Some(who), None);
+        session.resumed += 1;
+        session.hears_all = notify;
         if !self.holds_of(who).is_empty() {
             self.totals.resumed += u64::from(is_new);
             self.totals.moved += u64::from(!is_new);

@@ -147,13 +147,15 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
     }
 }
 
-/// Without a lease, or with the empty label.
+/// Without a lease or NOTIFY, or with the empty label.
 fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
     let ask = *ask;
     let lease_ms = None;
     let no_lease = ask.lease_ms.map(|_| Ask { lease_ms, ..ask });
     let no_label = (ask.label > 0).then_some(Ask { label: 0, ..ask });
-    no_lease.into_iter().chain(no_label)
+    let notify = false;
+    let no_notify = ask.notify.then_some(Ask { notify, ..ask });
+    no_lease.into_iter().chain(no_label).chain(no_notify)
 }
 
 fn simpler_lists(commands: &[Command]) -> Vec<Vec<Command>> {

@@ -1,6 +1,6 @@
 //! Replies and pushes; whether what came is what was to come.
 
-use super::command::{NAMES, Spot};
+use super::command::{LABELS, Label, NAMES, Spot};
 use super::sessions::Number;
 pub use super::tokens::Tokens;
 
@@ -56,9 +56,37 @@ impl Reply {
 pub enum News {
     Added,
     Deleted,
-    Lost(Kind),
+    Lost(Kind, Loss),
     Granted(Kind, Serial),
     TimedOut(Kind),
+}
+
+/// Why a hold ended by another hand than its owner's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    Lease,
+    Deleted,
+    Expired,
+    Evicted,
+    /// By a time to live that is over as soon as it is given: servers call it the one or the other.
+    DeletedOrExpired,
+    Flushed,
+    Overwritten,
+}
+
+impl Loss {
+    /// The words for it, one of which is told.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Loss::Lease => &["lease"],
+            Loss::Deleted => &["deleted"],
+            Loss::Expired => &["expired"],
+            Loss::Evicted => &["evicted"],
+            Loss::DeletedOrExpired => &["deleted", "expired"],
+            Loss::Flushed => &["flushed"],
+            Loss::Overwritten => &["overwritten"],
+        }
+    }
 }
 
 /// Whose word a push begins with.
@@ -96,37 +124,38 @@ impl Form {
 pub struct Push {
     pub spot: Spot,
     pub news: News,
+    /// That of the request or hold which it is about.
+    pub label: Label,
 }
 
 impl Push {
-    /// Its elements joined by spaces; a token is left to be said. Which database it is about, a push
-    /// does not say.
-    pub fn sentence(&self) -> String {
-        let name = NAMES[self.spot.name];
-        let name = match std::str::from_utf8(name) {
-            Ok(name) => name.to_owned(),
-            Err(_) => name.escape_ascii().to_string(),
-        };
-        let news = match self.news {
-            News::Added => "ADD",
-            News::Deleted => "DEL",
-            News::Lost(_) => "LOST",
-            News::TimedOut(_) => "TIMEOUT",
-            News::Granted(..) => "",
-        };
+    /// Its elements joined by spaces, with this for its news. Which database it is about, a push does not say.
+    pub fn sentence(&self, news: &str) -> String {
+        let mut news = news.as_bytes().to_vec();
+        if self.label > 0 {
+            news.push(b' ');
+            news.extend(LABELS[self.label]);
+        }
+        let (name, news) = (readable(NAMES[self.spot.name]), readable(&news));
         format!("{} {name} {news}", self.word())
     }
 
     fn word(&self) -> &'static str {
         match self.news {
             News::Added | News::Deleted => "watchex",
-            News::Lost(Kind::Settp)
-            | News::Granted(Kind::Settp, _)
-            | News::TimedOut(Kind::Settp) => "settp",
-            News::Lost(Kind::Lock) | News::Granted(Kind::Lock, _) | News::TimedOut(Kind::Lock) => {
-                "lock"
-            }
+            News::Lost(kind, _) | News::Granted(kind, _) | News::TimedOut(kind) => match kind {
+                Kind::Settp => "settp",
+                Kind::Lock => "lock",
+            },
         }
+    }
+
+    /// Whether it may not come before this one, of the same cause. Of waits whose time is over at once it is not said whose
+    /// was first.
+    fn comes_after(&self, other: &Push) -> bool {
+        let are_over =
+            [self, other].map(|push| matches!(push.news, News::TimedOut(_))) == [true, true];
+        (self.word(), self.spot) == (other.word(), other.spot) && !are_over
     }
 
     /// Whether it tells a watcher of coming and going.
@@ -136,14 +165,29 @@ impl Push {
 
     /// Whether this is what was heard.
     fn is(&self, heard: &str, tokens: &mut Tokens) -> bool {
-        let sentence = self.sentence();
-        let News::Granted(_, serial) = self.news else {
-            return heard == sentence;
-        };
-        let token = heard.strip_prefix(&sentence);
-        let token = token.and_then(|token| token.parse().ok());
-        token.is_some_and(|token| tokens.is(serial, token))
+        match self.news {
+            News::Added => heard == self.sentence("ADD"),
+            News::Deleted => heard == self.sentence("DEL"),
+            News::TimedOut(_) => heard == self.sentence("TIMEOUT"),
+            News::Lost(_, loss) => {
+                let mut words = loss.words().iter();
+                words.any(|word| heard == self.sentence(&format!("LOST {word}")))
+            }
+            News::Granted(_, serial) => {
+                let mut words = heard.split(' ').rev();
+                let numbers = words.find_map(|word| word.parse().ok());
+                numbers.is_some_and(|token: i64| {
+                    heard == self.sentence(&token.to_string()) && tokens.is(serial, token)
+                })
+            }
+        }
     }
+}
+
+/// As the tests' harness shows an element.
+fn readable(bytes: &[u8]) -> String {
+    let text = std::str::from_utf8(bytes);
+    text.map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
 }
 
 /// What a client is to hear.
@@ -219,8 +263,7 @@ fn compare(expected: &[Heard], got: &[Arrival], tokens: &mut Tokens) -> Result<(
             };
             let Some(found) = open.iter().enumerate().position(|(place, (_, push))| {
                 let mut before = open[..place].iter();
-                let is_same = |other: &Push| (other.word(), other.spot) == (push.word(), push.spot);
-                !before.any(|(_, other)| is_same(other)) && push.is(sentence, tokens)
+                !before.any(|(_, other)| push.comes_after(other)) && push.is(sentence, tokens)
             }) else {
                 return Err(format!("the push {sentence:?} instead of one of {open:?}"));
             };

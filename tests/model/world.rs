@@ -221,7 +221,7 @@ impl World {
             Step::Reload => self.reload(),
             Step::Evict { spot } => {
                 if self.exists(*spot) {
-                    self.lapse(*spot);
+                    self.evict(*spot);
                 }
             }
             Step::Resync {

@@ -29,10 +29,10 @@ fn info_counts_what_happened() {
     let server = Server::start();
     let (mut owner, mut watcher, mut other) = (server.resp3(), server.resp3(), server.resp2());
     watcher.run("WATCHEX a b");
-    owner.run_all(&["SETTP a v", "SETTP b v", "SETTP c v"]);
+    owner.run_all(&["SETTP a v NOTIFY", "SETTP b v NOTIFY", "SETTP c v NOTIFY"]);
     assert_eq!(owner.call("SETTP a v"), int(0));
     other.run("DEL c");
-    assert_eq!(server.settled(&mut owner), ["settp c LOST"]);
+    assert_eq!(server.settled(&mut owner), ["settp c LOST deleted"]);
     drop(owner);
     assert_eq!(watcher.next_pushes(4).len(), 4);
     for (name, count) in [

@@ -334,7 +334,7 @@ fn in_a_cluster_keys_come_and_go_with_their_owner() {
     let server = cluster();
     let (mut owner, mut watcher) = (server.resp2(), server.resp3());
     watcher.run("WATCHEX k");
-    assert_eq!(owner.call("SETTP k v"), int(1));
+    assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
     assert_eq!(watcher.next_push(), "watchex k ADD");
     drop(owner);
     assert_eq!(watcher.next_push(), "watchex k DEL");

@@ -23,13 +23,20 @@ fn a_server_of_the_matrix_is_known() {
 fn without_private_functions_all_but_pushes_works() {
     let server = Server::with(&["tether.private-functions never"]);
     assert_eq!(private_functions(&server), "never");
-    assert!(server.log().contains("WATCHEX and PUSH are refused"));
+    assert!(
+        server
+            .log()
+            .contains("WATCHEX, PUSH and NOTIFY are refused")
+    );
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
     let mut other = server.resp2();
     for push in [
         "WATCHEX k",
         "LOCK.ACQUIRE k WAIT 0 PUSH",
         "SETTP k v WAIT 0 PUSH",
+        "SETTP k v NOTIFY",
+        "LOCK.ACQUIRE k NOTIFY",
+        "SESSION.RESUME 00000000000000000000000000000000 NOTIFY",
     ] {
         let message = holder.refused(push);
         assert!(message.contains("docs/servers.md"), "{message}");

@@ -86,7 +86,7 @@ fn a_slow_watcher_that_owns_keys_loses_them_when_it_is_cut_off() {
     let (mut slow, mut quick, mut other) = (server.resp3(), server.resp3(), server.resp2());
     let name = "k".repeat(64 * 1024);
     slow.run(["WATCHEX", &name]);
-    slow.run("SETTP mine v");
+    slow.run("SETTP mine v NOTIFY");
     quick.run("WATCHEX mine");
     eventually_equal("the keys of the slow watcher", int(0), || {
         other.run(["SET", &name, "v"]);

@@ -12,10 +12,10 @@ fn ending_a_session_hands_everything_over() {
     let (mut next, mut watcher) = (server.resp3(), server.resp3());
     watcher.run("WATCHEX a b");
     client.run_all(&[
-        "SETTP a v",
-        "LOCK.ACQUIRE b REENTRANT",
-        "LOCK.ACQUIRE b REENTRANT",
-        "LOCK.ACQUIRE c OWNER me",
+        "SETTP a v NOTIFY",
+        "LOCK.ACQUIRE b REENTRANT NOTIFY",
+        "LOCK.ACQUIRE b REENTRANT NOTIFY",
+        "LOCK.ACQUIRE c OWNER me NOTIFY",
     ]);
     assert_eq!(watcher.next_pushes(2).len(), 2);
     queue(&server, &mut next, "SETTP a next WAIT 0");
@@ -32,7 +32,7 @@ fn ending_a_session_hands_everything_over() {
             .starts_with("NOSESSION")
     );
     // It is a plain connection from now on.
-    client.run("SETTP d v");
+    client.run("SETTP d v NOTIFY");
     quit(&server, client);
     assert_eq!(server.resp2().call("EXISTS d"), int(0));
 }

@@ -9,6 +9,7 @@ mod line;
 
 mod ending;
 mod former;
+mod notify;
 mod resuming;
 mod starting;
 mod told;

@@ -66,11 +66,11 @@ fn a_session_that_is_attached_moves() {
 fn a_loss_is_told_to_the_connection_that_is_attached() {
     let server = Server::start();
     let (mut one, secret) = with_session(&server, A_DAY);
-    one.run_all(&["SETTP a v", "SETTP b v", "SETTP c v"]);
+    one.run_all(&["SETTP a v NOTIFY", "SETTP b v NOTIFY", "SETTP c v NOTIFY"]);
     let mut two = server.resp3();
-    two.run(["SESSION.RESUME", &secret]);
+    two.run(["SESSION.RESUME", &secret, "NOTIFY"]);
     server.resp2().run("DEL a");
-    assert_eq!(two.next_push(), "settp a LOST");
+    assert_eq!(two.next_push(), "settp a LOST deleted");
     assert_eq!(server.settled(&mut one), [""; 0]);
     two.run("DEL b");
     assert_eq!(server.settled(&mut two), [""; 0]);
@@ -125,8 +125,8 @@ fn waits_and_watches_end_with_their_connection() {
     let server = Server::start();
     let (mut client, secret) = with_session(&server, A_DAY);
     let mut other = server.resp3();
-    other.run("SETTP taken other");
-    client.run_all(&["SETTP a v", "WATCHEX a b"]);
+    other.run("SETTP taken other NOTIFY");
+    client.run_all(&["SETTP a v NOTIFY", "WATCHEX a b"]);
     queue_push(&mut client, "SETTP taken client WAIT 0 PUSH");
     quit(&server, client);
     assert_eq!(

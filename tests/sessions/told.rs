@@ -242,12 +242,12 @@ fn a_replica_of_a_replica_and_a_replicas_restart() {
 fn a_demoted_server_learns_all_anew() {
     let (old, new) = (Server::start(), Server::start());
     let (mut lost, secret) = with_session(&old, A_DAY);
-    lost.run_all(&["SETTP a v", "LOCK.ACQUIRE b"]);
+    lost.run_all(&["SETTP a v NOTIFY", "LOCK.ACQUIRE b NOTIFY"]);
     let scene = set_up(&new);
     old.follow(&new);
     let mut told = server_pushes(&old, &mut lost);
     told.sort();
-    assert_eq!(told, ["lock b LOST", "settp a LOST"]);
+    assert_eq!(told, ["lock b LOST demoted", "settp a LOST demoted"]);
     assert!(lost.refused("SESSION.END").starts_with("READONLY"));
     assert!(
         lost.refused(["SESSION.RESUME", &scene.secret])

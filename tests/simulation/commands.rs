@@ -1,10 +1,10 @@
 //! The module's commands, as the shell tells the engine of them.
 
 use crate::machine::{Machine, Thing};
-use crate::model::command::{Ask, Command, Mode as Way, Name, Spot, Who};
+use crate::model::command::{Ask, Command, LABELS, Mode as Way, Name, Spot, Who, is_notified};
 use crate::model::sessions::Number;
 use crate::model::told::Reply;
-use crate::words::{LABELS, key_of};
+use crate::words::key_of;
 use tether::engine::{
     Acquire, Attributes, ClientId, Digest, Event, Form, Key, Mode, Seen, Start, Wait,
 };
@@ -18,6 +18,7 @@ impl Machine {
     ) -> Result<Reply, String> {
         let client = self.id(who).expect("only connections send commands");
         assert!(!self.is_blocked(who), "who stands still says nothing");
+        self.turn = (!self.in_exec).then_some(client);
         if command.is_write() && self.engine.deadline().is_some_and(|end| end <= self.now) {
             let keys = command.named().iter().map(|name| key_of(db, *name));
             let keys = &keys.collect::<Vec<_>>();
@@ -25,14 +26,19 @@ impl Machine {
         }
         match command {
             Command::Settp {
-                key, token, wait, ..
+                key,
+                token,
+                notify,
+                wait,
+                ..
             } => {
                 let form = match token {
                     true => Form::SettpToken,
                     false => Form::Settp,
                 };
-                let wait = *wait;
+                let (notify, wait) = (*notify, *wait);
                 let ask = Ask {
+                    notify,
                     wait,
                     ..Ask::default()
                 };
@@ -46,6 +52,7 @@ impl Machine {
             }
             other => self.request(client, db, other),
         }
+        self.end_turn(who);
         let reply = self.reply.take().expect("each command is answered");
         self.line(client).expect("it is there").blocked = reply == Reply::Blocked;
         match reply {
@@ -59,15 +66,13 @@ impl Machine {
         match command {
             Command::Release { key, label, all } => {
                 let (key, label, all) = (key_of(db, *key), LABELS[*label], *all);
-                self.tell(
-                    None,
-                    Event::Release {
-                        client,
-                        key,
-                        label,
-                        all,
-                    },
-                );
+                let release = Event::Release {
+                    client,
+                    key,
+                    label,
+                    all,
+                };
+                self.tell(None, release);
             }
             Command::Extend {
                 key,
@@ -95,9 +100,14 @@ impl Machine {
                 self.tell(None, Event::Drop { client, keys });
             }
             Command::Start { grace_ms } => self.start_session(client, *grace_ms),
-            Command::Resume { session } => {
-                let digest = digest_of(*session);
-                self.tell(None, Event::Resume { client, digest });
+            Command::Resume { session, notify } => {
+                let (digest, notify) = (digest_of(*session), *notify);
+                let resume = Event::Resume {
+                    client,
+                    digest,
+                    notify,
+                };
+                self.tell(None, resume);
             }
             Command::EndSession => {
                 let later = false;
@@ -156,6 +166,7 @@ impl Machine {
             mode,
             attributes: Attributes {
                 reentrant: ask.reentrant,
+                notify: is_notified(ask.notify, ask.wait),
             },
             value: b"",
             label: LABELS[ask.label],

@@ -1,12 +1,12 @@
 //! What the engine says of a world, against the world.
 
-use crate::model::command::{Mode as Way, Spot, Who};
+use crate::model::command::{LABELS, Mode as Way, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
 use crate::model::world::{Value, World};
 use crate::trial::{Trial, all_spots};
-use crate::words::{LABELS, key_of};
+use crate::words::key_of;
 use tether::engine::{ClientId, Holder, KeyCensus, Mode, Waiting};
 
 impl Trial {

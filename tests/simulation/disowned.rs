@@ -1,8 +1,8 @@
 //! A key that is here, though its slot is another server's: who holds it has lost it, and nobody waits for it here.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, News, Seen,
-    Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Loss, Mode, Moment, News,
+    Seen, Standing, Wait,
 };
 
 const KEY: Key<'static> = Key {
@@ -27,7 +27,10 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: Standing) -> 
         client: ClientId(client),
         seen: &seen,
         mode,
-        attributes: Attributes::default(),
+        attributes: Attributes {
+            notify: true,
+            ..Attributes::default()
+        },
         value: b"v",
         label: b"",
         lease_ms: None,
@@ -54,15 +57,15 @@ fn whoever_holds_or_waits_is_told_and_the_key_is_removed() {
         }
         let effects = tell(&mut engine, Event::Disowned { key: KEY });
         let pushes = effects.iter().filter_map(|effect| match effect {
-            Effect::Push { to, push } => Some((to[0].0, push.news)),
+            Effect::Push { to, push } => Some((to[0].0, push.news().clone())),
             _ => None,
         });
         let (lost, late): (Vec<_>, Vec<_>) =
-            pushes.partition(|(_, news)| matches!(news, News::Lost(_)));
+            pushes.partition(|(_, news)| matches!(news, News::Lost(_, Loss::Moved)));
         let ids = |told: Vec<(u64, News)>| told.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         assert!(
             late.iter()
-                .all(|(_, news)| matches!(news, News::TimedOut(_)))
+                .all(|(_, news)| matches!(news, News::Failed(..)))
         );
         assert_eq!(ids(late), [10, 11]);
         assert_eq!(ids(lost), (1..=holders).collect::<Vec<_>>());

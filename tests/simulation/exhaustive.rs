@@ -4,8 +4,8 @@
 //! the world as it was is tried, but nothing is tried after it. `TETHER_DEPTH` goes deeper.
 
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, macquire, release, resume,
-    run, settp, settp_wait, start, unwatchex, watchex,
+    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, macquire, notified,
+    release, resume, run, settp, settp_wait, start, unwatchex, watchex,
 };
 use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
@@ -165,11 +165,12 @@ fn crosswise() -> Vec<Step> {
 fn with_sessions() -> Vec<Step> {
     let mut steps = vec![Step::Work { most: 1 }, Step::Pass { ms: 2 }];
     steps.extend(of_each(|who| run(who, start(1 + who as u64))));
-    steps.extend(of_each(|who| run(who, resume(0))));
+    steps.extend(of_each(|who| run(who, resume(0, who == 0))));
     steps.extend(of_each(|who| run(who, Command::EndSession)));
     steps.extend(of_each(|who| run(who, settp_wait(0, PUSH))));
     steps.extend(of_each(|who| {
-        run(who, again(acquire(0, Mode::Shared, None)))
+        let command = again(acquire(0, Mode::Shared, None));
+        run(who, if who == 0 { notified(command) } else { command })
     }));
     steps.push(run(1, acquire(0, Mode::Exclusive, BLOCK)));
     steps.extend(of_each(close));
@@ -180,7 +181,10 @@ fn with_sessions() -> Vec<Step> {
 fn usual() -> Vec<Step> {
     let to = |from| Command::Rename { from, to: 1 - from };
     let mut steps = vec![Step::Work { most: 1 }];
-    steps.extend(of_both(settp));
+    steps.extend(of_both(|key| match key {
+        0 => notified(settp(key)),
+        _ => settp(key),
+    }));
     steps.extend(of_both(watchex));
     steps.extend(of_both(del));
     steps.extend(of_both(to));

@@ -2,8 +2,8 @@
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Mode,
-    Moment, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Kind,
+    Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -111,7 +111,12 @@ impl Server {
 
     pub fn resume(&mut self, number: u64, session: u8) -> Reply {
         let (client, digest) = (client(number), digest(session));
-        self.reply(Event::Resume { client, digest })
+        let notify = false;
+        self.reply(Event::Resume {
+            client,
+            digest,
+            notify,
+        })
     }
 
     /// As the keyspace would have it, as far as the engine knows; who cannot have it waits.
@@ -126,7 +131,10 @@ impl Server {
             client: client(number),
             seen: &[Seen { key, standing }],
             mode,
-            attributes: Attributes::default(),
+            attributes: Attributes {
+                notify: true,
+                ..Attributes::default()
+            },
             value: b"",
             label: b"",
             lease_ms: None,
@@ -154,7 +162,7 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
     server.tell(Event::Demoted);
     let lost = |order: &Effect| {
         matches!(order, Effect::Push { to, push }
-            if *to == [client(1)] && matches!(push.news, News::Lost(_)))
+            if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted))
     };
     assert!(server.orders.iter().any(lost), "{:?}", server.orders);
     let gauges = server.engine.gauges();
@@ -180,8 +188,9 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
 #[test]
 fn on_a_replica_nobody_loses_what_the_masters_stream_ends() {
     let mut server = Server::replica(&[session(1), held(1, "a", Mode::Temporary)]);
-    let by = Hand::Nobody;
-    server.tell(Event::Gone { key: key("a"), by });
+    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    let key = key("a");
+    server.tell(Event::Gone { key, by, why });
     assert_eq!((server.engine.totals().lost, server.holds()), (0, (0, 0)));
 }
 

@@ -5,7 +5,7 @@ use crate::machine::{Machine, Thing};
 use crate::model::changes::{Change, Loaded};
 use crate::model::command::{DATABASES, Spot, Who};
 use crate::words::{key_of, spot_of};
-use tether::engine::{ClientId, Db, Event, Hand, KeyBuf, Mode};
+use tether::engine::{ClientId, Db, Event, Hand, KeyBuf, Loss, Mode};
 
 impl Machine {
     pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
@@ -27,8 +27,7 @@ impl Machine {
                 self.made(*spot);
                 // The shell hears of a lock's value that it left its key.
                 if former.is_some_and(|thing| thing.is_lock) {
-                    let seen = self.look(*spot);
-                    self.tell(None, Event::Found { seen });
+                    self.found(*spot);
                 }
             }
             Change::Timed(spot, expires) => {
@@ -41,11 +40,15 @@ impl Machine {
             }
             Change::Deleted(spot) => {
                 self.things.remove(spot);
-                self.gone(by, *spot);
+                self.gone(by, *spot, Loss::Deleted);
             }
             Change::Lapsed(spot) => {
                 self.things.remove(spot);
-                self.gone(None, *spot);
+                self.gone(None, *spot, Loss::Expired);
+            }
+            Change::Evicted(spot) => {
+                self.things.remove(spot);
+                self.gone(None, *spot, Loss::Evicted);
             }
             Change::Carried { from, to } => self.carried(by, *from, *to),
             Change::Flushed(db) => {
@@ -125,11 +128,11 @@ impl Machine {
         }
     }
 
-    fn gone(&mut self, by: Option<Who>, spot: Spot) {
+    fn gone(&mut self, by: Option<Who>, spot: Spot, why: Loss) {
         let key = key_of(spot.db, spot.name);
         if let Some(holder) = self.engine.look_up(key) {
             let by = self.hand(by, holder);
-            self.tell(None, Event::Gone { key, by });
+            self.tell(None, Event::Gone { key, by, why });
         }
     }
 
@@ -143,8 +146,12 @@ impl Machine {
 
     fn look_again(&mut self, keys: Vec<KeyBuf>) {
         for key in keys {
-            let seen = self.look(spot_of(&key));
-            self.tell(None, Event::Found { seen });
+            self.found(spot_of(&key));
         }
+    }
+
+    fn found(&mut self, spot: Spot) {
+        let (seen, gone) = (self.look(spot), Loss::Deleted);
+        self.tell(None, Event::Found { seen, gone });
     }
 }

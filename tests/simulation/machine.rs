@@ -23,6 +23,10 @@ pub struct Machine {
     /// Pushes wait here until a transaction is over.
     outbox: Vec<(Vec<ClientId>, Push)>,
     pub(super) in_exec: bool,
+    /// Whose command is executed outside a transaction.
+    pub(super) turn: Option<ClientId>,
+    /// What that one's watches have it hear after its reply.
+    behind: Vec<String>,
     /// The engine's last answer.
     pub(super) reply: Option<Reply>,
     /// The keys that orders were about, in order.
@@ -45,7 +49,6 @@ pub struct Thing {
 /// A connection.
 pub(super) struct Line {
     pub id: ClientId,
-    resp3: bool,
     attended: bool,
     guarded: bool,
     pub blocked: bool,
@@ -66,6 +69,8 @@ impl Machine {
             heard: vec![Vec::new(); places],
             outbox: Vec::new(),
             in_exec: false,
+            turn: None,
+            behind: Vec::new(),
             reply: None,
             named: Vec::new(),
             started: 0,
@@ -78,12 +83,11 @@ impl Machine {
         self.heard.iter_mut().map(std::mem::take).collect()
     }
 
-    pub fn connect(&mut self, who: Who, resp3: bool) {
+    pub fn connect(&mut self, who: Who) {
         let id = ClientId(self.next_id);
         self.next_id += 1;
         self.lines[who] = Some(Line {
             id,
-            resp3,
             attended: false,
             guarded: false,
             blocked: false,
@@ -196,7 +200,7 @@ impl Machine {
     /// As the shell does: what a transaction caused is not heard after it has ended the watch.
     pub(super) fn take_back(&mut self, client: ClientId, keys: &[Key<'_>]) {
         for (to, push) in &mut self.outbox {
-            let is_watch = matches!(push.news, News::Added | News::Deleted);
+            let is_watch = matches!(push.news(), News::Added | News::Deleted);
             if is_watch && (keys.is_empty() || keys.contains(&push.key.as_key())) {
                 to.retain(|id| *id != client);
             }
@@ -290,7 +294,7 @@ impl Machine {
             // See `renewals.rs`.
             Effect::Renew { .. } | Effect::Persist(_) => panic!("there is no backstop"),
             Effect::Push { to, push } => {
-                if matches!(push.news, News::Lost(_)) {
+                if matches!(push.news(), News::Lost(..)) {
                     self.named.push(spot_of(&push.key));
                 }
                 match self.in_exec {
@@ -312,16 +316,20 @@ impl Machine {
     /// As the shell does: what a transaction was granted and has given back, it does not hear of.
     fn outbox_without_what_was_given_back(&mut self) -> Vec<(Vec<ClientId>, Push)> {
         let all = std::mem::take(&mut self.outbox);
-        let is_told = |(to, push): &&(Vec<ClientId>, Push)| {
-            let News::Granted(_, token) = push.news else {
+        let is_told = |at: usize| {
+            let (to, push) = &all[at];
+            let News::Granted(_, token) = *push.news() else {
                 return true;
             };
-            let is_lost = |(other, lost): &(Vec<ClientId>, Push)| {
-                other == to && lost.key == push.key && matches!(lost.news, News::Lost(_))
+            let is_same = |(other, next): &&(Vec<ClientId>, Push)| {
+                (other, &next.key, next.label()) == (to, &push.key, push.label())
             };
-            all.iter().any(is_lost) || self.engine.holds_as(to[0], push.key.as_key(), token)
+            let next = all[at + 1..].iter().find(is_same);
+            let is_lost = next.is_some_and(|(_, next)| matches!(next.news(), News::Lost(..)));
+            is_lost || self.engine.holds_as(to[0], push.key.as_key(), token)
         };
-        all.iter().filter(is_told).cloned().collect()
+        let told = (0..all.len()).filter(|at| is_told(*at));
+        told.map(|at| all[at].clone()).collect()
     }
 
     fn answer_once(&mut self, reply: Reply) {
@@ -340,7 +348,15 @@ impl Machine {
         lines.find(|line| line.id == client)
     }
 
+    /// A command has been answered: what comes after its reply comes.
+    pub(super) fn end_turn(&mut self, who: Who) {
+        self.turn = None;
+        let behind = self.behind.drain(..).map(Arrival::Push);
+        self.heard[who].extend(behind);
+    }
+
     fn deliver(&mut self, to: &[ClientId], push: &Push) {
+        let is_watch = matches!(push.news(), News::Added | News::Deleted);
         for client in to {
             let Some(who) = self.who(*client) else {
                 // It has ended meanwhile, in the same transaction.
@@ -348,8 +364,9 @@ impl Machine {
             };
             let line = self.line(*client).expect("it was just found");
             assert!(line.attended, "pushes to who was never attended");
-            if let Some(sentence) = sentence(push, line.resp3) {
-                self.heard[who].push(Arrival::Push(sentence));
+            match is_watch && self.turn == Some(*client) {
+                true => self.behind.push(sentence(push)),
+                false => self.heard[who].push(Arrival::Push(sentence(push))),
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key,
-    KeyBuf, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
+    KeyBuf, Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -193,10 +193,11 @@ fn however_fast_the_keys_become_many_none_is_forgotten() {
             // As many come as go.
             for number in (2..count).step_by(3) {
                 let name = format!("key {number}");
-                let by = Hand::Nobody;
+                let (by, why) = (Hand::Nobody, Loss::Deleted);
                 world.tell(Event::Gone {
                     key: key(&name),
                     by,
+                    why,
                 });
                 world.ends.remove(&key(&name).to_owned());
             }
@@ -257,14 +258,18 @@ fn what_a_user_said_of_a_key_goes_along_with_its_name() {
     world.settp(1, "a");
     world.tell(Event::Timed { key: key("a") });
     world.tell(Event::MovedFrom { key: key("a") });
-    let by = Hand::Nobody;
+    let (by, why) = (Hand::Nobody, Loss::Deleted);
     world.tell(Event::MovedTo { key: key("b"), by });
     world.ends.clear();
     world.ends.insert(key("b").to_owned(), Moment(1));
     world.pass_ms(BACKSTOP_MS);
     assert_eq!(world.left_ms("b"), Some(0), "it was not renewed");
     // A new key of that name knows nothing of it.
-    world.tell(Event::Gone { key: key("b"), by });
+    world.tell(Event::Gone {
+        key: key("b"),
+        by,
+        why,
+    });
     world.ends.clear();
     world.settp(1, "b");
     world.pass_ms(5 * BACKSTOP_MS);
@@ -360,8 +365,12 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
         let wait = Some(Wait { limit_ms, push });
         world.tell(Event::Acquire(ask(client, &seen, wait)));
     }
-    let by = Hand::Nobody;
-    world.tell(Event::Gone { key: key("a"), by });
+    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    world.tell(Event::Gone {
+        key: key("a"),
+        by,
+        why,
+    });
     world.heard.clear();
     world.tell(Event::Elsewhere { key: key("a") });
     let answer = |client| Effect::Answer {
@@ -375,7 +384,8 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
     assert_eq!((&heard[0], &heard[2]), (&answer(2), &answer(4)));
     assert!(matches!(
         &heard[1],
-        Effect::Push { to, push } if *to == [ClientId(3)] && matches!(push.news, News::TimedOut(_))
+        Effect::Push { to, push } if *to == [ClientId(3)]
+            && matches!(push.news(), News::Failed(_, why) if matches!(**why, Refusal::Elsewhere { .. }))
     ));
     world.pass_ms(1000);
     assert_eq!(world.heard, [], "nobody is granted it here");

@@ -4,13 +4,13 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Mode,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Loss, Mode,
     Moment, Reply, Seen, Standing, Start, Told, Wait,
 };
 
 #[derive(Clone, Debug)]
 enum Step {
-    Acquire(usize, usize, Mode, usize, Option<u64>, bool),
+    Acquire(usize, usize, Mode, usize, Option<u64>, [bool; 3]),
     Release(usize, usize, usize, bool),
     Drop(usize, usize),
     Start(usize),
@@ -39,10 +39,10 @@ fn steps() -> impl Strategy<Value = Step> {
     ];
     let lease = prop_oneof![3 => Just(None), 1 => (1..30_u64).prop_map(Some)];
     prop_oneof![
-        12 => (client(), key(), mode, label(), lease, any::<bool>())
-            .prop_map(|(who, key, mode, label, lease, waits)| match mode {
-                Mode::Temporary => Step::Acquire(who, key, mode, 0, None, waits),
-                _ => Step::Acquire(who, key, mode, label, lease, waits),
+        12 => (client(), key(), mode, label(), lease, any::<[bool; 3]>())
+            .prop_map(|(who, key, mode, label, lease, how)| match mode {
+                Mode::Temporary => Step::Acquire(who, key, mode, 0, None, how),
+                _ => Step::Acquire(who, key, mode, label, lease, how),
             }),
         6 => (client(), key(), label(), any::<bool>()).prop_map(|(a, b, c, d)| Step::Release(a, b, c, d)),
         3 => (client(), key()).prop_map(|(a, b)| Step::Drop(a, b)),
@@ -120,8 +120,8 @@ impl Pair {
                 Effect::MakeLock { key } => self.make(name_of(key.as_key()), Mode::Exclusive),
                 Effect::Remove(key) => {
                     assert!(self.things.remove(&name_of(key.as_key())).is_some());
-                    let (key, by) = (key.as_key(), Hand::Nobody);
-                    self.tell_replica(Event::Gone { key, by });
+                    let (key, by, why) = (key.as_key(), Hand::Nobody, Loss::Deleted);
+                    self.tell_replica(Event::Gone { key, by, why });
                 }
                 Effect::Tell(told) => self.tell_replica(Event::Told(&told)),
                 Effect::Reply(reply) => self.reply = Some(reply),
@@ -179,7 +179,15 @@ impl Pair {
             }
             Step::Resume(who, session) => {
                 let (client, digest) = (self.clients[who], digest_of(session));
-                self.tell(None, Event::Resume { client, digest });
+                let notify = false;
+                self.tell(
+                    None,
+                    Event::Resume {
+                        client,
+                        digest,
+                        notify,
+                    },
+                );
             }
             Step::EndSession(who) => self.tell(
                 None,
@@ -202,7 +210,7 @@ impl Pair {
     }
 
     fn acquire(&mut self, step: &Step) {
-        let Step::Acquire(who, name, mode, label, lease_ms, waits) = *step else {
+        let Step::Acquire(who, name, mode, label, lease_ms, how) = *step else {
             unreachable!("{step:?} asks for no key")
         };
         let standing = self.things.get(&name).copied().unwrap_or(Standing::Absent);
@@ -210,12 +218,16 @@ impl Pair {
             key: key_of(name),
             standing,
         }];
+        let [waits, reentrant, notify] = how;
         let push = true;
         let ask = Acquire {
             client: self.clients[who],
             seen: &seen,
             mode,
-            attributes: Attributes::default(),
+            attributes: Attributes {
+                reentrant: reentrant && mode.is_lock(),
+                notify: notify || waits,
+            },
             value: b"v",
             label: LABELS[label],
             lease_ms,
@@ -237,8 +249,8 @@ impl Pair {
         match *step {
             Step::Delete(name) => {
                 if self.things.remove(&name).is_some() {
-                    let (key, by) = (key_of(name), Hand::Nobody);
-                    self.happen(Event::Gone { key, by });
+                    let (key, by, why) = (key_of(name), Hand::Nobody, Loss::Deleted);
+                    self.happen(Event::Gone { key, by, why });
                 }
             }
             Step::Rename(from, to) => {
@@ -296,7 +308,9 @@ proptest! {
         for session in 0..pair.started {
             let (client, digest) = (ClientId(1000 + session as u64), digest_of(session));
             effects.clear();
-            replica.handle(pair.now, Event::Resume { client, digest }, &mut effects);
+            let notify = true;
+            let resume = Event::Resume { client, digest, notify };
+            replica.handle(pair.now, resume, &mut effects);
             if let Some(Effect::Reply(Reply::Integer(kept))) = effects.last() {
                 count += kept;
             }

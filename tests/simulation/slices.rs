@@ -56,7 +56,10 @@ impl Server {
                 standing,
             }],
             mode: what.mode,
-            attributes: Attributes::default(),
+            attributes: Attributes {
+                notify: true,
+                ..Attributes::default()
+            },
             value: b"",
             label: what.label,
             lease_ms: what.lease_ms,

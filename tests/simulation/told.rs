@@ -3,7 +3,7 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Effect, Event, Hand, Held, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
+    Effect, Event, Hand, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
 };
 
 /// Watches keys that are not there.
@@ -22,7 +22,7 @@ fn watch(server: &mut Server, number: u64, names: &[&'static str]) {
 /// The names of the keys of which a watcher was told that they are there.
 fn added(server: &Server) -> Vec<String> {
     let added = server.orders.iter().filter_map(|order| match order {
-        Effect::Push { push, .. } if matches!(push.news, News::Added) => {
+        Effect::Push { push, .. } if matches!(push.news(), News::Added) => {
             Some(push.key.name.escape_ascii().to_string())
         }
         _ => None,
@@ -148,11 +148,12 @@ fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
 #[test]
 fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
     let mut server = Server::default();
-    let by = Hand::Nobody;
+    let (by, why) = (Hand::Nobody, Loss::Deleted);
     for round in 0..2 {
         server.acquire(1, "a", LOCK);
         server.acquire(2, "a", LOCK);
-        server.tell(Event::Gone { key: key("a"), by });
+        let gone = key("a");
+        server.tell(Event::Gone { key: gone, by, why });
         if round == 0 {
             server.orders.clear();
             server.tell(Event::Demoted);

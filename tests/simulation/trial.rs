@@ -79,8 +79,8 @@ impl Trial {
             Step::Work { most } => self.work(*most),
             _ => self.world.take(step),
         };
-        if let Step::Connect { who, resp3 } = step {
-            self.machine.connect(*who, *resp3);
+        if let Step::Connect { who, .. } = step {
+            self.machine.connect(*who);
         }
         for fact in &outcome.facts {
             self.machine.happen(fact, &mut self.tokens)?;

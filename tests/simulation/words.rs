@@ -1,14 +1,11 @@
 //! The engine's words in the model's.
 
-use crate::model::command::{NAMES, Spot};
+use crate::model::command::{LABELS, NAMES, Spot};
 use crate::model::told::{self, Kind, Reply};
 use tether::engine::{
     Acquire, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, Push, Refusal,
     Reply as Said, Waits,
 };
-
-/// What tells owners apart.
-pub const LABELS: [&[u8]; 3] = [b"", b"x", b"\xffy"];
 
 pub fn key_of(db: usize, name: usize) -> Key<'static> {
     let db = Db(db as u32);
@@ -24,25 +21,36 @@ pub fn spot_of(key: &KeyBuf) -> Spot {
     }
 }
 
-/// As the shell would send it, if it would. A token is written as it is.
-pub fn sentence(push: &Push, resp3: bool) -> Option<String> {
-    let kind = |sort| match sort {
+/// As the shell would send it.
+pub fn sentence(push: &Push) -> String {
+    let kind = |sort: &Sort| match sort {
         Sort::Temporary => Kind::Settp,
         Sort::Lock => Kind::Lock,
     };
-    let (news, token) = match push.news {
-        News::Added => (told::News::Added, None),
-        News::Deleted => (told::News::Deleted, None),
-        News::Lost(sort) => (told::News::Lost(kind(sort)), None),
-        News::Denied(_) => unreachable!("nobody loses a right here"),
-        News::TimedOut(sort) => (told::News::TimedOut(kind(sort)), None),
-        News::Granted(sort, token) => (told::News::Granted(kind(sort), 0), Some(token.0)),
+    let (news, words) = match push.news() {
+        News::Added => (told::News::Added, "ADD".to_owned()),
+        News::Deleted => (told::News::Deleted, "DEL".to_owned()),
+        News::Lost(sort, why) => {
+            let word = format!("LOST {}", format!("{why:?}").to_lowercase());
+            (told::News::Lost(kind(sort), told::Loss::Deleted), word)
+        }
+        News::TimedOut(sort) => (told::News::TimedOut(kind(sort)), "TIMEOUT".to_owned()),
+        News::Granted(sort, token) => (told::News::Granted(kind(sort), 0), token.0.to_string()),
+        News::Failed(sort, why) => {
+            let code = match answer(Said::Refused((**why).clone())) {
+                Reply::Refused(words) => words,
+                other => panic!("{other:?} is no refusal"),
+            };
+            (told::News::TimedOut(kind(sort)), format!("FAILED {code}"))
+        }
     };
-    let spot = spot_of(&push.key);
-    let sentence = told::Push { spot, news }.sentence();
-    let token = token.map_or_else(String::new, |token| token.to_string());
-    let is_asked_for = !matches!(push.news, News::Lost(_));
-    (is_asked_for || resp3).then(|| sentence + &token)
+    let label = LABELS.iter().position(|label| **label == *push.label());
+    let push = told::Push {
+        spot: spot_of(&push.key),
+        news,
+        label: label.expect("one of the labels"),
+    };
+    push.sentence(&words)
 }
 
 pub fn answer(reply: Said) -> Reply {

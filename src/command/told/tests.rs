@@ -42,7 +42,7 @@ fn anything_told() -> impl Strategy<Value = Told> {
     ]
 }
 
-type Extras = (u32, u32, u64, Option<u64>, [bool; 2]);
+type Extras = (u32, u32, u64, Option<u64>, [bool; 3]);
 
 fn extras() -> impl Strategy<Value = Extras> {
     let half = MOST_DEPTH_TOLD / 2;
@@ -52,14 +52,14 @@ fn extras() -> impl Strategy<Value = Extras> {
         0..=half,
         1..=Token::MOST,
         lease,
-        any::<[bool; 2]>(),
+        any::<[bool; 3]>(),
     )
 }
 
 type Whose = (SessionId, KeyBuf, Box<[u8]>, Mode);
 
 fn held(((session, key, label, mode), extras): (Whose, Extras)) -> Told {
-    let (depth, below, token, lease_ms, [timed, reentrant]) = extras;
+    let (depth, below, token, lease_ms, [timed, reentrant, notify]) = extras;
     let is_temporary = mode == Mode::Temporary;
     Told::Held(Held {
         session,
@@ -68,6 +68,7 @@ fn held(((session, key, label, mode), extras): (Whose, Extras)) -> Told {
         mode,
         attributes: Attributes {
             reentrant: reentrant && !is_temporary,
+            notify,
         },
         depth: if is_temporary { 1 } else { depth },
         shared_below: if mode == Mode::Exclusive { below } else { 0 },
@@ -167,6 +168,7 @@ proptest! {
     #[test]
     fn what_is_told_is_understood(said in anything_told()) {
         let (name, words) = words_of(&said);
+        prop_assert!(words.len() <= MOST_WORDS);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let db = db_of(&said).unwrap_or(Db(0));
         prop_assert_eq!(told(name, db, &words), Some(said));
@@ -179,12 +181,12 @@ proptest! {
             prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..5),
                 proptest::sample::select(
-                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant"]
+                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant", "notify"]
                         .map(|word| word.as_bytes().to_vec())
                         .to_vec()
                 ),
             ],
-            0..11,
+            0..12,
         )
     ) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();

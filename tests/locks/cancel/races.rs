@@ -17,15 +17,20 @@ fn race(rounds: usize) -> Outcomes {
     let mut outcomes = Outcomes::default();
     for round in 0..rounds {
         let (take, give, ask, kind) = match round % 3 {
-            0 => ("SETTP k v", "DELTP k", "SETTP k v WAIT 0 PUSH", "settp"),
+            0 => (
+                "SETTP k v NOTIFY",
+                "DELTP k",
+                "SETTP k v WAIT 0 PUSH",
+                "settp",
+            ),
             1 => (
-                "LOCK.ACQUIRE k",
+                "LOCK.ACQUIRE k NOTIFY",
                 "LOCK.RELEASE k",
                 "LOCK.ACQUIRE k WAIT 0 PUSH",
                 "lock",
             ),
             _ => (
-                "LOCK.ACQUIRE k",
+                "LOCK.ACQUIRE k NOTIFY",
                 "DEL k",
                 "LOCK.ACQUIRE k WAIT 0 PUSH",
                 "lock",

@@ -49,8 +49,8 @@ fn a_lease_ends_by_itself_and_so_does_the_circle() {
     in_time(|ms| {
         let server = Server::start();
         let (mut one, mut two) = (server.resp3(), server.resp3());
-        one.run(&format!("LOCK.ACQUIRE apple LEASE {ms}"));
-        two.run("LOCK.ACQUIRE pear");
+        one.run(&format!("LOCK.ACQUIRE apple LEASE {ms} NOTIFY"));
+        two.run("LOCK.ACQUIRE pear NOTIFY");
         queue(&server, &mut one, "LOCK.ACQUIRE pear WAIT 0");
         let waits = stands_in_line(&server, &mut two, "LOCK.ACQUIRE apple WAIT 0");
         two.read_reply().number();
@@ -63,7 +63,7 @@ fn a_lease_ends_by_itself_and_so_does_the_circle() {
             matches!(&told[0], Arrival::Reply(Frame::Integer(_))),
             "{told:?}"
         );
-        assert_eq!(told[1], push("lock apple LOST"));
+        assert_eq!(told[1], push("lock apple LOST lease"));
         assert_eq!(tether(&server, "deadlocks_refused"), 0);
         waits.then_some(())
     });
@@ -72,7 +72,7 @@ fn a_lease_ends_by_itself_and_so_does_the_circle() {
 #[test]
 fn a_lease_given_later_counts_as_well() {
     in_time(|ms| {
-        let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
+        let takes = ["LOCK.ACQUIRE apple NOTIFY", "LOCK.ACQUIRE pear NOTIFY"];
         let (server, [mut one, mut two], ids) =
             first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
         let request = "LOCK.ACQUIRE apple WAIT 0";
@@ -80,7 +80,7 @@ fn a_lease_given_later_counts_as_well() {
         assert_eq!(one.call(&format!("LOCK.EXTEND apple {ms}")), int(1));
         let waits = stands_in_line(&server, &mut two, request);
         two.read_reply().number();
-        assert_eq!(one.next_push(), "lock apple LOST");
+        assert_eq!(one.next_push(), "lock apple LOST lease");
         assert_eq!(two.call("LOCK.RELEASE pear"), int(0));
         assert!(one.next_push().starts_with("lock pear "));
         waits.then_some(())

@@ -35,8 +35,10 @@ fn first_waits_for_second(takes: [&str; 2], wait: &str) -> (Server, [Client; 2],
 
 #[test]
 fn two_that_wait_for_each_other_s_temporary_keys_are_a_circle() {
-    let (server, [mut one, mut two], ids) =
-        first_waits_for_second(["SETTP apple v", "SETTP pear v"], "SETTP pear v WAIT 0");
+    let (server, [mut one, mut two], ids) = first_waits_for_second(
+        ["SETTP apple v NOTIFY", "SETTP pear v NOTIFY"],
+        "SETTP pear v WAIT 0",
+    );
     assert_deadlock(&mut two, "SETTP apple v WAIT 0", &["apple", "pear"], &ids);
     let timed = "SETTP apple v TOKEN WAIT 60000 PUSH";
     assert_deadlock(&mut two, timed, &["apple", "pear"], &ids);
@@ -177,7 +179,7 @@ fn a_connection_that_would_wait_for_itself_is_refused() {
 
 #[test]
 fn waits_by_push_close_circles_too() {
-    let takes = ["LOCK.ACQUIRE apple", "LOCK.ACQUIRE pear"];
+    let takes = ["LOCK.ACQUIRE apple NOTIFY", "LOCK.ACQUIRE pear NOTIFY"];
     let (server, [mut one, mut two], ids) =
         first_waits_for_second(takes, "LOCK.ACQUIRE pear WAIT 0 PUSH");
     let keys = ["apple", "pear"];

@@ -170,19 +170,19 @@ fn all_modes_stand_in_one_line() {
 fn a_newcomer_does_not_get_a_lock_that_a_foreign_hand_freed() {
     let server = Server::start();
     let (mut holder, mut third) = (server.resp3(), server.resp3());
-    holder.run("LOCK.ACQUIRE k SHARED");
+    holder.run("LOCK.ACQUIRE k SHARED NOTIFY");
     let mut writer = in_line(&server, EXCLUSIVE);
     third.pipeline(&[
         "DEL k",
-        "LOCK.ACQUIRE k",
-        "LOCK.ACQUIRE k SHARED",
-        "SETTP k stolen",
-        "LOCK.MACQUIRE 2 k l",
+        "LOCK.ACQUIRE k NOTIFY",
+        "LOCK.ACQUIRE k SHARED NOTIFY",
+        "SETTP k stolen NOTIFY",
+        "LOCK.MACQUIRE 2 k l NOTIFY",
     ]);
     let replies = third.read_replies(5);
     assert_eq!(replies, [int(1), null(), null(), int(0), null()]);
     writer.read_reply().number();
-    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holder.next_push(), "lock k LOST deleted");
     assert_eq!(holders(&server, "k"), [writer.id()]);
     assert_eq!(third.call("EXISTS l"), int(0));
 }

@@ -106,7 +106,7 @@ fn a_lock_that_comes_by_restore_and_is_carried_on_in_one_step_goes() {
     let mut holder = busy.resp3();
     for step in STEPS {
         for (carrying, db, name) in CARRYING {
-            holder.run("LOCK.ACQUIRE held");
+            holder.run("LOCK.ACQUIRE held NOTIFY");
             restored_and_carried(&busy, &dump, step, carrying, db, name);
             assert_eq!(busy.settled(&mut holder), [""; 0], "{step:?} {carrying:?}");
             assert_eq!(tether(&busy, "holds"), 1, "{step:?} {carrying:?}");
@@ -140,7 +140,7 @@ fn a_held_lock_that_takes_the_place_of_a_restored_one_stays() {
     let dump = dump_of_a_lock(&server);
     let (mut holder, mut other) = (server.resp3(), server.resp2());
     for step in STEPS {
-        holder.run("LOCK.ACQUIRE held");
+        holder.run("LOCK.ACQUIRE held NOTIFY");
         let commands = [restore("k", &dump), words("RENAME held k")];
         step.take(&mut other, &commands);
         assert_eq!(server.settled(&mut holder), [""; 0], "{step:?}");
@@ -156,7 +156,7 @@ fn a_lock_that_is_written_over_and_then_renamed_is_lost_by_the_name_that_it_had(
             let server = Server::start();
             let (mut holder, mut waiter) = (server.resp3(), server.resp3());
             let mut other = server.resp2();
-            holder.run("LOCK.ACQUIRE k");
+            holder.run("LOCK.ACQUIRE k NOTIFY");
             let what = format!("{step:?} {carrying:?}");
             queue_push(&mut waiter, "LOCK.ACQUIRE k WAIT 0 PUSH");
             let carrying = carrying.iter().map(|command| words(command));
@@ -164,7 +164,11 @@ fn a_lock_that_is_written_over_and_then_renamed_is_lost_by_the_name_that_it_had(
                 .chain(carrying)
                 .collect();
             step.take(&mut other, &commands);
-            assert_eq!(server.settled(&mut holder), ["lock k LOST"], "{what}");
+            assert_eq!(
+                server.settled(&mut holder),
+                ["lock k LOST overwritten"],
+                "{what}"
+            );
             assert_eq!(holders_in(&server, db, name), [0; 0], "{what}");
             other.run(["SELECT", &db.to_string()]);
             assert_eq!(other.call(["GET", name]), bulk("string"), "{what}");
@@ -181,7 +185,7 @@ fn of_what_one_does_oneself_to_one_s_own_lock_one_hears_nothing() {
             for flush in ["FLUSHALL", "FLUSHDB", "FLUSHALL ASYNC"] {
                 let server = Server::start();
                 let mut holder = server.resp3();
-                holder.run("LOCK.ACQUIRE k");
+                holder.run("LOCK.ACQUIRE k NOTIFY");
                 let select = format!("SELECT {db}");
                 let carrying = carrying.iter().map(|command| words(command));
                 let flush = [words(&select), words(flush)];
@@ -202,11 +206,11 @@ fn of_a_lock_that_another_renames_and_flushes_its_holder_is_told_once() {
         for flush in ["FLUSHALL", "FLUSHDB"] {
             let server = Server::start();
             let (mut holder, mut other) = (server.resp3(), server.resp2());
-            holder.run("LOCK.ACQUIRE k");
+            holder.run("LOCK.ACQUIRE k NOTIFY");
             step.take(&mut other, &[words("RENAME k l"), words(flush)]);
             assert_eq!(
                 server.settled(&mut holder),
-                ["lock l LOST"],
+                ["lock l LOST flushed"],
                 "{step:?} {flush}"
             );
         }

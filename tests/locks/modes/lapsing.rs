@@ -15,20 +15,20 @@ fn a_lapsed_lease_is_over_for_the_next_request() {
     let (mut holder, mut client) = (server.resp3(), server.resp3());
     for round in 0..ROUNDS {
         let (request, give) = [
-            ("SETTP k v", "DELTP k"),
-            ("LOCK.ACQUIRE k", "LOCK.RELEASE k"),
+            ("SETTP k v NOTIFY", "DELTP k"),
+            ("LOCK.ACQUIRE k NOTIFY", "LOCK.RELEASE k"),
             ("LOCK.ACQUIRE k SHARED WAIT 0", "LOCK.RELEASE k"),
             (
                 "LOCK.ACQUIRE k PERMITS 1 OF 2 WAIT 0 PUSH",
                 "LOCK.RELEASE k",
             ),
-            ("LOCK.MACQUIRE 2 l k", "LOCK.RELEASE k"),
+            ("LOCK.MACQUIRE 2 l k NOTIFY", "LOCK.RELEASE k"),
         ][round % 5];
-        holder.run("LOCK.ACQUIRE k LEASE 1");
+        holder.run("LOCK.ACQUIRE k LEASE 1 NOTIFY");
         client.pipeline(&[BUSY, request]);
         let granted = client.read_replies(2);
         assert!(granted[1].number() > 0, "{request}: {granted:?}");
-        assert_eq!(holder.next_push(), "lock k LOST", "{request}");
+        assert_eq!(holder.next_push(), "lock k LOST lease", "{request}");
         assert_eq!(holders(&server, "k"), [client.id()], "{request}");
         let kind = client.run("TYPE k").text();
         assert_eq!(kind == "string", request.starts_with("SETTP"), "{kind}");
@@ -49,12 +49,12 @@ fn a_lapsed_lease_is_handed_over_before_the_next_request_is_looked_at() {
             ("LOCK.ACQUIRE k PERMITS 1 OF 1 WAIT 0 PUSH", "lock"),
         ][round % 3];
         let request = [
-            "SETTP k a-value-of-some-length",
-            "LOCK.ACQUIRE k SHARED",
-            "LOCK.MACQUIRE 2 k l",
+            "SETTP k a-value-of-some-length NOTIFY",
+            "LOCK.ACQUIRE k SHARED NOTIFY",
+            "LOCK.MACQUIRE 2 k l NOTIFY",
             "SETTP k v TOKEN WAIT 0 PUSH",
         ][round % 4];
-        holder.run("LOCK.ACQUIRE k LEASE 100000");
+        holder.run("LOCK.ACQUIRE k LEASE 100000 NOTIFY");
         queue_push(&mut waiter, waits);
         holder.pipeline(&["LOCK.EXTEND k 1", BUSY, request, "DELTP k"]);
         let replies = holder.read_replies(4);
@@ -71,7 +71,7 @@ fn a_lapsed_lease_is_handed_over_before_the_next_request_is_looked_at() {
         let token = token_of(&server, "k");
         assert_eq!(waiter.next_push(), format!("{name} k {token}"));
         assert_eq!(holders(&server, "k"), [waiter.id()], "{waits}, {request}");
-        assert_eq!(holder.next_push(), "lock k LOST");
+        assert_eq!(holder.next_push(), "lock k LOST lease");
         waiter.run("DEL k");
         server.settle();
         assert_eq!(holder.call("DBSIZE"), int(0), "{waits}, {request}");
@@ -83,14 +83,14 @@ fn what_stands_at_the_key_is_right_after_a_handover_inside_a_request() {
     let server = Server::start();
     let (mut holder, mut temporary, mut lock) = (server.resp3(), server.resp3(), server.resp3());
     for request in [
-        "LOCK.ACQUIRE k SHARED",
-        "LOCK.MACQUIRE 2 k l",
+        "LOCK.ACQUIRE k SHARED NOTIFY",
+        "LOCK.MACQUIRE 2 k l NOTIFY",
         "LOCK.ACQUIRE k WAIT 1 PUSH",
-        "SETTP k v",
+        "SETTP k v NOTIFY",
         "SETTP k v WAIT 1 PUSH",
         "LOCK.RELEASE k",
     ] {
-        holder.run("LOCK.ACQUIRE k LEASE 100000");
+        holder.run("LOCK.ACQUIRE k LEASE 100000 NOTIFY");
         queue_push(&mut temporary, "SETTP k temporary WAIT 0 PUSH");
         queue_push(&mut lock, "LOCK.ACQUIRE k WAIT 0 PUSH");
         holder.pipeline(&["LOCK.EXTEND k 1", BUSY, request, "DELTP k"]);
@@ -105,7 +105,7 @@ fn what_stands_at_the_key_is_right_after_a_handover_inside_a_request() {
         assert_eq!(lock.call("EXISTS k"), int(0), "{request}");
         let lost = server.settled(&mut holder);
         assert!(
-            lost.contains(&"lock k LOST".to_owned()),
+            lost.contains(&"lock k LOST lease".to_owned()),
             "{request}: {lost:?}"
         );
     }
@@ -146,13 +146,13 @@ fn a_lapsed_lease_cannot_be_released_or_extended() {
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
     for round in 0..ROUNDS {
         let request = ["LOCK.RELEASE k", "LOCK.EXTEND k 1000"][round % 2];
-        holder.run("LOCK.ACQUIRE k LEASE 100000");
+        holder.run("LOCK.ACQUIRE k LEASE 100000 NOTIFY");
         queue_push(&mut waiter, "LOCK.ACQUIRE k WAIT 0 PUSH");
         holder.pipeline(&["LOCK.EXTEND k 1", BUSY, request]);
         let replies = holder.read_replies(3);
         let refusal = replies[2].text();
         assert!(refusal.starts_with("NOTHELD"), "{request}: {refusal}");
-        assert_eq!(holder.next_push(), "lock k LOST");
+        assert_eq!(holder.next_push(), "lock k LOST lease");
         assert!(waiter.next_push().starts_with("lock k "));
         assert_eq!(waiter.call("LOCK.RELEASE k"), int(0));
     }

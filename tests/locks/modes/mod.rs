@@ -152,13 +152,13 @@ fn labels_are_owners_of_their_own_on_one_connection() {
 fn labels_of_one_connection_wait_for_each_other_by_push() {
     let server = Server::start();
     let mut client = server.resp3();
-    let first = client.run("LOCK.ACQUIRE k OWNER one").number();
+    let first = client.run("LOCK.ACQUIRE k OWNER one NOTIFY").number();
     queue_push(&mut client, "LOCK.ACQUIRE k OWNER two WAIT 0 PUSH");
     queue_push(&mut client, "LOCK.ACQUIRE k OWNER three WAIT 0 PUSH");
     client.send("LOCK.RELEASE k OWNER one");
     let granted = client.next();
     let second = token_of(&server, "k");
-    assert_eq!(granted, push(&format!("lock k {second}")));
+    assert_eq!(granted, push(&format!("lock k {second} two")));
     assert_eq!(
         client.next(),
         reply(int(0)),
@@ -166,7 +166,7 @@ fn labels_of_one_connection_wait_for_each_other_by_push() {
     );
     assert_eq!(client.call("LOCK.RELEASE k OWNER two"), int(0));
     let third = token_of(&server, "k");
-    assert_eq!(client.next_push(), format!("lock k {third}"));
+    assert_eq!(client.next_push(), format!("lock k {third} three"));
     assert!(first < second && second < third);
     assert_eq!(client.call("LOCK.RELEASE k OWNER three"), int(0));
     assert_eq!(server.settled(&mut client), [""; 0]);
@@ -241,7 +241,7 @@ fn whoever_holds_nothing_is_told_so() {
 fn a_lock_s_wait_ends_with_null_or_a_push() {
     let server = Server::start();
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     assert_eq!(waiter.call("LOCK.ACQUIRE k WAIT 40"), null());
     assert_eq!(waiter.call("LOCK.ACQUIRE k SHARED WAIT 40"), null());
     assert_eq!(waiter.call("LOCK.MACQUIRE 2 k l WAIT 40"), null());

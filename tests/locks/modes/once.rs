@@ -127,15 +127,15 @@ fn of_several_keys_one_is_enough() {
 fn who_waits_once_is_served_once() {
     let server = Server::start();
     let (mut holder, mut reader) = (server.resp3(), server.resp3());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     queue_push(&mut reader, "LOCK.ACQUIRE k SHARED WAIT 0 PUSH");
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED");
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT");
+    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED NOTIFY");
+    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT NOTIFY");
     queue_push(
         &mut reader,
         "LOCK.ACQUIRE k SHARED OWNER two REENTRANT WAIT 0 PUSH",
     );
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED OWNER two");
+    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED OWNER two NOTIFY");
     queue_push(
         &mut reader,
         "LOCK.ACQUIRE k SHARED OWNER two REENTRANT WAIT 0 PUSH",

@@ -21,10 +21,14 @@ fn a_lock_that_is_written_over_is_lost_and_the_line_waits_for_what_is_there_now(
         let server = Server::start();
         let (mut holder, mut waiter) = (server.resp3(), server.resp3());
         let mut other = server.resp3();
-        holder.run("LOCK.ACQUIRE k");
+        holder.run("LOCK.ACQUIRE k NOTIFY");
         queue(&server, &mut waiter, "LOCK.ACQUIRE k WAIT 0");
         other.run_all(&overwrite);
-        assert_eq!(holder.next_push(), "lock k LOST", "{overwrite:?}");
+        assert_eq!(
+            holder.next_push(),
+            "lock k LOST overwritten",
+            "{overwrite:?}"
+        );
         let message = other.refused("LOCK.ACQUIRE k");
         assert!(message.starts_with("WRONGTYPE"), "{overwrite:?}: {message}");
         assert!(holder.refused("LOCK.RELEASE k").starts_with("NOTHELD"));
@@ -65,11 +69,11 @@ fn right_after_an_overwrite_nobody_takes_the_lock_for_held() {
 fn a_lock_renamed_over_another_takes_its_place() {
     let server = Server::start();
     let (mut one, mut two, mut waiter) = (server.resp3(), server.resp3(), server.resp3());
-    one.run("LOCK.ACQUIRE a");
-    two.run("LOCK.ACQUIRE b");
+    one.run("LOCK.ACQUIRE a NOTIFY");
+    two.run("LOCK.ACQUIRE b NOTIFY");
     queue(&server, &mut waiter, "LOCK.ACQUIRE b WAIT 0");
     server.resp2().run("RENAME a b");
-    assert_eq!(two.next_push(), "lock b LOST");
+    assert_eq!(two.next_push(), "lock b LOST overwritten");
     assert_eq!(holders(&server, "b"), [one.id()]);
     assert_eq!(holders(&server, "a"), [0; 0]);
     assert_eq!(tether(&server, "waiters"), 1);
@@ -82,7 +86,7 @@ fn a_lock_renamed_over_another_takes_its_place() {
 fn a_lock_cannot_be_copied() {
     let server = Server::start();
     let (mut holder, mut other) = (server.resp3(), server.resp3());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     other.refused("COPY k copy");
     other.refused("COPY k k DB 3");
     other.run("SET string v");
@@ -97,7 +101,7 @@ fn a_lock_cannot_be_copied() {
 fn a_lock_that_is_restored_is_nobodys_and_goes() {
     let server = Server::start();
     let (mut holder, mut other) = (server.resp3(), server.resp3());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     other.run("SET string v");
     let dump = other.run("DUMP k").bytes();
     let restore = |name: &str, options: &[&str]| {
@@ -117,7 +121,7 @@ fn a_lock_that_is_restored_is_nobodys_and_goes() {
     }
     // In the place of a lock that is held.
     assert_eq!(other.call(restore("k", &["REPLACE"])), ok());
-    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holder.next_push(), "lock k LOST overwritten");
     eventually_gone(&mut other, "k");
     assert_eq!(server.settled(&mut holder), [""; 0]);
 }
@@ -127,10 +131,10 @@ fn a_lock_that_is_restored_is_nobodys_and_goes() {
 fn a_lock_that_changes_databases_at_once_is_looked_at_there() {
     let server = Server::start();
     let (mut holder, mut other) = (server.resp3(), server.resp2());
-    holder.run("LOCK.ACQUIRE k");
+    holder.run("LOCK.ACQUIRE k NOTIFY");
     let dump = other.run("DUMP k").bytes();
     other.run_all(&["MULTI", "SET k string", "SWAPDB 0 5", "EXEC"]);
-    assert_eq!(holder.next_push(), "lock k LOST");
+    assert_eq!(holder.next_push(), "lock k LOST overwritten");
     assert_eq!(holders_in(&server, 5, "k"), [0; 0]);
     quit(&server, holder);
     other.run("SELECT 5");

@@ -69,7 +69,7 @@ fn a_waiter_for_several_stands_in_each_queue_and_is_served_when_all_are_free() {
 fn with_push_one_push_names_the_first_key() {
     let server = Server::start();
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-    holder.run_all(&["LOCK.ACQUIRE z", "LOCK.ACQUIRE a"]);
+    holder.run_all(&["LOCK.ACQUIRE z NOTIFY", "LOCK.ACQUIRE a NOTIFY"]);
     queue_push(&mut waiter, "LOCK.MACQUIRE 3 z a m WAIT 0 PUSH");
     holder.run("LOCK.RELEASE z");
     assert_eq!(server.settled(&mut waiter), [""; 0]);
@@ -178,12 +178,12 @@ fn the_same_keys_again_go_deeper_and_a_part_of_them_is_refused() {
 fn a_foreign_removal_of_one_key_leaves_the_others_held() {
     let server = Server::start();
     let (mut client, mut other) = (server.resp3(), server.resp3());
-    client.run("LOCK.MACQUIRE 2 a b LEASE 100000");
+    client.run("LOCK.MACQUIRE 2 a b LEASE 100000 NOTIFY");
     other.run("DEL a");
-    assert_eq!(client.next_push(), "lock a LOST");
+    assert_eq!(client.next_push(), "lock a LOST deleted");
     assert_eq!(other.call("LOCK.ACQUIRE b"), null());
     assert_eq!(client.call("LOCK.EXTEND b 1"), int(1));
-    assert_eq!(client.next_push(), "lock b LOST");
+    assert_eq!(client.next_push(), "lock b LOST lease");
     assert_eq!(other.call("EXISTS b"), int(0));
 }
 

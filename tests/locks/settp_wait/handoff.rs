@@ -69,7 +69,7 @@ fn a_key_that_goes_by_a_foreign_hand_is_handed_over() {
 fn an_evicted_key_is_handed_over() {
     let server = Server::start();
     let (mut owner, mut waiter, mut other) = (server.resp3(), server.resp3(), server.resp2());
-    owner.run("SETTP k mine");
+    owner.run("SETTP k mine NOTIFY");
     queue(&server, &mut waiter, "SETTP k next WAIT 0");
     // Only a key with a time to live can be evicted, and the next owner's has none.
     other.run_all(&[
@@ -79,7 +79,7 @@ fn an_evicted_key_is_handed_over() {
     ]);
     other.call("PING");
     assert_eq!(waiter.read_reply(), int(1));
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST evicted");
     other.run("CONFIG SET maxmemory 0");
     assert_eq!(other.call("GET k"), bulk("next"));
     assert_eq!(holders(&server, "k"), [waiter.id()]);

@@ -199,7 +199,10 @@ fn when_the_server_becomes_a_replica_every_waiter_is_answered_or_closed() {
     }
     let mut told = pushed.next_pushes(2);
     told.sort();
-    assert_eq!(told, ["lock l TIMEOUT", "settp k TIMEOUT"]);
+    assert_eq!(
+        told,
+        ["lock l FAILED UNBLOCKED", "settp k FAILED UNBLOCKED"]
+    );
     assert_eq!(tether(&server, "waiters"), 0);
     assert!(pushed.refused("SETTP x v WAIT 0").starts_with("READONLY"));
     other.run("REPLICAOF NO ONE");

@@ -26,11 +26,11 @@ fn thousand_in_line(server: &Server) -> Vec<Client> {
 fn after_flushall_one_of_a_thousand_is_granted_and_the_others_in_turn() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k mine");
+    owner.run("SETTP k mine NOTIFY");
     let waiting = thousand_in_line(&server);
-    other.pipeline(&["FLUSHALL", "SETTP k stolen"]);
+    other.pipeline(&["FLUSHALL", "SETTP k stolen NOTIFY"]);
     assert_eq!(other.read_replies(2), [ok(), int(0)]);
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST flushed");
     for (served, mut waiter) in waiting.into_iter().enumerate() {
         assert_eq!(waiter.read_reply(), int(1), "number {served}");
         let id = waiter.id();

@@ -39,7 +39,7 @@ fn a_time_out_is_a_push_and_the_only_one() {
 #[test]
 fn a_grant_is_not_followed_by_a_time_out() {
     let (server, mut owner, _) = line_of(0);
-    owner.run("SETTP l mine");
+    owner.run("SETTP l mine NOTIFY");
     let (mut served, mut late) = (server.resp3(), server.resp3());
     // In one piece: no time is over in its midst.
     served.pipeline(&["SETTP k next WAIT 200 PUSH", "DEL k"]);

@@ -57,7 +57,7 @@ fn a_key_that_comes_into_being_before_the_handoff_is_waited_for() {
 fn a_key_renamed_over_the_one_waited_for_is_a_stranger_s() {
     let server = Server::start();
     let (mut owner, mut waiter, mut other) = (server.resp3(), server.resp3(), server.resp2());
-    owner.run("SETTP k mine");
+    owner.run("SETTP k mine NOTIFY");
     queue(&server, &mut waiter, "SETTP k next WAIT 0");
     for (make, replace) in [
         ("SET theirs v", "RENAME theirs k"),
@@ -67,7 +67,7 @@ fn a_key_renamed_over_the_one_waited_for_is_a_stranger_s() {
         server.settle();
         assert_eq!(tether(&server, "waiters"), 1, "{replace}");
     }
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST overwritten");
     assert_eq!(owner.call("DELTP k"), int(0));
     assert_eq!(other.call("GET k"), bulk("w"));
     assert_eq!(other.call("DEL k"), int(1));
@@ -78,11 +78,11 @@ fn a_key_renamed_over_the_one_waited_for_is_a_stranger_s() {
 fn another_owner_s_key_renamed_over_it_is_waited_for_in_turn() {
     let server = Server::start();
     let (mut owner, mut waiter, mut mover) = (server.resp3(), server.resp3(), server.resp3());
-    owner.run("SETTP k mine");
-    mover.run("SETTP theirs v");
+    owner.run("SETTP k mine NOTIFY");
+    mover.run("SETTP theirs v NOTIFY");
     queue(&server, &mut waiter, "SETTP k next WAIT 0");
     mover.run("RENAME theirs k");
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST overwritten");
     assert_eq!(holders(&server, "k"), [mover.id()]);
     assert_eq!(tether(&server, "waiters"), 1);
     assert_eq!(mover.call("DELTP k"), int(1));
@@ -95,7 +95,7 @@ fn a_lock_can_be_waited_for_by_settp_and_a_temporary_key_stays_in_its_queue() {
     let server = Server::start();
     let (mut locker, mut setter) = (server.resp3(), server.resp3());
     let mut last = server.resp3();
-    let first = locker.run("LOCK.ACQUIRE k").number();
+    let first = locker.run("LOCK.ACQUIRE k NOTIFY").number();
     assert_eq!(setter.call("SETTP k v"), int(0));
     queue(&server, &mut setter, "SETTP k v TOKEN WAIT 0");
     queue(&server, &mut last, "LOCK.ACQUIRE k WAIT 0");

@@ -23,4 +23,4 @@ pub use server::{Server, eventually_gone};
 pub use wait::{
     eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, say,
 };
-pub use words::encode;
+pub use words::{encode, losses};

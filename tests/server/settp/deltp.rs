@@ -6,8 +6,13 @@ use crate::harness::*;
 fn deltp_deletes_and_counts_only_what_the_caller_owns() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp3());
-    owner.run_all(&["SETTP a 1", "SETTP b 1", "SETTP c 1", "SET plain 1"]);
-    other.run("SETTP theirs 1");
+    owner.run_all(&[
+        "SETTP a 1 NOTIFY",
+        "SETTP b 1 NOTIFY",
+        "SETTP c 1 NOTIFY",
+        "SET plain 1",
+    ]);
+    other.run("SETTP theirs 1 NOTIFY");
     assert_eq!(owner.call("DELTP a b theirs plain nothing"), int(2));
     assert_eq!(other.call("EXISTS a b"), int(0));
     assert_eq!(other.call("EXISTS theirs plain c"), int(3));
@@ -59,9 +64,9 @@ fn deltp_is_an_ordinary_del_to_others() {
     let replica = Server::replica_of(&master, &[]);
     let (mut owner, mut watcher) = (master.resp2(), replica.resp3());
     watcher.run("WATCHEX k");
-    owner.run_all(&["SETTP k v", "DELTP k"]);
+    owner.run_all(&["SETTP k v NOTIFY", "DELTP k"]);
     assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
-    owner.run_all(&["MULTI", "SETTP k v", "DELTP k", "EXEC"]);
+    owner.run_all(&["MULTI", "SETTP k v NOTIFY", "DELTP k", "EXEC"]);
     assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
     assert_eq!(replica.settled(&mut watcher), [""; 0]);
 }

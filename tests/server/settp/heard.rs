@@ -57,15 +57,20 @@ fn by_a_module_that_is_loaded_while_keys_are_held() {
 fn by_clients_as_soon_as_the_server_is_told_to_publish() {
     let server = Server::start();
     let mut owner = server.resp2();
-    owner.run_all(&["SETTP k v", "DELTP k", "LOCK.ACQUIRE k", "LOCK.RELEASE k"]);
+    owner.run_all(&[
+        "SETTP k v NOTIFY",
+        "DELTP k",
+        "LOCK.ACQUIRE k NOTIFY",
+        "LOCK.RELEASE k",
+    ]);
     let mut subscriber = server.resp3();
     subscriber.send("SUBSCRIBE __keyevent@0__:del");
     subscriber.next_push();
     server.resp2().run("CONFIG SET notify-keyspace-events Eg");
     owner.run_all(&[
-        "SETTP one v",
+        "SETTP one v NOTIFY",
         "DELTP one",
-        "LOCK.ACQUIRE two",
+        "LOCK.ACQUIRE two NOTIFY",
         "LOCK.RELEASE two",
     ]);
     let heard = server.settled(&mut subscriber);
@@ -73,6 +78,6 @@ fn by_clients_as_soon_as_the_server_is_told_to_publish() {
     server
         .resp2()
         .run(["CONFIG", "SET", "notify-keyspace-events", ""]);
-    owner.run_all(&["SETTP k v", "DELTP k"]);
+    owner.run_all(&["SETTP k v NOTIFY", "DELTP k"]);
     assert_eq!(server.settled(&mut subscriber), [""; 0]);
 }

@@ -26,7 +26,7 @@ fn a_subscriber_hears_set_and_del_in_the_keys_database() {
     let mut third = key_events(&server, 3);
     let mut zeroth = key_events(&server, 0);
     let mut owner = server.resp2();
-    owner.run_all(&["SELECT 3", "SETTP k v", "SELECT 0"]);
+    owner.run_all(&["SELECT 3", "SETTP k v NOTIFY", "SELECT 0"]);
     assert_eq!(events(&server, &mut third), ["set k"]);
     drop(owner);
     eventually_gone_in(&server, 3, "k");
@@ -163,12 +163,13 @@ fn a_resp3_owner_is_told_when_a_foreign_hand_removes_its_key() {
     ] {
         let server = Server::start();
         let (mut owner, mut other) = (server.resp3(), server.resp2());
-        owner.run_all(&["SETTP k v", "SETTP kept v"]);
+        owner.run_all(&["SETTP k v NOTIFY", "SETTP kept v NOTIFY"]);
         other.run_all(&removal);
-        assert_eq!(owner.next_push(), "settp k LOST", "{removal:?}");
+        let (told, losses) = (owner.next_push(), losses("settp k", &removal));
+        assert!(losses.contains(&told), "{removal:?}: {told}");
         let rest = server.settled(&mut owner);
         if removal[0].starts_with("FLUSH") {
-            assert_eq!(rest, ["settp kept LOST"], "{removal:?}");
+            assert_eq!(rest, ["settp kept LOST flushed"], "{removal:?}");
         } else {
             assert_eq!(rest, [""; 0], "{removal:?}");
         }
@@ -179,29 +180,29 @@ fn a_resp3_owner_is_told_when_a_foreign_hand_removes_its_key() {
 fn the_push_to_an_owner_is_a_push_frame() {
     let server = Server::start();
     let mut owner = server.resp3();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     server.resp2().run("DEL k");
-    owner.expect_bytes(">3\r\n$5\r\nsettp\r\n$1\r\nk\r\n$4\r\nLOST\r\n");
+    owner.expect_bytes(">3\r\n$5\r\nsettp\r\n$1\r\nk\r\n$12\r\nLOST deleted\r\n");
 }
 
 #[test]
 fn a_restore_over_the_key_is_a_loss() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     restore_over_k(&mut other, "k");
-    assert_eq!(server.settled(&mut owner), ["settp k LOST"]);
+    assert_eq!(server.settled(&mut owner), ["settp k LOST overwritten"]);
 }
 
 #[test]
 fn a_script_of_another_is_a_foreign_hand() {
     let server = Server::start();
     let mut owner = server.resp3();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     server
         .resp2()
         .run(["EVAL", "return redis.call('DEL', KEYS[1])", "1", "k"]);
-    assert_eq!(server.settled(&mut owner), ["settp k LOST"]);
+    assert_eq!(server.settled(&mut owner), ["settp k LOST deleted"]);
 }
 
 #[test]
@@ -220,13 +221,13 @@ fn an_owner_is_not_told_of_its_own_commands() {
     ] {
         let server = Server::start();
         let mut owner = server.resp3();
-        owner.run("SETTP k v");
+        owner.run("SETTP k v NOTIFY");
         owner.run_all(&removal);
         assert_eq!(server.settled(&mut owner), [""; 0], "{removal:?}");
     }
     let server = Server::start();
     let mut owner = server.resp3();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     owner.run(["EVAL", "return redis.call('DEL', KEYS[1])", "1", "k"]);
     assert_eq!(server.settled(&mut owner), [""; 0], "its own script");
 }
@@ -235,11 +236,11 @@ fn an_owner_is_not_told_of_its_own_commands() {
 fn an_owner_in_the_midst_of_its_next_command_is_told_too() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run_all(&["SETTP k v", "DEL unrelated"]);
+    owner.run_all(&["SETTP k v NOTIFY", "DEL unrelated"]);
     owner.send_bytes(b"*2\r\n$4\r\nECHO\r\n"); // the rest of it is still on its way
     server.settle();
     other.run("DEL k");
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST deleted");
     owner.send_bytes(b"$4\r\nrest\r\n");
     assert_eq!(owner.read_reply(), bulk("rest"));
 }
@@ -255,16 +256,20 @@ fn an_owner_whose_last_command_was_its_own_removal_is_told_of_a_foreign_one() {
         "MULTI",
         "EVAL return{} 0",
     ] {
-        owner.run_all(&["SET a v", "SETTP k v"]);
+        owner.run_all(&["SET a v", "SETTP k v NOTIFY"]);
         owner.run(last);
         if last == "FLUSHDB" {
-            owner.run("SETTP k v");
+            owner.run("SETTP k v NOTIFY");
         }
         if last == "MULTI" {
             owner.run_all(&["PING", "EXEC"]);
         }
         other.run("DEL k");
-        assert_eq!(server.settled(&mut owner), ["settp k LOST"], "after {last}");
+        assert_eq!(
+            server.settled(&mut owner),
+            ["settp k LOST deleted"],
+            "after {last}"
+        );
     }
 }
 
@@ -272,7 +277,7 @@ fn an_owner_whose_last_command_was_its_own_removal_is_told_of_a_foreign_one() {
 fn a_key_that_is_carried_along_or_overwritten_is_not_lost() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     other.run_all(&[
         "SET k w",
         "RENAME k new",
@@ -283,16 +288,16 @@ fn a_key_that_is_carried_along_or_overwritten_is_not_lost() {
     ]);
     assert_eq!(server.settled(&mut owner), [""; 0]);
     other.run("DEL new");
-    assert_eq!(server.settled(&mut owner), ["settp new LOST"]);
+    assert_eq!(server.settled(&mut owner), ["settp new LOST deleted"]);
 }
 
 #[test]
-fn a_resp2_owner_is_told_nothing() {
+fn a_resp2_owner_that_asked_is_told_in_an_array() {
     let server = Server::start();
     let mut owner = server.resp2();
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     server.resp2().run("DEL k");
-    assert_eq!(server.settled(&mut owner), [""; 0]);
+    owner.expect_bytes("*3\r\n$5\r\nsettp\r\n$1\r\nk\r\n$12\r\nLOST deleted\r\n");
 }
 
 #[test]
@@ -300,9 +305,9 @@ fn a_loss_is_told_once_and_the_key_can_be_taken_again() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     for _ in 0..3 {
-        assert_eq!(owner.call("SETTP k v"), int(1));
+        assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
         other.run_all(&["DEL k", "SET k x", "DEL k"]);
-        assert_eq!(server.settled(&mut owner), ["settp k LOST"]);
+        assert_eq!(server.settled(&mut owner), ["settp k LOST deleted"]);
     }
 }
 

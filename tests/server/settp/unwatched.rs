@@ -71,13 +71,20 @@ fn end(server: &Server, mut client: Client) {
 fn what_is_replaced_by_a_foreign_hand_is_lost_and_what_is_there_then_is_nobodys() {
     for (server, _watcher) in servers() {
         let mut other = server.resp2();
-        for (ask, kind) in [("SETTP k mine", "settp"), ("LOCK.ACQUIRE k", "lock")] {
+        for (ask, kind) in [
+            ("SETTP k mine NOTIFY", "settp"),
+            ("LOCK.ACQUIRE k NOTIFY", "lock"),
+        ] {
             for (way, replace) in WAYS {
                 let lost = tether(&server, "lost_total");
                 let mut owner = server.resp3();
                 assert!(owner.run(ask).number() > 0, "{way}");
                 replace(&mut other);
-                assert_eq!(owner.next_push(), format!("{kind} k LOST"), "{way}");
+                assert_eq!(
+                    owner.next_push(),
+                    format!("{kind} k LOST overwritten"),
+                    "{way}"
+                );
                 nothing_is_held(&server, &format!("{way}, {kind}"));
                 assert_eq!(tether(&server, "lost_total"), lost + 1, "{way}, {kind}");
                 end(&server, owner);
@@ -91,7 +98,10 @@ fn what_is_replaced_by_a_foreign_hand_is_lost_and_what_is_there_then_is_nobodys(
 #[test]
 fn what_an_owner_replaces_itself_is_its_own_no_more_and_it_is_not_told() {
     for (server, _watcher) in servers() {
-        for (ask, kind) in [("SETTP k mine", "settp"), ("LOCK.ACQUIRE k", "lock")] {
+        for (ask, kind) in [
+            ("SETTP k mine NOTIFY", "settp"),
+            ("LOCK.ACQUIRE k NOTIFY", "lock"),
+        ] {
             for (way, replace) in WAYS {
                 let lost = tether(&server, "lost_total");
                 let mut owner = server.resp3();
@@ -116,10 +126,10 @@ fn a_held_key_that_takes_the_place_of_another_is_its_own_owners_still() {
         for (ask, kind) in [("SETTP", "settp"), ("LOCK.ACQUIRE", "lock")] {
             let value = if ask == "SETTP" { "v" } else { "" };
             let (mut one, mut two) = (server.resp3(), server.resp3());
-            one.run(&format!("{ask} a {value}"));
-            two.run(&format!("{ask} k {value}"));
+            one.run(&format!("{ask} a {value} NOTIFY"));
+            two.run(&format!("{ask} k {value} NOTIFY"));
             other.run("RENAME a k");
-            assert_eq!(two.next_push(), format!("{kind} k LOST"));
+            assert_eq!(two.next_push(), format!("{kind} k LOST overwritten"));
             let held = ["temporary_keys", "holds"].map(|name| tether(&server, name));
             assert_eq!(held.iter().sum::<i64>(), 1);
             end(&server, two);
@@ -152,7 +162,7 @@ fn a_key_that_was_written_over_is_its_owners_and_goes_with_it() {
             "SETEX k 1000 new",
         ] {
             let mut owner = server.resp3();
-            assert_eq!(owner.call("SETTP k v"), int(1), "{write}");
+            assert_eq!(owner.call("SETTP k v NOTIFY"), int(1), "{write}");
             other.run(write);
             assert_eq!(server.settled(&mut owner), [""; 0], "{write}");
             assert_eq!(tether(&server, "temporary_keys"), 1, "{write}");
@@ -167,9 +177,9 @@ fn a_key_that_another_module_writes_over_is_its_owners_and_a_lock_is_lost() {
     let (_folder, library) = heard::listener();
     for (server, _watcher) in servers_with(&[&format!("loadmodule {library}")]) {
         let (mut owner, mut other) = (server.resp3(), server.resp2());
-        owner.run_all(&["SETTP k v", "LOCK.ACQUIRE l"]);
+        owner.run_all(&["SETTP k v NOTIFY", "LOCK.ACQUIRE l NOTIFY"]);
         other.run_all(&["OVERWRITE k new", "OVERWRITE l new"]);
-        assert_eq!(owner.next_push(), "lock l LOST");
+        assert_eq!(owner.next_push(), "lock l LOST overwritten");
         assert_eq!(server.settled(&mut owner), [""; 0]);
         assert_eq!(other.call("GET k"), bulk("new"));
         end(&server, owner);
@@ -183,11 +193,11 @@ fn of_a_key_that_another_module_removes_its_owner_hears_when_it_is_next_asked_fo
     let (_folder, library) = heard::listener();
     for (server, _watcher) in servers_with(&[&format!("loadmodule {library}")]) {
         let (mut owner, mut next, mut other) = (server.resp3(), server.resp2(), server.resp2());
-        owner.run("SETTP k v");
+        owner.run("SETTP k v NOTIFY");
         other.run("SNATCH k");
         assert_eq!(server.settled(&mut owner), [""; 0]);
-        assert_eq!(next.call("SETTP k w"), int(1));
-        assert_eq!(owner.next_push(), "settp k LOST");
+        assert_eq!(next.call("SETTP k w NOTIFY"), int(1));
+        assert_eq!(owner.next_push(), "settp k LOST deleted");
         end(&server, owner);
         assert_eq!(other.call("GET k"), bulk("w"));
         end(&server, next);
@@ -200,18 +210,18 @@ fn of_a_key_that_another_module_removes_its_owner_hears_when_it_is_next_asked_fo
 fn the_first_watch_and_the_first_wait_hear_of_what_is_made_next() {
     let server = Server::start();
     let (mut watcher, mut other) = (server.resp3(), server.resp2());
-    watcher.run("SETTP held v");
+    watcher.run("SETTP held v NOTIFY");
     assert_eq!(watcher.call("WATCHEX k"), bulk("NOEXIST"));
     other.run("SET k v");
     assert_eq!(watcher.next_push(), "watchex k ADD");
 
     let server = Server::start();
     let (mut owner, mut waiter, mut other) = (server.resp3(), server.resp3(), server.resp2());
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     assert_eq!(waiter.call("SETTP k w WAIT 0 PUSH"), int(0));
     // A stranger's key stands there before the next in line can have it.
     other.run_all(&["MULTI", "DEL k", "SET k theirs", "EXEC"]);
-    assert_eq!(owner.next_push(), "settp k LOST");
+    assert_eq!(owner.next_push(), "settp k LOST deleted");
     server.settle();
     assert_eq!(other.call("GET k"), bulk("theirs"));
     assert_eq!(tether(&server, "waiters"), 1);

@@ -158,7 +158,7 @@ fn an_overwritten_key_stays_in_being() {
         "APPEND k w",
         "SETRANGE k 2 w",
         "SETNX k w",
-        "SETTP k w",
+        "SETTP k w NOTIFY",
         "EXPIRE k 100",
         "GETEX k EX 100",
         "PERSIST k",

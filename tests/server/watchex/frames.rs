@@ -167,6 +167,23 @@ fn resp2_push_no_refuses_watchex_on_resp2_alone() {
     assert_eq!(server.settled(&mut new), ["watchex k ADD"]);
     assert_eq!(server.settled(&mut old), [""; 0]);
     assert_eq!(old.call("UNWATCHEX"), int(0));
+    for asks in [
+        "SETTP mine v NOTIFY",
+        "SETTP mine v WAIT 0 PUSH",
+        "LOCK.ACQUIRE mine NOTIFY",
+        "LOCK.MACQUIRE 2 mine own NOTIFY",
+        "SESSION.RESUME 00000000000000000000000000000000 NOTIFY",
+    ] {
+        let message = old.refused(asks);
+        assert!(message.contains("say HELLO 3 first"), "{asks}: {message}");
+        old.run_all(&["MULTI", asks]);
+        let refused = old.run("EXEC").items();
+        assert!(
+            matches!(&refused[..], [Frame::Error(_)]),
+            "{asks}: {refused:?}"
+        );
+    }
+    assert_eq!(old.call("EXISTS mine own"), int(0));
     assert_eq!(old.call("SETTP mine v"), int(1), "all else works");
     other.run("CONFIG SET tether.resp2-push yes");
     assert_eq!(old.call("WATCHEX k"), bulk("EXIST"));

@@ -112,7 +112,7 @@ fn the_owners_end_is_told() {
     let server = Server::start();
     let (mut watcher, mut owner) = (server.resp3(), server.resp2());
     watcher.run("WATCHEX k");
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     assert_eq!(server.settled(&mut watcher), ["watchex k ADD"]);
     drop(owner);
     assert_eq!(watcher.next_push(), "watchex k DEL");

@@ -21,7 +21,7 @@ fn the_push_comes_after_the_reply() {
             assert_eq!(watcher.next_many(2), [reply(ok()), push("watchex k ADD")]);
             watcher.send("DEL k");
             assert_eq!(watcher.next_many(2), [reply(int(1)), push("watchex k DEL")]);
-            watcher.send("SETTP k v");
+            watcher.send("SETTP k v NOTIFY");
             assert_eq!(watcher.next_many(2), [reply(int(1)), push("watchex k ADD")]);
             watcher.send("DELTP k");
             assert_eq!(watcher.next_many(2), [reply(int(1)), push("watchex k DEL")]);
@@ -301,12 +301,12 @@ fn an_owner_that_watches_its_own_key_hears_both_pushes() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     owner.run("WATCHEX k");
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     other.run("DEL k");
     let mut heard = server.settled(&mut owner);
     assert_eq!(heard.remove(0), "watchex k ADD");
     heard.sort();
-    assert_eq!(heard, ["settp k LOST", "watchex k DEL"]);
+    assert_eq!(heard, ["settp k LOST deleted", "watchex k DEL"]);
 }
 
 /// Its own command comes upon a key that has lapsed, before it has anything to reply: what that tells it comes after the
@@ -325,14 +325,14 @@ fn after_the_reply_of_a_command_that_comes_upon_a_lapsed_key() {
         for owns in [false, true] {
             assert_eq!(own.call("WATCHEX k"), bulk("NOEXIST"), "{command}");
             if owns {
-                own.run("SETTP k v");
+                own.run("SETTP k v NOTIFY");
             } else {
                 other.run("SET k v");
             }
             assert_eq!(own.next_push(), "watchex k ADD", "{command}");
             lapse(&mut other, "k");
             let mut expected = vec![reply(null()), push("watchex k DEL")];
-            expected.extend(owns.then(|| push("settp k LOST")));
+            expected.extend(owns.then(|| push("settp k LOST expired")));
             expected.extend(replaces.then(|| push("watchex k ADD")));
             // And before that of the next command.
             expected.push(reply(int(1)));

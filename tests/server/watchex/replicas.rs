@@ -42,7 +42,7 @@ fn a_temporary_key_of_the_masters_client_is_told_on_the_replica() {
     let replica = Server::replica_of(&master, &[]);
     let (mut watcher, mut owner) = (replica.resp3(), master.resp2());
     watcher.run("WATCHEX k");
-    owner.run("SETTP k v");
+    owner.run("SETTP k v NOTIFY");
     assert_eq!(watcher.next_push(), "watchex k ADD");
     drop(owner);
     assert_eq!(watcher.next_push(), "watchex k DEL");

@@ -1,0 +1,147 @@
+//! Whether arguments are understood as they are meant.
+
+use super::*;
+
+fn parsed(verb: Verb, line: &str) -> Result<String, String> {
+    let words: Vec<&[u8]> = line.split_whitespace().map(str::as_bytes).collect();
+    match parse(verb, &words) {
+        Ok(request) => Ok(format!("{request:?}")),
+        Err(bad) => Err(bad.to_string()),
+    }
+}
+
+#[test]
+fn options_come_in_any_order_and_case() {
+    let one = parsed(Verb::Settp, "k v TOKEN WAIT 5 PUSH");
+    assert_eq!(one, parsed(Verb::Settp, "k v push wait 5 token"));
+    assert!(one.is_ok_and(|request| request.contains("limit_ms: Some(5), push: true")));
+}
+
+#[test]
+fn a_wait_of_zero_has_no_limit() {
+    let request = parsed(Verb::Settp, "k v WAIT 0").unwrap();
+    assert!(request.contains("limit_ms: None, push: false"));
+}
+
+#[test]
+fn bad_input_is_named() {
+    for (verb, line, words) in [
+        (Verb::Settp, "k v NOW", "unknown option 'NOW'"),
+        (Verb::Settp, "k v WAIT", "option WAIT is incomplete"),
+        (Verb::Settp, "k v WAIT x", "WAIT is not a number: 'x'"),
+        (Verb::Settp, "k v WAIT 1 WAIT 2", "option WAIT is repeated"),
+        (Verb::Settp, "k v PUSH", "option PUSH needs WAIT"),
+        (Verb::Settp, "k", "wrong number of arguments"),
+        (
+            Verb::Acquire,
+            "k LEASE 0",
+            "LEASE is out of range, it goes from 1 to 9007199254740991",
+        ),
+        (
+            Verb::Acquire,
+            "k PERMITS 3 OF 2",
+            "the number of permits is out of range, it goes from 1 to 2",
+        ),
+        (
+            Verb::Acquire,
+            "k PERMITS 3 2",
+            "option PERMITS is incomplete",
+        ),
+        (
+            Verb::Acquire,
+            "k SHARED PERMITS 1 OF 2",
+            "options SHARED and PERMITS exclude each other",
+        ),
+        (Verb::Macquire, "2 a a", "key 'a' is repeated"),
+        (
+            Verb::Macquire,
+            "3 a b",
+            "numkeys is out of range, it goes from 1 to 2",
+        ),
+        (
+            Verb::Extend,
+            "k -5",
+            "the lease is out of range, it goes from 1 to 9007199254740991",
+        ),
+        (
+            Verb::Start,
+            "GRACE 86400001",
+            "GRACE is out of range, it goes from 1 to 86400000",
+        ),
+        (Verb::Resume, "", "wrong number of arguments"),
+        (Verb::List, "", "wrong number of arguments"),
+        (Verb::List, "x", "the cursor is not a number: 'x'"),
+        (Verb::End, "now", "wrong number of arguments"),
+        (
+            Verb::List,
+            "0 COUNT 0",
+            "COUNT is out of range, it goes from 1 to 18446744073709551615",
+        ),
+    ] {
+        assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_answered_for(
+        verb in 0..super::super::TABLE.len(),
+        words in proptest::collection::vec(
+            proptest::prop_oneof![
+                proptest::collection::vec(proptest::num::u8::ANY, 0..6),
+                proptest::sample::select(
+                    ["WAIT", "PUSH", "PERMITS", "OF", "OWNER", "LEASE", "1", "0", "-1", "k"]
+                        .map(|word| word.as_bytes().to_vec())
+                        .to_vec()
+                ),
+            ],
+            0..8,
+        )
+    ) {
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let _ = parse(super::super::TABLE[verb].verb, &words);
+    }
+}
+
+#[test]
+fn of_an_option_that_others_have_it_is_said_who_knows_it() {
+    for (verb, line, words) in [
+        (
+            Verb::Settp,
+            "k v shared",
+            "unknown option 'shared', which LOCK.ACQUIRE knows",
+        ),
+        (
+            Verb::Settp,
+            "k v LEASE 5",
+            "unknown option 'LEASE', which LOCK.ACQUIRE and LOCK.MACQUIRE know",
+        ),
+        (
+            Verb::Settp,
+            "k v OWNER me",
+            "unknown option 'OWNER', which LOCK.ACQUIRE, LOCK.MACQUIRE, LOCK.RELEASE, LOCK.EXTEND and LOCK.CANCEL know",
+        ),
+        (
+            Verb::Acquire,
+            "k ALL",
+            "unknown option 'ALL', which LOCK.RELEASE knows",
+        ),
+        (
+            Verb::Cancel,
+            "k ALL",
+            "unknown option 'ALL', which LOCK.RELEASE knows",
+        ),
+        (
+            Verb::Macquire,
+            "1 a SHARED",
+            "unknown option 'SHARED', which LOCK.ACQUIRE knows",
+        ),
+        (
+            Verb::Info,
+            "k MATCH x",
+            "unknown option 'MATCH', which LOCK.LIST knows",
+        ),
+    ] {
+        assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
+    }
+}
