@@ -6,7 +6,7 @@ export SERVER PORT
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak upstream servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients upstream servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,6 +48,9 @@ lint: ## formatting and clippy, as CI asks for
 
 soak: ## the tests that take long: random histories, leaks, a million keys
 	@scripts/test.sh --soak
+
+clients: ## stock clients in nine languages against the module, and docs/clients.md against them; CLIENTS="redis-py fred" a part
+	@scripts/clients.sh $(CLIENTS)
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)

@@ -11,12 +11,14 @@ mod transcript;
 
 use harness::{Frame, Server, bulk, eventually_equal, int};
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use transcript::{blocks, document};
 
 const README: &str = "README.md";
+const CLIENTS: &str = "docs/clients.md";
 
 #[test]
 fn redis_cli_prints_what_the_readme_shows() {
@@ -175,6 +177,48 @@ fn versions_are_those_of_the_package() {
     assert!(document(README).contains(&cargo), "no {cargo}");
 }
 
+/// `make clients` runs these programs, and holds the table against them.
+#[test]
+fn the_lines_for_clients_are_those_of_programs_that_are_run() {
+    let mut programs = Vec::new();
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    collect_texts(&folders, &mut programs);
+    let blocks = blocks(CLIENTS);
+    for block in &blocks {
+        let shown = trimmed(&block.lines.join("\n"));
+        let found = programs.iter().any(|program| program.contains(&shown));
+        assert!(found, "{CLIENTS}: no program has\n{shown}");
+    }
+    assert!(blocks.len() >= 20, "only {} blocks", blocks.len());
+
+    let page = document(CLIENTS);
+    let checked = document("tests/clients/check.py");
+    let names = checked
+        .lines()
+        .filter_map(|line| line.strip_prefix("    (\"")?.split('"').next());
+    let missing: Vec<_> = names
+        .filter(|name| !page.contains(&format!("\n| {name} | ")))
+        .collect();
+    assert!(missing.is_empty(), "{CLIENTS} has no row for {missing:?}");
+}
+
+fn collect_texts(folder: &Path, texts: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            collect_texts(&path, texts);
+        } else if let Ok(text) = fs::read_to_string(path) {
+            texts.push(trimmed(&text));
+        }
+    }
+}
+
+/// A program is indented in its own way.
+fn trimmed(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    lines.join("\n")
+}
+
 #[test]
 fn links_lead_somewhere() {
     let mut followed = 0;
@@ -184,6 +228,7 @@ fn links_lead_somewhere() {
         "docs/architecture.md",
         "docs/operations.md",
         "docs/benchmarks.md",
+        CLIENTS,
         "examples/README.md",
     ] {
         let text = document(file);
