@@ -236,7 +236,7 @@ def in_step(server, start):
             expect("SETTP", client.one("call SETTP temporary me"), "1")
             token = client.one("call LOCK.ACQUIRE lock" + lease)
             expect(f"{token}, a token", is_token(token), True)
-            holder = holder_of(operator, "lock")
+            holder = holder_of(operator, "temporary")
             with waiting(client, busy, f"{harm}, while it waits"):
                 do(operator)
                 if harm in ("lease", "expired"):

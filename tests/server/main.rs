@@ -4,6 +4,7 @@
 mod harness;
 
 mod damaged;
+mod in_step;
 mod info;
 mod limits;
 mod loading;
