@@ -46,7 +46,7 @@ lint: ## formatting and clippy, as CI asks for
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
 
-soak: ## the tests that take long: random histories, leaks, a million keys
+soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys
 	@scripts/test.sh --soak
 
 clients: ## stock clients in nine languages against the module, and docs/clients.md against them; CLIENTS="redis-py fred" a part

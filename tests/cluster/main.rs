@@ -3,6 +3,7 @@
 
 mod atomic;
 mod backstop;
+mod campaign;
 mod down;
 mod failover;
 #[path = "../failover/grants.rs"]

@@ -211,10 +211,12 @@ fn slots_by_id(nodes: &str) -> Vec<String> {
     let mut lines: Vec<_> = nodes
         .lines()
         .filter(own)
-        .map(|line| {
+        .filter_map(|line| {
             let words: Vec<_> = line.split(' ').collect();
             let slots = words[8..].iter().filter(|word| !word.starts_with('['));
-            format!("{} {:?}", words[0], slots.collect::<Vec<_>>())
+            let slots: Vec<_> = slots.collect();
+            // A server that has none may still remember that one was to come.
+            (!slots.is_empty()).then(|| format!("{} {slots:?}", words[0]))
         })
         .collect();
     lines.sort();

@@ -15,7 +15,7 @@ mod words;
 
 pub use arrival::{Arrival, push, reply};
 pub use client::Client;
-pub use frame::{Frame, array, bulk, int, null, ok, simple};
+pub use frame::{Frame, Unread, array, bulk, int, null, ok, parse, simple};
 pub use listing::lock_list;
 pub use ports::free_port;
 pub use programs::{WITHOUT_MODULE, module, server_binary};

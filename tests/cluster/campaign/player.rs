@@ -1,0 +1,280 @@
+//! A client that takes, awaits, watches and gives back keys at whichever server has them, and remembers what it was told.
+
+use crate::harness::*;
+use crate::nodes::slot;
+use crate::random::Random;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// What a client knows of a key at a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Belief {
+    /// With this token.
+    Holds(i64),
+    Waits,
+    /// As a watcher: whether it is there.
+    Sees(bool),
+}
+
+/// A server that does not answer for so long has come to harm.
+const STUCK: Duration = Duration::from_secs(60);
+
+/// A connection to one server, and what it knows by it.
+struct Line {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    id: i64,
+    beliefs: BTreeMap<String, Belief>,
+}
+
+impl Line {
+    fn to(port: u16) -> Option<Line> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+        stream.set_nodelay(true).ok()?;
+        let mut line = Line {
+            stream,
+            buffer: Vec::new(),
+            id: 0,
+            beliefs: BTreeMap::new(),
+        };
+        line.call("HELLO 3")?;
+        line.id = line.call("CLIENT ID")?.number();
+        Some(line)
+    }
+
+    /// The reply, or none where the connection has ended.
+    fn call(&mut self, request: &str) -> Option<Frame> {
+        self.stream.write_all(&encode(request)).ok()?;
+        let begin = Instant::now();
+        loop {
+            if let Some(frame) = self.next()? {
+                return Some(frame);
+            }
+            assert!(begin.elapsed() < STUCK, "{request} has no answer");
+        }
+    }
+
+    /// The next reply that has come, if one has; pushes before it are taken in. None where the connection has ended.
+    fn next(&mut self) -> Option<Option<Frame>> {
+        loop {
+            match parse(&self.buffer) {
+                Ok((Frame::Push(items), length)) => {
+                    self.buffer.drain(..length);
+                    self.hear(&items);
+                    continue;
+                }
+                Ok((frame, length)) => {
+                    self.buffer.drain(..length);
+                    return Some(Some(frame));
+                }
+                Err(Unread::Incomplete) => {}
+                Err(broken) => panic!("{broken:?}"),
+            }
+            let wait = Some(Duration::from_millis(200));
+            self.stream.set_read_timeout(wait).ok()?;
+            let mut chunk = [0; 4096];
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {
+                        return Some(None);
+                    }
+                    _ => return None,
+                },
+            }
+        }
+    }
+
+    fn hear(&mut self, push: &[Frame]) {
+        let [kind, key, news] = push else {
+            panic!("{push:?}")
+        };
+        let (kind, key, news) = (kind.text(), key.text(), news.text());
+        let former = self.beliefs.get(&key).copied();
+        let first = news.split(' ').next().unwrap_or_default();
+        let (fits, now) = match (kind.as_str(), first) {
+            ("watchex", "ADD") => (
+                former == Some(Belief::Sees(false)),
+                Some(Belief::Sees(true)),
+            ),
+            ("watchex", "DEL") => (
+                former == Some(Belief::Sees(true)),
+                Some(Belief::Sees(false)),
+            ),
+            (_, "LOST") => (matches!(former, Some(Belief::Holds(_))), None),
+            (_, "TIMEOUT" | "FAILED") => (former == Some(Belief::Waits), None),
+            (_, token) => {
+                let token = token.parse().expect("a token");
+                (former == Some(Belief::Waits), Some(Belief::Holds(token)))
+            }
+        };
+        assert!(fits, "{push:?} for {} who {former:?}", self.id);
+        match now {
+            Some(belief) => self.beliefs.insert(key, belief),
+            None => self.beliefs.remove(&key),
+        };
+    }
+}
+
+pub struct Player {
+    ports: Vec<u16>,
+    names: Vec<String>,
+    dice: Random,
+    /// To each server one, and one to watch.
+    lines: Vec<[Option<Line>; 2]>,
+    /// Which server has a slot, as far as it has been told.
+    places: BTreeMap<u16, usize>,
+    pub granted: usize,
+}
+
+impl Player {
+    pub fn new(ports: &[u16], names: &[String], seed: u64) -> Player {
+        Player {
+            ports: ports.to_vec(),
+            names: names.to_vec(),
+            dice: Random::new(seed),
+            lines: ports.iter().map(|_| [None, None]).collect(),
+            places: BTreeMap::new(),
+            granted: 0,
+        }
+    }
+
+    pub fn step(&mut self) {
+        let at = self.dice.below(self.names.len());
+        let name = self.names[at].clone();
+        let server = match self.places.get(&slot(&name)) {
+            Some(server) => *server,
+            None => self.dice.below(self.ports.len()),
+        };
+        match self.dice.below(10) {
+            0 => {
+                self.call(server, 0, "PING");
+            }
+            1 => self.watch(server, &name),
+            _ => self.take_or_give(server, &name, false),
+        }
+    }
+
+    /// What it knows, when it has heard all that it was told: the server, the connection, the key.
+    pub fn beliefs(&mut self) -> Vec<(usize, i64, String, Belief)> {
+        let mut all = Vec::new();
+        for server in 0..self.ports.len() {
+            for place in 0..2 {
+                if self.lines[server][place].is_none() || self.call(server, place, "PING").is_none()
+                {
+                    continue;
+                }
+                let line = self.lines[server][place].as_ref().expect("it has answered");
+                let beliefs = line.beliefs.iter();
+                all.extend(beliefs.map(|(key, belief)| (server, line.id, key.clone(), *belief)));
+            }
+        }
+        all
+    }
+
+    /// The reply, or none where there was no connection, or is no more: then what it knew by it is void.
+    fn call(&mut self, server: usize, place: usize, request: &str) -> Option<Frame> {
+        let line = &mut self.lines[server][place];
+        if line.is_none() {
+            *line = Line::to(self.ports[server]);
+        }
+        let reply = line.as_mut().and_then(|line| line.call(request));
+        if reply.is_none() {
+            *line = None;
+        }
+        reply
+    }
+
+    fn belief(&mut self, server: usize, place: usize, name: &str) -> Option<Belief> {
+        let line = self.lines[server][place].as_ref();
+        line.and_then(|line| line.beliefs.get(name).copied())
+    }
+
+    fn set(&mut self, server: usize, place: usize, name: &str, belief: Option<Belief>) {
+        let line = self.lines[server][place].as_mut().expect("it has answered");
+        match belief {
+            Some(belief) => line.beliefs.insert(name.to_owned(), belief),
+            None => line.beliefs.remove(name),
+        };
+    }
+
+    fn watch(&mut self, server: usize, name: &str) {
+        if self.belief(server, 1, name).is_some() {
+            return;
+        }
+        if let Some(reply @ Frame::Bulk(_)) = self.call(server, 1, &format!("WATCHEX {name}")) {
+            let there = reply == bulk("EXIST");
+            self.set(server, 1, name, Some(Belief::Sees(there)));
+        }
+    }
+
+    fn take_or_give(&mut self, server: usize, name: &str, asking: bool) {
+        let is_lock = name.starts_with('l');
+        let belief = self.belief(server, 0, name);
+        // LOCK.RELEASE says how deep the hold is still.
+        let given_back = int(i64::from(
+            !(is_lock && matches!(belief, Some(Belief::Holds(_)))),
+        ));
+        let request = match (belief, is_lock) {
+            (None, false) => format!("SETTP {name} v TOKEN"),
+            (None, true) => format!("LOCK.ACQUIRE {name} OWNER job"),
+            (Some(Belief::Waits), _) if self.dice.below(4) > 0 => return,
+            (Some(Belief::Waits), false) => format!("LOCK.CANCEL {name}"),
+            (Some(Belief::Waits), true) => format!("LOCK.CANCEL {name} OWNER job"),
+            (Some(_), false) => format!("DELTP {name}"),
+            (Some(_), true) => format!("LOCK.RELEASE {name} OWNER job"),
+        };
+        let takes = request.starts_with("SETTP") || request.starts_with("LOCK.ACQUIRE");
+        let waits = takes && self.dice.below(2) == 0;
+        let shared = takes && is_lock && self.dice.below(2) == 0;
+        let more = |wanted: bool, words| if wanted { words } else { "" };
+        let request = format!(
+            "{request}{}{}",
+            more(shared, " SHARED"),
+            match (takes, waits) {
+                (true, true) => " WAIT 0 PUSH",
+                (true, false) => " NOTIFY",
+                (false, _) => "",
+            }
+        );
+        if asking && self.call(server, 0, "ASKING").is_none() {
+            return;
+        }
+        let Some(reply) = self.call(server, 0, &request) else {
+            self.places.remove(&slot(name));
+            return;
+        };
+        match reply {
+            Frame::Error(_) => self.refused(name, &reply.text(), asking),
+            Frame::Integer(token) if takes && token > 0 => {
+                self.granted += 1;
+                self.set(server, 0, name, Some(Belief::Holds(token)));
+            }
+            _ if waits => self.set(server, 0, name, Some(Belief::Waits)),
+            _ if !takes && reply == given_back => self.set(server, 0, name, None),
+            // It was not granted; or there was nothing to give back, of which it must have been told, or will be.
+            _ => {}
+        }
+    }
+
+    fn refused(&mut self, name: &str, error: &str, asking: bool) {
+        let words: Vec<_> = error.split(' ').collect();
+        let port = words.get(2).and_then(|address| address.rsplit_once(':'));
+        let server = port.and_then(|(_, port)| {
+            let port = port.parse().ok()?;
+            self.ports.iter().position(|other| *other == port)
+        });
+        match (words[0], server) {
+            ("MOVED", Some(server)) => {
+                self.places.insert(slot(name), server);
+            }
+            ("ASK", Some(server)) if !asking => self.take_or_give(server, name, true),
+            _ => {
+                self.places.remove(&slot(name));
+            }
+        }
+    }
+}
