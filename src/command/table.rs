@@ -331,7 +331,7 @@ pub const TABLE: &[Spec] = &[
         access: Access::Write,
         keys: KeyPlaces::Nowhere,
         summary: "Releases all that this connection's session holds, and ends it.",
-        complexity: "O(N) with N the number of keys and holds",
+        complexity: "O(N) with N the number of keys and holds, 1000 at most",
         arguments: &[],
     },
 ];

@@ -29,6 +29,8 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
 /// A refusal as a push tells it: the error's code; where it says whom to ask instead, all of it.
 pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     let words = match refusal {
+        // Its words are those for the connection whose command this is.
+        Refusal::NoRight(_) => return "NOPERM".to_owned(),
         Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
         refusal => words(ctx, refusal),
     };
