@@ -7,6 +7,7 @@
 //! something to wait for ([`replicas::nobody_counts`]), all go the usual way.
 
 use super::dispatch;
+use super::executing;
 use super::guard::guard;
 use super::raw::{Ctx, api};
 use super::replicas;
@@ -201,7 +202,13 @@ unsafe extern "C" fn on_unblock_command(
     c::REDISMODULE_OK as c_int
 }
 
-/// The connection is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role).
+/// Whether a connection has not ended. Nothing may be asked about one that has.
+fn lives(client: ClientId) -> bool {
+    shell().engine.with(|engine| engine.knows_client(client))
+}
+
+/// The connection is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role). Or it is Redis 7.0, which
+/// was told `CLIENT UNBLOCK` of one whose answer is on its way, and would answer it nothing.
 unsafe extern "C" fn on_abandoned(
     ctx: *mut c::RedisModuleCtx,
     _handle: *mut c::RedisModuleBlockedClient,
@@ -211,6 +218,11 @@ unsafe extern "C" fn on_abandoned(
         let ctx = unsafe { Ctx::new(ctx) };
         let client = ctx.client();
         let granted = match forget(client) {
+            Some(Block::Answered(answer))
+                if lives(client) && executing::is_unblocking(ctx, client) =>
+            {
+                return reply::send(ctx, &answer.reply);
+            }
             Some(Block::Answered(answer)) => answer.granted,
             Some(Block::Waits(handle)) => {
                 handle.unblock();

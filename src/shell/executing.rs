@@ -202,6 +202,32 @@ pub fn is_migrating(ctx: Ctx<'_>) -> bool {
     line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
 }
 
+/// Whether the command in hand is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
+/// forgets to answer a connection by that whose answer is on its way. It is one that has not ended. O(connections).
+pub fn is_unblocking(ctx: Ctx<'_>, client: ClientId) -> bool {
+    if have!(RedisModule_CommandFilterGetClientId) {
+        return false;
+    }
+    let lines = ctx.client_lines().unwrap_or_default();
+    let executing = lines.lines().filter(|line| is_executing(line));
+    let mut ids = executing.filter_map(|line| field(line, "id=")?.parse().ok());
+    let unblocks = |arguments: &[Str<'_>]| {
+        let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
+        unblocks(&words, client)
+    };
+    ids.any(|id| shim::arguments(ClientId(id), unblocks).unwrap_or(false))
+}
+
+fn unblocks(words: &[&[u8]], client: ClientId) -> bool {
+    let [command, what, id, how @ ..] = words else {
+        return false;
+    };
+    let is_client = *id == client.0.to_string().as_bytes();
+    let is_unblock =
+        command.eq_ignore_ascii_case(b"client") && what.eq_ignore_ascii_case(b"unblock");
+    is_client && is_unblock && how.iter().all(|how| how.eq_ignore_ascii_case(b"timeout"))
+}
+
 fn noted() -> Hand {
     [SEEN.last.get(), SEEN.before.get()]
         .into_iter()
@@ -252,6 +278,17 @@ pub fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_told_an_error_is_not_unblocked_as_if_its_time_were_over() {
+        let unblocks = |line: &str| {
+            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+            unblocks(&words, ClientId(7))
+        };
+        assert!(unblocks("client unblock 7") && unblocks("CLIENT UNBLOCK 7 Timeout"));
+        assert!(!unblocks("CLIENT UNBLOCK 7 ERROR") && !unblocks("CLIENT UNBLOCK 70"));
+        assert!(!unblocks("CLIENT UNBLOCK") && !unblocks("CLIENT KILL 7"));
+    }
 
     #[test]
     fn a_client_that_only_waits_for_input_is_not_executing() {

@@ -121,15 +121,24 @@ fn client_unblock_with_error_is_an_error_and_gives_the_place_up() {
 #[test]
 fn client_unblock_of_a_granted_one_takes_nothing_away() {
     let (server, mut owner, mut first, id, _second) = two_in_line();
-    if !server.is_at_least((7, 2), (7, 2)) {
-        return say("Redis 7.0 forgets the reply of a module's client that is unblocked twice");
-    }
     owner.run_all(&["MULTI", "DELTP k", &format!("CLIENT UNBLOCK {id}")]);
     owner.run("EXEC");
     assert_eq!(first.read_reply(), int(1));
     assert_eq!(first.call("GET k"), bulk("first"));
     assert_eq!(holders(&server, "k"), [id]);
     assert_eq!(tether(&server, "waiters"), 1);
+}
+
+#[test]
+fn client_unblock_of_one_whose_owner_died_just_before_takes_nothing_away() {
+    let (server, mut owner, mut first, id, _second) = two_in_line();
+    let kill = format!("CLIENT KILL ID {}", owner.id());
+    let mut other = server.resp2();
+    other.pipeline(&[&kill, &format!("CLIENT UNBLOCK {id} TIMEOUT")]);
+    assert_eq!(other.read_replies(2), [int(1), int(1)]);
+    assert_eq!(first.read_reply(), int(1));
+    assert_eq!(first.call("GET k"), bulk("first"));
+    assert_eq!(holders(&server, "k"), [id]);
 }
 
 #[test]
