@@ -6,6 +6,7 @@
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
 #   scripts/need.sh tclsh                    to run the servers' own tests
+#   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
@@ -79,6 +80,7 @@ has() {
 apt_package() {
     case $1 in
         cc) echo gcc libc6-dev ;;
+        c++) echo g++ ;;
         libclang) echo libclang-dev ;;
         server) apt_server ;;
         redis-cli) echo redis-tools ;;

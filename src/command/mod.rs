@@ -1,9 +1,10 @@
 //! What clients may say, before it means anything to the engine: bytes in, a typed request or a
 //! refusal out ([`parse`]), and the one [`TABLE`] of commands. And what servers tell each other
-//! ([`told`]). It knows nothing of servers.
+//! ([`told`]), and what their files say ([`pack`]). It knows nothing of servers.
 
 mod glob;
 mod options;
+pub mod pack;
 mod parse;
 mod table;
 pub mod told;

@@ -42,7 +42,6 @@ mod inspect;
 mod listeners;
 mod locktype;
 mod observe;
-mod pack;
 mod peers;
 mod perform;
 mod persist;

@@ -1,0 +1,42 @@
+//! What servers tell each other: any words are refused, or understood and said again in words that mean the same. What was
+//! understood an engine takes in, and it can tell of it.
+//!
+//! Input: lines of words with spaces between them; the first one names the command.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tether::command::told::{db_of, read_moment_ms, read_token, told, words_of};
+use tether::engine::{Db, Engine, Event, Moment, Told};
+
+fuzz_target!(|data: &[u8]| {
+    let mut engine = Engine::default();
+    let mut effects = Vec::new();
+    for (at, line) in data.split(|byte| *byte == b'\n').enumerate() {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        for word in &words {
+            assert!(read_token(word).is_none_or(|token| token.0 > 0));
+            assert!(read_moment_ms(word).is_none_or(|moment| moment > 0));
+        }
+        let name = String::from_utf8_lossy(words[0]);
+        let db = Db(at as u32 % 3);
+        let Some(said) = told(&name, db, &words[1..]) else {
+            continue;
+        };
+        assert_eq!(again(&said), Some(&said).cloned());
+        let now = Moment(at as u64);
+        engine.handle(now, Event::Told(&said), &mut effects);
+        engine.check_invariants();
+    }
+    let now = Moment(1 << 20);
+    for said in engine.all_told(now) {
+        assert_eq!(again(&said).as_ref(), Some(&said));
+    }
+});
+
+/// The same, as another server understands it.
+fn again(said: &Told) -> Option<Told> {
+    let (name, words) = words_of(said);
+    let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+    told(name, db_of(said).unwrap_or(Db(0)), &words)
+}
