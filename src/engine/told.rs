@@ -120,7 +120,8 @@ impl Engine {
                 digest,
                 grace_ms,
             } => {
-                if self.sessions.numbered(*id).is_none() {
+                // Two of the same secret are none that this module has made: a damaged file or stream.
+                if self.sessions.numbered(*id).is_none() && self.sessions.find(digest).is_none() {
                     let session = self.clients.add_session();
                     self.sessions.add(session, *id, *digest, *grace_ms);
                 }
@@ -352,6 +353,21 @@ mod tests {
         engine.handle(Moment(1), Event::LoadBegins, &mut effects);
         engine.handle(Moment(1), made, &mut effects);
         engine
+    }
+
+    #[test]
+    fn of_two_sessions_with_the_same_digest_the_first_is_taken_in() {
+        let (mut engine, mut effects) = (Engine::default(), Vec::new());
+        for id in [7, 3] {
+            let said = Told::Session {
+                id: SessionId(id),
+                digest: Digest([9; 32]),
+                grace_ms: 1000,
+            };
+            engine.handle(Moment(1), Event::Told(&said), &mut effects);
+            engine.check_invariants();
+        }
+        assert_eq!(engine.all_told(Moment(1)).count(), 1);
     }
 
     #[test]
