@@ -7,8 +7,8 @@ fn main() {
 
 #[cfg(feature = "server")]
 fn shim() {
-    const SOURCE: &str = "src/shell/shim.c";
-    const HEADER: &str = "src/shell/shim.h";
+    const SOURCE: &str = "src/shell/sys/shim.c";
+    const HEADER: &str = "src/shell/sys/shim.h";
     println!("cargo:rerun-if-changed={SOURCE}");
     println!("cargo:rerun-if-changed={HEADER}");
 

@@ -1,5 +1,5 @@
 //! What clients may say, before it means anything to the engine: bytes in, a typed request or a
-//! refusal out ([`parse`]), and the one [`TABLE`] of commands. And what servers tell each other
+//! refusal out ([`parse()`]), and the one [`TABLE`] of commands. And what servers tell each other
 //! ([`told`]), and what their files say ([`pack`]). It knows nothing of servers.
 
 mod glob;

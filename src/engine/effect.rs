@@ -3,10 +3,10 @@
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
 
-use super::bytes::Bytes;
-use super::id::{ClientId, KeyBuf};
-use super::tokens::Token;
-use super::told::Told;
+use crate::engine::rules::replication::Told;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::bytes::Bytes;
+use crate::engine::types::{ClientId, KeyBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {

@@ -3,12 +3,12 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
-use super::ask::{Attributes, Mode};
 use super::effect::{Effect, Form, Loss, NoRight};
-use super::id::{ClientId, Db, Digest, Key};
-use super::rights::WaitId;
-use super::tokens::Token;
-use super::told::Told;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::rules::replication::Told;
+use crate::engine::rules::rights::WaitId;
+use crate::engine::state::tokens::Token;
+use crate::engine::types::{ClientId, Db, Digest, Key};
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! Of what there can be too much: who wants more is refused.
 
 use super::Engine;
-use super::arena::Id;
-use super::clients::Client;
 use super::effect::Refusal;
-use super::hold::Nature;
-use super::holds::Hold;
+use crate::engine::state::clients::Client;
+use crate::engine::state::hold::Nature;
+use crate::engine::state::holds::Hold;
+use crate::engine::storage::arena::Id;
 
 /// What one connection may have. Lowering a limit takes nothing away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::hold::MOST_DEPTH;
+    use crate::engine::state::hold::MOST_DEPTH;
     use crate::engine::{
         Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen,
         Standing, Wait,

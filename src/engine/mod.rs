@@ -4,90 +4,54 @@
 //! no output, and asks nobody; two engines that are told the same facts give the same orders.
 //!
 //! ```text
-//!   acquire.rs    asking for keys            serve.rs      handing them over
-//!   requests.rs   other commands             deadlock.rs   circles of waiting
-//!   lone.rs       the common case of both, by the shortest way
-//!   keyspace.rs   what happened to keys      endings.rs    connections, waits and leases that end
-//!   resume.rs     sessions that come and go  told.rs       what servers tell each other
-//!   hold.rs, holds.rs, ask.rs  who holds what   queues.rs     who waits for what
-//!   watches.rs    who watches what           sessions.rs   which sessions there are
-//!   tokens.rs     fencing tokens             limits.rs     of what there can be too much
-//!   quarantine.rs the time after a start in which nothing is granted
-//!   rights.rs     rights that may be gone since somebody began to wait
-//!   renewals.rs   in a cluster, the time that temporary keys have to live
-//!   keys.rs, clients.rs                      their records, found by name and by id
-//!   census.rs, memory.rs, waits.rs           what there is to tell about all that
-//!   notify.rs     who is told of a loss      owner.rs      how records are found by owner
-//!   arena.rs, chain.rs, index.rs, crowd.rs, few.rs, bytes.rs   how records stand in memory
+//!   event.rs, effect.rs   what it is told, and what it answers
+//!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
+//!   limits.rs             of what there can be too much
+//!   rules/                what follows from each fact       deadlock/   circles of waiting
+//!   state/                what the rules keep               inspect/    what there is to tell about it
+//!   storage/              how that stands in memory         check.rs    what must hold between two facts
 //! ```
 
 #![forbid(unsafe_code)]
 
-mod acquire;
-mod arena;
-mod ask;
-mod bytes;
-mod census;
-mod chain;
 mod check;
-mod clients;
-mod crowd;
 mod deadlock;
 mod effect;
-mod endings;
 mod event;
-mod few;
-mod handoff;
-mod hold;
-mod holds;
-mod id;
-mod index;
-mod keys;
-mod keyspace;
+mod inspect;
 mod limits;
-mod lone;
-mod memory;
-mod notify;
-mod owner;
-mod quarantine;
-mod queues;
-mod renewals;
-mod requests;
-mod resume;
-mod rights;
-mod serve;
-mod sessions;
-mod tokens;
-mod told;
-mod waits;
-mod watches;
+mod mode;
+mod rules;
+mod state;
+mod storage;
+mod types;
 
-pub use ask::{Attributes, Mode};
-pub use bytes::Bytes;
-pub use census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use effect::{Effect, Form, Kind, Loss, News, NoRight, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
-pub use few::Few;
-pub use hold::MOST_DEPTH_TOLD;
-pub use id::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
+pub use inspect::census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
-pub use rights::{Doubt, WaitId};
-pub use tokens::Token;
-pub use told::{Held, Told};
+pub use mode::{Attributes, Mode};
+pub use rules::replication::{Held, Told};
+pub use rules::rights::{Doubt, WaitId};
+pub use state::hold::MOST_DEPTH_TOLD;
+pub use state::tokens::Token;
+pub use storage::bytes::Bytes;
+pub use storage::few::Few;
+pub use types::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 
-use arena::Id;
-use clients::Clients;
-use holds::{Hold, Holds};
-use id::sooner;
-use keys::{KeyRecord, Keys};
-use quarantine::Quarantine;
-use queues::Queues;
-use renewals::Renewals;
-use sessions::Sessions;
+use inspect::wait_times::WaitTimes;
+use rules::quarantine::Quarantine;
+use rules::renewals::Renewals;
+use state::clients::Clients;
+use state::holds::{Hold, Holds};
+use state::keys::{KeyRecord, Keys};
+use state::queues::Queues;
+use state::sessions::Sessions;
+use state::tokens::Tokens;
+use state::watches::Watches;
 use std::collections::VecDeque;
-use tokens::Tokens;
-use waits::WaitTimes;
-use watches::Watches;
+use storage::arena::Id;
+use types::sooner;
 
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -300,7 +264,7 @@ impl Engine {
         let mut holds = self.holds.of_key(&self.keys, key);
         Some(holds.find_map(|hold| {
             let client = &self.clients[self.holds[hold].client];
-            (!client.ended && client.id != clients::NOBODY).then_some(client.id)
+            (!client.ended && client.id != state::clients::NOBODY).then_some(client.id)
         }))
     }
 

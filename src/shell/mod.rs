@@ -2,76 +2,41 @@
 //! and the engine's orders into server calls, and decides nothing.
 //!
 //! ```text
-//!   the server calls          commands.rs  observe.rs  settings.rs  info.rs   (each behind guard.rs)
-//!   facts go in, orders out   dispatch.rs
-//!   orders are carried out    perform.rs   reply.rs    blocked.rs   push.rs   words.rs (what pushes say)
-//!   what there is to tell     inspect.rs   info.rs
-//!   what outlives the server  locktype.rs  persist.rs (in RDB files)  replay.rs (replicas, AOF)
-//!                             rewrite.rs (AOF that is rewritten)
-//!   what waits for a look     recheck.rs
-//!   rights that may be gone   rights.rs
-//!   facts hard to come by     executing.rs (whose command is this?)  arguments.rs (of which many?)
-//!                             peers.rs (is the peer there?)
-//!                             listeners.rs (does anybody hear?)  clock.rs (the time)
-//!   what the API lacks        series.rs (which servers are known)  private.rs (so it may be called, or not)
-//!   secrets of sessions       secret.rs
-//!   special servers           threads.rs (Redis 8's I/O threads)  cluster.rs  slots.rs
-//!                             epochs.rs (tokens in a cluster)
-//!                             strays.rs (Valkey 8.1)
-//!   what is remembered        state.rs, borrowed in scoped.rs only
-//!   unsafe                    raw.rs (the module API; a folder),
-//!                             shim.c and shim.rs (what it lacks), alloc.rs, state.rs (one thread);
-//!                             and a call or two where callbacks are handed in and what they are given
-//!                             is taken over: arguments.rs blocked.rs clock.rs dispatch.rs epochs.rs executing.rs info.rs listeners.rs
-//!                             locktype.rs mod.rs observe.rs peers.rs persist.rs register.rs replay.rs rewrite.rs rights.rs secret.rs
-//!                             settings.rs threads.rs
+//!   commands/     commands and settings: the server's arguments in, answers out
+//!   bridge/       facts go in, orders out: events of the server, dispatch, what is performed
+//!   delivery/     frames that are no replies, and answers to those who wait
+//!   server/       what the server knows and does not tell by itself
+//!   persistence/  RDB files, append-only files, replicas
+//!   state.rs      what is remembered, borrowed in sys/scoped.rs only
+//!   guard.rs      the border: no panic crosses it
+//!   sys/          the bottom: the module API made safe, what it lacks, memory, time
+//!   unsafe        sys/raw/ (the module API),
+//!                 sys/shim.c and sys/shim.rs (what it lacks), sys/alloc.rs, state.rs (one thread);
+//!                 and a call or two where callbacks are handed in and what they are given
+//!                 is taken over: aof.rs arguments.rs attribution.rs blocked.rs clock.rs dispatch.rs epochs.rs events.rs info.rs
+//!                 io_threads.rs keepalive.rs listeners.rs lock_type.rs mod.rs rdb.rs register.rs rights.rs secret.rs settings.rs
+//!                 stream.rs
 //! ```
 
-mod alloc;
-mod arguments;
-mod blocked;
-mod clock;
-mod cluster;
+mod bridge;
 mod commands;
-mod dispatch;
-mod epochs;
-mod executing;
+mod delivery;
 mod guard;
-mod info;
-mod inspect;
-mod listeners;
-mod locktype;
-mod observe;
-mod peers;
-mod perform;
-mod persist;
-mod places;
-mod private;
-mod push;
-mod raw;
-mod recheck;
-mod register;
-mod replay;
-mod replicas;
-mod reply;
-mod rewrite;
-mod rights;
-mod scoped;
-mod secret;
-mod series;
-mod settings;
-mod shim;
-mod slots;
+mod persistence;
+mod server;
 mod state;
-mod strays;
-mod threads;
-mod words;
+mod sys;
 
-use raw::{Ctx, api};
+use bridge::{dispatch, events};
+use commands::{info, register, settings};
+use persistence::{lock_type, stream};
 use redis_module::raw as c;
-use series::Version;
+use server::epochs;
 use state::{Server, shell};
 use std::ffi::c_int;
+use sys::raw::{Ctx, api};
+use sys::series::Version;
+use sys::{clock, private};
 
 const NAME: &std::ffi::CStr = c"tether";
 const VERSION: c_int = 100;
@@ -149,14 +114,14 @@ fn load(ctx: Ctx<'_>) -> bool {
         dispatch::tell(ctx, crate::engine::Event::Demoted);
     }
     info::register(ctx);
-    let is_loaded = locktype::register(ctx)
+    let is_loaded = lock_type::register(ctx)
         && register::commands(ctx)
-        && replay::register(ctx)
+        && stream::register(ctx)
         && settings::register(ctx);
     // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
     if is_loaded {
         private::decide();
-        observe::subscribe_to_server(ctx);
+        events::subscribe_to_server(ctx);
         epochs::listen(ctx);
         begin_quarantine(ctx);
         dispatch::wake_in_ms(0);
@@ -209,10 +174,10 @@ fn server(ctx: Ctx<'_>) -> Server {
         ends_blocks: false,
         private: None,
         version,
-        late_pushes: !raw::have!(RedisModule_CommandFilterGetClientId),
+        late_pushes: !sys::raw::have!(RedisModule_CommandFilterGetClientId),
         strays: valkey == Some((8, 1)),
         loses_count_of_pushes: valkey >= Some((8, 1)),
-        slots_go_silently: is_cluster && !raw::have!(RedisModule_CommandFilterGetClientId),
+        slots_go_silently: is_cluster && !sys::raw::have!(RedisModule_CommandFilterGetClientId),
         // Each Valkey came from a Redis that can.
         counts_aof: valkey.is_some() || redis >= Some((7, 2)),
         threads_own_clients,

@@ -1,18 +1,18 @@
 //! All that the shell remembers, in one place that only the server's main thread enters.
 
-use super::blocked::Blocked;
-use super::cluster::Slots;
-use super::private::{Private, Wanted};
-use super::push::Outbox;
-use super::raw::{Ctx, Often, Text};
-use super::recheck::Queue;
-use super::rights::Rights;
-use super::scoped::Scoped;
-use super::series::Version;
-use super::slots::Own;
-use super::strays::Home;
-use super::threads::Threads;
 use crate::engine::{ClientId, Db, Effect, Engine, Hand, Moment};
+use crate::shell::bridge::recheck::Queue;
+use crate::shell::delivery::blocked::Blocked;
+use crate::shell::delivery::push::Outbox;
+use crate::shell::server::cluster::Slots;
+use crate::shell::server::io_threads::Threads;
+use crate::shell::server::rights::Rights;
+use crate::shell::server::slots::Own;
+use crate::shell::server::strays::Home;
+use crate::shell::sys::private::{Private, Wanted};
+use crate::shell::sys::raw::{Ctx, Often, Text};
+use crate::shell::sys::scoped::Scoped;
+use crate::shell::sys::series::Version;
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +37,7 @@ pub struct Server {
     pub private: Option<Private>,
     /// We may use its own function for telling replicas.
     pub tells_directly: bool,
-    /// We may use its own function for ending a block; see [`shim::end_block`](super::shim::end_block).
+    /// We may use its own function for ending a block; see [`shim::end_block`](crate::shell::sys::shim::end_block).
     pub ends_blocks: bool,
     /// It can say how far its append-only file has been written (`WAITAOF`, since Redis 7.2).
     pub counts_aof: bool,
@@ -45,13 +45,13 @@ pub struct Server {
     pub threads_own_clients: bool,
     /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
     pub moves_slots_in_one_go: bool,
-    /// It leaves connections in the database of an event (Valkey 8.1); see [`strays`](super::strays).
+    /// It leaves connections in the database of an event (Valkey 8.1); see [`strays`](crate::shell::server::strays).
     pub strays: bool,
     /// What stands in a slot that it loses goes without an event (Redis 7.0).
     pub slots_go_silently: bool,
 }
 
-/// See [`super::settings`].
+/// See [`crate::shell::commands::settings`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub resp2_push: bool,
@@ -75,7 +75,7 @@ pub struct Shell {
     pub is_any_put_off: Cell<bool>,
     /// There is no other module that could hear what is done to keys.
     pub is_among_deaf: Cell<bool>,
-    /// See [`shim::learn_arguments`](super::shim::learn_arguments): there is no more to learn. The shim knows that as
+    /// See [`shim::learn_arguments`](crate::shell::sys::shim::learn_arguments): there is no more to learn. The shim knows that as
     /// well; but it is asked with each command, and for who gives that.
     pub knows_arguments: Cell<bool>,
     pub server: Cell<Server>,
@@ -97,7 +97,7 @@ pub struct Shell {
     pub spare: Cell<Vec<Effect>>,
     pub outbox: Scoped<Outbox>,
     pub blocked: Scoped<Blocked>,
-    /// Those of [`raw::Word`](super::raw::Word), made once.
+    /// Those of [`raw::Word`](crate::shell::sys::raw::Word), made once.
     pub words: OnceCell<[Text; 4]>,
     /// The last value that was given to a key of a waiter's, if it is short.
     pub value: Cell<Option<Text>>,
@@ -121,11 +121,11 @@ pub struct Shell {
     pub own_slots: Scoped<Own>,
     pub settings: Cell<Settings>,
     pub subscribed: Cell<bool>,
-    /// See [`super::observe::subscribe_to_new`].
+    /// See [`crate::shell::bridge::events::subscribe_to_new`].
     pub hears_of_new: Cell<bool>,
-    /// See [`super::observe::subscribe_to_more`].
+    /// See [`crate::shell::bridge::events::subscribe_to_more`].
     pub hears_more: Cell<bool>,
-    /// See [`super::observe::subscribe_to_settings`].
+    /// See [`crate::shell::bridge::events::subscribe_to_settings`].
     pub hears_of_settings: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     /// When the other servers of the cluster were last told of our tokens.
@@ -134,7 +134,7 @@ pub struct Shell {
     pub slots_changed: Cell<bool>,
     /// It is noticed when they do.
     pub hears_of_slots: Cell<bool>,
-    /// See [`super::epochs::notice_slots`].
+    /// See [`crate::shell::server::epochs::notice_slots`].
     pub notices_slots: Cell<bool>,
     pub home: Home,
 }

@@ -6,10 +6,10 @@
 use super::search::{Budget, Obstacle};
 use super::{holder_of, is_lasting, living_ahead};
 use crate::engine::Engine;
-use crate::engine::arena::Id;
-use crate::engine::ask::Mode;
-use crate::engine::clients::Client;
-use crate::engine::queues::Waiter;
+use crate::engine::mode::Mode;
+use crate::engine::state::clients::Client;
+use crate::engine::state::queues::Waiter;
+use crate::engine::storage::arena::Id;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 

@@ -2,11 +2,11 @@
 
 use super::search::Search;
 use super::{SEARCH_STEPS, Verdict, WALK_STEPS, Walk};
-use crate::engine::arena::Id;
 use crate::engine::effect::Form;
 use crate::engine::event::{Acquire, Event, Seen, Standing};
-use crate::engine::id::{ClientId, Db, Key, Moment};
-use crate::engine::queues::{Request, Waiter};
+use crate::engine::state::queues::{Request, Waiter};
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Db, Key, Moment};
 use crate::engine::{Attributes, Engine, Mode};
 
 #[derive(Default)]

@@ -1,8 +1,8 @@
 //! What room is left at a key beside those who do not let it go.
 
-use crate::engine::arena::Id;
-use crate::engine::ask::{Attributes, Mode};
-use crate::engine::clients::Client;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::Client;
+use crate::engine::storage::arena::Id;
 use hashbrown::HashMap;
 
 /// A connection with a label; where a session holds, the connection that is attached to it.

@@ -8,11 +8,11 @@
 use super::room::{Owner, Room};
 use super::{SEARCH_STEPS, holder_of, is_lasting, living_ahead};
 use crate::engine::Engine;
-use crate::engine::arena::Id;
-use crate::engine::ask::{Attributes, Mode};
-use crate::engine::clients::Client;
-use crate::engine::keys::KeyRecord;
-use crate::engine::queues::Waiter;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::Client;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::queues::Waiter;
+use crate::engine::storage::arena::Id;
 use hashbrown::HashMap;
 use std::mem::{replace, take};
 

@@ -15,9 +15,8 @@ mod workload;
 
 use crate::harness::*;
 use crate::random::{self, Random};
-use std::fs;
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 use told::{State, Told};
 use workload::{Workload, key_names};
 

@@ -1,10 +1,9 @@
 //! The server and the module that are tested: TETHER_SERVER and TETHER_MODULE name them.
 
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
 use std::path::{self, PathBuf};
 use std::time::SystemTime;
+use std::{env, fs};
 
 /// TETHER_SERVER, or the server on PATH.
 pub fn server_binary() -> PathBuf {

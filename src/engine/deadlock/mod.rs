@@ -1,0 +1,164 @@
+//! Circles of waiting, found by the request that would close one.
+//!
+//! A request is refused when, even if every owner that does not wait released all that it holds,
+//! the request could still never be granted. What is taken for granted:
+//!
+//! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
+//!   that blocks its connection stops all the labels of that connection;
+//! - a hold with a lease ends by itself, so nobody waits for it for ever;
+//! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out.
+//!
+//! So of a semaphore's holders only those that are stuck count, and where enough permits can still
+//! come back nothing is refused.
+//!
+//! ```text
+//!   search.rs   tries out who can go on           room.rs     what room is left at a key
+//!   direct.rs   cycles where there is too much for that   growth.rs   tests of what a search costs
+//! ```
+
+mod direct;
+#[cfg(test)]
+mod growth;
+mod room;
+mod search;
+
+use super::Engine;
+use super::effect::Waits;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::queues::{Place, Waiter};
+use crate::engine::storage::arena::Id;
+use direct::Walk;
+use hashbrown::HashMap;
+use room::Owner;
+use search::{Budget, Obstacle, Search};
+
+/// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
+/// for so.
+const LOOKS: usize = 64;
+
+/// So many waits, holds and places in queues are looked at to find out who can go on.
+const SEARCH_STEPS: usize = 1000;
+
+/// And so many more to find a circle in which everybody must wait for the next, where those did not suffice.
+const WALK_STEPS: usize = 500;
+
+/// What a look for a circle comes to.
+pub(super) enum Verdict {
+    /// The request may wait.
+    Open,
+    /// It would wait for ever: the links from it on until they come round.
+    Circle(Vec<Waits>),
+    /// There is too much to look at. The request may wait.
+    Cut,
+}
+
+impl Engine {
+    /// Whether this waiter, the newest, closes a circle. O(1): no more than [`LOOKS`] while nobody waits for what its
+    /// connection holds, and its owner has no other wait; otherwise no more than a few times [`SEARCH_STEPS`].
+    pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
+        if !self.is_waited_for(newest) {
+            return Verdict::Open;
+        }
+        let mut search = Search::new(self, SEARCH_STEPS);
+        match search.is_stuck(newest) {
+            Some(false) => Verdict::Open,
+            Some(true) => Verdict::Circle(self.describe(self.path(newest, &search))),
+            None => match Walk::new(self, WALK_STEPS).circle(newest) {
+                Some(path) => Verdict::Circle(self.describe(path)),
+                None => Verdict::Cut,
+            },
+        }
+    }
+
+    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it, as far as that can be seen at
+    /// a glance. (A wait that blocks its connection stops the owners of all its labels.)
+    fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
+        let Waiter { client, push, .. } = self.queues[newest];
+        let owner = self.clients.owner(client);
+        let label = &*self.queues[newest].label;
+        let is_wanted = |id| !self.keys[self.holds[id].key].queue.is_empty();
+        // What other labels hold is no matter, unless they stand still with this one.
+        let has_wanted = match push && !label.is_empty() {
+            true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
+            false => {
+                let holds = self.holds.of_client(&self.clients, owner);
+                let matters = |id| !push || self.holds.label(id).is_empty();
+                any_at_a_glance(holds.map(|id| is_wanted(id) && matters(id)))
+            }
+        };
+        if has_wanted || !self.queues.has_other_wait(&self.clients, newest) {
+            return has_wanted;
+        }
+        let behind = |id| self.queues.is_anyone_behind(&self.keys, id);
+        if !push {
+            let waits = self.queues.of_client(&self.clients, client);
+            return any_at_a_glance(waits.flat_map(behind));
+        }
+        let blocking = self.clients[client].blocked;
+        let waits = self.queues.of_owner(client, label).chain(blocking);
+        any_at_a_glance(waits.flat_map(behind))
+    }
+
+    /// Who waits for whom, from the newest on until it comes round. Where the newest only waits for
+    /// a circle of others, that circle.
+    fn path(&self, newest: Id<Waiter>, search: &Search<'_>) -> Vec<Obstacle> {
+        let mut path: Vec<Obstacle> = Vec::new();
+        let mut places = HashMap::new();
+        let mut waiter = newest;
+        while let Some(next) = search.obstacle(waiter) {
+            places.insert(waiter, path.len());
+            let key = next.key;
+            path.push(Obstacle { key, waiter });
+            waiter = next.waiter;
+            if let Some(start) = places.get(&waiter) {
+                path.drain(..start);
+                break;
+            }
+        }
+        path
+    }
+
+    fn describe(&self, path: Vec<Obstacle>) -> Vec<Waits> {
+        let link = |link: Obstacle| Waits {
+            client: self.clients[self.queues[link.waiter].client].id,
+            label: self.queues[link.waiter].label.clone(),
+            key: self.keys[link.key].key().to_owned(),
+        };
+        path.into_iter().map(link).collect()
+    }
+}
+
+/// Whether any of these is so. Where there are too many to look at, perhaps.
+fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
+    all.by_ref().take(LOOKS).any(|is_so| is_so) || all.next().is_some()
+}
+
+/// Who is right ahead in a queue, but for ended connections, which are in nobody's way: a step for each of those. Nothing if
+/// the steps do not suffice.
+fn living_ahead(
+    engine: &Engine,
+    place: Id<Place>,
+    budget: &mut Budget,
+) -> Option<Option<Id<Waiter>>> {
+    let mut ahead = engine.queues.ahead_of(&engine.keys, place);
+    while let Some((next, waiter)) = ahead
+        && engine.is_faded(waiter)
+    {
+        budget.take()?;
+        ahead = engine.queues.ahead_of(&engine.keys, next);
+    }
+    Some(ahead.map(|(_, waiter)| waiter))
+}
+
+/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
+/// and the end of its grace ends what it holds.
+fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
+    let client = engine.holds[hold].client;
+    let attached = engine.clients[client].attached;
+    (attached.unwrap_or(client), engine.holds.label(hold))
+}
+
+/// Whether a hold does not end by itself.
+fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
+    engine.holds.lease(hold).is_none()
+}

@@ -1,0 +1,245 @@
+//! Who holds and who waits, for an operator at three in the morning.
+
+use crate::engine::Engine;
+use crate::engine::mode::Mode;
+use crate::engine::state::clients::{Client, NOBODY};
+use crate::engine::state::holds::Hold;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::queues::Waiter;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment};
+
+/// A connection that has no more than so many keys is answered for at once.
+const AT_ONCE: usize = 100;
+
+/// So many holders of one key, or waiters, take about as long as one key.
+const CROWD: usize = 16;
+
+/// Of more holders of one key, or waiters, those of ended connections are told among the numbers until they are gone.
+const MANY: usize = 1000;
+
+/// What there is to tell about one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyCensus {
+    /// The oldest first, as many as were asked for.
+    pub holders: Vec<Holder>,
+    pub holder_count: usize,
+    /// In the order in which they will be served, as many as were asked for.
+    pub waiters: Vec<Waiting>,
+    pub waiter_count: usize,
+}
+
+/// A step of a walk through the keys that are held or waited for.
+pub struct Walk<'a> {
+    /// 0 at the beginning, and then what the step before gave.
+    pub cursor: u64,
+    pub db: Db,
+    /// Only those that this connection holds or waits for; with 0 those that detached sessions hold.
+    pub client: Option<ClientId>,
+    /// Only those with such a name.
+    pub is_meant: &'a dyn Fn(&[u8]) -> bool,
+    /// About how many keys are looked at.
+    pub count: u64,
+}
+
+/// What a step of a walk found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// 0 at the end.
+    pub cursor: u64,
+    pub lines: Vec<KeyLine>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// 0 where nobody is attached to the session that holds.
+    pub client: ClientId,
+    /// Whether somebody is attached to the session that holds; none where a connection does.
+    pub session: Option<bool>,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    pub token: Token,
+    pub depth: u32,
+    pub held_ms: u64,
+    /// What is left of its lease.
+    pub lease_ms: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    pub client: ClientId,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    pub waiting_ms: u64,
+}
+
+/// A key in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyLine {
+    pub key: KeyBuf,
+    /// 0 where nobody is attached to the session that holds.
+    pub holders: Vec<ClientId>,
+    pub waiters: usize,
+    /// How long the longest hold has lasted.
+    pub oldest_ms: Option<u64>,
+}
+
+impl Engine {
+    /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
+    pub fn census(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyCensus> {
+        let key = self.keys.find(key)?;
+        let holders = self.holds.of_key(&self.keys, key);
+        let waiters = self.queues.of_key(&self.keys, key);
+        let census = KeyCensus {
+            holders: holders
+                .take(most.saturating_add(MANY))
+                .filter_map(|hold| self.holder_line(now, hold))
+                .take(most)
+                .collect(),
+            holder_count: self.count_living(key),
+            waiters: waiters
+                .take(most.saturating_add(MANY))
+                .filter(|waiter| !self.is_faded(*waiter))
+                .map(|waiter| self.waiting_line(now, waiter))
+                .take(most)
+                .collect(),
+            waiter_count: self.count_waiting(key),
+        };
+        let anyone = census.holder_count > 0 || census.waiter_count > 0;
+        anyone.then_some(census)
+    }
+
+    fn count_living(&self, key: Id<KeyRecord>) -> usize {
+        let count = self.holds.count(&self.keys, key);
+        if self.clients.first_ended().is_none() || count > MANY {
+            return count;
+        }
+        let holds = self.holds.of_key(&self.keys, key);
+        let living = |hold: &Id<Hold>| !self.clients[self.holds[*hold].client].ended;
+        holds.filter(living).count()
+    }
+
+    fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
+        let count = self.queues.count(&self.keys, key);
+        if !self.is_fading() || count > MANY {
+            return count;
+        }
+        let waiters = self.queues.of_key(&self.keys, key);
+        waiters.filter(|waiter| !self.is_faded(*waiter)).count()
+    }
+
+    /// The next of the keys of a database that are held or waited for, in no particular order. O(count), and besides what is
+    /// told of the last of them.
+    ///
+    /// A key's record keeps its place, so a walk through the places meets whatever is there from its beginning to its end.
+    pub fn list(&self, now: Moment, walk: &Walk<'_>) -> Page {
+        let count = usize::try_from(walk.count).unwrap_or(usize::MAX);
+        let is_meant = |key: Key<'_>| key.db == walk.db && (walk.is_meant)(key.name);
+        if let Some(id) = walk.client.filter(|id| *id != NOBODY) {
+            let Some(client) = self.clients.find(id) else {
+                return Page::default();
+            };
+            if let Some(keys) = self.keys_of_client(client, count.max(AT_ONCE)) {
+                let keys = keys.into_iter();
+                let meant = keys.filter(|key| is_meant(self.keys[*key].key()));
+                return Page {
+                    cursor: 0,
+                    lines: meant.filter_map(|key| self.key_line(now, key)).collect(),
+                };
+            }
+        }
+        let mut page = Page::default();
+        let mut place = usize::try_from(walk.cursor).unwrap_or(usize::MAX);
+        let mut looked = 0;
+        while place < self.keys.places() {
+            if looked >= count {
+                page.cursor = place as u64;
+                break;
+            }
+            looked += 1;
+            if let Some(key) = self.keys.at(place)
+                && is_meant(self.keys[key].key())
+            {
+                looked += self.holds.count(&self.keys, key) / CROWD;
+                let concerns = walk.client.is_none_or(|client| {
+                    looked += self.queues.count(&self.keys, key) / CROWD;
+                    self.concerns(key, client)
+                });
+                page.lines
+                    .extend(concerns.then(|| self.key_line(now, key)).flatten());
+            }
+            place = self.keys.place_after(place);
+        }
+        page
+    }
+
+    /// The keys that a connection or its session holds or waits for, unless they are more than so many. O(their number).
+    fn keys_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<Id<KeyRecord>>> {
+        let owner = self.clients.owner(client);
+        let count = self.clients[client].place_count as usize;
+        if count + self.clients[owner].hold_count as usize > most {
+            return None;
+        }
+        let waits = self.queues.of_client(&self.clients, client);
+        let asked = waits.flat_map(|waiter| self.queues.keys_of(waiter));
+        let holds = self.holds.of_client(&self.clients, owner);
+        let mut keys: Vec<_> = holds
+            .map(|hold| self.holds[hold].key)
+            .chain(asked)
+            .collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Some(keys)
+    }
+
+    /// Whether a connection holds or waits for a key. O(holders and waiters).
+    fn concerns(&self, key: Id<KeyRecord>, client: ClientId) -> bool {
+        let holds = self.holds.of_key(&self.keys, key);
+        let waits = self.queues.of_key(&self.keys, key);
+        let mut owners = holds
+            .map(|hold| self.holds[hold].client)
+            .chain(waits.map(|waiter| self.queues[waiter].client));
+        owners.any(|owner| {
+            let owner = &self.clients[owner];
+            owner.id == client && !owner.ended
+        })
+    }
+
+    fn key_line(&self, now: Moment, id: Id<KeyRecord>) -> Option<KeyLine> {
+        let holds = || self.holds.of_key(&self.keys, id).map(|id| &self.holds[id]);
+        let living = || holds().filter(|hold| !self.clients[hold.client].ended);
+        let line = KeyLine {
+            key: self.keys[id].key().to_owned(),
+            holders: living().map(|hold| self.clients[hold.client].id).collect(),
+            waiters: self.count_waiting(id),
+            oldest_ms: living().map(|hold| hold.nature.held_ms(now)).max(),
+        };
+        (!line.holders.is_empty() || line.waiters > 0).then_some(line)
+    }
+
+    fn holder_line(&self, now: Moment, id: Id<Hold>) -> Option<Holder> {
+        let hold = &self.holds[id];
+        let owner = &self.clients[hold.client];
+        (!owner.ended).then(|| Holder {
+            client: owner.id,
+            session: owner.is_session.then_some(owner.attached.is_some()),
+            label: self.holds.label(id).into(),
+            mode: self.holds.mode(id),
+            token: hold.token,
+            depth: self.holds.depth(id),
+            held_ms: hold.nature.held_ms(now),
+            lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
+        })
+    }
+
+    fn waiting_line(&self, now: Moment, id: Id<Waiter>) -> Waiting {
+        let waiter = &self.queues[id];
+        Waiting {
+            client: self.clients[waiter.client].id,
+            label: waiter.label.clone(),
+            mode: waiter.mode,
+            waiting_ms: now.ms_since(waiter.since),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What happened to keys, by whatever hand: watchers are told, holds end or go along.
+//!
+//! Nothing here orders a write: the shell may be in the middle of somebody's command. Who waits for
+//! a key that is free now is served when the shell says that it may write.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
+use crate::engine::event::{Hand, Seen, Standing};
+use crate::engine::state::holds::Hold;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::few::Few;
+use crate::engine::types::{Db, Key, KeyBuf};
+
+impl Engine {
+    /// What is held is there; should that be another key now, what follows says so.
+    pub(in crate::engine) fn made(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        if let Some(key) = self.keys.find(key) {
+            let record = &mut self.keys[key];
+            if record.holds.is_empty() {
+                record.set_stands(Standing::Other);
+                record.set_timed(false);
+            }
+            self.set_present(key, true, effects);
+        }
+    }
+
+    /// What stood at a key is gone, and nothing is there now.
+    pub(in crate::engine) fn gone(
+        &mut self,
+        key: Key<'_>,
+        by: Hand,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(key) = self.keys.find(key)
+            && (self.loading || !self.lose_lone(key, by, why, effects))
+        {
+            self.changed(key, Standing::Absent, (by, why), effects);
+        }
+    }
+
+    /// Another key is in the place of what stood at this one: to a watcher nothing happened then, but the owner's key
+    /// is gone.
+    pub(in crate::engine) fn replaced(
+        &mut self,
+        key: Key<'_>,
+        by: Hand,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(key) = self.keys.find(key) {
+            self.changed(key, Standing::Other, (by, Loss::Overwritten), effects);
+        }
+    }
+
+    fn changed(
+        &mut self,
+        key: Id<KeyRecord>,
+        standing: Standing,
+        (by, why): (Hand, Loss),
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = &mut self.keys[key];
+        record.set_stands(standing);
+        record.set_timed(false);
+        self.set_present(key, standing.is_present(), effects);
+        self.lose(key, by, why, effects);
+    }
+
+    /// Whoever waits for this key is to ask another server.
+    pub(in crate::engine) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        let refusal = Refusal::Elsewhere {
+            key: key.to_owned(),
+        };
+        self.turn_all_away(key, &refusal, effects);
+    }
+
+    /// What is held and waited for here is another server's.
+    pub(in crate::engine) fn disowned(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        self.elsewhere(key, effects);
+        while let Some(found) = self.keys.find(key)
+            && let Some(hold) = self.keys[found].holds.head()
+        {
+            self.take_away(hold, Loss::Moved, effects);
+        }
+    }
+
+    pub(in crate::engine) fn moved_from(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        let Some(key) = self.keys.find(key) else {
+            return;
+        };
+        self.set_present(key, false, effects);
+        self.keys[key].set_stands(Standing::Absent);
+        self.carried_timed = self.keys[key].is_timed();
+        for &hold in &*self.holds_that_go(key) {
+            self.holds.loosen(&mut self.keys, hold);
+            self.carried.push(hold);
+        }
+        self.make_ready(key);
+        self.keys.remove_if_idle(key);
+    }
+
+    /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
+    /// here are where they are, and a look at the end of the load shows whether their keys are there.
+    fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
+        let holds = self.holds.of_key(&self.keys, key);
+        let goes = |hold: &Id<Hold>| !(self.loading && self.is_at_home(self.holds[*hold].client));
+        holds.filter(goes).collect()
+    }
+
+    pub(in crate::engine) fn moved_to(
+        &mut self,
+        key: Key<'_>,
+        by: Hand,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.replaced(key, by, effects);
+        let Some(&first) = self.carried.first() else {
+            return;
+        };
+        let standing = self.holds.mode(first).stands();
+        let key = self.keys.find_or_add(key, standing);
+        for hold in std::mem::take(&mut self.carried) {
+            self.settle(hold, key, self.carried_timed);
+        }
+    }
+
+    /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody who
+    /// is here holds.
+    fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
+        self.keys[key].set_timed(timed);
+        if self.loading && self.is_held_at_home(key) {
+            return self.let_go_of_carried(hold);
+        }
+        let record = &mut self.keys[key];
+        record.set_stands(self.holds.mode(hold).stands());
+        self.holds.fasten(&mut self.keys, hold, key);
+    }
+
+    /// A key whose new name was never told has gone.
+    pub(in crate::engine) fn drop_carried(&mut self) {
+        while let Some(hold) = self.carried.pop() {
+            self.let_go_of_carried(hold);
+        }
+    }
+
+    fn let_go_of_carried(&mut self, hold: Id<Hold>) {
+        let client = self.holds[hold].client;
+        self.holds.drop_carried(&mut self.clients, hold);
+        self.clients.forget_if_done(client);
+    }
+
+    pub(in crate::engine) fn flushed(
+        &mut self,
+        db: Option<Db>,
+        by: Hand,
+        effects: &mut Vec<Effect>,
+    ) {
+        for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
+            if !self.loading && self.lose_lone(key, by, Loss::Flushed, effects) {
+                continue;
+            }
+            self.set_present(key, false, effects);
+            self.keys[key].set_stands(Standing::Absent);
+            self.lose(key, by, Loss::Flushed, effects);
+        }
+    }
+
+    /// Holds go with their keys to the other database; watches and queues stay with the name.
+    pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
+        let held = self.known(|record| {
+            let db = record.key().db;
+            (db == one || db == other) && !record.holds.is_empty()
+        });
+        let mut carried = Vec::with_capacity(held.len());
+        for key in held {
+            let mut name = self.keys[key].key().to_owned();
+            name.db = if name.db == one { other } else { one };
+            let timed = self.keys[key].is_timed();
+            for &hold in &*self.holds_that_go(key) {
+                self.holds.loosen(&mut self.keys, hold);
+                carried.push((name.clone(), hold, timed));
+            }
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+        }
+        for (name, hold, timed) in carried {
+            let standing = self.holds.mode(hold).stands();
+            let key = self.keys.find_or_add(name.as_key(), standing);
+            self.settle(hold, key, timed);
+            // Who waits here may go with those who hold it now.
+            self.make_ready(key);
+        }
+    }
+
+    pub(in crate::engine) fn found(
+        &mut self,
+        seen: Seen<'_>,
+        gone: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(key) = self.keys.find(seen.key) else {
+            return;
+        };
+        self.set_present(key, seen.standing.is_present(), effects);
+        self.keys[key].set_stands(seen.standing);
+        let held = self.keys[key].holds.head();
+        let is_there = held.is_some_and(|hold| self.holds.mode(hold).stands_as(seen.standing));
+        if !is_there {
+            self.lose(key, Hand::Nobody, seen.standing.loss_or(gone), effects);
+        }
+    }
+
+    /// Tells the watchers, if it is news to them. While a data set is loaded nothing is.
+    pub(in crate::engine) fn set_present(
+        &mut self,
+        key: Id<KeyRecord>,
+        present: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.loading {
+            return;
+        }
+        let record = &mut self.keys[key];
+        let was_present = record.is_present();
+        record.set_present(present);
+        if was_present != present && !record.watchers.is_empty() {
+            self.tell_watchers(key, present, effects);
+        }
+    }
+
+    #[inline(never)]
+    fn tell_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
+        let to = self.watches.watchers(&self.keys, &self.clients, key);
+        if to.is_empty() {
+            return;
+        }
+        let news = if present { News::Added } else { News::Deleted };
+        let push = Push::new(self.keys[key].key().to_owned(), news, b"");
+        effects.push(Effect::Push { to, push });
+    }
+
+    /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
+    /// waits may be next.
+    pub(in crate::engine) fn lose(
+        &mut self,
+        key: Id<KeyRecord>,
+        by: Hand,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        for &hold in &*self.holds_that_go(key) {
+            let client = self.holds[hold].client;
+            // What a file says was lost once.
+            if !self.loading && by != Hand::Client(self.clients[client].id) {
+                self.tell_lost(hold, why, effects);
+            }
+            self.forget_hold(hold);
+        }
+        self.make_ready(key);
+        self.keys.remove_if_idle(key);
+    }
+
+    /// The keys of these databases that somebody watches or waits for, for a fresh look at each of them after their contents
+    /// were exchanged. What stands at a key that is only held is known: it came with those who hold it. O(keys known).
+    pub fn keys_to_look_at(&self, dbs: &[Db]) -> Vec<KeyBuf> {
+        let records = self.keys.iter().map(|(_, record)| record);
+        let open = records.filter(|record| {
+            let is_only_held = record.watchers.is_empty() && record.queue.is_empty();
+            dbs.contains(&record.key().db) && !is_only_held
+        });
+        open.map(|record| record.key().to_owned()).collect()
+    }
+
+    /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
+    /// among them: they go in any case. O(keys known), or O(1) where there are no others.
+    pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
+        let holds = self.holds.len() - self.clients.held_by_former();
+        if (self.watches.len(), self.queues.len(), holds) == (0, 0, 0) {
+            return Vec::new();
+        }
+        let matters = |record: &&KeyRecord| {
+            let mut holds = record.holds.head().into_iter();
+            !record.watchers.is_empty()
+                || !record.queue.is_empty()
+                || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
+        };
+        let records = self.keys.iter().map(|(_, record)| record);
+        let keys = records.filter(matters).map(KeyRecord::key);
+        keys.map(Key::to_owned).collect()
+    }
+
+    fn known(&self, is_meant: impl Fn(&KeyRecord) -> bool) -> Vec<Id<KeyRecord>> {
+        let meant = self.keys.iter().filter(|(_, record)| is_meant(record));
+        meant.map(|(id, _)| id).collect()
+    }
+}

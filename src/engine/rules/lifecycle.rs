@@ -1,0 +1,384 @@
+//! Ends: of connections, of waits, of leases, and of this server's time as a master.
+//!
+//! What an ended connection held is removed a slice at a time, so that a connection with a million
+//! keys does not stop everyone else; until its turn comes such a key is *left behind*: it is still
+//! in the keyspace, but it refuses nobody. Removals wait while the server must not write. What it watched and waited for
+//! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
+use crate::engine::state::clients::Faded;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::queues::Waiter;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Key};
+
+/// So many holders of the keys that a command names are looked at for those that are over, of each key one in any case,
+/// and so many places in their queues. All others end in slices.
+pub(in crate::engine) const LOOKS: usize = 256;
+
+impl Engine {
+    /// A connection is no more: nobody is told of its watches and waits from now on, and its holds end as soon as may be.
+    /// O(1).
+    pub(in crate::engine) fn ended(&mut self, client: ClientId) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        if let Some(session) = self.clients[client].session {
+            self.begin_grace(session);
+        }
+        self.clients.end(client);
+    }
+
+    /// Forgets up to so many watches of ended connections, and places in queues.
+    pub(in crate::engine) fn fade(&mut self, most: usize) {
+        let mut left = most;
+        while left > 0
+            && let Some(client) = self.clients.first_fading()
+        {
+            let steps = match self.clients[client].waiting.head() {
+                Some(waiter) => {
+                    let places = self.queues.keys_of(waiter).count();
+                    self.leave_queues(waiter);
+                    places
+                }
+                None => {
+                    let (keys, clients) = (&mut self.keys, &mut self.clients);
+                    self.watches.remove_first(keys, clients, client);
+                    let (waits, watches) = (0, 1);
+                    clients.fade(client, Faded { waits, watches });
+                    1
+                }
+            };
+            left = left.saturating_sub(steps);
+        }
+    }
+
+    /// Whether ended connections have left watches or waits. O(1).
+    pub fn is_fading(&self) -> bool {
+        self.clients.first_fading().is_some()
+    }
+
+    /// How many of those there are. O(1).
+    pub fn fading(&self) -> usize {
+        let Faded { waits, watches } = self.clients.faded();
+        waits + watches
+    }
+
+    /// Whether a wait is that of an ended connection.
+    pub(in crate::engine) fn is_faded(&self, waiter: Id<Waiter>) -> bool {
+        self.clients[self.queues[waiter].client].ended
+    }
+
+    /// Who is first in line for a key. The places of ended connections ahead are given up, as far as the looks go. O(1)
+    /// besides those.
+    pub(in crate::engine) fn first_in_line(
+        &mut self,
+        key: Id<KeyRecord>,
+        looks: &mut usize,
+    ) -> Option<Id<Waiter>> {
+        loop {
+            let head = self.queues.head(&self.keys, key)?;
+            if !self.is_fading() || !self.is_faded(head) {
+                return Some(head);
+            }
+            *looks = looks.checked_sub(1)?;
+            let (asked, _) = self.dequeue(head);
+            for other in asked.iter().filter(|other| **other != key) {
+                self.make_ready(*other);
+                self.keys.remove_if_idle(*other);
+            }
+        }
+    }
+
+    /// Does what had to wait until the keyspace may be written.
+    pub(in crate::engine) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        self.fade(most);
+        self.end_leases(most, effects);
+        self.serve_ready(most, effects);
+        self.end_graces(most, effects);
+        self.release_what_ended(most, effects);
+        // The last: where a key turns out to have lapsed, whoever is to have it by an order before this one has it.
+        self.renew(most, effects);
+    }
+
+    /// Ends up to so many holds of ended connections.
+    fn release_what_ended(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            let Some(client) = self.clients.first_ended() else {
+                return;
+            };
+            let hold = self.clients[client].holding.head();
+            self.release_after_end(hold.expect("kept for what it holds"), effects);
+        }
+    }
+
+    /// Ends the holds of ended connections on this key, and their places in its queue, as far as the looks go.
+    pub(in crate::engine) fn release_left_behind(
+        &mut self,
+        key: Id<KeyRecord>,
+        looks: &mut usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.clients.is_anyone_ended() {
+            return;
+        }
+        self.first_in_line(key, looks);
+        let holds = self.holds.of_key(&self.keys, key);
+        let mut left: Vec<_> = holds.take((*looks).max(1)).collect();
+        *looks = looks.saturating_sub(left.len());
+        left.retain(|hold| self.clients[self.holds[*hold].client].ended);
+        if left.is_empty() {
+            self.make_ready(key);
+            self.keys.remove_if_idle(key);
+        }
+        for hold in left {
+            self.release_after_end(hold, effects);
+        }
+    }
+
+    fn release_after_end(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let client = self.holds[hold].client;
+        self.release(hold, effects);
+        self.totals.keys_removed_by_disconnect += 1;
+        self.clients.forget_if_done(client);
+    }
+
+    /// Ends up to so many leases whose time is over.
+    pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            match self.holds.first_lease() {
+                Some((end, hold)) if end <= self.now => self.take_away(hold, Loss::Lease, effects),
+                _ => return,
+            }
+        }
+    }
+
+    /// Ends the leases on these keys whose time is over, as far as [`LOOKS`] go. O(keys).
+    pub(in crate::engine) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+        let mut looks = LOOKS;
+        for key in keys {
+            let Some(key) = self.keys.find(*key) else {
+                continue;
+            };
+            let holds = self.holds.of_key(&self.keys, key);
+            let holds: Vec<_> = holds.take(looks.max(1)).collect();
+            looks = looks.saturating_sub(holds.len());
+            for hold in holds {
+                if self.is_over(hold) {
+                    self.take_away(hold, Loss::Lease, effects);
+                }
+            }
+        }
+    }
+
+    /// Ends the lease of an owner on this key, if its time is over, however many hold it. O(log of leases).
+    pub(in crate::engine) fn end_own_lease(
+        &mut self,
+        client: ClientId,
+        key: Id<KeyRecord>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        let owner = self.clients.owner(client);
+        let own = self.holds.find(&self.keys, key, owner, label);
+        if let Some(own) = own.filter(|own| self.is_over(*own)) {
+            self.take_away(own, Loss::Lease, effects);
+        }
+    }
+
+    /// Whether a hold has a lease whose time is over.
+    fn is_over(&self, hold: Id<Hold>) -> bool {
+        let lease = self.holds.lease(hold);
+        lease.is_some_and(|end| end <= self.now)
+    }
+
+    /// Whether there is a lease whose time is over. O(1).
+    pub(in crate::engine) fn is_any_lease_over(&self) -> bool {
+        let first = self.holds.first_lease();
+        first.is_some_and(|(end, _)| end <= self.now)
+    }
+
+    /// Ends a hold and tells its owner, if that asked for it.
+    pub(in crate::engine) fn take_away(
+        &mut self,
+        hold: Id<Hold>,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.tell_lost(hold, why, effects);
+        let client = self.holds[hold].client;
+        self.release(hold, effects);
+        self.clients.forget_if_done(client);
+    }
+
+    /// Ends the waits whose time is over.
+    pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
+        self.end_quarantine();
+        let mut looks = LOOKS;
+        while let Some((end, waiter)) = self.queues.first_deadline() {
+            if end > self.now || looks == 0 {
+                return;
+            }
+            match self.is_faded(waiter) {
+                true => looks -= 1,
+                false => self.totals.timeouts += 1,
+            }
+            self.turn_away(waiter, None, effects);
+        }
+    }
+
+    /// A blocked connection goes on without what it waited for. Its form of "not granted".
+    pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<crate::engine::Reply> {
+        let client = self.clients.find(client)?;
+        let waiter = self.clients[client].blocked?;
+        Some(self.leave_queues(waiter).form.not_granted())
+    }
+
+    /// A connection that was to wait cannot stand still.
+    pub(in crate::engine) fn block_refused(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        self.unblock(client);
+        let refused = crate::engine::Reply::Refused(Refusal::CannotBlock);
+        effects.push(Effect::Reply(refused));
+    }
+
+    /// Ends what was granted with this token, as soon as the keyspace may be written.
+    pub(in crate::engine) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        let owner = self.clients.owner(client);
+        let holds = self.holds.of_client(&self.clients, owner);
+        let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
+        for hold in granted.collect::<Vec<_>>() {
+            self.holds.set_lease(hold, Some(self.now));
+            if self.holds.depth(hold) == 1 {
+                // It never heard that it had it.
+                self.holds.forget_notify(hold);
+            }
+        }
+    }
+
+    /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
+    /// sessions will tell which they are.
+    pub(in crate::engine) fn demoted(&mut self, effects: &mut Vec<Effect>) {
+        for key in self.keys_waited_for() {
+            self.turn_all_away(key.as_key(), &Refusal::Unblocked, effects);
+        }
+        self.renewals.stop();
+        self.begin_quarantine(0);
+        while let Some(key) = self.ready.pop_front() {
+            self.keys[key].set_ready(false);
+            self.keys.remove_if_idle(key);
+        }
+        let held: Vec<_> = self
+            .keys
+            .iter()
+            .filter(|(_, record)| !record.holds.is_empty())
+            .map(|(id, record)| (id, record.key().to_owned()))
+            .collect();
+        for (key, name) in held {
+            let holds: Vec<_> = self.holds.of_key(&self.keys, key).collect();
+            let mode = self.holds.mode(holds[0]);
+            for hold in holds {
+                self.tell_lost(hold, Loss::Demoted, effects);
+                let owner = self.holds[hold].client;
+                if self.sessions.get(owner).is_none() {
+                    self.forget_hold(hold);
+                }
+            }
+            self.inherited(name.as_key(), mode, effects);
+        }
+        self.is_replica = true;
+        let sessions: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
+        for session in sessions {
+            self.begin_grace(session);
+        }
+    }
+
+    /// This server has no master any more.
+    pub(in crate::engine) fn promoted(&mut self) {
+        self.is_replica = false;
+        self.begin_all_graces();
+    }
+
+    /// The data are there.
+    pub(in crate::engine) fn load_ended(&mut self) {
+        self.loading = false;
+        if !self.is_replica {
+            self.begin_all_graces();
+        }
+    }
+
+    pub(in crate::engine) fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
+        let queued = self
+            .keys
+            .iter()
+            .filter(|(_, record)| !record.queue.is_empty());
+        queued.map(|(id, _)| id)
+    }
+
+    /// Ends a wait and tells its connection, if that is there, that it got nothing, and why, where that is not its time.
+    pub(in crate::engine) fn turn_away(
+        &mut self,
+        waiter: Id<Waiter>,
+        why: Option<Refusal>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.is_faded(waiter) {
+            self.leave_queues(waiter);
+            return;
+        }
+        let key = self.queues.keys_of(waiter).next();
+        let key = key.map(|key| self.keys[key].key().to_owned());
+        let waiter = self.leave_queues(waiter);
+        let client = self.clients[waiter.client].id;
+        if let (true, Some(key)) = (waiter.push, key) {
+            let kind = waiter.form.kind();
+            let news = why.map_or(News::TimedOut(kind), |why| {
+                News::Failed(kind, Box::new(why))
+            });
+            let push = Push::new(key, news, &waiter.label);
+            let to = vec![client];
+            effects.push(Effect::Push { to, push });
+        } else {
+            let not_granted = waiter.form.not_granted();
+            let reply = why.map_or(not_granted, crate::engine::Reply::Refused);
+            effects.push(Effect::Answer {
+                client,
+                reply,
+                granted: None,
+            });
+        }
+    }
+
+    /// Turns everyone away who waits for this key. It is looked up by its name each time: one that nobody here holds is
+    /// forgotten with its last waiter, who may have waited for several.
+    pub(in crate::engine) fn turn_all_away(
+        &mut self,
+        key: Key<'_>,
+        why: &Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        while let Some(found) = self.keys.find(key)
+            && let Some(waiter) = self.queues.head(&self.keys, found)
+        {
+            self.turn_away(waiter, Some(why.clone()), effects);
+        }
+    }
+
+    /// Ends a wait; those behind it may be served now.
+    pub(in crate::engine) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
+        let (asked, waiter) = self.dequeue(waiter);
+        for key in &*asked {
+            self.make_ready(*key);
+            self.keys.remove_if_idle(*key);
+        }
+        waiter
+    }
+}

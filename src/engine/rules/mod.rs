@@ -1,0 +1,26 @@
+//! The rules: what follows from each fact. They read and change what `state` keeps, and add orders to the list of effects.
+//!
+//! ```text
+//!   acquire.rs     asking for keys                serve.rs    handing them over to who waits
+//!   handoff.rs, lone.rs  the two common cases of these, by the shortest way
+//!   requests.rs    the other commands             keyspace.rs what happened to keys
+//!   lifecycle.rs   connections, waits and leases that end     sessions.rs  sessions that come and go
+//!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
+//!   quarantine.rs  the time after a start in which nothing is granted
+//!   rights.rs      rights that may be gone since somebody began to wait
+//!   notify.rs      who is told of a loss
+//! ```
+
+pub(in crate::engine) mod acquire;
+pub(in crate::engine) mod handoff;
+pub(in crate::engine) mod keyspace;
+pub(in crate::engine) mod lifecycle;
+pub(in crate::engine) mod lone;
+pub(in crate::engine) mod notify;
+pub(in crate::engine) mod quarantine;
+pub(in crate::engine) mod renewals;
+pub(in crate::engine) mod replication;
+pub(in crate::engine) mod requests;
+pub(in crate::engine) mod rights;
+pub(in crate::engine) mod serve;
+pub(in crate::engine) mod sessions;

@@ -1,0 +1,59 @@
+//! Who is told that it lost what it held: nobody who did not ask for it.
+//!
+//! That is asked for with each hold, and kept with it. A session can change its connection: the new one is told of what
+//! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Kind, Loss, News, Push};
+use crate::engine::state::clients::NOBODY;
+use crate::engine::state::holds::Hold;
+use crate::engine::storage::arena::Id;
+
+impl Engine {
+    /// A request has made this hold deeper that asks to be told of its loss, or does not. O(1).
+    pub(in crate::engine) fn deepen_notice(&mut self, hold: Id<Hold>, notify: bool) {
+        if notify {
+            let session = self.sessions.get(self.holds[hold].client);
+            let attachment = session.map_or(0, |session| session.attachment);
+            self.holds.notify_in(hold, attachment);
+        }
+    }
+
+    /// Whether the connection that speaks for an owner asked to be told of the loss of this hold. O(1).
+    fn is_to_hear(&self, id: Id<Hold>) -> bool {
+        let hold = &self.holds[id];
+        if !self.holds.is_notified(id) {
+            return false;
+        }
+        let session = self.sessions.get(hold.client);
+        session.is_none_or(|session| {
+            hold.token > session.hears_after || self.holds.notified_in(id) == session.attachment
+        })
+    }
+
+    /// Counts a hold that ended by another hand than its owner's, and tells that owner if it asked for it.
+    pub(in crate::engine) fn tell_lost(
+        &mut self,
+        id: Id<Hold>,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        let hold = &self.holds[id];
+        let owner = &self.clients[hold.client];
+        if owner.ended || self.is_replica {
+            return;
+        }
+        self.totals.lost += 1;
+        if owner.id == NOBODY || !self.is_to_hear(id) {
+            return;
+        }
+        let kind = match self.holds.mode(id).is_lock() {
+            true => Kind::Lock,
+            false => Kind::Temporary,
+        };
+        let key = self.keys[hold.key].key().to_owned();
+        let push = Push::new(key, News::Lost(kind, why), self.holds.label(id));
+        let to = vec![owner.id];
+        effects.push(Effect::Push { to, push });
+    }
+}

@@ -1,0 +1,132 @@
+//! The quarantine: for a while after a start nothing is granted.
+//!
+//! A server that starts without files knows nothing of what its clients held before. They notice that it has gone
+//! when they next read or write, and until then each believes that it holds its locks. Whoever would be granted a key
+//! in that time waits instead, or is refused.
+
+use crate::engine::Engine;
+use crate::engine::types::{Moment, sooner};
+
+/// Invariant: while there is an end, nothing is granted before it.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Quarantine {
+    end: Option<Moment>,
+}
+
+impl Quarantine {
+    /// Whether there is one, over or not. O(1).
+    pub fn is_set(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Of this and another deadline the sooner one.
+    pub fn or_sooner(&self, other: Option<Moment>) -> Option<Moment> {
+        sooner(self.end, other)
+    }
+}
+
+impl Engine {
+    /// From now on, and for so many milliseconds, nothing is granted; with 0 the quarantine is over.
+    pub(in crate::engine) fn begin_quarantine(&mut self, ms: u64) {
+        self.quarantine.end = (ms > 0).then(|| self.now.after_ms(ms));
+    }
+
+    /// Ends the quarantine if its time is over. Those who waited for that are served by the next work.
+    pub(in crate::engine) fn end_quarantine(&mut self) {
+        if !self.is_quarantined() {
+            self.quarantine.end = None;
+        }
+    }
+
+    /// Sees to it that in a quarantine, in which nobody is served, no more is remembered than what somebody waits for.
+    /// O(1) on average.
+    pub(in crate::engine) fn forget_unawaited(&mut self) {
+        const FEW: usize = 64;
+        if !self.is_quarantined() || self.ready.len() < FEW + 2 * self.queues.places() {
+            return;
+        }
+        for key in std::mem::take(&mut self.ready) {
+            if !self.keys[key].queue.is_empty() {
+                self.ready.push_back(key);
+                continue;
+            }
+            self.keys[key].set_ready(false);
+            self.keys.remove_if_idle(key);
+        }
+    }
+
+    pub(in crate::engine) fn is_quarantined(&self) -> bool {
+        self.quarantine.end.is_some_and(|end| end > self.now)
+    }
+
+    /// How many milliseconds are left of the quarantine at this moment; 0 without one. O(1).
+    pub fn quarantine_left_ms(&self, now: Moment) -> u64 {
+        let end = self.quarantine.end.filter(|end| *end > now);
+        end.map_or(0, |end| end.us_since(now).div_ceil(1000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::engine::{
+        Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal,
+        Reply, Seen, Standing, Wait,
+    };
+
+    /// What the request for a lock that is not there comes to.
+    fn ask(engine: &mut Engine, now_ms: u64, name: &str, wait_ms: Option<u64>) -> Vec<Effect> {
+        let name = name.as_bytes();
+        let key = Key { db: Db(0), name };
+        let standing = Standing::Absent;
+        let acquire = Event::Acquire(Acquire {
+            client: ClientId(7),
+            seen: &[Seen { key, standing }],
+            mode: Mode::Exclusive,
+            attributes: Attributes::default(),
+            value: b"",
+            label: b"",
+            lease_ms: None,
+            wait: wait_ms.map(|ms| Wait {
+                limit_ms: Some(ms),
+                push: true,
+            }),
+            form: Form::Lock,
+            in_hand: false,
+        });
+        let mut effects = Vec::new();
+        engine.handle(Moment(now_ms * 1000), acquire, &mut effects);
+        effects
+    }
+
+    fn tell(engine: &mut Engine, now_ms: u64, event: Event<'_>) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        engine.handle(Moment(now_ms * 1000), event, &mut effects);
+        effects
+    }
+
+    #[test]
+    fn who_does_not_wait_is_told_how_long_it_takes() {
+        let mut engine = Engine::default();
+        tell(&mut engine, 0, Event::Quarantine { ms: 100 });
+        let refused = |left_ms| Effect::Reply(Reply::Refused(Refusal::Quarantine { left_ms }));
+        assert_eq!(ask(&mut engine, 1, "k", None).pop(), Some(refused(99)));
+        assert_eq!(ask(&mut engine, 99, "k", None).pop(), Some(refused(1)));
+        let granted = ask(&mut engine, 100, "k", None);
+        assert!(granted.contains(&Effect::Reply(Reply::Integer(1))));
+    }
+
+    #[test]
+    fn what_nobody_waits_for_any_more_is_forgotten_on_the_way() {
+        let mut engine = Engine::default();
+        tell(&mut engine, 0, Event::Quarantine { ms: 1_000_000 });
+        for n in 0..10_000 {
+            ask(&mut engine, n * 2, &n.to_string(), Some(1));
+            tell(&mut engine, n * 2 + 1, Event::Tick);
+        }
+        assert!(engine.ready.len() < 100, "{}", engine.ready.len());
+        assert!(engine.keys.len() < 100, "{}", engine.keys.len());
+        tell(&mut engine, 1_000_000, Event::Tick);
+        tell(&mut engine, 1_000_000, Event::Work { most: 1000 });
+        assert!(engine.is_idle());
+    }
+}

@@ -1,0 +1,220 @@
+//! The backstop of temporary keys in a cluster: a time to live, which is renewed while the owner lives.
+//!
+//! A slot that moves takes copies of its keys along to a server that knows no owner of them. There
+//! nobody renews them, so they end by themselves.
+//!
+//! All holds are visited in turn, a few at a time, in passes of a sixth of the backstop; a key is
+//! written where less than half of its time is left. Two visits of a key lie at most two passes
+//! apart, however many others come and go meanwhile. So a key has a sixth of its time left at least,
+//! as a rule a third, and nothing has to be remembered for each key. What users say about a key's
+//! time goes before: a key that they gave one ([`Event::Timed`](crate::engine::Event::Timed)) is not renewed.
+
+use crate::engine::Engine;
+use crate::engine::effect::Effect;
+use crate::engine::mode::Mode;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{Key, Moment};
+
+/// So many places are visited at once, so that few keys do not wake the server often.
+const BATCH: usize = 64;
+
+/// Invariant: there is a pass from the first grant of a temporary key on, until one finds none; but
+/// none on a server that has a master.
+#[derive(Default)]
+pub(in crate::engine) struct Renewals {
+    /// 0: keys have no backstop.
+    backstop_ms: u64,
+    pass: Option<Pass>,
+}
+
+/// One turn over all places of holds that there were when it began.
+struct Pass {
+    began: Moment,
+    length_us: u64,
+    next: usize,
+    places: usize,
+    /// Every key is written, however much of its time is left.
+    whole: bool,
+}
+
+impl Pass {
+    /// When the next batch of places is to be visited.
+    fn deadline(&self) -> Moment {
+        let goal = (self.next + BATCH).min(self.places);
+        let (goal, places) = (goal as u128, self.places.max(1) as u128);
+        let share = (u128::from(self.length_us) * goal).div_ceil(places);
+        Moment(self.began.0.saturating_add(share as u64))
+    }
+
+    /// Up to which place this pass ought to be by now.
+    fn due(&self, now: Moment) -> usize {
+        let elapsed = u128::from(now.us_since(self.began));
+        if elapsed >= u128::from(self.length_us) {
+            return self.places;
+        }
+        (self.places as u128 * elapsed / u128::from(self.length_us)) as usize
+    }
+}
+
+impl Renewals {
+    /// When something is to be renewed next. O(1).
+    pub fn deadline(&self) -> Option<Moment> {
+        self.pass.as_ref().map(Pass::deadline)
+    }
+
+    /// Nothing is renewed from now on.
+    pub fn stop(&mut self) {
+        self.pass = None;
+    }
+
+    fn pass_length_us(&self) -> u64 {
+        self.backstop_ms.saturating_mul(1000) / 6
+    }
+
+    /// Begins to visit holds, unless that is under way.
+    pub fn begin(&mut self, now: Moment, places: usize) {
+        if self.backstop_ms > 0 && self.pass.is_none() {
+            self.pass = Some(Pass {
+                began: now,
+                length_us: self.pass_length_us(),
+                next: 0,
+                places,
+                whole: false,
+            });
+        }
+    }
+
+    /// Begins a pass that is due at once and writes every key.
+    fn begin_whole(&mut self, now: Moment, places: usize) {
+        self.pass = Some(Pass {
+            began: now,
+            length_us: 0,
+            next: 0,
+            places,
+            whole: true,
+        });
+    }
+
+    /// The next pass. After a time in which the server stood still it is due at once.
+    fn begin_next(&mut self, now: Moment, places: usize) {
+        let Some(former) = self.pass.take() else {
+            return;
+        };
+        let length_us = self.pass_length_us();
+        let on_time = Moment(former.began.0.saturating_add(former.length_us));
+        let earliest = Moment(now.0.saturating_sub(length_us));
+        self.begin(on_time.max(earliest), places);
+    }
+}
+
+impl Engine {
+    /// Gives temporary keys this backstop from now on, or with 0 none.
+    pub fn set_backstop(&mut self, backstop_ms: u64) {
+        self.renewals.backstop_ms = backstop_ms;
+    }
+
+    /// Whether somebody holds this as a temporary key, and it has a backstop. O(1).
+    pub fn has_backstop(&self, key: Key<'_>) -> bool {
+        self.renewals.backstop_ms > 0
+            && self.keys.find(key).is_some_and(|key| {
+                let hold = self.keys[key].holds.head();
+                hold.is_some_and(|hold| self.is_to_renew(hold))
+            })
+    }
+
+    /// Whether keys are to be renewed, or to lose their backstop, by now. O(1).
+    pub fn has_renewals(&self, now: Moment) -> bool {
+        self.renewals.deadline().is_some_and(|due| due <= now)
+    }
+
+    /// Renews every temporary key as soon as may be.
+    pub(in crate::engine) fn renew_all(&mut self) {
+        if self.holds.temporary() > 0 {
+            let places = self.holds.places();
+            self.renewals.begin_whole(self.now, places);
+        }
+    }
+
+    /// Visits up to so many places that are due.
+    pub(in crate::engine) fn renew(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        let due = self.has_renewals(self.now);
+        let Some(pass) = self.renewals.pass.as_mut().filter(|_| due) else {
+            return;
+        };
+        let whole = pass.whole;
+        let places = pass.next..pass.due(self.now).min(pass.next.saturating_add(most));
+        pass.next = places.end;
+        let is_over = pass.next >= pass.places;
+        for place in places {
+            if let Some(hold) = self.holds.at(place)
+                && self.is_to_renew(hold)
+            {
+                self.order_renewal(hold, whole, effects);
+            }
+        }
+        if is_over && self.holds.temporary() > 0 {
+            let places = self.holds.places();
+            self.renewals.begin_next(self.now, places);
+        } else if is_over {
+            self.renewals.stop();
+        }
+    }
+
+    /// Whether a key has a time to live that somebody gave it.
+    pub(in crate::engine) fn set_timed(&mut self, key: Key<'_>, timed: bool) {
+        if let Some(key) = self.keys.find(key) {
+            self.keys[key].set_timed(timed);
+        }
+    }
+
+    /// A key has no time to live, whoever took it away: it has its backstop again.
+    pub(in crate::engine) fn untimed(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        let Some(key) = self.keys.find(key) else {
+            return;
+        };
+        self.keys[key].set_timed(false);
+        if let Some(hold) = self.keys[key].holds.head()
+            && self.is_to_renew(hold)
+            && self.renewals.backstop_ms > 0
+        {
+            self.order_renewal(hold, true, effects);
+        }
+    }
+
+    /// A temporary key was made: it has its backstop from the same step on.
+    pub(in crate::engine) fn back_up(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
+        if self.renewals.backstop_ms > 0
+            && let Some(hold) = self.keys[key].holds.head()
+            && self.is_to_renew(hold)
+        {
+            self.order_renewal(hold, true, effects);
+            self.renewals.begin(self.now, self.holds.places());
+        }
+    }
+
+    fn is_to_renew(&self, hold: Id<Hold>) -> bool {
+        let owner = self.holds[hold].client;
+        self.holds.mode(hold) == Mode::Temporary && !self.clients[owner].ended
+    }
+
+    fn order_renewal(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {
+        let record = &self.keys[self.holds[hold].key];
+        let key = record.key().to_owned();
+        let most_ms = self.renewals.backstop_ms;
+        effects.push(match (most_ms, record.is_timed(), whole) {
+            (0, true, _) => return,
+            (0, false, _) => Effect::Persist(key),
+            (_, timed, whole) => Effect::Renew {
+                key,
+                least_ms: match (timed, whole) {
+                    (true, _) => 0,
+                    (false, true) => most_ms,
+                    (false, false) => most_ms / 2,
+                },
+                most_ms,
+            },
+        });
+    }
+}

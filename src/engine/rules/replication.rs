@@ -1,0 +1,407 @@
+//! What is told from one server to the next: by a master's stream, the append-only file, an RDB file.
+//!
+//! A server tells which keys are made, for whom does not matter: their owners are connections, which end with it. Only
+//! sessions go on, so of these it tells all. Who is told keeps each key for *former* owners or for sessions, never for
+//! both: as long as a session holds a key, those who hold it besides do not matter here.
+
+use crate::engine::Engine;
+use crate::engine::effect::Effect;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::holds::{Grant, Hold};
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{Digest, Key, KeyBuf, Moment, SessionId};
+
+/// What sessions hold. Each can be told again without harm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// There is a session.
+    Session {
+        id: SessionId,
+        digest: Digest,
+        grace_ms: u64,
+    },
+    /// There is no such session any more. What it still holds is left behind.
+    SessionEnded(SessionId),
+    /// A session holds a key, in this way and no other.
+    Held(Held),
+    /// A session does not hold a key any more, and the key is still there.
+    Freed {
+        session: SessionId,
+        key: KeyBuf,
+        label: Box<[u8]>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub session: SessionId,
+    pub key: KeyBuf,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    pub attributes: Attributes,
+    pub depth: u32,
+    /// Below an exclusive hold: how often its owner has also taken it shared.
+    pub shared_below: u32,
+    pub token: Token,
+    /// What is left of its lease.
+    pub lease_ms: Option<u64>,
+    /// Somebody gave this temporary key a time to live, which goes before its backstop.
+    pub timed: bool,
+}
+
+impl Engine {
+    /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
+    pub fn all_told(&self, now: Moment) -> impl Iterator<Item = Told> {
+        let sessions = self.sessions.iter().map(|(_, session)| Told::Session {
+            id: session.id,
+            digest: session.digest,
+            grace_ms: session.grace_ms,
+        });
+        let holds = self.sessions.iter().flat_map(move |(owner, session)| {
+            let holds = self.holds.of_client(&self.clients, owner);
+            holds.map(move |hold| Told::Held(self.held(hold, session.id, now)))
+        });
+        sessions.chain(holds)
+    }
+
+    fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
+        let (depth, shared_below) = self.holds.depths(hold);
+        let mode = self.holds.mode(hold);
+        let key = &self.keys[self.holds[hold].key];
+        Held {
+            session,
+            key: key.key().to_owned(),
+            label: self.holds.label(hold).into(),
+            mode,
+            attributes: self.holds[hold].nature.attributes(),
+            depth,
+            shared_below,
+            token: self.holds[hold].token,
+            lease_ms: self.holds.lease(hold).map(|end| end.ms_since(now)),
+            timed: key.is_timed() && !mode.is_lock(),
+        }
+    }
+
+    /// Tells others how a key is held, if a session holds it. O(1).
+    pub(in crate::engine) fn tell_held(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        if !self.is_of_session(hold) {
+            return;
+        }
+        let owner = self.holds[hold].client;
+        if let Some(session) = self.sessions.get(owner) {
+            let held = self.held(hold, session.id, self.now);
+            effects.push(Effect::Tell(Box::new(Told::Held(held))));
+        }
+    }
+
+    fn is_of_session(&self, hold: Id<Hold>) -> bool {
+        !self.sessions.is_empty() && self.clients[self.holds[hold].client].is_session
+    }
+
+    /// What is to be told when this hold ends and its key stays. O(1).
+    pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Told> {
+        if !self.is_of_session(hold) {
+            return None;
+        }
+        let owner = self.holds[hold].client;
+        Some(Told::Freed {
+            session: self.sessions.get(owner)?.id,
+            key: self.keys[self.holds[hold].key].key().to_owned(),
+            label: self.holds.label(hold).into(),
+        })
+    }
+
+    pub(in crate::engine) fn told(&mut self, told: &Told, effects: &mut Vec<Effect>) {
+        match told {
+            Told::Session {
+                id,
+                digest,
+                grace_ms,
+            } => {
+                // Two of the same secret are none that this module has made: a damaged file or stream.
+                if self.sessions.numbered(*id).is_none() && self.sessions.find(digest).is_none() {
+                    let session = self.clients.add_session();
+                    self.sessions.add(session, *id, *digest, *grace_ms);
+                }
+            }
+            Told::SessionEnded(id) => {
+                if let Some(session) = self.sessions.numbered(*id)
+                    && !self.is_at_home(session)
+                {
+                    self.sessions.remove(session);
+                    self.clients.end(session);
+                }
+            }
+            Told::Held(held) => self.told_held(held, effects),
+            Told::Freed {
+                session,
+                key,
+                label,
+            } => self.told_freed(*session, key.as_key(), label, effects),
+        }
+    }
+
+    /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
+    /// connection is attached to or whose grace runs. (`DEBUG RELOAD` tells a server what it knows.)
+    pub(in crate::engine) fn is_at_home(
+        &self,
+        owner: Id<crate::engine::state::clients::Client>,
+    ) -> bool {
+        let record = &self.clients[owner];
+        if record.is_session {
+            record.attached.is_some() || self.sessions.is_running_out(owner)
+        } else {
+            !record.ended
+        }
+    }
+
+    pub(in crate::engine) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
+        let mut holds = self.holds.of_key(&self.keys, key);
+        holds.any(|hold| self.is_at_home(self.holds[hold].client))
+    }
+
+    fn told_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
+        self.tokens.know(held.token);
+        let Some(owner) = self.sessions.numbered(held.session) else {
+            return self.inherited(held.key.as_key(), held.mode, effects);
+        };
+        if self.is_at_home(owner) {
+            return self.inherited(held.key.as_key(), held.mode, effects);
+        }
+        let key = self.keys.find_or_add(held.key.as_key(), held.mode.stands());
+        self.set_present(key, true, effects);
+        if self.is_held_at_home(key) {
+            return;
+        }
+        let is_gone = |id: &Id<Hold>| {
+            let client = self.holds[*id].client;
+            let is_itself = client == owner && self.holds.has_label(*id, &held.label);
+            is_itself || self.clients[client].ended
+        };
+        let holds = self.holds.of_key(&self.keys, key);
+        self.forget_holds(holds.filter(is_gone).collect());
+        if !self.holds.admit(&self.keys, key, held.mode) {
+            self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        }
+        let grant = Grant {
+            client: owner,
+            label: &held.label,
+            mode: held.mode,
+            attributes: held.attributes,
+            token: held.token,
+            since: self.now,
+            lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
+        };
+        let (hold, _) = self.write_down(key, &grant);
+        self.holds.set_depths(hold, (held.depth, held.shared_below));
+        // A lock may have a time to live, of which nobody told.
+        self.keys[key].set_timed(held.timed || held.mode.is_lock());
+    }
+
+    fn told_freed(
+        &mut self,
+        session: SessionId,
+        name: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let owner = self.sessions.numbered(session);
+        let Some(owner) = owner.filter(|owner| !self.is_at_home(*owner)) else {
+            return;
+        };
+        let Some(key) = self.keys.find(name) else {
+            return;
+        };
+        let Some(hold) = self.holds.find(&self.keys, key, owner, label) else {
+            return;
+        };
+        let mode = self.holds.mode(hold);
+        self.forget_hold(hold);
+        if self.keys[key].holds.is_empty() {
+            self.inherited(name, mode, effects);
+        }
+    }
+
+    /// A key that a connection of a former server holds. It is left behind: it refuses nobody, and goes as soon as this
+    /// server is the one that may remove it.
+    pub(in crate::engine) fn inherited(
+        &mut self,
+        key: Key<'_>,
+        mode: Mode,
+        effects: &mut Vec<Effect>,
+    ) {
+        let spot = self.keys.spot(key);
+        let Some(key) = spot.found else {
+            // As a rule nobody knows the key, and there can be millions: no question is worth asking.
+            let made = self.keys.fill(spot, key, mode.stands());
+            return self.leave_behind(made, mode);
+        };
+        self.set_present(key, true, effects);
+        if self.is_held_at_home(key) {
+            return;
+        }
+        // What is left behind already stays so. Beside a session that holds a lock there can be others; but a
+        // temporary key has been made anew, without a word of the session that held it.
+        let stays = |hold| {
+            let is_left_behind = self.clients[self.holds[hold].client].ended;
+            let is_lock = self.holds.mode(hold).is_lock();
+            is_lock == mode.is_lock() && (is_left_behind || is_lock)
+        };
+        if self.keys[key].holds.head().is_some_and(stays) {
+            return;
+        }
+        self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        self.leave_behind(key, mode);
+    }
+
+    /// Takes in many temporary keys at once, as a file has them by the million. The same follows as from an
+    /// [`Event::Inherited`](crate::engine::Event::Inherited) for each. O(their number).
+    pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+        self.now = self.now.max(now);
+        self.drop_carried();
+        let mode = Mode::Temporary;
+        let made = self.keys.add_all(keys, mode.stands());
+        for (key, made) in keys.iter().zip(made) {
+            match made {
+                Some(made) => self.leave_behind(made, mode),
+                None => self.inherited(*key, mode, effects),
+            }
+        }
+    }
+
+    /// A key that nobody holds is held by a connection of a former server. O(1).
+    fn leave_behind(&mut self, key: Id<KeyRecord>, mode: Mode) {
+        // A lock may have a time to live, of which nobody told.
+        self.keys[key].set_timed(mode.is_lock());
+        let grant = Grant {
+            client: self.clients.former(),
+            label: b"",
+            // How it was held no longer matters: it is held by nobody.
+            mode: if mode.is_lock() {
+                Mode::Exclusive
+            } else {
+                mode
+            },
+            attributes: Attributes::default(),
+            token: self.tokens.last(),
+            since: self.now,
+            lease: None,
+        };
+        self.write_down(key, &grant);
+    }
+
+    /// What a data set brings along is told while it is loaded. What this server itself knows best stays.
+    pub(in crate::engine) fn load_begins(&mut self) {
+        self.loading = true;
+        let mut away: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
+        away.retain(|session| !self.is_at_home(*session));
+        for session in away {
+            self.sessions.remove(session);
+            self.clients.end(session);
+        }
+        let left = self.clients.iter().filter(|(id, record)| {
+            record.ended && (self.clients.is_former(*id) || record.is_session)
+        });
+        let left: Vec<_> = left.map(|(id, _)| id).collect();
+        for owner in left {
+            let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
+            for hold in holds {
+                let key = self.holds[hold].key;
+                self.forget_hold(hold);
+                self.make_ready(key);
+                self.keys.remove_if_idle(key);
+            }
+        }
+    }
+
+    fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {
+        for hold in holds {
+            self.forget_hold(hold);
+        }
+    }
+
+    /// Ends a hold without a word to anyone. The key's record stays, and must be looked after.
+    pub(in crate::engine) fn forget_hold(&mut self, hold: Id<Hold>) {
+        let owner = self.holds[hold].client;
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.remove(keys, clients, hold);
+        self.clients.forget_if_done(owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{ClientId, Db, Event, Seen, Standing};
+
+    fn key(name: &[u8]) -> Key<'_> {
+        Key { db: Db(3), name }
+    }
+
+    /// Loads a data set, and somebody watches a key of it.
+    fn engine() -> Engine {
+        let mut engine = Engine::default();
+        let client = ClientId(7);
+        let seen = |name, standing| Seen {
+            key: key(name),
+            standing,
+        };
+        let watched = [seen(b"watched", Standing::Absent)];
+        let watch = Event::Watch {
+            client,
+            seen: &watched,
+        };
+        let mut effects = Vec::new();
+        engine.handle(Moment(1), watch, &mut effects);
+        let made = Event::Made {
+            key: key(b"watched"),
+        };
+        engine.handle(Moment(1), Event::LoadBegins, &mut effects);
+        engine.handle(Moment(1), made, &mut effects);
+        engine
+    }
+
+    #[test]
+    fn of_two_sessions_with_the_same_digest_the_first_is_taken_in() {
+        let (mut engine, mut effects) = (Engine::default(), Vec::new());
+        for id in [7, 3] {
+            let said = Told::Session {
+                id: SessionId(id),
+                digest: Digest([9; 32]),
+                grace_ms: 1000,
+            };
+            engine.handle(Moment(1), Event::Told(&said), &mut effects);
+            engine.check_invariants();
+        }
+        assert_eq!(engine.all_told(Moment(1)).count(), 1);
+    }
+
+    #[test]
+    fn many_keys_are_inherited_as_one_by_one() {
+        let names: Vec<_> = (0..2000).map(|n| format!("{}", n % 1500)).collect();
+        let mut keys: Vec<_> = names.iter().map(|name| key(name.as_bytes())).collect();
+        keys.insert(100, key(b"watched"));
+        let (mut alone, mut together) = (engine(), engine());
+        let mut effects = [Vec::new(), Vec::new()];
+        for key in &keys {
+            let (key, mode) = (*key, Mode::Temporary);
+            alone.handle(Moment(9), Event::Inherited { key, mode }, &mut effects[0]);
+        }
+        for keys in keys.chunks(700) {
+            together.inherit(Moment(9), keys, &mut effects[1]);
+        }
+        for (engine, effects) in [&mut alone, &mut together].into_iter().zip(&mut effects) {
+            engine.check_invariants();
+            assert_eq!(engine.gauges().temporary_keys, 1501);
+            engine.handle(Moment(9), Event::LoadEnded, effects);
+            while engine.has_work(Moment(9)) {
+                engine.handle(Moment(9), Event::Work { most: 64 }, effects);
+            }
+            engine.check_invariants();
+        }
+        assert_eq!(effects[0], effects[1]);
+        assert_eq!(effects[0].len(), 1501);
+    }
+}

@@ -1,0 +1,249 @@
+//! What commands ask for, other than keys. Each is answered by exactly one [`Effect::Reply`].
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Refusal, Reply};
+use crate::engine::event::Seen;
+use crate::engine::mode::Mode;
+use crate::engine::state::clients::Client;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::queues::Sort;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Key};
+
+impl Engine {
+    /// Gives temporary keys up, and waits for such.
+    pub(in crate::engine) fn drop_keys(
+        &mut self,
+        client: ClientId,
+        keys: &[Key<'_>],
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut deleted = 0;
+        if let Some(client) = self.clients.find(client) {
+            for name in keys {
+                if self.clients[client].wait_count > 0 {
+                    self.give_up_waiting(client, *name, b"", &[Sort::Temporary]);
+                }
+                let Some(key) = self.keys.find(*name) else {
+                    continue;
+                };
+                let owner = self.clients.owner(client);
+                let hold = self.holds.find(&self.keys, key, owner, b"");
+                let mode = hold.map(|hold| self.holds.mode(hold));
+                if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
+                    self.release(hold, effects);
+                    deleted += 1;
+                }
+            }
+        }
+        effects.push(Effect::Reply(Reply::Integer(deleted)));
+    }
+
+    /// Ends those of an owner's waits for a key that are meant, and says whether there were any. O(those that it has there).
+    fn give_up_waiting(
+        &mut self,
+        client: Id<Client>,
+        name: Key<'_>,
+        label: &[u8],
+        sorts: &[Sort],
+    ) -> bool {
+        let mut has_waited = false;
+        while let Some(key) = self.keys.find(name)
+            && let Some(waiter) = self.queues.find_pushed(key, client, label, sorts)
+        {
+            self.leave_queues(waiter);
+            has_waited = true;
+        }
+        has_waited
+    }
+
+    /// Ends an owner's waits for a key; where it has none, tells what it holds.
+    pub(in crate::engine) fn cancel(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) {
+        let client = self.clients.find(client);
+        let waited = client
+            .filter(|client| self.clients[*client].wait_count > 0)
+            .is_some_and(|client| self.give_up_waiting(client, key, label, Sort::ALL));
+        let token = || self.token_of(client?, key, label);
+        let told = if waited {
+            1
+        } else {
+            token().map_or(0, |token| token.0 as i64)
+        };
+        effects.push(Effect::Reply(Reply::Integer(told)));
+    }
+
+    /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.
+    fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
+        let key = self.keys.find(key)?;
+        let hold = self
+            .holds
+            .find(&self.keys, key, self.clients.owner(client), label)?;
+        let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
+        (!is_over).then_some(self.holds[hold].token)
+    }
+
+    /// Whether this connection, or its session, holds a key with this token, or held it and the key goes by another name now.
+    /// O(holders), and O(what it holds) where it does not hold the key.
+    pub fn holds_as(&self, client: ClientId, key: Key<'_>, token: Token) -> bool {
+        let Some(client) = self.clients.find(client) else {
+            return false;
+        };
+        let owner = self.clients.owner(client);
+        let is_it = |hold: Id<Hold>| {
+            let hold = &self.holds[hold];
+            hold.client == owner && hold.token == token
+        };
+        let here = self.keys.find(key).is_some_and(|key| {
+            let mut holds = self.holds.of_key(&self.keys, key);
+            holds.any(is_it)
+        });
+        here || self.holds.of_client(&self.clients, owner).any(is_it)
+    }
+
+    pub(in crate::engine) fn release_lock(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        all: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(hold) = self.lock_of(client, key, label, effects) else {
+            effects.push(Effect::Reply(Reply::Refused(Refusal::NotHeld)));
+            return;
+        };
+        let left = if all { 0 } else { self.holds.depth(hold) - 1 };
+        if left == 0 {
+            self.release(hold, effects);
+        } else {
+            let serves = self.holds.lower(hold);
+            self.tell_held(hold, effects);
+            if serves {
+                self.serve(self.holds[hold].key, effects);
+            }
+        }
+        effects.push(Effect::Reply(Reply::Integer(left.into())));
+    }
+
+    pub(in crate::engine) fn extend(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        lease_ms: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reply = match self.lock_of(client, key, label, effects) {
+            Some(hold) => match self.check_extras_of(&[hold]) {
+                Ok(()) => {
+                    let lease = Some(self.now.after_ms(lease_ms));
+                    self.holds.set_lease(hold, lease);
+                    self.tell_held(hold, effects);
+                    Reply::Integer(1)
+                }
+                Err(refusal) => Reply::Refused(refusal),
+            },
+            None => Reply::Refused(Refusal::NotHeld),
+        };
+        effects.push(Effect::Reply(reply));
+    }
+
+    /// The owner's hold, unless its lease is over: that is ended first.
+    fn lock_of(
+        &mut self,
+        client: ClientId,
+        name: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> Option<Id<Hold>> {
+        if self.is_any_lease_over() {
+            let key = self.keys.find(name)?;
+            self.end_own_lease(client, key, label, effects);
+        }
+        let key = self.keys.find(name)?;
+        let owner = self.clients.owner(self.clients.find(client)?);
+        let hold = self.holds.find(&self.keys, key, owner, label)?;
+        self.holds.mode(hold).is_lock().then_some(hold)
+    }
+
+    pub(in crate::engine) fn watch(
+        &mut self,
+        client: ClientId,
+        seen: &[Seen<'_>],
+        effects: &mut Vec<Effect>,
+    ) {
+        let client = self.attend(client, effects);
+        if !self.may_watch(client, seen) {
+            let limit = self.limits.watches_per_client;
+            let refusal = Refusal::TooManyWatches { limit };
+            effects.push(Effect::Reply(Reply::Refused(refusal)));
+            return;
+        }
+        for seen in seen {
+            let key = self.keys.find_or_add(seen.key, seen.standing);
+            // What the look says now can be news to those who watched before: another module can take a
+            // key away without a word.
+            self.set_present(key, seen.standing.is_present(), effects);
+            if !self.watches.has(&self.keys, key, client) {
+                let (keys, clients) = (&mut self.keys, &mut self.clients);
+                self.watches.add(keys, clients, key, client);
+            }
+        }
+        let states = seen.iter().map(|seen| seen.standing.is_present()).collect();
+        effects.push(Effect::Reply(Reply::States(states)));
+    }
+
+    pub(in crate::engine) fn unwatch(
+        &mut self,
+        client: ClientId,
+        keys: &[Key<'_>],
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut removed = 0;
+        if let Some(client) = self.clients.find(client) {
+            for key in keys {
+                let Some(key) = self.keys.find(*key) else {
+                    continue;
+                };
+                let (keys, clients) = (&mut self.keys, &mut self.clients);
+                removed += i64::from(self.watches.remove(keys, clients, key, client));
+            }
+        }
+        effects.push(Effect::Reply(Reply::Integer(removed)));
+    }
+
+    pub(in crate::engine) fn unwatch_all(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        let removed = self.clients.find(client).map_or(0, |client| {
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.watches.remove_all(keys, clients, client)
+        });
+        effects.push(Effect::Reply(Reply::Integer(removed.into())));
+    }
+
+    /// Whether all of these watches fit under the limit; keys already watched or repeated count once.
+    fn may_watch(&self, client: Id<Client>, seen: &[Seen<'_>]) -> bool {
+        let limit = self.limits.watches_per_client;
+        let room = limit.saturating_sub(self.clients[client].watch_count) as usize;
+        if seen.len() <= room {
+            return true;
+        }
+        let mut new: Vec<_> = seen
+            .iter()
+            .map(|seen| seen.key)
+            .filter(|key| {
+                let watched = self.keys.find(*key);
+                !watched.is_some_and(|key| self.watches.has(&self.keys, key, client))
+            })
+            .collect();
+        new.sort_unstable();
+        new.dedup();
+        new.len() <= room
+    }
+}

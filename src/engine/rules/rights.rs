@@ -1,0 +1,118 @@
+//! Rights that may be gone since somebody began to wait.
+//!
+//! A request comes from a user who may make it; when its turn comes, that may have changed. The engine knows of no users. It
+//! is told that rights have changed, and from then on grants nothing to those who waited before that, until it is told what
+//! a look at their rights has shown. Only who is about to be served is looked at, so a change costs nothing by itself.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Form, NoRight, Refusal};
+use crate::engine::event::Event;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::queues::Waiter;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, KeyBuf};
+
+/// A request of somebody who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitId(Id<Waiter>);
+
+/// A wait whose rights are to be looked at before it is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// For [`Event::Rights`], which is to be the next event.
+    pub wait: WaitId,
+    pub client: ClientId,
+    /// What it has asked for, and of what keys.
+    pub form: Form,
+    pub keys: Vec<KeyBuf>,
+}
+
+impl Engine {
+    /// Whether anybody waits whose rights may be gone. O(1).
+    pub fn has_doubts(&self) -> bool {
+        self.queues.has_doubts()
+    }
+
+    /// Whose rights are to be looked at before this event is told, lest its turn comes by that and it cannot be served in
+    /// the same step. (Whoever is missed is served a little later.)
+    pub fn doubt(&self, event: &Event<'_>) -> Option<Doubt> {
+        if !self.has_doubts() {
+            return None;
+        }
+        match *event {
+            Event::Release { key, .. } | Event::Extend { key, .. } => {
+                self.doubt_among(self.keys.find(key))
+            }
+            Event::Drop { keys, .. } | Event::LapseOf { keys } => {
+                self.doubt_among(keys.iter().filter_map(|key| self.keys.find(*key)))
+            }
+            Event::Acquire(ask) => {
+                let known = ask.seen.iter().filter_map(|seen| self.keys.find(seen.key));
+                self.doubt_among(known)
+            }
+            Event::EndSession { client, .. } => {
+                /// Where it held more, what else it held may be free for a moment.
+                const MOST: usize = 64;
+                let session = self.clients.find(client).map(|id| self.clients.owner(id))?;
+                let holds = self.holds.of_client(&self.clients, session).take(MOST);
+                self.doubt_among(holds.map(|hold| self.holds[hold].key))
+            }
+            Event::Work { .. } | Event::Lapse { .. } => self.doubt_among(self.keys_up_next()),
+            _ => None,
+        }
+    }
+
+    fn doubt_among(&self, keys: impl IntoIterator<Item = Id<KeyRecord>>) -> Option<Doubt> {
+        keys.into_iter().find_map(|key| self.doubt_at(key))
+    }
+
+    /// The keys that are served or freed first by work.
+    fn keys_up_next(&self) -> impl Iterator<Item = Id<KeyRecord>> {
+        let over = self.holds.first_lease().map(|(_, hold)| hold);
+        let of_session = self.sessions.first_end().map(|(_, session)| session);
+        let owners = [of_session, self.clients.first_ended()];
+        let left = owners.into_iter().flatten();
+        let left = left.filter_map(|owner| self.clients[owner].holding.head());
+        let freed = over.into_iter().chain(left);
+        let ready = self.ready.front().copied();
+        ready
+            .into_iter()
+            .chain(freed.map(|hold| self.holds[hold].key))
+    }
+
+    /// Who is first in line for this key, or would go with who is.
+    fn doubt_at(&self, key: Id<KeyRecord>) -> Option<Doubt> {
+        /// Further readers of one grant may follow a little later.
+        const MOST: usize = 16;
+        let first = self.queues.of_key(&self.keys, key).take(MOST);
+        let mut first = first.filter(|id| !self.is_faded(*id));
+        let goes_alone = |id: &Id<Waiter>| {
+            let waiter = &self.queues[*id];
+            !waiter.mode.goes_with(waiter.mode) && !waiter.attributes.reentrant
+        };
+        let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
+        if !self.queues.is_doubted(next) {
+            return None;
+        }
+        let keys = self.queues.keys_of(next);
+        Some(Doubt {
+            wait: WaitId(next),
+            client: self.clients[self.queues[next].client].id,
+            form: self.queues[next].form,
+            keys: keys.map(|key| self.keys[key].key().to_owned()).collect(),
+        })
+    }
+
+    /// What a look at a waiter's rights has shown.
+    pub(in crate::engine) fn looked_at_rights(
+        &mut self,
+        WaitId(wait): WaitId,
+        lost: Option<NoRight>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match lost {
+            None => self.queues.trust(wait),
+            Some(right) => self.turn_away(wait, Some(Refusal::NoRight(right)), effects),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Sessions begin, are resumed, and end.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, Refusal, Reply};
+use crate::engine::event::Start;
+use crate::engine::rules::replication::Told;
+use crate::engine::state::clients::Client;
+use crate::engine::state::sessions::Session;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Digest, SessionId};
+
+/// So much of what a session holds is released by the command that ends it.
+const AT_ONCE: u32 = 1000;
+
+impl Engine {
+    /// What this connection is granted from now on belongs to a session.
+    pub(in crate::engine) fn start_session(&mut self, start: Start<'_>, effects: &mut Vec<Effect>) {
+        if let Some(refusal) = self.has_something(start.client) {
+            return effects.push(Effect::Reply(Reply::Refused(refusal)));
+        }
+        let connection = self.attend(start.client, effects);
+        let id = SessionId(self.take_token(effects).0);
+        let session = self.clients.add_session();
+        self.sessions.add(session, id, start.digest, start.grace_ms);
+        self.clients.attach(session, connection);
+        effects.push(Effect::Tell(Box::new(Told::Session {
+            id,
+            digest: start.digest,
+            grace_ms: start.grace_ms,
+        })));
+        effects.push(Effect::Reply(Reply::Secret(start.secret.into())));
+    }
+
+    /// Why this connection cannot have a session.
+    fn has_something(&self, client: ClientId) -> Option<Refusal> {
+        let record = &self.clients[self.clients.find(client)?];
+        if record.session.is_some() {
+            return Some(Refusal::HasSession);
+        }
+        (record.hold_count > 0).then_some(Refusal::HoldsAlready)
+    }
+
+    /// The session with this digest goes on with this connection. O(1).
+    pub(in crate::engine) fn resume(
+        &mut self,
+        client: ClientId,
+        digest: &Digest,
+        notify: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let reply = match self.try_resume(client, digest, notify, effects) {
+            Ok(session) => Reply::Integer(self.clients[session].hold_count.into()),
+            Err(refusal) => Reply::Refused(refusal),
+        };
+        effects.push(Effect::Reply(reply));
+    }
+
+    fn try_resume(
+        &mut self,
+        client: ClientId,
+        digest: &Digest,
+        notify: bool,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Id<Client>, Refusal> {
+        let connection = self.clients.find(client);
+        let session = self.sessions.find(digest);
+        if let (Some(connection), Some(session)) = (connection, session)
+            && self.clients[session].attached == Some(connection)
+        {
+            if notify {
+                self.sessions.set_hears_after(session, Token::default());
+            }
+            return Ok(session);
+        }
+        if let Some(refusal) = self.has_something(client) {
+            return Err(refusal);
+        }
+        // Its waits would become the session's, and could close a circle that no request closed.
+        if connection.is_some_and(|connection| self.clients[connection].wait_count > 0) {
+            return Err(Refusal::WaitsAlready);
+        }
+        let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
+        let session = session.ok_or(Refusal::NoSession)?;
+        let connection = self.attend(client, effects);
+        self.clients.detach(session);
+        self.clients.attach(session, connection);
+        self.sessions.set_end(session, None);
+        self.sessions.count_attachment(session);
+        let hears_after = match notify {
+            true => Token::default(),
+            false => self.tokens.last(),
+        };
+        self.sessions.set_hears_after(session, hears_after);
+        self.guard(connection, effects);
+        Ok(session)
+    }
+
+    /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
+    /// [`AT_ONCE`] is left behind, as that of an ended connection.
+    pub(in crate::engine) fn end_session(
+        &mut self,
+        client: ClientId,
+        later: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let connection = self.clients.find(client);
+        let Some(session) = connection.and_then(|id| self.clients[id].session) else {
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
+        };
+        let count = self.clients[session].hold_count;
+        self.clients.detach(session);
+        for _ in 0..if later { 0 } else { AT_ONCE } {
+            let Some(hold) = self.clients[session].holding.head() else {
+                break;
+            };
+            self.release(hold, effects);
+        }
+        if let Some(former) = self.sessions.remove(session) {
+            effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
+        }
+        if self.clients[session].hold_count > 0 {
+            self.clients.end(session);
+        } else {
+            self.clients.remove_session(session);
+        }
+        effects.push(Effect::Reply(Reply::Integer(count.into())));
+    }
+
+    /// The connection that was attached to a session is no more: its grace begins.
+    pub(in crate::engine) fn begin_grace(&mut self, session: Id<Client>) {
+        self.clients.detach(session);
+        let Some(Session { grace_ms, .. }) = self.sessions.get(session) else {
+            return;
+        };
+        // On a replica, and while the data are not all there, nobody's time is counted.
+        let is_counted = !self.is_replica && !self.loading;
+        let end = is_counted.then(|| self.now.after_ms(grace_ms));
+        self.sessions.set_end(session, end);
+    }
+
+    /// Each session has its whole grace from now on, if nobody is attached and its grace does not run.
+    pub(in crate::engine) fn begin_all_graces(&mut self) {
+        let detached = self.sessions.iter().map(|(session, _)| session);
+        let detached: Vec<_> = detached
+            .filter(|id| self.clients[*id].attached.is_none() && !self.sessions.is_running_out(*id))
+            .collect();
+        for session in detached {
+            self.begin_grace(session);
+        }
+    }
+
+    /// Ends up to so many sessions whose grace is over. What they hold is left behind.
+    pub(in crate::engine) fn end_graces(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            match self.sessions.first_end() {
+                Some((end, session)) if end <= self.now => {
+                    if let Some(former) = self.sessions.remove(session) {
+                        effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
+                    }
+                    self.clients.end(session);
+                }
+                _ => return,
+            }
+        }
+    }
+}

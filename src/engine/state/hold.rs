@@ -1,0 +1,245 @@
+//! The record of one hold. There can be millions, so it is small: what few of them have stands apart.
+
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::Client;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::chain::{Chained, Link};
+use crate::engine::types::Moment;
+
+pub(in crate::engine) const BY_KEY: usize = 0;
+pub(in crate::engine) const BY_CLIENT: usize = 1;
+pub(in crate::engine) const BY_OWNER: usize = 0;
+
+pub(in crate::engine) struct Hold {
+    pub key: Id<KeyRecord>,
+    /// The owner: a connection, or a session.
+    pub client: Id<Client>,
+    pub token: Token,
+    pub nature: Nature,
+    pub by_key: Link<Hold>,
+    pub by_client: Link<Hold>,
+}
+
+impl Hold {
+    pub fn extra<'a>(&self, extras: &'a Arena<Extra>) -> Option<&'a Extra> {
+        self.nature.extra().map(|extra| &extras[extra])
+    }
+
+    pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
+        self.extra(extras).map_or(&[], |extra| &extra.label)
+    }
+}
+
+impl Chained<BY_KEY> for Hold {
+    fn link(&self) -> &Link<Self> {
+        &self.by_key
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_key
+    }
+}
+
+impl Chained<BY_CLIENT> for Hold {
+    fn link(&self) -> &Link<Self> {
+        &self.by_client
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_client
+    }
+}
+
+impl Chained<BY_OWNER> for Extra {
+    fn link(&self) -> &Link<Self> {
+        &self.by_owner
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_owner
+    }
+}
+
+/// So often at most a client can acquire a lock that it holds. Who waits for it more than once makes it deeper still, and
+/// there are far fewer of those than the type has numbers left.
+pub const MOST_DEPTH: u32 = 1 << 31;
+
+/// No server tells of a deeper hold.
+pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
+
+/// What a hold that is acquired once, without a label, a lease or permits does not have.
+pub(in crate::engine) struct Extra {
+    /// Tells the owners apart that share one connection.
+    pub label: Box<[u8]>,
+    /// Whose record this is, if it has a label.
+    pub hold: Option<Id<Hold>>,
+    pub by_owner: Link<Extra>,
+    /// How often it was acquired and not yet released, in its mode.
+    pub depth: u32,
+    /// Below an exclusive hold: how often its owner has also taken it shared.
+    pub shared_below: u32,
+    /// (count, total) of a semaphore.
+    pub permits: (u32, u32),
+    pub lease: Option<Moment>,
+    /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
+    pub asked_in: u32,
+}
+
+impl Default for Extra {
+    fn default() -> Self {
+        Extra {
+            label: Box::default(),
+            hold: None,
+            by_owner: Link::default(),
+            depth: 1,
+            shared_below: 0,
+            permits: (0, 0),
+            lease: None,
+            asked_in: 0,
+        }
+    }
+}
+
+/// A mode without its numbers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Kind {
+    Temporary,
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+impl Kind {
+    pub fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Temporary => Kind::Temporary,
+            Mode::Exclusive => Kind::Exclusive,
+            Mode::Shared => Kind::Shared,
+            Mode::Permits { .. } => Kind::Permits,
+        }
+    }
+}
+
+/// In eight bytes: a kind (2 bits), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
+/// [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
+/// again after a year: longer than that no hold is told to last).
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Nature(u64);
+
+impl Nature {
+    const KIND: u64 = 0b11;
+    const REENTRANT: u64 = 0b100;
+    const NOTIFY: u64 = 0b1000;
+    const EXTRA_BITS: u32 = 26;
+    const EXTRA_AT: u32 = 4;
+    const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
+    /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
+    pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
+
+    /// What the beginning of a hold is counted in.
+    const UNIT_MS: u64 = 2;
+
+    pub fn new(kind: Kind, attributes: Attributes, since: Moment) -> Self {
+        let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;
+        let notify = u64::from(attributes.notify) * Self::NOTIFY;
+        let units = Self::ms(since).div_ceil(Self::UNIT_MS);
+        Nature((units << Self::SINCE_AT) | reentrant | notify | kind as u64)
+    }
+
+    fn ms(moment: Moment) -> u64 {
+        moment.ms_since(Moment::default())
+    }
+
+    pub fn attributes(self) -> Attributes {
+        Attributes {
+            reentrant: self.0 & Self::REENTRANT != 0,
+            notify: self.0 & Self::NOTIFY != 0,
+        }
+    }
+
+    pub fn set_notify(&mut self, notify: bool) {
+        self.0 = (self.0 & !Self::NOTIFY) | (u64::from(notify) * Self::NOTIFY);
+    }
+
+    pub fn kind(self) -> Kind {
+        const KINDS: [Kind; 4] = [
+            Kind::Temporary,
+            Kind::Exclusive,
+            Kind::Shared,
+            Kind::Permits,
+        ];
+        KINDS[(self.0 & Self::KIND) as usize]
+    }
+
+    pub fn set_kind(&mut self, kind: Kind) {
+        self.0 = (self.0 & !Self::KIND) | kind as u64;
+    }
+
+    pub fn extra(self) -> Option<Id<Extra>> {
+        let number = (self.0 >> Self::EXTRA_AT) & ((1 << Self::EXTRA_BITS) - 1);
+        Id::of_number(number as u32)
+    }
+
+    /// Once; there was none.
+    pub fn set_extra(&mut self, extra: Id<Extra>) {
+        let number = u64::from(extra.number());
+        assert!(number >> Self::EXTRA_BITS == 0, "fewer than 2^26 extras");
+        self.0 |= number << Self::EXTRA_AT;
+    }
+
+    /// For how many milliseconds it is held; or one less, and never more.
+    pub fn held_ms(self, now: Moment) -> u64 {
+        const AROUND_MS: u64 = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        let since_ms = (self.0 >> Self::SINCE_AT) * Self::UNIT_MS;
+        // The beginning may be told one too late.
+        let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % AROUND_MS;
+        and_one.saturating_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small_and_keeps_what_it_is_told() {
+        assert_eq!(size_of::<Option<Hold>>(), 40);
+        for kind in [
+            Kind::Temporary,
+            Kind::Exclusive,
+            Kind::Shared,
+            Kind::Permits,
+        ] {
+            for (reentrant, notify) in [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let attributes = Attributes { reentrant, notify };
+                let mut nature = Nature::new(Kind::Exclusive, attributes, Moment(7_000_000));
+                nature.set_kind(kind);
+                assert!(nature.kind() == kind && nature.extra().is_none());
+                let extra = Id::of_number((1 << Nature::EXTRA_BITS) - 1).unwrap();
+                nature.set_extra(extra);
+                assert!(nature.kind() == kind && nature.extra() == Some(extra));
+                assert_eq!(nature.attributes(), attributes);
+                assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
+                nature.set_notify(!notify);
+                assert_eq!(nature.attributes().notify, !notify);
+                assert_eq!(nature.attributes().reentrant, reentrant);
+                assert!(nature.kind() == kind && nature.extra() == Some(extra));
+            }
+        }
+    }
+
+    #[test]
+    fn time_passes_and_comes_around_without_going_wrong() {
+        let around = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        let year_ms = 365 * 86_400_000;
+        assert!(around > year_ms);
+        for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
+            let begin = Moment::default().after_ms(begin);
+            for passed in [0, 1, 1_000, 1_001, around - 2] {
+                let nature = Nature::new(Kind::Shared, Attributes::default(), begin);
+                let held = nature.held_ms(begin.after_ms(passed));
+                assert!(held == passed || held + 1 == passed, "{held} of {passed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! Who holds what, and in what way.
+
+mod check;
+mod notify;
+mod plain;
+mod sizes;
+
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::{Client, Clients};
+pub(in crate::engine) use crate::engine::state::hold::{BY_CLIENT, BY_KEY, Hold};
+use crate::engine::state::hold::{BY_OWNER, Extra, Kind, Nature};
+use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::chain::{Chain, Link};
+use crate::engine::storage::index;
+use crate::engine::storage::overflow::Crowd;
+use crate::engine::types::Moment;
+use hashbrown::HashMap;
+use sizes::Sizes;
+use std::collections::BTreeSet;
+use std::ops;
+
+/// A grant, as it is written down.
+pub(in crate::engine) struct Grant<'a> {
+    pub client: Id<Client>,
+    pub label: &'a [u8],
+    pub mode: Mode,
+    pub attributes: Attributes,
+    pub token: Token,
+    pub since: Moment,
+    pub lease: Option<Moment>,
+}
+
+/// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
+/// go with each other, have different owners (a client with a label), and together take no more
+/// permits than there are; `permits` has their sum for each semaphore. `sizes` has how many holds
+/// each key with a crowd has. `extras` has the records that
+/// holds name, each once; those with a label stand in their owner's chain in `owners`. `leases` has exactly the
+/// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
+/// key's chain.
+#[derive(Default)]
+pub(in crate::engine) struct Holds {
+    all: Arena<Hold>,
+    extras: Arena<Extra>,
+    crowd: Crowd<Hold>,
+    /// Of each owner with a label, the records of its holds.
+    owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
+    permits: HashMap<Id<KeyRecord>, u32>,
+    sizes: Sizes,
+    leases: BTreeSet<(Moment, Id<Hold>)>,
+    temporary: usize,
+}
+
+impl Holds {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The places among which they stand.
+    pub fn places(&self) -> usize {
+        self.all.places()
+    }
+
+    /// The hold at a place, if there is one. O(1).
+    pub fn at(&self, place: usize) -> Option<Id<Hold>> {
+        self.all.at(place)
+    }
+
+    /// How many of them are temporary keys.
+    pub fn temporary(&self) -> usize {
+        self.temporary
+    }
+
+    /// The hold of this owner, a connection or a session with a label. O(1).
+    #[inline]
+    pub fn find(
+        &self,
+        keys: &Keys,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+    ) -> Option<Id<Hold>> {
+        let holds = &keys[key].holds;
+        let first = holds.head()?;
+        let is_of = |id| self.all[id].client == client && self.has_label(id, label);
+        if is_of(first) {
+            return Some(first);
+        }
+        // As a rule there is no other.
+        if holds.tail(&self.all) == Some(first) {
+            return None;
+        }
+        self.find_among(holds, key, client, label)
+    }
+
+    #[cold]
+    fn find_among(
+        &self,
+        holds: &Chain<Hold, BY_KEY>,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+    ) -> Option<Id<Hold>> {
+        let is_it = |id: Id<Hold>| {
+            let hold = &self.all[id];
+            hold.key == key && hold.client == client && self.has_label(id, label)
+        };
+        self.crowd
+            .find(holds.iter(&self.all), (key, client, label), is_it)
+    }
+
+    pub fn mode(&self, id: Id<Hold>) -> Mode {
+        match self.all[id].nature.kind() {
+            Kind::Temporary => Mode::Temporary,
+            Kind::Exclusive => Mode::Exclusive,
+            Kind::Shared => Mode::Shared,
+            Kind::Permits => {
+                let (count, total) = self.extra(id).map_or((0, 0), |extra| extra.permits);
+                Mode::Permits { count, total }
+            }
+        }
+    }
+
+    pub fn label(&self, id: Id<Hold>) -> &[u8] {
+        self.all[id].label(&self.extras)
+    }
+
+    /// Whether it has this label. Two empty ones, as nearly all are, are not compared byte by byte: an empty slice may point
+    /// anywhere, and some processors take a hundred nanoseconds to find out that nothing is to be read there.
+    pub fn has_label(&self, id: Id<Hold>, label: &[u8]) -> bool {
+        let own = self.label(id);
+        own.len() == label.len() && (own.is_empty() || own == label)
+    }
+
+    pub fn lease(&self, id: Id<Hold>) -> Option<Moment> {
+        self.extra(id).and_then(|extra| extra.lease)
+    }
+
+    /// How often it must be released before it ends.
+    pub fn depth(&self, id: Id<Hold>) -> u32 {
+        self.extra(id)
+            .map_or(1, |extra| extra.depth + extra.shared_below)
+    }
+
+    /// Whether it has a label, a lease, permits or more than one depth.
+    pub fn has_extra(&self, id: Id<Hold>) -> bool {
+        self.extra(id).is_some()
+    }
+
+    /// How many have. O(1).
+    pub fn extras(&self) -> usize {
+        self.extras.len()
+    }
+
+    /// In its mode, and below that shared: see [`depth`](Self::depth).
+    pub fn depths(&self, id: Id<Hold>) -> (u32, u32) {
+        self.extra(id)
+            .map_or((1, 0), |extra| (extra.depth, extra.shared_below))
+    }
+
+    pub fn set_depths(&mut self, id: Id<Hold>, depths: (u32, u32)) {
+        if depths != self.depths(id) {
+            let extra = self.extra_mut(id);
+            (extra.depth, extra.shared_below) = depths;
+        }
+    }
+
+    /// Acquired once more: in its mode, or shared below an exclusive hold.
+    pub fn deepen(&mut self, id: Id<Hold>, mode: Mode) {
+        let is_same = self.mode(id) == mode;
+        let extra = self.extra_mut(id);
+        if is_same {
+            extra.depth += 1;
+        } else {
+            extra.shared_below += 1;
+        }
+    }
+
+    /// Released once, of several times. Whether it was exclusive and only shared holds are left.
+    pub fn lower(&mut self, id: Id<Hold>) -> bool {
+        let extra = self.extra_mut(id);
+        if extra.depth > 1 {
+            extra.depth -= 1;
+            return false;
+        }
+        extra.depth = std::mem::take(&mut extra.shared_below);
+        self.all[id].nature.set_kind(Kind::Shared);
+        true
+    }
+
+    /// The holds of an owner with a label, the oldest first. To find it O(1).
+    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Hold>> {
+        let chain = self.owners.get(&Owner(client, label)).into_iter();
+        let extras = chain.flat_map(|chain| chain.iter(&self.extras));
+        extras.filter_map(|extra| self.extras[extra].hold)
+    }
+
+    /// Once, and no empty one.
+    fn set_label(&mut self, id: Id<Hold>, client: Id<Client>, label: &[u8]) {
+        let extra = self.extra_mut(id);
+        extra.label = label.into();
+        extra.hold = Some(id);
+        let owner = (client, extra.label.clone());
+        if let Some(extra) = self.all[id].nature.extra() {
+            let chain = self.owners.entry(owner).or_default();
+            chain.push(&mut self.extras, extra);
+        }
+    }
+
+    fn forget_label(&mut self, client: Id<Client>, id: Id<Extra>) {
+        let label = std::mem::take(&mut self.extras[id].label);
+        let owner = Owner(client, &label);
+        if let Some(chain) = self.owners.get_mut(&owner).filter(|_| !label.is_empty()) {
+            chain.remove(&mut self.extras, id);
+            if chain.is_empty() {
+                index::take(&mut self.owners, &owner);
+            }
+        }
+    }
+
+    fn extra(&self, id: Id<Hold>) -> Option<&Extra> {
+        self.all[id].extra(&self.extras)
+    }
+
+    /// Made where there is none.
+    fn extra_mut(&mut self, id: Id<Hold>) -> &mut Extra {
+        let extra = self.all[id].nature.extra().unwrap_or_else(|| {
+            let made = self.extras.insert(Extra::default());
+            self.all[id].nature.set_extra(made);
+            made
+        });
+        &mut self.extras[extra]
+    }
+
+    /// The key's holds, the oldest first.
+    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
+        keys[key].holds.iter(&self.all)
+    }
+
+    /// The connection's holds, the oldest first.
+    pub fn of_client(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        clients[client].holding.iter(&self.all)
+    }
+
+    /// Whether the key's holders let another owner hold it in this way. O(1): they all go with each
+    /// other, so one of them answers for all.
+    pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {
+        let Some(first) = keys[key].holds.head() else {
+            return true;
+        };
+        let Mode::Permits { count, total } = mode else {
+            return self.mode(first).goes_with(mode);
+        };
+        let taken = self.permits.get(&key).copied().unwrap_or(0);
+        self.mode(first).goes_with(mode) && count <= total.saturating_sub(taken)
+    }
+
+    /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
+    pub fn add(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        key: Id<KeyRecord>,
+        grant: &Grant<'_>,
+    ) -> Id<Hold> {
+        let id = self.all.insert(Hold {
+            key,
+            client: grant.client,
+            token: grant.token,
+            nature: Nature::new(Kind::of(grant.mode), grant.attributes, grant.since),
+            by_key: Link::default(),
+            by_client: Link::default(),
+        });
+        if !grant.label.is_empty() {
+            self.set_label(id, grant.client, grant.label);
+        }
+        if let Mode::Permits { count, total } = grant.mode {
+            self.extra_mut(id).permits = (count, total);
+        }
+        if grant.lease.is_some() {
+            self.set_lease(id, grant.lease);
+        }
+        self.fasten(keys, id, key);
+        self.temporary += usize::from(!grant.mode.is_lock());
+        let client = &mut clients[grant.client];
+        client.holding.push(&mut self.all, id);
+        client.hold_count += 1;
+        id
+    }
+
+    /// Ends a hold. O(1), with a lease O(log of leases).
+    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
+        self.loosen(keys, id);
+        self.drop_carried(clients, id);
+    }
+
+    /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
+    pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
+        let hold = &self.all[id];
+        let (key, client, kind) = (hold.key, hold.client, hold.nature.kind());
+        let record = &mut keys[key];
+        self.crowd
+            .leave((key, client, hold.label(&self.extras)), id);
+        record.holds.remove(&mut self.all, id);
+        self.sizes.leave(key);
+        if kind == Kind::Permits {
+            self.give_permits_back(key, self.mode(id).permits());
+        }
+    }
+
+    fn give_permits_back(&mut self, key: Id<KeyRecord>, count: u32) {
+        if let Some(taken) = self.permits.get_mut(&key) {
+            *taken -= count;
+            if *taken == 0 {
+                index::take(&mut self.permits, &key);
+            }
+        }
+    }
+
+    /// Fastens a carried hold to a key whose holders go with it. O(1).
+    pub fn fasten(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<KeyRecord>) {
+        let record = &mut keys[key];
+        let hold = &mut self.all[id];
+        hold.key = key;
+        let (client, kind) = (hold.client, hold.nature.kind());
+        // As a rule it is the key's first, which needs none of this.
+        if !record.holds.is_empty() {
+            let chain = record.holds.iter(&self.all);
+            let label = self.all[id].label(&self.extras);
+            if self.crowd.join(chain, (key, client, label), id) {
+                self.sizes.join(key);
+            }
+        }
+        if kind == Kind::Permits {
+            *self.permits.entry(key).or_default() += self.mode(id).permits();
+        }
+        record.holds.push(&mut self.all, id);
+    }
+
+    /// Ends a carried hold. O(1), with a lease O(log of leases).
+    pub fn drop_carried(&mut self, clients: &mut Clients, id: Id<Hold>) {
+        let hold = &self.all[id];
+        let (client, nature) = (hold.client, hold.nature);
+        if let Some(extra) = nature.extra() {
+            self.set_lease(id, None);
+            self.forget_label(client, extra);
+            self.extras.remove(extra);
+        }
+        let owner = &mut clients[client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        self.all.remove(id);
+        self.temporary -= usize::from(nature.kind() == Kind::Temporary);
+    }
+
+    /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
+    pub fn set_lease(&mut self, id: Id<Hold>, lease: Option<Moment>) {
+        let former = self.lease(id);
+        if former == lease {
+            return;
+        }
+        if let Some(former) = former {
+            self.leases.remove(&(former, id));
+        }
+        if let Some(lease) = lease {
+            self.leases.insert((lease, id));
+        }
+        self.extra_mut(id).lease = lease;
+    }
+
+    pub fn has_no_lease(&self) -> bool {
+        self.leases.is_empty()
+    }
+
+    /// The lease that ends first. O(1).
+    pub fn first_lease(&self) -> Option<(Moment, Id<Hold>)> {
+        self.leases.first().copied()
+    }
+}
+
+impl ops::Index<Id<Hold>> for Holds {
+    type Output = Hold;
+    fn index(&self, id: Id<Hold>) -> &Hold {
+        &self.all[id]
+    }
+}
+
+impl ops::IndexMut<Id<Hold>> for Holds {
+    fn index_mut(&mut self, id: Id<Hold>) -> &mut Hold {
+        &mut self.all[id]
+    }
+}

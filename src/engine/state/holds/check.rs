@@ -1,0 +1,68 @@
+//! Whether holds, keys, connections and what is counted of them say the same.
+
+use crate::engine::mode::Mode;
+use crate::engine::state::clients::Clients;
+use crate::engine::state::holds::Holds;
+use crate::engine::state::keys::Keys;
+use hashbrown::HashMap;
+use std::collections::BTreeSet;
+
+impl Holds {
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self, keys: &Keys, clients: &Clients) {
+        let mut chained = 0;
+        let mut permits = HashMap::new();
+        for (key, record) in keys.iter() {
+            let holds: Vec<_> = record.holds.iter(&self.all).collect();
+            let mut owners = std::collections::HashSet::new();
+            for (place, id) in holds.iter().enumerate() {
+                let hold = &self.all[*id];
+                assert!(hold.key == key && self.depth(*id) > 0);
+                assert!(owners.insert((hold.client, self.label(*id))));
+                let others = holds.iter().filter(|other| *other != id);
+                assert!({ others }.all(|other| self.mode(*other).goes_with(self.mode(*id))));
+                self.crowd
+                    .check(place, (key, hold.client, self.label(*id)), *id);
+                if let Mode::Permits { count, total } = self.mode(*id) {
+                    let taken: &mut u32 = permits.entry(key).or_default();
+                    *taken += count;
+                    assert!(*taken <= total);
+                }
+            }
+            assert_eq!(self.count(keys, key), holds.len());
+            chained += holds.len();
+        }
+        assert_eq!(permits, self.permits);
+        let mut counted = 0;
+        for (client, record) in clients.iter() {
+            let mine: Vec<_> = record.holding.iter(&self.all).collect();
+            assert!(mine.iter().all(|id| self.all[*id].client == client));
+            assert_eq!(mine.len(), record.hold_count as usize);
+            counted += mine.len();
+        }
+        assert_eq!((chained, counted), (self.len(), self.len()));
+        let leased = |(id, _)| self.lease(id).map(|lease| (lease, id));
+        let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
+        assert_eq!(leases, self.leases);
+        let extras = self.all.iter().filter_map(|(_, hold)| hold.nature.extra());
+        let extras: std::collections::HashSet<_> = extras.collect();
+        assert_eq!(extras.len(), self.extras.len());
+        let mut labelled = 0;
+        for ((client, label), chain) in &self.owners {
+            assert!(!chain.is_empty() && !label.is_empty());
+            for id in self.of_owner(*client, label) {
+                let hold = &self.all[id];
+                assert!(hold.client == *client && self.label(id) == &**label);
+                labelled += 1;
+            }
+        }
+        let with_label = self
+            .all
+            .iter()
+            .filter(|(id, _)| !self.label(*id).is_empty());
+        assert_eq!(with_label.count(), labelled);
+        let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
+        assert_eq!(temporary.count(), self.temporary);
+        assert!(self.crowd.len() <= self.len() && self.sizes.len() <= self.crowd.len());
+    }
+}

@@ -1,0 +1,42 @@
+//! Plain holds, as nearly all are: each alone at its key, and with nothing that only few have.
+
+use crate::engine::state::clients::Clients;
+use crate::engine::state::hold::{Hold, Kind, Nature};
+use crate::engine::state::holds::{Grant, Holds};
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::storage::arena::Id;
+
+impl Holds {
+    /// Whether a hold stands alone at its key, and has nothing that only few have. O(1).
+    pub fn is_lone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
+        key.holds.head() == Some(id)
+            && key.holds.tail(&self.all) == Some(id)
+            && self.all[id].nature.extra().is_none()
+            && self.crowd.len() == 0
+    }
+
+    /// Ends such a hold, whose key goes with it. O(1).
+    pub fn remove_lone(&mut self, clients: &mut Clients, id: Id<Hold>) {
+        let owner = &mut clients[self.all[id].client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        let hold = self.all.remove(id);
+        self.temporary -= usize::from(hold.nature.kind() == Kind::Temporary);
+    }
+
+    /// Such a hold becomes another's, with a grant that is as plain. O(1).
+    pub fn hand_over(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
+        let hold = &mut self.all[id];
+        let was_temporary = hold.nature.kind() == Kind::Temporary;
+        let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
+        hold.token = grant.token;
+        hold.nature = Nature::new(Kind::of(grant.mode), grant.attributes, grant.since);
+        giver.holding.remove(&mut self.all, id);
+        giver.hold_count -= 1;
+        let taker = &mut clients[grant.client];
+        taker.holding.push(&mut self.all, id);
+        taker.hold_count += 1;
+        self.temporary -= usize::from(was_temporary);
+        self.temporary += usize::from(!grant.mode.is_lock());
+    }
+}

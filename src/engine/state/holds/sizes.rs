@@ -1,0 +1,56 @@
+//! How many holds a key has, where they are a crowd; fewer are simply counted.
+
+use crate::engine::state::holds::{Extra, Hold, Holds};
+use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::index;
+use crate::engine::storage::overflow::CROWD;
+use hashbrown::HashMap;
+
+/// Invariant: it has each key with more than [`CROWD`] holds, and no other.
+#[derive(Default)]
+pub(in crate::engine) struct Sizes(HashMap<Id<KeyRecord>, usize>);
+
+impl Sizes {
+    /// A hold has come to the crowd at this key. O(1).
+    pub fn join(&mut self, key: Id<KeyRecord>) {
+        *self.0.entry(key).or_insert(CROWD) += 1;
+    }
+
+    /// A hold has left this key. O(1).
+    pub fn leave(&mut self, key: Id<KeyRecord>) {
+        if !self.0.is_empty()
+            && let Some(size) = self.0.get_mut(&key)
+        {
+            *size -= 1;
+            if *size == CROWD {
+                index::take(&mut self.0, &key);
+            }
+        }
+    }
+
+    /// How many there are, if they are a crowd. O(1).
+    pub fn of(&self, key: Id<KeyRecord>) -> Option<usize> {
+        self.0.get(&key).copied()
+    }
+
+    /// How many keys have a crowd.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl Holds {
+    /// How many holds a key has. O(1).
+    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
+        let crowd = self.sizes.of(key);
+        crowd.unwrap_or_else(|| self.of_key(keys, key).count())
+    }
+
+    /// The memory that a hold takes.
+    pub fn bytes_of(&self, id: Id<Hold>) -> usize {
+        let extra = self.extra(id);
+        let bytes = |extra: &Extra| size_of::<Extra>() + extra.label.len();
+        size_of::<Hold>() + extra.map_or(0, bytes)
+    }
+}

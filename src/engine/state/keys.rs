@@ -1,0 +1,309 @@
+//! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
+//! has no record here, and finding that out is one hash and one probe.
+
+use crate::engine::event::Standing;
+use crate::engine::state::holds::{self, Hold};
+use crate::engine::state::queues::{self, Place};
+use crate::engine::state::watches::{self, Watch};
+use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::bytes::Bytes;
+use crate::engine::storage::chain::Chain;
+use crate::engine::storage::index::{self, Index};
+use crate::engine::types::{Db, Key, KeyBuf};
+use hashbrown::DefaultHashBuilder;
+use std::cell::Cell;
+use std::hash::BuildHasher;
+use std::ops;
+
+/// What the engine knows of one key.
+pub(in crate::engine) struct KeyRecord {
+    name: Bytes,
+    /// The database's number in 24 bits: a server with more would need gigabytes for them alone.
+    db: [u8; 3],
+    marks: Marks,
+    pub watchers: Chain<Watch, { watches::BY_KEY }>,
+    pub holds: Chain<Hold, { holds::BY_KEY }>,
+    pub queue: Chain<Place, { queues::BY_KEY }>,
+}
+
+/// Four small facts about a key in one byte. With millions of keys it counts.
+#[derive(Clone, Copy)]
+struct Marks(u8);
+
+impl Marks {
+    const PRESENT: u8 = 1;
+    const READY: u8 = 2;
+    const LOCK: u8 = 4;
+    const OTHER: u8 = 8;
+    const TIMED: u8 = 16;
+
+    fn has(self, mark: u8) -> bool {
+        self.0 & mark != 0
+    }
+
+    fn set(&mut self, mark: u8, on: bool) {
+        if on {
+            self.0 |= mark;
+        } else {
+            self.0 &= !mark;
+        }
+    }
+}
+
+impl KeyRecord {
+    fn new(key: Key<'_>, standing: Standing) -> Self {
+        let [low, middle, high, _] = key.db.0.to_le_bytes();
+        let mut record = KeyRecord {
+            name: key.name.into(),
+            db: [low, middle, high],
+            marks: Marks(0),
+            watchers: Chain::default(),
+            holds: Chain::default(),
+            queue: Chain::default(),
+        };
+        record.set_present(standing.is_present());
+        record.set_stands(standing);
+        record
+    }
+
+    fn db(&self) -> Db {
+        let [low, middle, high] = self.db;
+        Db(u32::from_le_bytes([low, middle, high, 0]))
+    }
+
+    pub fn key(&self) -> Key<'_> {
+        Key {
+            db: self.db(),
+            name: &self.name,
+        }
+    }
+
+    /// Whether the keyspace has this key, as far as the watchers were told.
+    pub fn is_present(&self) -> bool {
+        self.marks.has(Marks::PRESENT)
+    }
+
+    pub fn set_present(&mut self, present: bool) {
+        self.marks.set(Marks::PRESENT, present);
+    }
+
+    /// What stands at this key as soon as the orders given so far are carried out.
+    pub fn stands(&self) -> Standing {
+        if self.marks.has(Marks::LOCK) {
+            Standing::Lock
+        } else if self.marks.has(Marks::OTHER) {
+            Standing::Other
+        } else {
+            Standing::Absent
+        }
+    }
+
+    pub fn set_stands(&mut self, standing: Standing) {
+        let mark = match standing {
+            Standing::Absent => 0,
+            Standing::Lock => Marks::LOCK,
+            Standing::Other => Marks::OTHER,
+        };
+        self.marks.0 = self.marks.0 & !(Marks::LOCK | Marks::OTHER) | mark;
+    }
+
+    /// What stands here may have a time to live.
+    pub fn is_timed(&self) -> bool {
+        self.marks.has(Marks::TIMED)
+    }
+
+    pub fn set_timed(&mut self, timed: bool) {
+        self.marks.set(Marks::TIMED, timed);
+    }
+
+    /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.
+    pub fn is_ready(&self) -> bool {
+        self.marks.has(Marks::READY)
+    }
+
+    pub fn set_ready(&mut self, ready: bool) {
+        self.marks.set(Marks::READY, ready);
+    }
+
+    /// Whether something that is not ours stands here, so that nobody can be granted the key.
+    pub fn is_taken_by_a_stranger(&self) -> bool {
+        self.stands() == Standing::Other && self.holds.is_empty()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.watchers.is_empty()
+            && self.holds.is_empty()
+            && self.queue.is_empty()
+            && !self.is_ready()
+    }
+}
+
+/// Invariant: `index` has each record of `records` once, under its key's hash; no two records
+/// have the same key; none is idle when a room has finished its work. `last` names a record.
+#[derive(Default)]
+pub(in crate::engine) struct Keys {
+    records: Arena<KeyRecord>,
+    index: Index<KeyRecord>,
+    hasher: DefaultHashBuilder,
+    /// What was found last, with its hash: what is asked for once is asked for again soon.
+    last: Cell<Option<(Id<KeyRecord>, u32)>>,
+}
+
+/// What a look for a key found, so that it need not be looked for again.
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Spot {
+    hash: u32,
+    pub found: Option<Id<KeyRecord>>,
+}
+
+impl Keys {
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// O(1).
+    pub fn find(&self, key: Key<'_>) -> Option<Id<KeyRecord>> {
+        if self.index.is_empty() {
+            return None;
+        }
+        self.spot(key).found
+    }
+
+    /// The key's record, made with what stands there where there is none. O(1).
+    pub fn find_or_add(&mut self, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+        let spot = self.spot(key);
+        self.fill(spot, key, standing)
+    }
+
+    /// Where a key is, or would be. O(1).
+    pub fn spot(&self, key: Key<'_>) -> Spot {
+        if let Some((last, hash)) = self.last.get()
+            && self.records[last].key() == key
+        {
+            let found = Some(last);
+            return Spot { hash, found };
+        }
+        let hash = self.hash(key);
+        let found = self.lookup(hash, key);
+        if let Some(found) = found {
+            self.last.set(Some((found, hash)));
+        }
+        Spot { hash, found }
+    }
+
+    /// The record at the key's spot, made with what stands there where there is none. Nothing was
+    /// added or forgotten at this spot since it was looked for. O(1).
+    pub fn fill(&mut self, spot: Spot, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+        if let Some(id) = spot.found {
+            return id;
+        }
+        let id = self.records.insert(KeyRecord::new(key, standing));
+        self.index.insert(spot.hash, id);
+        self.last.set(Some((id, spot.hash)));
+        id
+    }
+
+    /// Makes a record for each of these keys that has none, and tells for each the record that was made.
+    ///
+    /// All memory is taken before the first record is put into the index: the servers' allocators count in
+    /// atomic operations, and each of these waits for the index's far-off memory. That was most of the time.
+    pub fn add_all(&mut self, keys: &[Key<'_>], standing: Standing) -> Vec<Option<Id<KeyRecord>>> {
+        self.index.reserve(keys.len());
+        let records = &mut self.records;
+        let add = |key: &Key<'_>| Some(records.insert(KeyRecord::new(*key, standing)));
+        let mut made: Vec<_> = keys.iter().map(add).collect();
+        for (key, made) in keys.iter().zip(&mut made) {
+            let hash = self.hash(*key);
+            if self.lookup(hash, *key).is_some() {
+                made.take().map(|made| self.records.remove(made));
+            } else if let Some(made) = *made {
+                self.index.insert(hash, made);
+            }
+        }
+        made
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        self.index.reserve(more);
+    }
+
+    /// Forgets the record if nobody watches, holds or waits for its key any more; its key is given back. O(1).
+    pub fn remove_if_idle(&mut self, id: Id<KeyRecord>) -> Option<KeyBuf> {
+        self.records[id].is_idle().then(|| self.remove(id))
+    }
+
+    /// Forgets a record; its key is given back. O(1).
+    pub fn remove(&mut self, id: Id<KeyRecord>) -> KeyBuf {
+        let hash = match self.last.take() {
+            Some((last, hash)) if last == id => hash,
+            _ => self.hash(self.records[id].key()),
+        };
+        self.index.remove(hash, id);
+        let record = self.records.remove(id);
+        KeyBuf {
+            db: record.db(),
+            name: record.name,
+        }
+    }
+
+    /// The places among which the records stand. One stays at its place as long as it is there.
+    pub fn places(&self) -> usize {
+        self.records.places()
+    }
+
+    /// The place at which to look after this one. O(1).
+    pub fn place_after(&self, place: usize) -> usize {
+        self.records.place_after(place)
+    }
+
+    /// The record at a place, if there is one. O(1).
+    pub fn at(&self, place: usize) -> Option<Id<KeyRecord>> {
+        self.records.at(place)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Id<KeyRecord>, &KeyRecord)> {
+        self.records.iter()
+    }
+
+    fn lookup(&self, hash: u32, key: Key<'_>) -> Option<Id<KeyRecord>> {
+        self.index.find(hash, |id| self.records[id].key() == key)
+    }
+
+    fn hash(&self, key: Key<'_>) -> u32 {
+        index::fold(self.hasher.hash_one(key))
+    }
+}
+
+impl ops::Index<Id<KeyRecord>> for Keys {
+    type Output = KeyRecord;
+    fn index(&self, id: Id<KeyRecord>) -> &KeyRecord {
+        &self.records[id]
+    }
+}
+
+impl ops::IndexMut<Id<KeyRecord>> for Keys {
+    fn index_mut(&mut self, id: Id<KeyRecord>) -> &mut KeyRecord {
+        &mut self.records[id]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_small_and_keeps_what_it_is_told() {
+        assert_eq!(size_of::<Option<KeyRecord>>(), 40);
+        let db = Db(0x00ab_cdef);
+        let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock);
+        assert_eq!(record.key(), Key { db, name: b"k" });
+        for standing in [Standing::Other, Standing::Absent, Standing::Lock] {
+            record.set_stands(standing);
+            record.set_ready(standing == Standing::Other);
+            assert_eq!(record.stands(), standing);
+            assert_eq!(record.is_ready(), standing == Standing::Other);
+            assert!(record.is_present());
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! What the rules keep: records that point at each other, found by name, by id and by owner.
+//!
+//! ```text
+//!   keys.rs, clients.rs   one record for each key and each connection that matter
+//!   hold.rs, holds.rs     who holds what          queues.rs    who waits for what
+//!   watches.rs            who watches what        sessions.rs  which sessions there are
+//!   tokens.rs             fencing tokens          owner.rs     how records are found by owner
+//! ```
+
+pub(in crate::engine) mod clients;
+pub(in crate::engine) mod hold;
+pub(in crate::engine) mod holds;
+pub(in crate::engine) mod keys;
+pub(in crate::engine) mod owner;
+pub(in crate::engine) mod queues;
+pub(in crate::engine) mod sessions;
+pub(in crate::engine) mod tokens;
+pub(in crate::engine) mod watches;

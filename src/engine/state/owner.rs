@@ -1,0 +1,36 @@
+//! Owners, as records are found by them: a connection or a session, with a label.
+
+use crate::engine::state::clients::Client;
+use crate::engine::storage::arena::Id;
+use hashbrown::Equivalent;
+
+/// An owner as a map keeps it.
+pub(in crate::engine) type OwnerKey = (Id<Client>, Box<[u8]>);
+
+/// The same, to look it up without a copy of its label.
+#[derive(Hash)]
+pub(in crate::engine) struct Owner<'a>(pub Id<Client>, pub &'a [u8]);
+
+impl Equivalent<OwnerKey> for Owner<'_> {
+    fn equivalent(&self, (client, label): &OwnerKey) -> bool {
+        self.0 == *client && *self.1 == **label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hashbrown::HashMap;
+
+    #[test]
+    fn an_owner_is_found_by_its_label() {
+        let client = Id::of_number(7).unwrap();
+        let mut map: HashMap<OwnerKey, u32> = HashMap::new();
+        for label in [&b""[..], b"one", b"two"] {
+            map.insert((client, label.into()), label.len() as u32);
+        }
+        assert_eq!(map.get(&Owner(client, b"")), Some(&0));
+        assert_eq!(map.get(&Owner(client, b"two")), Some(&3));
+        assert_eq!(map.get(&Owner(client, b"three")), None);
+    }
+}

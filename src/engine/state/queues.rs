@@ -1,0 +1,390 @@
+//! Who waits for what, in what order.
+//!
+//! A waiter is one request; it has one place in the queue of each key that it asks for. Places are
+//! taken at the end and left from anywhere, each in O(1).
+
+mod check;
+mod doubts;
+
+use crate::engine::effect::Form;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::{Client, Clients};
+use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::bytes::Bytes;
+use crate::engine::storage::chain::{Chain, Chained, Link};
+use crate::engine::storage::index;
+use crate::engine::types::Moment;
+use doubts::{Doubts, Stamp};
+use hashbrown::{DefaultHashBuilder, HashMap};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use std::ops;
+
+pub(in crate::engine) const BY_KEY: usize = 0;
+pub(in crate::engine) const BY_WAITER: usize = 1;
+pub(in crate::engine) const BY_CLIENT: usize = 0;
+const BY_OWNER: usize = 1;
+
+pub(in crate::engine) struct Waiter {
+    pub client: Id<Client>,
+    pub label: Box<[u8]>,
+    pub mode: Mode,
+    pub attributes: Attributes,
+    /// A temporary key's value.
+    pub value: Bytes,
+    pub lease_ms: Option<u64>,
+    pub since: Moment,
+    pub deadline: Option<Moment>,
+    /// It is told by a push; otherwise its connection is blocked.
+    pub push: bool,
+    pub form: Form,
+    rights: Stamp,
+    places: Chain<Place, BY_WAITER>,
+    by_client: Link<Waiter>,
+    /// Among the owner's waits that are told by a push.
+    by_owner: Link<Waiter>,
+}
+
+/// What is asked for when an owner's waits are looked for: only some of them are meant, and of each sort it may have many.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(in crate::engine) enum Sort {
+    Temporary,
+    Lock,
+    /// A lock that its owner may take again.
+    Reentrant,
+}
+
+impl Sort {
+    pub const ALL: &[Sort] = &[Sort::Temporary, Sort::Lock, Sort::Reentrant];
+    /// After which nothing can be taken again.
+    pub const ONCE: &[Sort] = &[Sort::Temporary, Sort::Lock];
+}
+
+impl Waiter {
+    fn sort(&self) -> Sort {
+        match self.mode.is_lock() {
+            false => Sort::Temporary,
+            true if self.attributes.reentrant => Sort::Reentrant,
+            true => Sort::Lock,
+        }
+    }
+}
+
+/// One waiter's place in one key's queue.
+pub(in crate::engine) struct Place {
+    waiter: Id<Waiter>,
+    key: Id<KeyRecord>,
+    /// At the head of a queue: how many places that has.
+    length: u32,
+    by_key: Link<Place>,
+    by_waiter: Link<Place>,
+}
+
+impl Chained<BY_CLIENT> for Waiter {
+    fn link(&self) -> &Link<Self> {
+        &self.by_client
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_client
+    }
+}
+
+impl Chained<BY_OWNER> for Waiter {
+    fn link(&self) -> &Link<Self> {
+        &self.by_owner
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_owner
+    }
+}
+
+impl Chained<BY_KEY> for Place {
+    fn link(&self) -> &Link<Self> {
+        &self.by_key
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_key
+    }
+}
+
+impl Chained<BY_WAITER> for Place {
+    fn link(&self) -> &Link<Self> {
+        &self.by_waiter
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_waiter
+    }
+}
+
+/// A request that is about to wait.
+pub(in crate::engine) struct Request<'a> {
+    pub client: Id<Client>,
+    pub label: &'a [u8],
+    pub mode: Mode,
+    pub attributes: Attributes,
+    pub value: &'a [u8],
+    pub lease_ms: Option<u64>,
+    pub since: Moment,
+    pub deadline: Option<Moment>,
+    pub push: bool,
+    pub form: Form,
+}
+
+/// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
+/// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
+/// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands
+/// in its owner's chain in `pushed`, and `by_owner` has exactly the places of those.
+#[derive(Default)]
+pub(in crate::engine) struct Queues {
+    waiters: Arena<Waiter>,
+    places: Arena<Place>,
+    deadlines: BTreeSet<(Moment, Id<Waiter>)>,
+    /// The waits that each owner has that are told by a push.
+    pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
+    /// Their places, under their key and owner: of one that is blocked nobody asks.
+    /// An owner may have very many for one key, all with the same mark: in a hash table each would go past all the others.
+    by_owner: BTreeSet<(u32, Id<Place>)>,
+    doubts: Doubts,
+    hasher: DefaultHashBuilder,
+}
+
+impl Queues {
+    pub fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    /// How many places there are in all queues.
+    pub fn places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Takes the last place in the queue of each of these keys. O(their number), with a deadline
+    /// also O(log of deadlines).
+    pub fn add(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        asked: &[Id<KeyRecord>],
+        request: &Request<'_>,
+    ) -> Id<Waiter> {
+        let id = self.waiters.insert(Waiter {
+            client: request.client,
+            label: request.label.into(),
+            mode: request.mode,
+            attributes: request.attributes,
+            value: request.value.into(),
+            lease_ms: request.lease_ms,
+            since: request.since,
+            deadline: request.deadline,
+            push: request.push,
+            form: request.form,
+            rights: self.doubts.stamp(),
+            places: Chain::default(),
+            by_client: Link::default(),
+            by_owner: Link::default(),
+        });
+        for key in asked {
+            let place = self.places.insert(Place {
+                waiter: id,
+                key: *key,
+                length: 0,
+                by_key: Link::default(),
+                by_waiter: Link::default(),
+            });
+            keys[*key].queue.push(&mut self.places, place);
+            let head = keys[*key].queue.head().unwrap_or(place);
+            self.places[head].length += 1;
+            self.waiters[id].places.push(&mut self.places, place);
+            if request.push {
+                let sort = self.waiters[id].sort();
+                let mark = self.mark(*key, request.client, request.label, sort);
+                self.by_owner.insert((mark, place));
+            }
+        }
+        if let Some(deadline) = request.deadline {
+            self.deadlines.insert((deadline, id));
+        }
+        let client = &mut clients[request.client];
+        client.waiting.push(&mut self.waiters, id);
+        client.wait_count += 1;
+        client.place_count += asked.len() as u32;
+        if request.push {
+            let owner = (request.client, request.label.into());
+            let chain = self.pushed.entry(owner).or_default();
+            chain.push(&mut self.waiters, id);
+        } else {
+            client.blocked = Some(id);
+        }
+        id
+    }
+
+    /// Leaves all queues. O(places), with a deadline also O(log of deadlines).
+    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Waiter>) -> Waiter {
+        let client = &mut clients[self.waiters[id].client];
+        client.waiting.remove(&mut self.waiters, id);
+        client.wait_count -= 1;
+        if client.blocked == Some(id) {
+            client.blocked = None;
+        }
+        let Waiter { client, push, .. } = self.waiters[id];
+        let label = std::mem::take(&mut self.waiters[id].label);
+        let owner = Owner(client, &label);
+        if push && let Some(chain) = self.pushed.get_mut(&owner) {
+            chain.remove(&mut self.waiters, id);
+            if chain.is_empty() {
+                index::take(&mut self.pushed, &owner);
+            }
+        }
+        let mut waiter = self.waiters.remove(id);
+        waiter.label = label;
+        self.doubts.settle(waiter.rights);
+        if let Some(deadline) = waiter.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        while let Some(place) = waiter.places.head() {
+            clients[waiter.client].place_count -= 1;
+            let key = self.places[place].key;
+            let queue = &mut keys[key].queue;
+            let length = queue.head().map_or(0, |head| self.places[head].length);
+            queue.remove(&mut self.places, place);
+            if let Some(head) = queue.head() {
+                self.places[head].length = length - 1;
+            }
+            waiter.places.remove(&mut self.places, place);
+            self.places.remove(place);
+            if waiter.push {
+                let mark = self.mark(key, waiter.client, &waiter.label, waiter.sort());
+                self.by_owner.remove(&(mark, place));
+            }
+        }
+        waiter
+    }
+
+    /// A wait of this owner for this key, of one of these sorts, that is told by a push; whichever of several.
+    /// O(log of such).
+    pub fn find_pushed(
+        &self,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+        sorts: &[Sort],
+    ) -> Option<Id<Waiter>> {
+        if self.by_owner.is_empty() {
+            return None;
+        }
+        sorts.iter().find_map(|sort| {
+            let is_it = |place: &&Place| {
+                let waiter = &self.waiters[place.waiter];
+                let is_owners = waiter.client == client && *waiter.label == *label;
+                place.key == key && is_owners && waiter.sort() == *sort
+            };
+            let mark = self.mark(key, client, label, *sort);
+            let places = self.by_owner.range((mark, Id::FIRST)..=(mark, Id::LAST));
+            let mut places = places.map(|(_, place)| &self.places[*place]);
+            places.find(is_it).map(|place| place.waiter)
+        })
+    }
+
+    fn mark(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8], sort: Sort) -> u32 {
+        index::fold(self.hasher.hash_one((key, client, label, sort)))
+    }
+
+    /// Who is served next. O(1).
+    pub fn head(&self, keys: &Keys, key: Id<KeyRecord>) -> Option<Id<Waiter>> {
+        keys[key]
+            .queue
+            .head()
+            .map(|place| self.places[place].waiter)
+    }
+
+    /// How many wait for a key. O(1).
+    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
+        let head = keys[key].queue.head();
+        head.map_or(0, |head| self.places[head].length as usize)
+    }
+
+    /// Who waits for a key, in order.
+    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Waiter>> {
+        let places = keys[key].queue.iter(&self.places);
+        places.map(|place| self.places[place].waiter)
+    }
+
+    /// What a connection waits for, the oldest wait first.
+    pub fn of_client(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+    ) -> impl Iterator<Item = Id<Waiter>> {
+        clients[client].waiting.iter(&self.waiters)
+    }
+
+    /// Whether the waiter's owner has another wait that keeps it from going on. O(1).
+    pub fn has_other_wait(&self, clients: &Clients, id: Id<Waiter>) -> bool {
+        let waiter = &self.waiters[id];
+        let client = &clients[waiter.client];
+        if !waiter.push {
+            return client.wait_count > 1;
+        }
+        let mut own = self.of_owner(waiter.client, &waiter.label);
+        client.blocked.is_some() || own.any(|other| other != id)
+    }
+
+    /// What an owner waits for and is told of by a push, the oldest wait first. To find it O(1).
+    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Waiter>> {
+        let chain = self.pushed.get(&Owner(client, label));
+        chain
+            .into_iter()
+            .flat_map(|chain| chain.iter(&self.waiters))
+    }
+
+    /// For each of the waiter's queues, whether anybody is behind it there.
+    pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> impl Iterator<Item = bool> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| {
+            let queue = &keys[self.places[place].key].queue;
+            queue.tail(&self.places) != Some(place)
+        })
+    }
+
+    /// Whether a waiter asks for one key only. O(1).
+    pub fn asks_for_one(&self, id: Id<Waiter>) -> bool {
+        self.keys_of(id).nth(1).is_none()
+    }
+
+    /// The keys that a waiter asks for, as they stood in its request.
+    pub fn keys_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<KeyRecord>> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| self.places[place].key)
+    }
+
+    /// The same, each with the place in its queue.
+    pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<KeyRecord>, Id<Place>)> {
+        let places = self.waiters[id].places.iter(&self.places);
+        places.map(|place| (self.places[place].key, place))
+    }
+
+    /// The place right ahead in a queue, and who has it. O(1).
+    pub fn ahead_of(&self, keys: &Keys, place: Id<Place>) -> Option<(Id<Place>, Id<Waiter>)> {
+        let queue = &keys[self.places[place].key].queue;
+        let ahead = queue.before(&self.places, place)?;
+        Some((ahead, self.places[ahead].waiter))
+    }
+
+    pub fn has_no_deadline(&self) -> bool {
+        self.deadlines.is_empty()
+    }
+
+    /// The wait that ends first. O(1).
+    pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
+        self.deadlines.first().copied()
+    }
+}
+
+impl ops::Index<Id<Waiter>> for Queues {
+    type Output = Waiter;
+    fn index(&self, id: Id<Waiter>) -> &Waiter {
+        &self.waiters[id]
+    }
+}

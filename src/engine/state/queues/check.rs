@@ -1,0 +1,67 @@
+//! Whether queues, waits, keys and connections say the same.
+
+use crate::engine::state::clients::Clients;
+use crate::engine::state::keys::Keys;
+use crate::engine::state::queues::Queues;
+
+impl Queues {
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self, keys: &Keys, clients: &Clients) {
+        let mut queued = 0;
+        for (key, record) in keys.iter() {
+            let before = queued;
+            for place in record.queue.iter(&self.places) {
+                assert!(self.places[place].key == key);
+                queued += 1;
+            }
+            assert_eq!(self.count(keys, key), queued - before);
+        }
+        let mut placed = 0;
+        for (id, waiter) in self.waiters.iter() {
+            let places: Vec<_> = waiter.places.iter(&self.places).collect();
+            assert!(!places.is_empty());
+            assert!(places.iter().all(|place| self.places[*place].waiter == id));
+            placed += places.len();
+            if let Some(deadline) = waiter.deadline {
+                assert!(self.deadlines.contains(&(deadline, id)));
+            }
+        }
+        let all = self.places.len();
+        assert_eq!((queued, placed), (all, all));
+        let timed = self.waiters.iter().filter(|(_, w)| w.deadline.is_some());
+        assert_eq!(timed.count(), self.deadlines.len());
+        let doubted = self.waiters.iter().filter(|(id, _)| self.is_doubted(*id));
+        assert_eq!(doubted.count(), self.doubts.count);
+        let mut counted = 0;
+        for (client, record) in clients.iter() {
+            let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();
+            assert!(mine.iter().all(|id| self.waiters[*id].client == client));
+            let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
+            assert!(blocking.len() <= 1 && blocking.first().copied() == record.blocked.as_ref());
+            assert_eq!(mine.len(), record.wait_count as usize);
+            let places = mine.iter().map(|id| self.keys_of(*id).count());
+            assert_eq!(places.sum::<usize>(), record.place_count as usize);
+            counted += mine.len();
+        }
+        assert_eq!(counted, self.len());
+        let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
+        let mut chained = 0;
+        for ((client, label), chain) in &self.pushed {
+            assert!(!chain.is_empty());
+            for id in chain.iter(&self.waiters) {
+                let waiter = &self.waiters[id];
+                assert!(waiter.push && waiter.client == *client && waiter.label == *label);
+                chained += 1;
+            }
+        }
+        assert_eq!(chained, pushed.count());
+        let mut indexed = 0;
+        for (id, place) in self.places.iter() {
+            let waiter = &self.waiters[place.waiter];
+            let mark = self.mark(place.key, waiter.client, &waiter.label, waiter.sort());
+            assert_eq!(self.by_owner.contains(&(mark, id)), waiter.push);
+            indexed += usize::from(waiter.push);
+        }
+        assert_eq!(indexed, self.by_owner.len());
+    }
+}

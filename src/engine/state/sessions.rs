@@ -1,0 +1,180 @@
+//! Which sessions there are: owners that outlive a broken connection for a moment.
+//!
+//! A session has a record among the connections, and holds there what its connection is granted. To resume it from
+//! another connection moves only the attachment, so it takes the same time for one key and for a million.
+
+use crate::engine::state::clients::{Client, Clients};
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::index::{self, Index};
+use crate::engine::types::{Digest, Moment, SessionId};
+use hashbrown::{DefaultHashBuilder, HashMap};
+use std::collections::BTreeSet;
+use std::hash::BuildHasher;
+use subtle::ConstantTimeEq;
+
+#[derive(Clone, Copy)]
+pub(in crate::engine) struct Session {
+    pub id: SessionId,
+    pub digest: Digest,
+    pub grace_ms: u64,
+    /// Its connection is told of the loss of holds whose tokens are greater, as far as that was asked for.
+    pub hears_after: Token,
+    /// How often a connection has resumed it.
+    pub attachment: u32,
+    /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
+    ends: Option<Moment>,
+}
+
+/// Invariant: `all` has exactly the session records of [`Clients`] whose grace is not over; `by_id` and `by_digest` name
+/// each of them once; `ends` has those with an end, to which nobody is attached.
+#[derive(Default)]
+pub(in crate::engine) struct Sessions {
+    all: HashMap<Id<Client>, Session>,
+    by_id: HashMap<SessionId, Id<Client>>,
+    by_digest: Index<Client>,
+    hasher: DefaultHashBuilder,
+    ends: BTreeSet<(Moment, Id<Client>)>,
+}
+
+impl Sessions {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// O(1).
+    pub fn add(&mut self, owner: Id<Client>, id: SessionId, digest: Digest, grace_ms: u64) {
+        let session = Session {
+            id,
+            digest,
+            grace_ms,
+            hears_after: Token::default(),
+            attachment: 0,
+            ends: None,
+        };
+        self.all.insert(owner, session);
+        self.by_id.insert(id, owner);
+        self.by_digest.insert(self.hash(&digest), owner);
+    }
+
+    /// O(1), with an end O(log of ends).
+    pub fn remove(&mut self, owner: Id<Client>) -> Option<Session> {
+        self.set_end(owner, None);
+        let session = index::take(&mut self.all, &owner)?;
+        index::take(&mut self.by_id, &session.id);
+        self.by_digest.remove(self.hash(&session.digest), owner);
+        Some(session)
+    }
+
+    /// O(1).
+    pub fn get(&self, owner: Id<Client>) -> Option<Session> {
+        self.all.get(&owner).copied()
+    }
+
+    /// O(1).
+    pub fn numbered(&self, id: SessionId) -> Option<Id<Client>> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// The session with this digest. O(1). The table is entered by a hash that nobody can foretell, and what is found
+    /// there is compared in a time that does not depend on what is compared.
+    pub fn find(&self, digest: &Digest) -> Option<Id<Client>> {
+        let is_it =
+            |id| matches!(self.all.get(&id), Some(found) if found.digest.0.ct_eq(&digest.0).into());
+        self.by_digest.find(self.hash(digest), is_it)
+    }
+
+    /// Another connection has resumed it. O(1).
+    pub fn count_attachment(&mut self, owner: Id<Client>) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.attachment = session.attachment.wrapping_add(1);
+        }
+    }
+
+    /// From which token on its connection is told of losses. O(1).
+    pub fn set_hears_after(&mut self, owner: Id<Client>, token: Token) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.hears_after = token;
+        }
+    }
+
+    /// O(log of ends).
+    pub fn set_end(&mut self, owner: Id<Client>, end: Option<Moment>) {
+        let Some(session) = self.all.get_mut(&owner) else {
+            return;
+        };
+        if let Some(former) = std::mem::replace(&mut session.ends, end) {
+            self.ends.remove(&(former, owner));
+        }
+        if let Some(end) = end {
+            self.ends.insert((end, owner));
+        }
+    }
+
+    /// Whether its grace is over at this moment.
+    pub fn is_over(&self, owner: Id<Client>, now: Moment) -> bool {
+        let session = self.all.get(&owner);
+        session.is_some_and(|session| session.ends.is_some_and(|end| end <= now))
+    }
+
+    /// Whether its grace runs here, or is over.
+    pub fn is_running_out(&self, owner: Id<Client>) -> bool {
+        let session = self.all.get(&owner);
+        session.is_some_and(|session| session.ends.is_some())
+    }
+
+    pub fn has_no_end(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The grace that is over first. O(1).
+    pub fn first_end(&self) -> Option<(Moment, Id<Client>)> {
+        self.ends.first().copied()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, Session)> {
+        self.all.iter().map(|(owner, session)| (*owner, *session))
+    }
+
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self, clients: &Clients) {
+        let mut living = 0;
+        for (id, record) in clients.iter() {
+            if let Some(session) = record.session {
+                assert_eq!(clients[session].attached, Some(id));
+                assert!(clients[session].is_session && record.hold_count == 0);
+            }
+            if let Some(attached) = record.attached {
+                assert_eq!(clients[attached].session, Some(id));
+                assert_eq!(clients[attached].id, record.id);
+                assert!(!clients[attached].ended);
+            }
+            if record.is_session {
+                assert!((record.wait_count, record.watch_count) == (0, 0));
+                assert_eq!(record.ended, !self.all.contains_key(&id));
+                living += usize::from(!record.ended);
+            }
+        }
+        assert_eq!((living, self.by_id.len()), (self.len(), self.len()));
+        assert_eq!(self.by_digest.len(), self.len());
+        for (owner, session) in self.iter() {
+            assert_eq!(self.numbered(session.id), Some(owner));
+            assert_eq!(self.find(&session.digest), Some(owner));
+            let ends = session
+                .ends
+                .is_some_and(|end| self.ends.contains(&(end, owner)));
+            assert_eq!(ends, session.ends.is_some());
+            assert!(!(ends && clients[owner].attached.is_some()));
+        }
+        let ending = self.all.values().filter(|session| session.ends.is_some());
+        assert_eq!(ending.count(), self.ends.len());
+    }
+
+    fn hash(&self, digest: &Digest) -> u32 {
+        index::fold(self.hasher.hash_one(digest))
+    }
+}

@@ -1,0 +1,301 @@
+//! Fencing tokens: numbers that only rise.
+//!
+//! `token = epoch * 2^22 + sequence`. An epoch is begun when a server starts or is promoted, above
+//! every epoch known; within it the sequence counts grants, and when it is used up the epoch grows
+//! by one. So tokens rise without a clock read or a write per grant.
+//!
+//! A server can be started twice within one second. So the first sequence of an epoch is the part of
+//! the second that has passed: four for each microsecond, more than a server can have granted.
+//!
+//! In a cluster keys go from server to server with their slots, and each gives tokens of its own. Whoever gains slots goes
+//! on from what the clock says: nobody has given more, since each began with the clock and gives no more than four for each
+//! microsecond. Where others' tokens are ahead of the clock, the clock is taken to be as far ahead as the furthest heard of.
+
+use crate::engine::Engine;
+use std::time::Duration;
+
+/// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
+/// every client's numbers can hold it, until the year 2093; after that still below 2^63.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Token(pub u64);
+
+impl Token {
+    /// No server gives a greater one before 2093. What a stream or a file says above that is damage: taken for a token, it
+    /// would leave none to give after it that every client can hold.
+    pub const MOST: u64 = (1 << 53) - 1;
+
+    /// A token that somebody else tells of; none if it cannot be one.
+    pub fn checked(number: u64) -> Option<Token> {
+        (number <= Token::MOST).then_some(Token(number))
+    }
+}
+
+const SEQUENCE_BITS: u32 = 22;
+
+/// Epochs count the seconds since the beginning of the year 2025 (UTC).
+const EPOCH_ZERO: Duration = Duration::from_secs(1_735_689_600);
+
+/// Invariant: the next token is greater than `last`.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Tokens {
+    last: Token,
+    /// The epoch that others were told of.
+    told: u64,
+    /// Tokens were given, here or elsewhere.
+    any: bool,
+    /// What the clock said when slots may have come: no later token is less. 0 outside of clusters.
+    floor: u64,
+    /// How far the tokens of this server, or of another, are ahead of the clock.
+    ahead: u64,
+}
+
+/// What a clock (the time since 1970) says as a token. One before 2025 says 0.
+fn by_clock(wall_clock: Duration) -> u64 {
+    let clock = wall_clock.saturating_sub(EPOCH_ZERO);
+    let passed = u64::from(clock.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
+    (clock.as_secs() << SEQUENCE_BITS) + passed
+}
+
+impl Tokens {
+    /// Begins a new epoch, from the wall clock (the time since 1970); one after the last epoch where
+    /// the clock is behind. A clock before 2025 counts as 0.
+    pub fn begin_epoch(&mut self, wall_clock: Duration) {
+        let clock = by_clock(wall_clock);
+        let by_clock = Token(clock + self.ahead);
+        let next_epoch = Token((self.epoch() + 1) << SEQUENCE_BITS);
+        self.last = if by_clock > self.last {
+            by_clock
+        } else {
+            next_epoch
+        };
+        if self.floor > 0 {
+            self.ahead = self.last.0.saturating_sub(clock);
+        }
+    }
+
+    /// Slots may have come: no token from now on is less than this clock says (the time since 1970).
+    pub fn follow_clock(&mut self, wall_clock: Duration) {
+        self.floor = by_clock(wall_clock) + self.ahead;
+    }
+
+    /// Another server of the cluster has come to this token by now. One that makes no sense is not believed.
+    pub fn hear(&mut self, token: Token, wall_clock: Duration) {
+        if Token::checked(token.0).is_some() {
+            let ahead = token.0.saturating_sub(by_clock(wall_clock));
+            self.ahead = self.ahead.max(ahead);
+        }
+    }
+
+    fn epoch(&self) -> u64 {
+        self.last.0 >> SEQUENCE_BITS
+    }
+
+    /// Notes that others know of the epoch from now on, and says whether they have to be told: once for each.
+    pub fn mark_told(&mut self) -> bool {
+        let epoch = self.epoch();
+        self.any = true;
+        std::mem::replace(&mut self.told, epoch) != epoch
+    }
+
+    /// Somebody has come who may not have been told.
+    pub fn forget_who_was_told(&mut self) {
+        self.told = 0;
+    }
+
+    /// A token that was given, here or elsewhere; 0 says that none was.
+    pub fn know(&mut self, token: Token) {
+        self.any |= token > Token(0);
+        self.last = self.last.max(token);
+    }
+
+    /// O(1). A sequence that is used up runs over into the epoch by itself.
+    pub fn next(&mut self) -> Token {
+        self.last.0 = (self.last.0 + 1).max(self.floor);
+        self.last
+    }
+
+    /// The last one given, if any is known to have been.
+    pub fn last_given(&self) -> Option<Token> {
+        self.any.then_some(self.last)
+    }
+
+    /// What it can have come to at this time since 1970, if any is known to have been given.
+    pub fn reached(&self, wall_clock: Duration) -> Option<Token> {
+        let by_clock = by_clock(wall_clock) + self.ahead;
+        self.any.then_some(Token(self.last.0.max(by_clock)))
+    }
+
+    /// The last one given, or the beginning of the epoch.
+    pub fn last(&self) -> Token {
+        self.last
+    }
+}
+
+impl Engine {
+    /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
+    /// The wall clock is the time since 1970.
+    pub fn begin_epoch(&mut self, wall_clock: Duration) {
+        self.tokens.begin_epoch(wall_clock);
+    }
+
+    /// Makes all tokens from now on greater than one that is known to have been given.
+    pub fn know_token(&mut self, token: Token) {
+        self.tokens.know(token);
+    }
+
+    /// No token from now on is less than this clock says (the time since 1970): in a cluster, where slots may have come.
+    pub fn follow_clock(&mut self, wall_clock: Duration) {
+        self.tokens.follow_clock(wall_clock);
+    }
+
+    /// What this server's tokens can have come to at this time since 1970, if any is known to have been given.
+    pub fn reached_token(&self, wall_clock: Duration) -> Option<Token> {
+        self.tokens.reached(wall_clock)
+    }
+
+    /// Another server of the cluster has come to this token, at this time since 1970.
+    pub fn hear_of_token(&mut self, token: Token, wall_clock: Duration) {
+        self.tokens.hear(token, wall_clock);
+    }
+
+    /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
+    /// data says nothing. Unless a grant has told it meanwhile, see [`forget_who_was_told`](Self::forget_who_was_told).
+    pub fn untold_token(&mut self) -> Option<Token> {
+        let token = self.tokens.last_given()?;
+        self.tokens.mark_told().then_some(token)
+    }
+
+    /// The next grant tells replicas the epoch again: one has come that may not know it.
+    pub fn forget_who_was_told(&mut self) {
+        self.tokens.forget_who_was_told();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_rise_through_epochs_and_wrong_clocks() {
+        let mut tokens = Tokens::default();
+        let mut before = Token(0);
+        for clock_ms in [
+            1_800_000_000_000,
+            1_800_000_000_001,
+            1_900_000_000_000,
+            5,
+            7_000,
+        ] {
+            tokens.begin_epoch(Duration::from_millis(clock_ms));
+            for _ in 0..3 {
+                let token = tokens.next();
+                assert!(token > before, "{token:?} after {before:?}");
+                before = token;
+            }
+        }
+        assert_eq!(
+            before.0 >> SEQUENCE_BITS,
+            1_900_000_002 - EPOCH_ZERO.as_secs()
+        );
+        assert_eq!(before.0 & ((1 << SEQUENCE_BITS) - 1), 3);
+    }
+
+    #[test]
+    fn tokens_stay_below_2_to_the_53_until_2093() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(Duration::from_secs(3_881_520_000)); // 2092-12-31
+        assert!(tokens.next() < Token(1 << 53));
+    }
+
+    #[test]
+    fn a_higher_epoch_of_an_older_count_stays_in_force() {
+        let mut tokens = Tokens::default();
+        let since_1970 = Token(1_700_000_000 << SEQUENCE_BITS);
+        tokens.know(since_1970);
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(60_000_000));
+        assert_eq!(tokens.next().0 >> SEQUENCE_BITS, 1_700_000_001);
+    }
+
+    #[test]
+    fn an_epoch_is_news_once() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        assert!(tokens.mark_told() && !tokens.mark_told());
+        tokens.know(Token(9 << SEQUENCE_BITS));
+        tokens.next();
+        assert!(tokens.mark_told() && !tokens.mark_told());
+    }
+
+    #[test]
+    fn an_epoch_is_news_again_to_who_comes_later() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        assert!(tokens.mark_told());
+        tokens.forget_who_was_told();
+        assert!(tokens.mark_told() && !tokens.mark_told());
+    }
+
+    #[test]
+    fn what_begins_an_epoch_was_not_given() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.know(Token(0));
+        assert_eq!(tokens.last_given(), None);
+        tokens.know(Token(3));
+        assert_eq!(tokens.last_given(), Some(Token(7 << SEQUENCE_BITS)));
+    }
+
+    #[test]
+    fn a_sequence_that_is_used_up_takes_the_next_epoch() {
+        let mut tokens = Tokens::default();
+        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        for _ in 0..1 << SEQUENCE_BITS {
+            tokens.next();
+        }
+        assert_eq!(tokens.last(), Token(8 << SEQUENCE_BITS));
+    }
+
+    /// The clock of one is an hour behind; it has heard of the other once.
+    #[test]
+    fn tokens_of_two_that_follow_their_clocks_rise_from_one_to_the_other() {
+        let right = |ms| EPOCH_ZERO + Duration::from_millis(ms) + Duration::from_secs(3600);
+        let behind = |ms| EPOCH_ZERO + Duration::from_millis(ms);
+        let (mut one, mut other) = (Tokens::default(), Tokens::default());
+        one.begin_epoch(right(1000));
+        one.follow_clock(right(60_000));
+        let mut last = one.next();
+        other.begin_epoch(behind(50_000));
+        other.hear(last, behind(60_000));
+        for ms in 60_001..60_100 {
+            other.follow_clock(behind(ms));
+            let token = other.next();
+            assert!(token > last, "{token:?} after {last:?}");
+            one.follow_clock(right(ms));
+            last = one.next();
+            assert!(last >= token, "{last:?} after {token:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_server_came_to_was_not_given_here_and_must_make_sense() {
+        let mut tokens = Tokens::default();
+        tokens.hear(Token(u64::MAX), EPOCH_ZERO);
+        tokens.follow_clock(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.hear(Token(9 << SEQUENCE_BITS), EPOCH_ZERO);
+        assert_eq!(tokens.last_given(), None);
+        assert_eq!(tokens.next(), Token(7 << SEQUENCE_BITS));
+    }
+
+    #[test]
+    fn who_knows_of_a_token_from_the_future_goes_on_from_there_with_the_time() {
+        let at = |ms| EPOCH_ZERO + Duration::from_millis(ms);
+        let mut tokens = Tokens::default();
+        tokens.know(Token(9 << SEQUENCE_BITS));
+        tokens.follow_clock(at(7000));
+        tokens.begin_epoch(at(7000));
+        assert_eq!(tokens.next(), Token((10 << SEQUENCE_BITS) + 1));
+        assert_eq!(tokens.reached(at(8000)), Some(Token(11 << SEQUENCE_BITS)));
+        tokens.follow_clock(at(8000));
+        assert_eq!(tokens.next(), Token(11 << SEQUENCE_BITS));
+    }
+}

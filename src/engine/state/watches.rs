@@ -1,0 +1,173 @@
+//! Who watches what. A watch is a pair of a connection and a key.
+
+use crate::engine::state::clients::{Client, Clients};
+use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::chain::{Chained, Link};
+use crate::engine::storage::overflow::Crowd;
+use crate::engine::types::ClientId;
+
+pub(in crate::engine) const BY_KEY: usize = 0;
+pub(in crate::engine) const BY_CLIENT: usize = 1;
+
+pub(in crate::engine) struct Watch {
+    key: Id<KeyRecord>,
+    client: Id<Client>,
+    by_key: Link<Watch>,
+    by_client: Link<Watch>,
+}
+
+impl Chained<BY_KEY> for Watch {
+    fn link(&self) -> &Link<Self> {
+        &self.by_key
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_key
+    }
+}
+
+impl Chained<BY_CLIENT> for Watch {
+    fn link(&self) -> &Link<Self> {
+        &self.by_client
+    }
+    fn link_mut(&mut self) -> &mut Link<Self> {
+        &mut self.by_client
+    }
+}
+
+/// Invariant: a watch stands in its key's chain and in its client's, once each, and no two watches
+/// are the same pair.
+#[derive(Default)]
+pub(in crate::engine) struct Watches {
+    all: Arena<Watch>,
+    crowd: Crowd<Watch>,
+    watched_keys: usize,
+}
+
+impl Watches {
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// How many keys have a watcher.
+    pub fn watched_keys(&self) -> usize {
+        self.watched_keys
+    }
+
+    /// O(1).
+    pub fn has(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> bool {
+        self.find(keys, key, client).is_some()
+    }
+
+    /// Adds a pair that is not there. O(1).
+    pub fn add(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+    ) {
+        let watchers = &mut keys[key].watchers;
+        self.watched_keys += usize::from(watchers.is_empty());
+        let id = self.all.insert(Watch {
+            key,
+            client,
+            by_key: Link::default(),
+            by_client: Link::default(),
+        });
+        self.crowd.join(watchers.iter(&self.all), (key, client), id);
+        watchers.push(&mut self.all, id);
+        let client = &mut clients[client];
+        client.watching.push(&mut self.all, id);
+        client.watch_count += 1;
+    }
+
+    /// Removes the pair if it is there, and says so. O(1).
+    pub fn remove(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+    ) -> bool {
+        let found = self.find(keys, key, client);
+        if let Some(id) = found {
+            self.take_out(keys, clients, id);
+        }
+        found.is_some()
+    }
+
+    /// Removes all of a connection's watches and says how many. O(their number).
+    pub fn remove_all(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        client: Id<Client>,
+    ) -> u32 {
+        let count = clients[client].watch_count;
+        while let Some(id) = clients[client].watching.head() {
+            self.take_out(keys, clients, id);
+        }
+        count
+    }
+
+    /// Removes the oldest of a connection's watches, if it has any. O(1).
+    pub fn remove_first(&mut self, keys: &mut Keys, clients: &mut Clients, client: Id<Client>) {
+        if let Some(id) = clients[client].watching.head() {
+            self.take_out(keys, clients, id);
+        }
+    }
+
+    /// The living connections that watch a key, longest first. O(watchers).
+    pub fn watchers(&self, keys: &Keys, clients: &Clients, key: Id<KeyRecord>) -> Vec<ClientId> {
+        let chain = || keys[key].watchers.iter(&self.all);
+        let mut watchers = Vec::with_capacity(chain().count());
+        let all = chain().map(|id| &clients[self.all[id].client]);
+        watchers.extend(all.filter(|client| !client.ended).map(|client| client.id));
+        watchers
+    }
+
+    fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {
+        let Watch { key, client, .. } = self.all[id];
+        self.crowd.leave((key, client), id);
+        let watchers = &mut keys[key].watchers;
+        watchers.remove(&mut self.all, id);
+        self.watched_keys -= usize::from(watchers.is_empty());
+        let record = &mut clients[client];
+        record.watching.remove(&mut self.all, id);
+        record.watch_count -= 1;
+        self.all.remove(id);
+        keys.remove_if_idle(key);
+    }
+
+    fn find(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> Option<Id<Watch>> {
+        let chain = keys[key].watchers.iter(&self.all);
+        self.crowd.find(chain, (key, client), |id| {
+            self.all[id].key == key && self.all[id].client == client
+        })
+    }
+
+    /// Panics unless the invariant holds. O(everything).
+    pub fn check(&self, keys: &Keys, clients: &Clients) {
+        let mut pairs = std::collections::HashSet::new();
+        let mut watched_keys = 0;
+        for (key, record) in keys.iter() {
+            watched_keys += usize::from(!record.watchers.is_empty());
+            for (place, id) in record.watchers.iter(&self.all).enumerate() {
+                let watch = &self.all[id];
+                assert!(watch.key == key && pairs.insert((key, watch.client)));
+                self.crowd.check(place, (key, watch.client), id);
+            }
+        }
+        let mut counted = 0;
+        for (client, record) in clients.iter() {
+            let mine: Vec<_> = record.watching.iter(&self.all).collect();
+            assert!(mine.iter().all(|id| self.all[*id].client == client));
+            assert_eq!(mine.len(), record.watch_count as usize);
+            counted += mine.len();
+        }
+        assert_eq!((pairs.len(), counted), (self.len(), self.len()));
+        assert_eq!(watched_keys, self.watched_keys);
+        assert!(self.crowd.len() <= self.len());
+    }
+}

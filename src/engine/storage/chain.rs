@@ -1,0 +1,144 @@
+//! Lists whose links stand inside the records of an [`Arena`]: a record can be in several lists at
+//! once, and be taken out of the middle of each in O(1), without a list node of its own.
+
+use crate::engine::storage::arena::{Arena, Id};
+
+/// A record's place in one chain.
+pub struct Link<T> {
+    prev: Option<Id<T>>,
+    next: Option<Id<T>>,
+}
+
+impl<T> Default for Link<T> {
+    fn default() -> Self {
+        Link {
+            prev: None,
+            next: None,
+        }
+    }
+}
+
+/// A record that can stand in the chain numbered `N`.
+pub trait Chained<const N: usize>: Sized {
+    fn link(&self) -> &Link<Self>;
+    fn link_mut(&mut self) -> &mut Link<Self>;
+}
+
+/// Records in the order in which they were put in.
+///
+/// Invariant: following `next` from the head comes back to the head (the chain is a ring), and
+/// `prev` is its mirror image; so the head alone, four bytes, knows the tail.
+pub struct Chain<T, const N: usize> {
+    head: Option<Id<T>>,
+}
+
+impl<T, const N: usize> Default for Chain<T, N> {
+    fn default() -> Self {
+        Chain { head: None }
+    }
+}
+
+impl<T: Chained<N>, const N: usize> Chain<T, N> {
+    pub fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    pub fn head(&self) -> Option<Id<T>> {
+        self.head
+    }
+
+    pub fn tail(&self, arena: &Arena<T>) -> Option<Id<T>> {
+        self.head.and_then(|head| arena[head].link().prev)
+    }
+
+    /// The record right before one of this chain. O(1).
+    pub fn before(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
+        let prev = arena[id].link().prev;
+        prev.filter(|_| self.head != Some(id))
+    }
+
+    /// Puts a record that is in no such chain at the end. O(1).
+    pub fn push(&mut self, arena: &mut Arena<T>, id: Id<T>) {
+        let Some(head) = self.head else {
+            self.head = Some(id);
+            *arena[id].link_mut() = Link {
+                prev: Some(id),
+                next: Some(id),
+            };
+            return;
+        };
+        let tail = arena[head].link().prev.expect("a ring has no end");
+        arena[tail].link_mut().next = Some(id);
+        arena[head].link_mut().prev = Some(id);
+        *arena[id].link_mut() = Link {
+            prev: Some(tail),
+            next: Some(head),
+        };
+    }
+
+    /// Takes a record of this chain out of it. O(1).
+    pub fn remove(&mut self, arena: &mut Arena<T>, id: Id<T>) {
+        let Link { prev, next } = std::mem::take(arena[id].link_mut());
+        let (prev, next) = (prev.expect("in a ring"), next.expect("in a ring"));
+        if next == id {
+            self.head = None;
+            return;
+        }
+        arena[prev].link_mut().next = Some(next);
+        arena[next].link_mut().prev = Some(prev);
+        if self.head == Some(id) {
+            self.head = Some(next);
+        }
+    }
+
+    /// From the head to the tail.
+    pub fn iter<'a>(&self, arena: &'a Arena<T>) -> impl Iterator<Item = Id<T>> + use<'a, T, N> {
+        let head = self.head;
+        let mut at = head;
+        std::iter::from_fn(move || {
+            let id = at?;
+            let next = arena[id].link().next;
+            at = if next == head { None } else { next };
+            Some(id)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Bead(Link<Bead>);
+
+    impl Chained<0> for Bead {
+        fn link(&self) -> &Link<Self> {
+            &self.0
+        }
+        fn link_mut(&mut self) -> &mut Link<Self> {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn records_leave_from_the_middle_and_from_both_ends() {
+        let mut arena = Arena::default();
+        let mut chain = Chain::<Bead, 0>::default();
+        let ids: Vec<_> = (0..5).map(|_| arena.insert(Bead::default())).collect();
+        for id in &ids {
+            chain.push(&mut arena, *id);
+        }
+        for (gone, left) in [
+            (2, vec![0, 1, 3, 4]),
+            (0, vec![1, 3, 4]),
+            (4, vec![1, 3]),
+            (1, vec![3]),
+            (3, vec![]),
+        ] {
+            chain.remove(&mut arena, ids[gone]);
+            let expected: Vec<_> = left.iter().map(|n: &usize| ids[*n]).collect();
+            assert_eq!(chain.iter(&arena).collect::<Vec<_>>(), expected);
+        }
+        assert!(chain.is_empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! Carries out the engine's orders.
+
+use crate::engine::{Db, Effect, Event, Key};
+use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::{events, recheck};
+use crate::shell::commands::reply;
+use crate::shell::delivery::blocked::Answer;
+use crate::shell::delivery::{blocked, push};
+use crate::shell::persistence::stream;
+use crate::shell::server::{attribution, epochs, io_threads, keepalive};
+use crate::shell::state::{self, shell};
+use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
+use std::cell::Cell;
+
+/// The command that is being answered.
+pub struct InHand<'a> {
+    /// Its first argument: where it is about one key, that key.
+    pub key: Key<'a>,
+    /// The same, as the server has it.
+    pub name: Str<'a>,
+    /// A temporary key's value; none for a lock.
+    pub value: Option<Str<'a>>,
+    /// The key as it was opened to look at it, so that it is looked up once.
+    pub open: Cell<Option<OpenKey<'a>>>,
+}
+
+/// Carries out one order.
+pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
+    match effect {
+        Effect::Reply(answer) => reply::send(ctx, &answer),
+        Effect::Block => blocked::block(ctx),
+        Effect::Answer {
+            client,
+            reply,
+            granted,
+        } => {
+            let answer = Answer { reply, granted };
+            blocked::answer(ctx, client, answer, in_hand.is_some());
+        }
+        Effect::MakeInHand => match in_hand {
+            Some(in_hand) => make_in_hand(ctx, in_hand),
+            None => state::fault("a key was to be made without a command that asks for it"),
+        },
+        Effect::Make { key, value } => {
+            let string = string_of(&value);
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+                make(ctx, key.db, name, Some(string.as_str()));
+            });
+            shell().value.set((value.len() <= SHORT).then_some(string));
+        }
+        Effect::MakeLock { key } => {
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+                make(ctx, key.db, name, None);
+            });
+        }
+        Effect::Remove(key) => {
+            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+                remove(ctx, key.db, name);
+            });
+        }
+        Effect::Renew {
+            key,
+            least_ms,
+            most_ms,
+        } => {
+            close(in_hand);
+            renew(ctx, key.as_key(), least_ms, most_ms);
+        }
+        Effect::Persist(key) => {
+            close(in_hand);
+            persist(ctx, key.as_key());
+        }
+        Effect::TellToken(token) => {
+            ctx.replicate_token(token);
+            epochs::tell_others(ctx, token);
+        }
+        Effect::Tell(told) => stream::tell(ctx, &told),
+        Effect::Push { to, push } => push::send(ctx, to, push),
+        Effect::Attend(client) => {
+            events::subscribe(ctx);
+            io_threads::attend(ctx, client);
+        }
+        Effect::Guard(client) => {
+            attribution::observe(ctx);
+            let _ = keepalive::notice_death(ctx, client);
+        }
+    }
+}
+
+/// No longer value is kept.
+const SHORT: usize = 1024;
+
+/// A value as a string of the server's. Those who take turns at a key mostly give it the same value, and to make a string of
+/// it and to free that takes longer than to write it: so the last one is kept.
+fn string_of(value: &[u8]) -> Text {
+    let last = shell().value.take();
+    let same = last.filter(|last| last.as_str().bytes() == value);
+    same.unwrap_or_else(|| Text::new(value))
+}
+
+/// Closes what was opened, before a key is written by its name: it may be the same key, and would be closed after its value
+/// is freed.
+fn close(in_hand: Option<&InHand<'_>>) {
+    if let Some(in_hand) = in_hand {
+        in_hand.open.take();
+    }
+}
+
+/// Gives `act` what it needs to write a key: a context in which its database is selected, and its name as a string of the
+/// server's. Both are the command's own where it is that key.
+fn with_name(
+    ctx: Ctx<'_>,
+    in_hand: Option<&InHand<'_>>,
+    key: Key<'_>,
+    act: impl FnOnce(Ctx<'_>, Str<'_>),
+) {
+    close(in_hand);
+    match in_hand {
+        Some(in_hand) if in_hand.key == key => act(ctx, in_hand.name),
+        _ => act(ctx.in_db(key.db), Text::new(key.name).as_str()),
+    }
+}
+
+/// A command of ours that was granted what it asked for tells replicas the same: there it means
+/// that the key was made, and that somebody here holds it.
+fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
+    let open = in_hand.open.take();
+    let open = || open.unwrap_or_else(|| ctx.open(in_hand.name));
+    write(ctx, in_hand.name, in_hand.value, open);
+    ctx.replicate_verbatim();
+}
+
+/// In a context in which this database is selected.
+fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
+    write(ctx, key, value, || ctx.open(key));
+    let word = if value.is_some() {
+        Word::Settp
+    } else {
+        Word::Acquire
+    };
+    ctx.replicate(db, word, key, value);
+}
+
+/// Makes a temporary key, or without a value a lock. To open the key can expire what stood there, unnoticed until then:
+/// that was the former holder's and ends nothing of the new one's, so it is part of the making.
+pub fn write<'a>(
+    ctx: Ctx<'_>,
+    key: Str<'_>,
+    value: Option<Str<'_>>,
+    open: impl FnOnce() -> OpenKey<'a>,
+) {
+    let made = performing(key, || match value {
+        Some(value) => ctx.make(key, open(), value),
+        None => ctx.make_lock(key, open()),
+    });
+    if !made {
+        state::fault("the server refused to make a key");
+    }
+}
+
+/// As in [`make`].
+fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
+    if performing(key, || ctx.remove(key, ctx.open(key))) {
+        ctx.replicate(db, Word::Del, key, None);
+    }
+}
+
+/// While the server wants no writes a key is renewed all the same, lest it ends meanwhile. Only
+/// others are not told, who end no key by themselves; they are as soon as may be.
+fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
+    let name = Text::new(key.name);
+    let open = ctx.in_db(key.db).open_quietly(name.as_str());
+    let standing = open.standing();
+    if !standing.is_present() {
+        drop(open);
+        return recheck::found(ctx, key, standing);
+    }
+    let left_ms = open.left_ms();
+    if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {
+        return;
+    }
+    let end_ms = open.end_in_ms(most_ms);
+    drop(open);
+    if raw::must_not_write() {
+        shell().untold.set(true);
+    } else {
+        ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
+    }
+    if least_ms == 0 {
+        tell(ctx, Event::Untimed { key });
+    }
+}
+
+/// Longer than a server is paused: a key whose end is so far away does not end meanwhile.
+const A_YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
+
+/// While the server wants no writes the key's end is put far away, so that the visit in which others may be told finds it and
+/// takes it away.
+fn persist(ctx: Ctx<'_>, key: Key<'_>) {
+    let name = Text::new(key.name);
+    let open = ctx.in_db(key.db).open_quietly(name.as_str());
+    if !open.standing().is_present() || open.left_ms().is_none() {
+        return;
+    }
+    if raw::must_not_write() {
+        open.end_in_ms(A_YEAR_MS);
+        shell().untold.set(true);
+    } else {
+        open.never_end();
+        drop(open);
+        ctx.replicate_end(key.db, name.as_str(), None);
+    }
+}
+
+/// Runs `act`; events for this key meanwhile are of our own making.
+fn performing<T>(key: Str<'_>, act: impl FnOnce() -> T) -> T {
+    let former = shell().performing.replace(Some(key.as_ptr()));
+    let result = act();
+    shell().performing.set(former);
+    result
+}

@@ -1,0 +1,408 @@
+//! Commands: arguments in, a fact for the engine out.
+
+use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
+use crate::engine::{
+    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, Mode, Seen, Start, Wait,
+};
+use crate::shell::bridge::dispatch::{Reach, tell_in_hand};
+use crate::shell::bridge::perform::InHand;
+use crate::shell::bridge::{dispatch, events};
+use crate::shell::commands::{inspect, places};
+use crate::shell::delivery::{blocked, push};
+use crate::shell::guard::guard;
+use crate::shell::persistence::stream;
+use crate::shell::server::{rights, strays};
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{self, Ctx, Str};
+use crate::shell::sys::{secret, shim};
+use redis_module::raw as c;
+use std::cell::Cell;
+use std::ffi::c_int;
+
+/// The entry of the table's command number `N`.
+pub unsafe extern "C" fn entry<const N: usize>(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    guard((), || {
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
+        if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
+            return places::tell_keys(ctx, &arguments[1..]);
+        }
+        if shell().server.get().late_pushes && !shell().knows_arguments.get() {
+            let knows = shim::learn_arguments(ctx.client(), arguments);
+            shell().knows_arguments.set(knows);
+        }
+        strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..]));
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
+    // Most commands have few arguments: they need no memory.
+    const FEW: usize = 8;
+    let mut few: [&[u8]; FEW] = [&[]; FEW];
+    let many: Vec<&[u8]>;
+    let arguments: &[&[u8]] = if strings.len() <= FEW {
+        for (place, string) in few.iter_mut().zip(strings) {
+            *place = string.bytes();
+        }
+        &few[..strings.len()]
+    } else {
+        many = strings.iter().map(|string| string.bytes()).collect();
+        &many
+    };
+    let request = match command::parse(spec.verb, arguments) {
+        Ok(request) => request,
+        Err(BadInput::WrongArity) => return ctx.reply_wrong_arity(),
+        Err(bad) => return ctx.reply_error(&format!("ERR {bad}")),
+    };
+    if let Some(cause) = shell().fault.with(Option::clone) {
+        return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
+    }
+    if may_be_replay() && ctx.state().is_replay() {
+        return stream::apply(ctx, &request, strings);
+    }
+    let Some(client) = connection(ctx) else {
+        return ctx.reply_error(&format!(
+            "ERR {} needs a connection of its own: scripts, functions and modules have none",
+            spec.name.to_ascii_uppercase()
+        ));
+    };
+    if spec.access == Access::Write && shell().is_replica.get() {
+        return ctx.reply_error("READONLY You can't write against a read only replica.");
+    }
+    let keys = places::keys_among(spec.keys, strings);
+    let reach = Reach::of_command(ctx, keys);
+    let _turn = push::begin_turn(client);
+    send_before(ctx, client);
+    if dispatch::catch_up(ctx, reach) {
+        send_before(ctx, client);
+    }
+    // To resume a session writes nothing, and must not cause a write.
+    let may_write = match spec.access {
+        Access::Write => spec.verb != Verb::Resume,
+        Access::Withdraw => dispatch::may_write_now(ctx),
+        Access::Look => false,
+    };
+    if may_write {
+        dispatch::end_leases(ctx, reach, keys);
+    }
+    let caller = Caller {
+        ctx,
+        client,
+        db: ctx.db(),
+        spec,
+        strings,
+        words: arguments,
+    };
+    caller.answer(request);
+    blocked::end_answered();
+}
+
+fn send_before(ctx: Ctx<'_>, client: ClientId) {
+    if push::is_any_waiting() && !ctx.state().in_exec() {
+        push::send_before(ctx, client);
+    }
+}
+
+/// Whether it can be that a command comes from a master, a file, or another server of the cluster
+/// whose slot moves to here. What it is to ask the server costs more.
+fn may_be_replay() -> bool {
+    let shell = shell();
+    shell.is_replica.get() || shell.loading.get() || shell.server.get().is_cluster
+}
+
+/// Whose command this is. The server keeps scripts away from our commands; calls of other modules
+/// come with a client that has no connection.
+fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
+    let client = ctx.client();
+    let known = shell().engine.with(|engine| engine.knows_client(client));
+    (known || shim::is_connected(client)).then_some(client)
+}
+
+/// A command in hand.
+struct Caller<'a> {
+    ctx: Ctx<'a>,
+    client: ClientId,
+    db: Db,
+    spec: &'static Spec,
+    /// Its arguments, as the server has them, and their bytes.
+    strings: &'a [Str<'a>],
+    words: &'a [&'a [u8]],
+}
+
+impl<'c> Caller<'c> {
+    fn answer(&self, request: Request<'_, '_>) {
+        let ctx = self.ctx;
+        match request {
+            Request::Settp {
+                key,
+                value,
+                token,
+                attributes,
+                wait,
+            } => self.settp(key, value, token, attributes, wait),
+            Request::Acquire { keys, ask } => self.acquire(keys, ask),
+            Request::Deltp { keys } => {
+                let keys = self.keys(keys);
+                self.tell(Event::Drop {
+                    client: self.client,
+                    keys: &keys,
+                });
+            }
+            Request::Release { key, label, all } => self.tell(Event::Release {
+                client: self.client,
+                key: self.key(key),
+                label,
+                all,
+            }),
+            Request::Extend {
+                key,
+                lease_ms,
+                label,
+            } => self.tell(Event::Extend {
+                client: self.client,
+                key: self.key(key),
+                label,
+                lease_ms,
+            }),
+            Request::Cancel { key, label } => self.tell(Event::Cancel {
+                client: self.client,
+                key: self.key(key),
+                label,
+            }),
+            Request::Watchex { keys } => self.watchex(keys),
+            Request::Unwatchex { keys } => self.unwatchex(keys),
+            Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
+            Request::List(list) => inspect::list(ctx, &list),
+            Request::Server => inspect::server(ctx, self.client),
+            Request::Start { grace_ms } => self.start(grace_ms),
+            Request::Resume { secret, notify } => self.resume(secret, notify),
+            Request::EndSession => self.tell(Event::EndSession {
+                client: self.client,
+                // A transaction may be about another slot than what the session holds; see `Reach`.
+                later: shell().server.get().is_cluster && ctx.state().in_exec(),
+            }),
+        }
+    }
+
+    fn start(&self, grace_ms: u64) {
+        let secret = secret::new();
+        self.tell(Event::Start(Start {
+            client: self.client,
+            secret: &secret,
+            digest: secret::digest(&secret),
+            grace_ms,
+        }));
+    }
+
+    fn resume(&self, secret: &[u8], notify: bool) {
+        if notify && !self.may_push() {
+            return;
+        }
+        self.tell(Event::Resume {
+            client: self.client,
+            digest: secret::digest(secret),
+            notify,
+        });
+    }
+
+    fn settp(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        token: bool,
+        attributes: Attributes,
+        wait: Option<Wait>,
+    ) {
+        let (in_hand, seen) = self.open(name, Some(self.strings[1]));
+        let ask = Acquire {
+            seen: &[seen],
+            mode: Mode::Temporary,
+            attributes,
+            value,
+            wait,
+            form: if token { Form::SettpToken } else { Form::Settp },
+            ..self.ask()
+        };
+        self.request(Some(&in_hand), ask);
+    }
+
+    /// What is asked for with no option.
+    fn ask(&self) -> Acquire<'static> {
+        Acquire {
+            client: self.client,
+            seen: &[],
+            mode: Mode::Exclusive,
+            attributes: Attributes::default(),
+            value: b"",
+            label: b"",
+            lease_ms: None,
+            wait: None,
+            form: match self.spec.keys {
+                KeyPlaces::First => Form::Lock,
+                _ => Form::Locks,
+            },
+            in_hand: self.spec.keys == KeyPlaces::First,
+        }
+    }
+
+    fn acquire(&self, names: &[&[u8]], ask: Ask<'_>) {
+        let Ask {
+            mode,
+            label,
+            lease_ms,
+            attributes,
+            wait,
+        } = ask;
+        let ask = Acquire {
+            mode,
+            label,
+            lease_ms,
+            attributes,
+            wait,
+            ..self.ask()
+        };
+        if ask.in_hand {
+            let (in_hand, seen) = self.open(names[0], None);
+            let seen = &[seen];
+            self.request(Some(&in_hand), Acquire { seen, ..ask });
+        } else {
+            // The keys come after their number.
+            let seen = &self.look_at_all(&self.strings[1..], names);
+            let in_hand = self.first_in_hand();
+            self.request(in_hand.as_ref(), Acquire { seen, ..ask });
+        }
+    }
+
+    /// Tells a request, to wait as it may, unless it is refused.
+    #[inline(always)]
+    fn request(&self, in_hand: Option<&InHand<'_>>, ask: Acquire<'_>) {
+        // Whoever is told of its turn is told of a loss, too.
+        if ask.attributes.notify && !self.may_push() {
+            return;
+        }
+        let wait = self.wait_allowed(ask.wait, ask.seen);
+        let event = Event::Acquire(Acquire { wait, ..ask });
+        tell_in_hand(self.ctx, in_hand, event);
+        self.hear_of_new_keys(wait);
+    }
+
+    /// Opens the key that a command asks for, and looks at it.
+    #[inline(always)]
+    fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (InHand<'c>, Seen<'a>) {
+        let open = self.ctx.open(self.strings[0]);
+        let seen = Seen {
+            key: self.key(name),
+            standing: open.standing(),
+        };
+        let in_hand = InHand {
+            key: self.key(self.words[0]),
+            name: self.strings[0],
+            value,
+            open: Cell::new(Some(open)),
+        };
+        (in_hand, seen)
+    }
+
+    /// How this request may wait. In a transaction nobody can be blocked, and so none waits.
+    fn wait_allowed(&self, wait: Option<Wait>, seen: &[Seen<'_>]) -> Option<Wait> {
+        let wait = wait?;
+        // It costs something to ask, and mostly a lock is free.
+        let is_had = |engine: &Engine| engine.can_be_had_at_once(seen);
+        if !wait.push && shell().engine.with(is_had) {
+            return Some(wait);
+        }
+        (!self.ctx.state().denies_blocking()).then_some(wait)
+    }
+
+    /// After a request that might wait: if anybody does, what others make from now on matters. While nobody ever had to wait,
+    /// new keys of others cost nothing.
+    fn hear_of_new_keys(&self, wait: Option<Wait>) {
+        if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
+            events::subscribe_to_new(self.ctx);
+            rights::observe(self.ctx);
+        }
+    }
+
+    /// Whether this connection can be pushed to; if not, it has been refused.
+    fn may_push(&self) -> bool {
+        if !shim::can_push() {
+            self.ctx.reply_error(
+                "ERR this server does not offer modules what pushes need, or tether was not tried on it (see docs/servers.md)",
+            );
+            return false;
+        }
+        if !shell().settings.get().resp2_push && !self.ctx.state().resp3() {
+            self.ctx.reply_error(
+                "ERR pushes to RESP2 connections are switched off (tether.resp2-push); say HELLO 3 first",
+            );
+            return false;
+        }
+        true
+    }
+
+    fn watchex(&self, names: &[&[u8]]) {
+        if !self.may_push() {
+            return;
+        }
+        events::subscribe_to_new(self.ctx);
+        let seen = self.look_at_all(self.strings, names);
+        self.tell(Event::Watch {
+            client: self.client,
+            seen: &seen,
+        });
+    }
+
+    fn unwatchex(&self, names: &[&[u8]]) {
+        let keys = self.keys(names);
+        if self.ctx.state().in_exec() {
+            // What is put off until after EXEC's reply would come after this command's, too.
+            push::take_back(self.client, (!keys.is_empty()).then_some(&keys));
+        }
+        let client = self.client;
+        self.tell(match &*keys {
+            [] => Event::UnwatchAll { client },
+            keys => Event::Unwatch { client, keys },
+        });
+    }
+
+    fn tell(&self, event: Event<'_>) {
+        tell_in_hand(self.ctx, self.first_in_hand().as_ref(), event);
+    }
+
+    /// A command's first word, which is mostly a key.
+    fn first_in_hand(&self) -> Option<InHand<'c>> {
+        Some(InHand {
+            key: self.key(self.words.first()?),
+            name: *self.strings.first()?,
+            value: None,
+            open: Cell::new(None),
+        })
+    }
+
+    fn key<'a>(&self, name: &'a [u8]) -> Key<'a> {
+        let db = self.db;
+        Key { db, name }
+    }
+
+    fn keys<'a>(&self, names: &[&'a [u8]]) -> Few<Key<'a>> {
+        Few::of(names, |name| self.key(name))
+    }
+
+    fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {
+        let key = self.key(name);
+        let standing = self.ctx.standing(key.db, string);
+        Seen { key, standing }
+    }
+
+    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<Seen<'a>> {
+        let pairs = strings.iter().zip(names);
+        pairs
+            .map(|(string, name)| self.look(*string, name))
+            .collect()
+    }
+}

@@ -1,0 +1,91 @@
+//! `INFO tether`.
+
+use crate::engine::Engine;
+use crate::shell::guard::guard;
+use crate::shell::state::{is_main_thread, shell};
+use crate::shell::sys::raw::{Ctx, api, c_string};
+use redis_module::raw as c;
+use std::ffi::{CStr, c_int};
+use std::ptr::null;
+
+/// Registers the section. Once, at load.
+pub fn register(ctx: Ctx<'_>) {
+    // SAFETY: the table, the context.
+    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.as_ptr(), Some(tell))) };
+}
+
+unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c_int) {
+    // A thread of the server's that crashes has a report made, too.
+    if !is_main_thread() {
+        return;
+    }
+    guard((), || {
+        let shell = shell();
+        // A crash report may be made while we are in the middle of something.
+        let numbers = shell.engine.try_with_mut(|engine| numbers(engine));
+        let fault = shell.fault.try_with_mut(|fault| fault.clone());
+        let (Some(numbers), Some(fault)) = (numbers, fault) else {
+            return;
+        };
+        // SAFETY: the table; the server's argument. No name: the section is called like the module.
+        unsafe { api!(RedisModule_InfoAddSection(info, null())) };
+        for (name, value) in numbers {
+            // SAFETY: as above; the name is copied.
+            unsafe {
+                api!(RedisModule_InfoAddFieldULongLong(
+                    info,
+                    name.as_ptr(),
+                    value
+                ))
+            };
+        }
+        let private = shell.server.get().private.map(|private| private.word());
+        let words = [
+            (c"private_functions", private.map(str::to_owned)),
+            (
+                c"fault",
+                fault.map(|cause| cause.replace(['\r', '\n'], " ")),
+            ),
+        ];
+        for (name, word) in words {
+            let Some(word) = word else { continue };
+            let word = c_string(&word);
+            // SAFETY: as above; name and value are copied.
+            unsafe {
+                api!(RedisModule_InfoAddFieldCString(
+                    info,
+                    name.as_ptr(),
+                    word.as_ptr()
+                ));
+            }
+        }
+    });
+}
+
+/// The fields, in their order.
+fn numbers(engine: &Engine) -> [(&'static CStr, u64); 18] {
+    let (gauges, totals) = (engine.gauges(), engine.totals());
+    [
+        (c"temporary_keys", gauges.temporary_keys as u64),
+        (c"holds", gauges.holds as u64),
+        (c"waiters", gauges.waiters as u64),
+        (c"watches", gauges.watches as u64),
+        (c"watched_keys", gauges.watched_keys as u64),
+        (c"sessions_attached", gauges.sessions_attached as u64),
+        (c"sessions_detached", gauges.sessions_detached as u64),
+        (c"pushes_sent", shell().pushes_sent.get()),
+        (c"grants_total", totals.grants),
+        (c"handoffs_total", totals.handoffs),
+        (
+            c"keys_removed_by_disconnect",
+            totals.keys_removed_by_disconnect,
+        ),
+        (c"timeouts_total", totals.timeouts),
+        (c"deadlocks_refused", totals.deadlocks_refused),
+        (c"deadlock_searches_cut", totals.deadlock_searches_cut),
+        (c"lost_total", totals.lost),
+        (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
+        (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
+        (c"last_token", engine.last_token().0),
+    ]
+}

@@ -1,0 +1,187 @@
+//! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
+
+use crate::command::{List, matches};
+use crate::engine::{ClientId, Engine, Key, KeyCensus, Mode, Page, Walk};
+use crate::shell::server::attribution::field;
+use crate::shell::server::keepalive;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{Ctx, Text};
+use crate::shell::sys::{clock, shim};
+
+/// Answers `LOCK.INFO`.
+pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
+    let most = usize::try_from(count).unwrap_or(usize::MAX);
+    let census = shell()
+        .engine
+        .with(|engine| engine.census(clock::now(), key, most));
+    let Some(census) = census else {
+        return ctx.reply_null();
+    };
+    ctx.reply_map(6);
+    ctx.reply_bulk(b"kind");
+    ctx.reply_bulk(kind(&census));
+    ctx.reply_bulk(b"total");
+    match total(&census) {
+        Some(total) => ctx.reply_integer(total.into()),
+        None => ctx.reply_null(),
+    }
+    number(ctx, b"holder-count", census.holder_count as u64);
+    ctx.reply_bulk(b"holders");
+    ctx.reply_array(census.holders.len());
+    for holder in &census.holders {
+        let connection = Connection::of(ctx, holder.client);
+        ctx.reply_map(11);
+        connection.reply(ctx);
+        text(ctx, b"user", connection.field("user="));
+        bytes(ctx, b"label", &holder.label);
+        number(ctx, b"token", holder.token.0);
+        number(ctx, b"permits", holder.mode.permits().into());
+        number(ctx, b"depth", holder.depth.into());
+        number(ctx, b"held-ms", holder.held_ms);
+        ctx.reply_bulk(b"lease-ms");
+        match holder.lease_ms {
+            Some(ms) => ctx.reply_integer(ms as i64),
+            None => ctx.reply_null(),
+        }
+        ctx.reply_bulk(b"session");
+        match holder.session {
+            Some(true) => ctx.reply_bulk(b"attached"),
+            Some(false) => ctx.reply_bulk(b"detached"),
+            None => ctx.reply_null(),
+        }
+    }
+    number(ctx, b"waiter-count", census.waiter_count as u64);
+    ctx.reply_bulk(b"waiters");
+    ctx.reply_array(census.waiters.len());
+    for waiter in &census.waiters {
+        ctx.reply_map(6);
+        Connection::of(ctx, waiter.client).reply(ctx);
+        bytes(ctx, b"label", &waiter.label);
+        bytes(ctx, b"mode", mode(waiter.mode));
+        number(ctx, b"waiting-ms", waiter.waiting_ms);
+    }
+}
+
+/// Answers `LOCK.LIST`.
+pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
+    let pattern = list.pattern;
+    let walk = Walk {
+        cursor: list.cursor,
+        db: ctx.db(),
+        client: list.client.map(ClientId),
+        is_meant: &|name| pattern.is_none_or(|pattern| matches(pattern, name)),
+        count: list.count,
+    };
+    let page = shell()
+        .engine
+        .with(|engine| engine.list(clock::now(), &walk));
+    let Page { cursor, mut lines } = page;
+    lines.retain(|line| ctx.may_read(Text::new(&line.key.name).as_str()));
+    ctx.reply_array(2);
+    ctx.reply_bulk(cursor.to_string().as_bytes());
+    ctx.reply_array(lines.len());
+    for line in lines {
+        ctx.reply_map(4);
+        bytes(ctx, b"key", &line.key.name);
+        ctx.reply_bulk(b"holders");
+        ctx.reply_array(line.holders.len());
+        for holder in &line.holders {
+            ctx.reply_integer(holder.0 as i64);
+        }
+        number(ctx, b"waiters", line.waiters as u64);
+        ctx.reply_bulk(b"oldest-hold-ms");
+        match line.oldest_ms {
+            Some(ms) => ctx.reply_integer(ms as i64),
+            None => ctx.reply_null(),
+        }
+    }
+}
+
+/// Answers `LOCK.SERVER`.
+pub fn server(ctx: Ctx<'_>, client: ClientId) {
+    let shell = shell();
+    let settings = shell.settings.get();
+    let run_id = ctx.server_info(c"server", c"run_id").unwrap_or_default();
+    let role = match shell.is_replica.get() {
+        true => "replica",
+        false => "master",
+    };
+    let can_push = shim::can_push() && (settings.resp2_push || ctx.state().resp3());
+    let left = |engine: &Engine| engine.quarantine_left_ms(clock::now());
+    let left_ms = shell.engine.with(left);
+    ctx.reply_map(7);
+    text(ctx, b"version", env!("CARGO_PKG_VERSION"));
+    text(ctx, b"run-id", &run_id);
+    text(ctx, b"role", role);
+    number(ctx, b"pushes", can_push.into());
+    number(
+        ctx,
+        b"peer-timeout-ms",
+        keepalive::notice_death(ctx, client),
+    );
+    number(ctx, b"quarantine-ms", settings.quarantine_ms.into());
+    number(ctx, b"quarantine-left-ms", left_ms);
+}
+
+/// A connection, as the server tells of it.
+struct Connection {
+    id: ClientId,
+    line: String,
+}
+
+impl Connection {
+    fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
+        // Nobody is attached to a session that is detached.
+        let line = (id.0 > 0).then(|| ctx.client_line(id)).flatten();
+        let line = line.unwrap_or_default();
+        Connection { id, line }
+    }
+
+    fn field(&self, name: &str) -> &str {
+        field(&self.line, name).unwrap_or_default()
+    }
+
+    /// Three pairs of a map.
+    fn reply(&self, ctx: Ctx<'_>) {
+        number(ctx, b"client", self.id.0);
+        text(ctx, b"addr", self.field("addr="));
+        text(ctx, b"name", self.field("name="));
+    }
+}
+
+/// What the key is, or will be for the first in line.
+fn kind(census: &KeyCensus) -> &'static [u8] {
+    let holder = census.holders.first().map(|holder| holder.mode);
+    let first = holder.or_else(|| census.waiters.first().map(|waiter| waiter.mode));
+    first.map_or(b"", mode)
+}
+
+fn total(census: &KeyCensus) -> Option<u32> {
+    match census.holders.first()?.mode {
+        Mode::Permits { total, .. } => Some(total),
+        _ => None,
+    }
+}
+
+fn mode(mode: Mode) -> &'static [u8] {
+    match mode {
+        Mode::Temporary => b"temporary-key",
+        Mode::Exclusive => b"exclusive",
+        Mode::Shared => b"shared",
+        Mode::Permits { .. } => b"permits",
+    }
+}
+
+fn text(ctx: Ctx<'_>, name: &[u8], value: &str) {
+    bytes(ctx, name, value.as_bytes());
+}
+
+fn bytes(ctx: Ctx<'_>, name: &[u8], value: &[u8]) {
+    ctx.reply_bulk(name);
+    ctx.reply_bulk(value);
+}
+
+fn number(ctx: Ctx<'_>, name: &[u8], value: u64) {
+    ctx.reply_bulk(name);
+    ctx.reply_integer(value as i64);
+}

@@ -1,0 +1,16 @@
+//! Commands and settings: the server's arguments in, answers out.
+//!
+//! ```text
+//!   entry.rs     a command becomes a fact      places.rs    where its keys stand
+//!   register.rs  which commands there are      reply.rs     the engine's answers in the protocol's words
+//!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
+//!   settings.rs  tether.*
+//! ```
+
+pub(in crate::shell) mod entry;
+pub(in crate::shell) mod info;
+pub(in crate::shell) mod inspect;
+pub(in crate::shell) mod places;
+pub(in crate::shell) mod register;
+pub(in crate::shell) mod reply;
+pub(in crate::shell) mod settings;

@@ -1,0 +1,145 @@
+//! The engine's answers in the protocol's words.
+
+use crate::command::shown;
+use crate::engine::{Refusal, Reply, Waits};
+use crate::shell::server::{cluster, rights};
+use crate::shell::sys::raw::{Ctx, Text};
+
+pub fn send(ctx: Ctx<'_>, reply: &Reply) {
+    match reply {
+        Reply::Integer(value) => ctx.reply_integer(*value),
+        Reply::Null => ctx.reply_null(),
+        Reply::States(states) => {
+            if states.len() != 1 {
+                ctx.reply_array(states.len());
+            }
+            for present in states {
+                ctx.reply_bulk(if *present { b"EXIST" } else { b"NOEXIST" });
+            }
+        }
+        Reply::Secret(secret) => ctx.reply_bulk(secret),
+        Reply::Refused(Refusal::Elsewhere { key }) => {
+            ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
+        }
+        Reply::Refused(refusal) => ctx.reply_error(&words(ctx, refusal)),
+    }
+}
+
+/// A refusal as a push tells it: the error's code; where it says whom to ask instead, all of it.
+pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
+    let words = match refusal {
+        // Its words are those for the connection whose command this is.
+        Refusal::NoRight(_) => return "NOPERM".to_owned(),
+        Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
+        refusal => words(ctx, refusal),
+    };
+    match words.split_once(' ') {
+        Some((code, _)) if !matches!(code, "MOVED" | "ASK") => code.to_owned(),
+        _ => words,
+    }
+}
+
+fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::TooManyWatches { limit } => format!(
+            "ERR too many watches for one connection (tether.max-watches-per-client is {limit})"
+        ),
+        Refusal::TooManyKeys { limit } => format!(
+            "ERR too many keys held or waited for by one connection (tether.max-keys-per-client is {limit})"
+        ),
+        Refusal::TooManyExtras { limit } => format!(
+            "ERR too many locks are held or waited for with a label, a lease, permits or a depth \
+             (a server remembers {limit})"
+        ),
+        Refusal::WrongType => {
+            "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
+        }
+        Refusal::Elsewhere { key } => {
+            format!("TRYAGAIN '{}' is another server's", shown(&key.name))
+        }
+        Refusal::NoRight(right) => rights::words(ctx, *right),
+        Refusal::CannotBlock => {
+            "ERR this server lets no connection stand still that is subscribed; \
+             give PUSH beside WAIT, or ask on a connection without subscriptions"
+                .to_owned()
+        }
+        // As the server words it where it answers first.
+        Refusal::Unblocked => "UNBLOCKED force unblock from blocking operation, \
+             instance state changed (master -> replica?)"
+            .to_owned(),
+        Refusal::NotHeld => "NOTHELD this owner does not hold the lock".to_owned(),
+        Refusal::HeldOtherwise => {
+            "ERR this owner holds the lock in another way; release it first".to_owned()
+        }
+        Refusal::TooDeep { limit } => {
+            format!("ERR this owner has acquired the lock {limit} times; release it first")
+        }
+        Refusal::OtherTotal { total } => {
+            format!("ERR the semaphore has another total: it is {total}")
+        }
+        Refusal::HeldAlready { key } => format!(
+            "ERR this owner holds '{}' already; release it first",
+            shown(&key.name)
+        ),
+        Refusal::Quarantine { left_ms } => format!(
+            "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
+        ),
+        Refusal::NoSession => "NOSESSION there is no such session; it may have ended".to_owned(),
+        Refusal::HasSession => "ERR this connection has a session already".to_owned(),
+        Refusal::HoldsAlready => {
+            "ERR this connection holds keys already, which would belong to no session".to_owned()
+        }
+        Refusal::WaitsAlready => {
+            "ERR this connection waits for keys; resume on one that does not".to_owned()
+        }
+        Refusal::Reentry => "DEADLOCK this owner has or waits for the lock itself; \
+             to take it more than once, use REENTRANT each time"
+            .to_owned(),
+        Refusal::Standstill(waits) => format!(
+            "DEADLOCK {} would stand still behind its own connection, which has '{}' or waits for it \
+             with another label; wait with PUSH",
+            who(waits, true),
+            shown(&waits.key.name)
+        ),
+        Refusal::Deadlock { circle } => deadlock(ctx, circle),
+    }
+}
+
+/// A client and, where that may be told, its label.
+fn who(waits: &Waits, has_right: bool) -> String {
+    let id = waits.client.0;
+    match &*waits.label {
+        [] => format!("client {id}"),
+        label if has_right => format!("client {id} (owner '{}')", shown(label)),
+        _ => format!("client {id} (an owner that you may not see)"),
+    }
+}
+
+/// The caller is told of keys that it may read, and of the labels of those who have them: as LOCK.INFO does.
+fn deadlock(ctx: Ctx<'_>, circle: &[Waits]) -> String {
+    /// Of so many links a person can make something.
+    const MOST_LINKS: usize = 64;
+    let mut links: Vec<_> = circle
+        .iter()
+        .zip(circle.iter().cycle().skip(1))
+        .take(MOST_LINKS)
+        .map(|(waits, next)| {
+            let has_right = ctx.may_read(Text::new(&waits.key.name).as_str());
+            let who = who(next, has_right);
+            match has_right {
+                true => format!("waits for '{}' of {who}", shown(&waits.key.name)),
+                false => format!("waits for a key that you may not read of {who}"),
+            }
+        })
+        .collect();
+    if circle.len() > MOST_LINKS {
+        let more = circle.len() - MOST_LINKS;
+        links.push(format!("is the first of {more} more"));
+    }
+    let first = circle.first().map(|waits| who(waits, true));
+    format!(
+        "DEADLOCK {} {}",
+        first.unwrap_or_default(),
+        links.join(", which ")
+    )
+}

@@ -1,0 +1,258 @@
+//! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
+
+use crate::engine::{Event, Limits};
+use crate::shell::bridge::dispatch::tell;
+use crate::shell::guard::guard;
+use crate::shell::state::{Settings, shell};
+use crate::shell::sys::private::{self, Wanted};
+use crate::shell::sys::raw::{Ctx, api};
+use redis_module::raw as c;
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
+use std::ptr::null_mut;
+
+/// A setting that is a number.
+struct Number {
+    name: &'static CStr,
+    default: c_longlong,
+    least: c_longlong,
+    most: c_longlong,
+    get: fn() -> c_longlong,
+    set: fn(u32),
+}
+
+const NUMBERS: &[Number] = &[
+    Number {
+        name: c"max-watches-per-client",
+        default: 65_536,
+        least: 1,
+        most: u32::MAX as c_longlong,
+        get: || limits().watches_per_client.into(),
+        set: |watches_per_client| {
+            set_limits(Limits {
+                watches_per_client,
+                ..limits()
+            });
+        },
+    },
+    Number {
+        name: c"max-keys-per-client",
+        default: 65_536,
+        least: 1,
+        most: u32::MAX as c_longlong,
+        get: || limits().keys_per_client.into(),
+        set: |keys_per_client| {
+            set_limits(Limits {
+                keys_per_client,
+                ..limits()
+            });
+        },
+    },
+    Number {
+        name: c"peer-timeout",
+        default: 10_000,
+        least: 0,
+        // The kernel takes no more than 32,767 seconds between probes.
+        most: 30_000_000,
+        get: || settings().peer_timeout_ms.into(),
+        set: |peer_timeout_ms| {
+            shell().settings.set(Settings {
+                peer_timeout_ms,
+                ..settings()
+            });
+        },
+    },
+    Number {
+        name: c"cluster-backstop",
+        default: 60_000,
+        least: 0,
+        // A day.
+        most: 86_400_000,
+        get: || settings().cluster_backstop_ms.into(),
+        set: |cluster_backstop_ms| {
+            shell().settings.set(Settings {
+                cluster_backstop_ms,
+                ..settings()
+            });
+            set_backstop();
+        },
+    },
+    Number {
+        name: c"quarantine",
+        default: 0,
+        least: 0,
+        // A day.
+        most: 86_400_000,
+        get: || settings().quarantine_ms.into(),
+        set: |quarantine_ms| {
+            shell().settings.set(Settings {
+                quarantine_ms,
+                ..settings()
+            });
+        },
+    },
+];
+
+fn limits() -> Limits {
+    shell().engine.with(|engine| engine.limits())
+}
+
+fn set_limits(limits: Limits) {
+    shell().engine.with_mut(|engine| engine.set_limits(limits));
+}
+
+/// A shorter time could not be renewed in time, timers and clients being what they are.
+const LEAST_BACKSTOP_MS: u32 = 1000;
+
+/// Tells the engine of the setting `cluster-backstop`, which means something in a cluster only.
+fn set_backstop() {
+    let shell = shell();
+    let ms = match settings().cluster_backstop_ms {
+        ms if ms == 0 || !shell.server.get().is_cluster => 0,
+        ms => ms.max(LEAST_BACKSTOP_MS),
+    };
+    shell
+        .engine
+        .with_mut(|engine| engine.set_backstop(ms.into()));
+    if let Some(ctx) = shell.detached().filter(|_| !shell.is_replica.get()) {
+        tell(ctx, Event::RenewAll);
+    }
+}
+
+/// What `private-functions` can be.
+const WANTED: [(&CStr, Wanted); 3] = [
+    (c"known", Wanted::Known),
+    (c"always", Wanted::Always),
+    (c"never", Wanted::Never),
+];
+
+fn settings() -> Settings {
+    shell().settings.get()
+}
+
+/// Registers all settings and reads their lines of the configuration file. Once, at load.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    let numbers = NUMBERS.iter().all(|number| {
+        // SAFETY: the table, the context; the table of numbers lives as long as the module.
+        let registered = unsafe {
+            api!(RedisModule_RegisterNumericConfig(
+                ctx.as_ptr(),
+                number.name.as_ptr(),
+                number.default,
+                c::REDISMODULE_CONFIG_DEFAULT,
+                number.least,
+                number.most,
+                Some(get_number),
+                Some(set_number),
+                None,
+                std::ptr::from_ref(number).cast_mut().cast::<c_void>()
+            ))
+        };
+        registered == c::REDISMODULE_OK as c_int
+    });
+    // SAFETY: the table, the context.
+    let rest = unsafe {
+        api!(RedisModule_RegisterBoolConfig(
+            ctx.as_ptr(),
+            c"resp2-push".as_ptr(),
+            1,
+            c::REDISMODULE_CONFIG_DEFAULT,
+            Some(get_resp2_push),
+            Some(set_resp2_push),
+            None,
+            null_mut()
+        )) == c::REDISMODULE_OK as c_int
+            && register_private_functions(ctx)
+            && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
+    };
+    // A default is not set: the server sees that it is what there is.
+    set_backstop();
+    numbers && rest
+}
+
+fn register_private_functions(ctx: Ctx<'_>) -> bool {
+    let mut words = WANTED.map(|(word, _)| word.as_ptr());
+    let numbers: [c_int; WANTED.len()] = std::array::from_fn(|place| place as c_int);
+    // SAFETY: the table, the context; words and numbers, as many as said, are copied.
+    let registered = unsafe {
+        api!(RedisModule_RegisterEnumConfig(
+            ctx.as_ptr(),
+            c"private-functions".as_ptr(),
+            0,
+            c::REDISMODULE_CONFIG_DEFAULT,
+            words.as_mut_ptr(),
+            numbers.as_ptr(),
+            WANTED.len() as c_int,
+            Some(get_private_functions),
+            Some(set_private_functions),
+            None,
+            null_mut()
+        ))
+    };
+    registered == c::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn get_private_functions(_name: *const c_char, _data: *mut c_void) -> c_int {
+    let wanted = || settings().private_functions;
+    guard(0, || {
+        let place = WANTED.iter().position(|(_, one)| *one == wanted());
+        place.unwrap_or_default() as c_int
+    })
+}
+
+unsafe extern "C" fn set_private_functions(
+    _name: *const c_char,
+    value: c_int,
+    _data: *mut c_void,
+    _error: *mut *mut c::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        let place = usize::try_from(value).unwrap_or_default();
+        let private_functions = WANTED.get(place).map(|(_, wanted)| *wanted);
+        shell().settings.set(Settings {
+            private_functions: private_functions.unwrap_or_default(),
+            ..settings()
+        });
+        private::decide();
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn get_number(_name: *const c_char, number: *mut c_void) -> c_longlong {
+    // SAFETY: what `register` gave, an entry of a table that is never freed.
+    let number = unsafe { &*number.cast::<Number>() };
+    guard(number.default, || (number.get)())
+}
+
+unsafe extern "C" fn set_number(
+    _name: *const c_char,
+    value: c_longlong,
+    number: *mut c_void,
+    _error: *mut *mut c::RedisModuleString,
+) -> c_int {
+    // SAFETY: as in `get_number`.
+    let number = unsafe { &*number.cast::<Number>() };
+    guard((), || {
+        // The server has held the value against the entry's bounds.
+        (number.set)(u32::try_from(value).unwrap_or(u32::MAX));
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+unsafe extern "C" fn get_resp2_push(_name: *const c_char, _data: *mut c_void) -> c_int {
+    guard(1, || c_int::from(settings().resp2_push))
+}
+
+unsafe extern "C" fn set_resp2_push(
+    _name: *const c_char,
+    value: c_int,
+    _data: *mut c_void,
+    _error: *mut *mut c::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        shell().settings.set(Settings {
+            resp2_push: value != 0,
+            ..settings()
+        });
+    });
+    c::REDISMODULE_OK as c_int
+}

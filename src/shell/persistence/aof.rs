@@ -1,0 +1,85 @@
+//! Append-only files that are rewritten.
+//!
+//! A rewritten file begins with the data set, as the process had it when it forked: in the form of an
+//! RDB file, with what `rdb.rs` adds; or with `aof-use-rdb-preamble no` as commands that make the
+//! keys, and there nothing can be added. What is written from the fork on follows in another file.
+//! So that one begins by telling which keys are temporary, what sessions hold, and the last token:
+//! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one
+//! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
+
+use crate::command::told;
+use crate::engine::{Db, Key};
+use crate::shell::bridge::dispatch::{RETRY_MS, tell_flush, wake_in_ms};
+use crate::shell::guard::guard;
+use crate::shell::server::replicas;
+use crate::shell::state::shell;
+use crate::shell::sys::clock;
+use crate::shell::sys::raw::{self, Ctx, Text};
+use redis_module::raw as c;
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+/// How many keys one command names.
+const BATCH: usize = 512;
+
+/// The server has forked a child, which may be for the rewriting.
+pub unsafe extern "C" fn on_fork(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    if subevent != c::REDISMODULE_SUBEVENT_FORK_CHILD_BORN {
+        return;
+    }
+    guard((), || {
+        replicas::count_again();
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(ctx) };
+        let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
+        if rewrites.is_some_and(|rewrites| rewrites == "1") {
+            shell().rewrite_is_due.set(true);
+            tell_if_due(ctx);
+        }
+    });
+}
+
+/// Tells the append-only file what the beginning of a rewritten one does not say. O(keys known).
+pub fn tell_if_due(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.rewrite_is_due.get() {
+        return;
+    }
+    if raw::must_not_write() {
+        wake_in_ms(RETRY_MS);
+        return;
+    }
+    shell.rewrite_is_due.set(false);
+    tell_flush(ctx);
+    let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
+    let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
+    let (mut names, mut told) = (Vec::new(), Vec::new());
+    if preamble.is_some_and(|preamble| preamble == "no") {
+        let now = clock::now();
+        shell.engine.with(|engine| {
+            names.extend(engine.temporary_keys().map(Key::to_owned));
+            told.extend(engine.all_told(now));
+        });
+    }
+    for key in names {
+        bound.entry(key.db).or_default().push(Text::new(&key.name));
+    }
+    let token = shell.engine.with(|engine| engine.last_token_given());
+    if let Some(token) = token {
+        ctx.log_token(token);
+    }
+    for (db, keys) in bound {
+        for keys in keys.chunks(BATCH) {
+            ctx.log_bound(db, keys);
+        }
+    }
+    for said in &told {
+        let (command, words) = told::words_of(said);
+        ctx.log_words(told::db_of(said).unwrap_or(Db(0)), command, &words);
+    }
+}

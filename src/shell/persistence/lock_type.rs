@@ -1,0 +1,184 @@
+//! The type of lock keys.
+//!
+//! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
+//! keyspace has the key, and no command for other types can touch it.
+
+use crate::engine::{Db, Key, Mode, Standing};
+use crate::shell::bridge::events;
+use crate::shell::bridge::recheck::{self, Why};
+use crate::shell::guard::guard;
+use crate::shell::persistence::rdb;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{Ctx, Loading, Str, Text, api};
+use redis_module::raw as c;
+use std::ffi::{c_int, c_void};
+use std::ptr::NonNull;
+
+/// Nine characters, as the server wants.
+const NAME: &std::ffi::CStr = c"tetherloc";
+
+/// Every lock's value points here.
+static VALUE: u8 = 0;
+
+pub fn value() -> *mut c_void {
+    (&raw const VALUE).cast_mut().cast::<c_void>()
+}
+
+/// Registers the type. Once, at load.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    // SAFETY: integers and function pointers, of which null is one.
+    let mut methods: c::RedisModuleTypeMethods = unsafe { std::mem::zeroed() };
+    methods.version = u64::from(c::REDISMODULE_TYPE_METHOD_VERSION);
+    methods.rdb_load = Some(rdb_load);
+    methods.rdb_save = Some(rdb_save);
+    methods.aof_rewrite = Some(aof_rewrite);
+    methods.free = Some(free);
+    methods.unlink2 = Some(on_unlink);
+    methods.mem_usage2 = Some(mem_usage);
+    rdb::add_to(&mut methods);
+    // SAFETY: the table, the context; the methods are copied.
+    let made = unsafe {
+        api!(RedisModule_CreateDataType(
+            ctx.as_ptr(),
+            NAME.as_ptr(),
+            rdb::ENCODING,
+            &raw mut methods
+        ))
+    };
+    let made = NonNull::new(made).map(NonNull::as_ptr);
+    shell().lock_type.set(made);
+    made.is_some()
+}
+
+unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
+    if encoding > rdb::ENCODING {
+        return std::ptr::null_mut();
+    }
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = unsafe { Loading::new(io) }.key() else {
+            return;
+        };
+        let name = name.bytes();
+        let key = Key { db, name };
+        if !shell().loading.get() {
+            restored(key);
+        } else if let Some(ctx) = shell().detached() {
+            nobodys(ctx, key);
+        }
+    });
+    value()
+}
+
+/// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
+/// slot. It is looked at when it is there.
+pub fn restored(key: Key<'_>) {
+    if let Some(ctx) = shell().detached() {
+        // Until then it may go by another name.
+        events::subscribe(ctx);
+    }
+    recheck::soon(key, Why::RESTORED);
+}
+
+/// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
+pub fn put_back(key: Key<'_>) {
+    let shell = shell();
+    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
+        restored(key);
+    }
+}
+
+/// Whether a lock stands at a key.
+pub fn is_there(ctx: Ctx<'_>, key: Key<'_>) -> bool {
+    ctx.standing(key.db, Text::new(key.name).as_str()) == Standing::Lock
+}
+
+/// A lock that nobody here holds.
+pub fn nobodys(ctx: Ctx<'_>, key: Key<'_>) {
+    rdb::inherited(ctx, key.db, key.name, Mode::Exclusive);
+}
+
+unsafe extern "C" fn rdb_save(_io: *mut c::RedisModuleIO, _value: *mut c_void) {}
+
+unsafe extern "C" fn aof_rewrite(
+    aof: *mut c::RedisModuleIO,
+    key: *mut c::RedisModuleString,
+    _value: *mut c_void,
+) {
+    // SAFETY: the table, the server's arguments; the argument is as the format says.
+    unsafe {
+        api!(RedisModule_EmitAOF(
+            aof,
+            c"LOCK.ACQUIRE".as_ptr(),
+            c"s".as_ptr(),
+            key
+        ));
+    }
+}
+
+/// Called from the server's other threads, too.
+unsafe extern "C" fn free(_value: *mut c_void) {}
+
+/// `MEMORY USAGE`: the server adds the key itself.
+unsafe extern "C" fn mem_usage(
+    ctx: *mut c::RedisModuleKeyOptCtx,
+    _value: *const c_void,
+    samples: usize,
+) -> usize {
+    /// Also where the command asks for all (`SAMPLES 0`).
+    const MOST: usize = 1000;
+    guard(0, || {
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = (unsafe { key_of(ctx) }) else {
+            return 0;
+        };
+        let looks = if samples == 0 {
+            MOST
+        } else {
+            samples.min(MOST)
+        };
+        let name = name.bytes();
+        let key = Key { db, name };
+        shell().engine.with(|engine| engine.bytes_of(key, looks))
+    })
+}
+
+/// The key that a method of the type is about.
+///
+/// # Safety
+/// The context is what the server gave to the method, and `'a` is no longer than that call.
+unsafe fn key_of<'a>(ctx: *mut c::RedisModuleKeyOptCtx) -> Option<(Db, Str<'a>)> {
+    // SAFETY: the table, the caller; the name lives as long as the call.
+    unsafe {
+        let name = api!(RedisModule_GetKeyNameFromOptCtx(ctx)).cast_mut();
+        let db = api!(RedisModule_GetDbIdFromOptCtx(ctx));
+        (!name.is_null()).then(|| (Db(db as u32), Str::new(name)))
+    }
+}
+
+/// A lock's value leaves its key: because the key goes, which an event tells as well, or because
+/// it is overwritten, which none does. So the key is looked at again in a moment.
+unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const c_void) {
+    guard((), || {
+        let shell = shell();
+        // SAFETY: the server's argument, for the length of this call.
+        let Some((db, name)) = (unsafe { key_of(ctx) }) else {
+            return;
+        };
+        if shell.performing.get() == Some(name.as_ptr()) {
+            return;
+        }
+        let name = name.bytes();
+        let key = Key { db, name };
+        if shell.engine.with(|engine| engine.knows(key)) {
+            recheck::soon(key, Why::OVERWRITTEN);
+        }
+    });
+}
+
+/// Has a key looked at again that is held as a lock.
+pub fn suspect(key: Key<'_>) {
+    if shell().engine.with(|engine| engine.stands(key)) == Standing::Lock {
+        recheck::soon(key, Why::OVERWRITTEN);
+    }
+}

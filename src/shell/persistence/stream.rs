@@ -1,0 +1,205 @@
+//! What a master's stream and the append-only file tell.
+//!
+//! There a command of ours means that it was granted: the key was made, and somebody at the former
+//! server held it. Here nobody does. A replica leaves such keys alone; as soon as this server may
+//! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
+//! stream says all, in words that only it has (see `command/told.rs`).
+
+use crate::command::{Request, told};
+use crate::engine::{Event, Hand, Key, Mode, Standing, Told};
+use crate::shell::bridge::perform::write;
+use crate::shell::bridge::{dispatch, events};
+use crate::shell::guard::guard;
+use crate::shell::persistence::{lock_type, rdb};
+use crate::shell::server::cluster;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
+use redis_module::raw as c;
+use std::ffi::c_int;
+
+/// Carries out a command of the stream. Nobody reads the reply.
+pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
+    match request {
+        Request::Settp { .. } => make(ctx, strings[0], Some(strings[1])),
+        Request::Acquire { .. } => make(ctx, strings[0], None),
+        _ => return ctx.reply_error("ERR only SETTP and LOCK.ACQUIRE are replicated"),
+    }
+    ctx.reply_integer(1);
+}
+
+fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
+    // Opened before: what expires by that was somebody else's.
+    let open = ctx.open(string);
+    write(ctx, string, value, || open);
+    let mode = match value {
+        Some(_) => Mode::Temporary,
+        None => Mode::Exclusive,
+    };
+    let (db, name) = (ctx.db(), string.bytes());
+    let key = Key { db, name };
+    match is_import(ctx, Some(name)) {
+        // Nobody's key from now on: whoever follows this server must not take it away.
+        true if !mode.is_lock() => {
+            let by = Hand::Nobody;
+            dispatch::tell(ctx, Event::Replaced { key, by });
+            return ctx.replicate(db, Word::Set, string, value);
+        }
+        true if !shell().is_replica.get() => lock_type::restored(key),
+        _ => rdb::inherited(ctx, db, name, mode),
+    }
+    // Of use to this server's own append-only file, and to replicas of it.
+    ctx.replicate_verbatim();
+}
+
+/// Whether what is told, of a key or of none, comes with a slot that moves to here, or to this server's
+/// master. Until it has, its former server may tell more of its keys; after that a temporary key ends with
+/// the time that it was given, and a lock as soon as it is looked at.
+fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
+    let shell = shell();
+    let to_master = || name.is_some_and(|name| cluster::is_coming(ctx, name));
+    !shell.loading.get() && (!shell.is_replica.get() || to_master())
+}
+
+/// Tells replicas and the append-only file what sessions hold.
+pub fn tell(ctx: Ctx<'_>, said: &Told) {
+    let (command, words) = told::words_of(said);
+    let db = told::db_of(said).unwrap_or_else(|| ctx.db());
+    ctx.replicate_words(db, command, &words);
+}
+
+/// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.
+struct Saying {
+    name: &'static str,
+    /// Where its only key stands; 0 where it has none or several.
+    key: c_int,
+    /// Takes in the command of this name with these arguments, of which there is one at least. False where they make
+    /// no sense.
+    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+}
+
+const SAYINGS: [Saying; 6] = [
+    saying("TETHER.TOKEN", 0, know_token),
+    saying("TETHER.BOUND", 0, know_bound),
+    saying(told::SESSION, 0, know_of_sessions),
+    saying(told::HOLD, 1, know_of_sessions),
+    saying(told::FREE, 1, know_of_sessions),
+    saying("TETHER.RENEW", 1, know_renewal),
+];
+
+/// Each one's entry.
+const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = entries![entry: 0 1 2 3 4 5];
+
+const fn saying(
+    name: &'static str,
+    key: c_int,
+    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+) -> Saying {
+    Saying { name, key, know }
+}
+
+/// Registers the commands that only the stream and the append-only file have. Once, at load.
+pub fn register(ctx: Ctx<'_>) -> bool {
+    let mut all = SAYINGS.iter().zip(ENTRIES);
+    all.all(|(saying, entry)| create(ctx, saying, entry))
+}
+
+fn create(ctx: Ctx<'_>, saying: &Saying, entry: c::RedisModuleCmdFunc) -> bool {
+    let name = c_string(&saying.name.to_ascii_lowercase());
+    let flags = c"write deny-script fast no-monitor".as_ptr();
+    // SAFETY: the table, the context; the server copies the name.
+    let made = unsafe {
+        api!(RedisModule_CreateCommand(
+            ctx.as_ptr(),
+            name.as_ptr(),
+            entry,
+            flags,
+            saying.key,
+            saying.key,
+            saying.key
+        ))
+    };
+    made == c::REDISMODULE_OK as c_int
+}
+
+/// The entry of the command number `N` of [`SAYINGS`].
+unsafe extern "C" fn entry<const N: usize>(
+    ctx: *mut c::RedisModuleCtx,
+    arguments: *mut *mut c::RedisModuleString,
+    count: c_int,
+) -> c_int {
+    guard((), || {
+        // SAFETY: the server's arguments, for the length of this call.
+        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
+        let arguments = &arguments[1..];
+        let Saying { name, key, know } = SAYINGS[N];
+        if arguments.is_empty() {
+            return ctx.reply_wrong_arity();
+        }
+        if !ctx.state().is_replay() {
+            return ctx.reply_error(&format!("ERR {name} is for replication only"));
+        }
+        let key = (key > 0).then(|| arguments[0].bytes());
+        if matches!(name, told::SESSION | told::HOLD | told::FREE) && is_import(ctx, key) {
+            // Sessions do not move with a slot, and what they hold is nobody's there.
+            return ctx.reply_integer(1);
+        }
+        if !know(ctx, name, arguments) {
+            return ctx.reply_error(&format!("ERR {name} makes no sense"));
+        }
+        // Of use to this server's own append-only file, and to replicas of it.
+        ctx.replicate_verbatim();
+        ctx.reply_integer(1);
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+/// `TETHER.TOKEN token`: tokens from this one on may have been given.
+fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+    let token = told::read_token(arguments[0].bytes());
+    if let Some(token) = token {
+        events::subscribe_to_more(ctx);
+        shell().engine.with_mut(|engine| engine.know_token(token));
+    }
+    token.is_some()
+}
+
+/// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
+fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+    let db = ctx.db();
+    for key in arguments {
+        if ctx.standing(db, *key) == Standing::Other {
+            rdb::inherited(ctx, db, key.bytes(), Mode::Temporary);
+        }
+    }
+    true
+}
+
+/// `TETHER.RENEW key end`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
+/// but that is what users say, and goes before the backstop.
+fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+    let [key, end] = arguments else {
+        return false;
+    };
+    let Some(end) = told::read_moment_ms(end.bytes()) else {
+        return false;
+    };
+    let open = ctx.open_quietly(*key);
+    if open.standing().is_present() {
+        open.end_at_ms(end);
+    }
+    drop(open);
+    let (db, name) = (ctx.db(), key.bytes());
+    let key = Key { db, name };
+    dispatch::tell(ctx, Event::Renewed { key });
+    true
+}
+
+/// See `command/told.rs`.
+fn know_of_sessions(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
+    let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
+    let said = told::told(name, ctx.db(), &words);
+    if let Some(said) = &said {
+        rdb::told(ctx, said);
+    }
+    said.is_some()
+}

@@ -1,0 +1,149 @@
+//! What tokens the servers of a cluster have come to: each tells the others over the cluster's bus.
+//!
+//! A key's tokens are to rise, wherever its slot goes. So a server that gains slots goes on from what the clock says then
+//! (see `engine/tokens.rs`), which is more than others have given. What is told here matters where a clock is wrong, or a
+//! server has come to know of a token from the future. Who gains none stays in its epoch: a master that stood still and
+//! was replaced must not give greater tokens than its successor.
+
+use crate::engine::Token;
+use crate::shell::bridge::dispatch::wake_in_ms;
+use crate::shell::guard::guard;
+use crate::shell::server::slots;
+use crate::shell::state::shell;
+use crate::shell::sys::clock;
+use crate::shell::sys::raw::{Ctx, Str, api};
+use redis_module::raw as c;
+use std::ffi::{c_char, c_int, c_uchar};
+use std::ptr::null;
+
+/// Of the messages of this module.
+const TOKEN: u8 = 1;
+
+/// How often the last token is told again, for those that were not there before.
+const AGAIN_MS: u64 = 2000;
+
+/// Has the server tell what others say. Once, at load.
+pub fn listen(ctx: Ctx<'_>) {
+    if shell().server.get().is_cluster {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterClusterMessageReceiver(
+                ctx.as_ptr(),
+                TOKEN,
+                Some(heard)
+            ));
+        }
+    }
+}
+
+unsafe extern "C" fn heard(
+    _ctx: *mut c::RedisModuleCtx,
+    _sender: *const c_char,
+    _kind: u8,
+    payload: *const c_uchar,
+    length: u32,
+) {
+    guard((), || {
+        const LENGTH: usize = size_of::<u64>();
+        if length as usize != LENGTH {
+            return;
+        }
+        // SAFETY: the server's argument, of that length, for the length of this call.
+        let token = unsafe { payload.cast::<[u8; LENGTH]>().read_unaligned() };
+        let token = Token(u64::from_le_bytes(token));
+        shell()
+            .engine
+            .with_mut(|engine| engine.hear_of_token(token, clock::since_1970()));
+    });
+}
+
+/// Whether slots may have come to this server since this was last asked, in which others may have given greater tokens.
+pub fn may_have_gained() -> bool {
+    let shell = shell();
+    shell.slots_changed.take() || !shell.hears_of_slots.get()
+}
+
+/// Slots come to this server, or are about to.
+pub fn slots_come() {
+    shell().slots_changed.set(true);
+}
+
+/// Has [`notice`] called, once: before the first key is held, watched or waited for. In a cluster.
+pub fn notice_slots(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.notices_slots.replace(true) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterCommandFilter(
+                ctx.as_ptr(),
+                Some(notice),
+                0
+            ))
+        };
+    }
+}
+
+/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and the like, of which the server tells modules nothing.
+unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
+    guard((), || {
+        // SAFETY: the table, the server's argument.
+        let word = |place: c_int| unsafe {
+            let word = api!(RedisModule_CommandFilterArgGet(filter, place));
+            (!word.is_null()).then(|| Str::new(word).bytes())
+        };
+        let begins = |word: Option<&[u8]>, with: &str| {
+            let begin = word.and_then(|word| word.get(..with.len()));
+            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
+        };
+        if !begins(word(0), "cluster") {
+            return;
+        }
+        let is_one_of = |words: [&str; 2]| words.iter().any(|with| begins(word(1), with));
+        let comes = is_one_of(["setslot", "addslots"]);
+        if comes {
+            slots_come();
+        }
+        if comes || is_one_of(["delslots", "flushslots"]) {
+            slots::change();
+        }
+    });
+}
+
+/// Tells all other servers of the cluster what this one's tokens have come to, and listens for slots from the first time on.
+pub fn tell_others(ctx: Ctx<'_>, token: Token) {
+    let shell = shell();
+    if !shell.server.get().is_cluster {
+        return;
+    }
+    shell.hears_of_slots.set(true);
+    notice_slots(ctx);
+    let bytes = token.0.to_le_bytes();
+    // SAFETY: the table, the context; the server copies so many bytes, and takes no name for everybody's.
+    unsafe {
+        api!(RedisModule_SendClusterMessage(
+            ctx.as_ptr(),
+            null(),
+            TOKEN,
+            bytes.as_ptr().cast(),
+            bytes.len() as u32
+        ));
+    }
+    shell.told_others.set(clock::now());
+    wake_in_ms(AGAIN_MS);
+}
+
+/// Tells them once more, when it is time. What a replica knows is its master's to tell.
+pub fn tell_others_again(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.server.get().is_cluster || shell.is_replica.get() {
+        return;
+    }
+    let now = clock::since_1970();
+    let Some(token) = shell.engine.with(|engine| engine.reached_token(now)) else {
+        return;
+    };
+    match clock::now().ms_since(shell.told_others.get()) {
+        ago_ms if ago_ms < AGAIN_MS => wake_in_ms(AGAIN_MS - ago_ms),
+        _ => tell_others(ctx, token),
+    }
+}

@@ -1,0 +1,363 @@
+//! What the server can be asked about connections, users and itself.
+
+use crate::engine::{ClientId, Db};
+use crate::shell::sys::raw::{Ctx, Str, api};
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_longlong, c_void};
+use std::ops::Range;
+use std::ptr::{NonNull, null_mut};
+
+impl Ctx<'_> {
+    /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds.
+    pub fn client_line(self, client: ClientId) -> Option<String> {
+        let id = c_longlong::try_from(client.0).ok()?;
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLIENT".as_ptr(),
+                c"ccl".as_ptr(),
+                c"LIST".as_ptr(),
+                c"ID".as_ptr(),
+                id
+            ))
+        };
+        Answer::new(reply)
+            .and_then(|answer| answer.text())
+            .filter(|line| !line.is_empty())
+    }
+
+    /// What `CLIENT LIST` says of all connections. O(their number).
+    pub fn client_lines(self) -> Option<String> {
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLIENT".as_ptr(),
+                c"c".as_ptr(),
+                c"LIST".as_ptr()
+            ))
+        };
+        Answer::new(reply).and_then(|answer| answer.text())
+    }
+
+    /// Whether the caller may read this key. One that no longer exists as a user may not.
+    pub fn may_read(self, key: Str<'_>) -> bool {
+        // SAFETY: the table, the context; the name is ours.
+        let user = unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            User::of_name(name)
+        };
+        user.is_some_and(|user| user.may(key, raw::REDISMODULE_CMD_KEY_ACCESS))
+    }
+
+    /// The name of the caller's user.
+    pub fn user_name(self) -> String {
+        // SAFETY: the table, the context; what is got is freed, and its text is copied before.
+        unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            if name.is_null() {
+                return String::new();
+            }
+            let text = String::from_utf8_lossy(Str::new(name).bytes()).into_owned();
+            api!(RedisModule_FreeString(null_mut(), name));
+            text
+        }
+    }
+
+    /// A connection's user, if there is one of its name.
+    pub fn user_of(self, client: ClientId) -> Option<User> {
+        // SAFETY: the table, the context; the name is ours.
+        unsafe {
+            let name = api!(RedisModule_GetClientUserNameById(self.as_ptr(), client.0));
+            User::of_name(name)
+        }
+    }
+
+    /// Whether the server knows no command ACL: it was given another name.
+    pub fn has_no_acl(self) -> bool {
+        self.answer_of(c"ACL", c"WHOAMI").is_none()
+    }
+
+    /// Whether the server lets nobody read this key, which may be because its slot is another's. Some microseconds.
+    pub fn refusal(self, db: Db, key: Str<'_>) -> Refusal {
+        // A detached context: that of a master's client is let through.
+        let ctx = self.in_db(db).as_ptr();
+        // SAFETY: the table, the context; the argument is as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                ctx,
+                c"EXISTS".as_ptr(),
+                c"s".as_ptr(),
+                key.as_ptr()
+            ))
+        };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        match (Answer::new(reply), error) {
+            (None, Some(libc::EPERM)) => Refusal::Redirected,
+            (None, Some(libc::ENETDOWN)) => Refusal::Down,
+            _ => Refusal::None,
+        }
+    }
+
+    /// A key's slot.
+    pub fn slot(self, key: Str<'_>) -> u64 {
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CLUSTER".as_ptr(),
+                c"cs".as_ptr(),
+                c"KEYSLOT".as_ptr(),
+                key.as_ptr()
+            ))
+        };
+        Answer::new(reply).map_or(0, |answer| answer.integer())
+    }
+
+    /// `CLUSTER NODES`. O(slots).
+    pub fn cluster_nodes(self) -> String {
+        let answer = self.answer_of(c"CLUSTER", c"NODES");
+        answer.and_then(|answer| answer.text()).unwrap_or_default()
+    }
+
+    /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: for each move of slots names and values in turn; those that are numbers are
+    /// empty. O(moves that the server remembers).
+    pub fn slot_migrations(self) -> Vec<Vec<String>> {
+        let answer = self.answer_of(c"CLUSTER", c"GETSLOTMIGRATIONS");
+        answer.map(|answer| answer.rows()).unwrap_or_default()
+    }
+
+    /// The names of all modules, of this one too.
+    pub fn modules(self) -> Vec<String> {
+        let answer = self.answer_of(c"MODULE", c"LIST");
+        let rows = answer.map(|answer| answer.rows()).unwrap_or_default();
+        // Each begins with the word "name" and the name.
+        let names = rows.into_iter().filter_map(|row| row.into_iter().nth(1));
+        names.collect()
+    }
+
+    /// What a command of two words answers.
+    fn answer_of(self, command: &CStr, word: &CStr) -> Option<Answer> {
+        // SAFETY: the table, the context; the argument is as the format says.
+        Answer::new(unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                command.as_ptr(),
+                c"c".as_ptr(),
+                word.as_ptr()
+            ))
+        })
+    }
+
+    /// A field of this section of `INFO`.
+    pub fn server_info(self, section: &CStr, field: &CStr) -> Option<String> {
+        // SAFETY: the table, the context; what is got is freed, and the text is copied before.
+        unsafe {
+            let info = api!(RedisModule_GetServerInfo(self.as_ptr(), section.as_ptr()));
+            if info.is_null() {
+                return None;
+            }
+            let text = api!(RedisModule_ServerInfoGetFieldC(info, field.as_ptr()));
+            let text =
+                (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned());
+            api!(RedisModule_FreeServerInfo(self.as_ptr(), info));
+            text
+        }
+    }
+
+    /// A setting of the server itself.
+    pub fn server_setting(self, name: &CStr) -> Option<String> {
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"CONFIG".as_ptr(),
+                c"cc".as_ptr(),
+                c"GET".as_ptr(),
+                name.as_ptr()
+            ))
+        };
+        Answer::new(reply).and_then(|answer| answer.element_text(1))
+    }
+}
+
+/// What a server of a cluster says about a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    None,
+    /// Commands for it are sent to another server, be it only because it is not there.
+    Redirected,
+    /// The cluster is down, so it takes commands for no key, also of its own slots.
+    Down,
+}
+
+/// A user of the server's, as far as it is asked about.
+pub struct User(NonNull<raw::RedisModuleUser>);
+
+impl User {
+    /// # Safety
+    /// The name is null, or a string that is the caller's own, and is freed here.
+    unsafe fn of_name(name: *mut raw::RedisModuleString) -> Option<Self> {
+        if name.is_null() {
+            return None;
+        }
+        // SAFETY: the table, and the caller.
+        unsafe {
+            let user = api!(RedisModule_GetModuleUserFromUserName(name));
+            api!(RedisModule_FreeString(null_mut(), name));
+            NonNull::new(user).map(User)
+        }
+    }
+
+    /// Whether it may give a command: its name and arguments.
+    pub fn may_give(&self, words: &[Str<'_>]) -> bool {
+        // A `Str` is a pointer to a string of the server's; these are only read.
+        let words_of_server = words
+            .as_ptr()
+            .cast::<*mut raw::RedisModuleString>()
+            .cast_mut();
+        // SAFETY: the table; so many strings, which live for this call.
+        let allowed = unsafe {
+            api!(RedisModule_ACLCheckCommandPermissions(
+                self.0.as_ptr(),
+                words_of_server,
+                words.len() as c_int
+            ))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    pub fn may_write(&self, key: Str<'_>) -> bool {
+        self.may(key, raw::REDISMODULE_CMD_KEY_UPDATE)
+    }
+
+    fn may(&self, key: Str<'_>, access: u32) -> bool {
+        // SAFETY: the table; the key lives for this call.
+        let allowed = unsafe {
+            api!(RedisModule_ACLCheckKeyPermissions(
+                self.0.as_ptr(),
+                key.as_ptr(),
+                access as c_int
+            ))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        // SAFETY: the table; freed once. The server's own user stays.
+        unsafe { api!(RedisModule_FreeModuleUser(self.0.as_ptr())) }
+    }
+}
+
+/// A reply to a call of ours.
+pub(super) struct Answer(NonNull<raw::RedisModuleCallReply>);
+
+impl Answer {
+    pub(super) fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
+        NonNull::new(reply).map(Answer)
+    }
+
+    /// Of an array of arrays: their texts, empty where something else stands.
+    fn rows(&self) -> Vec<Vec<String>> {
+        let reply = self.0.as_ptr();
+        // SAFETY: the table; the reply lives as long as we do, and its elements belong to it.
+        unsafe {
+            let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
+            let text = |row, place| text_of(element(row, place)).unwrap_or_default();
+            let texts = |row| places_of(row).map(|place| text(row, place)).collect();
+            let rows = places_of(reply).map(|place| texts(element(reply, place)));
+            rows.collect()
+        }
+    }
+
+    pub(super) fn is_integer(&self) -> bool {
+        // SAFETY: the table; the reply lives as long as `self`.
+        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
+        kind == raw::REDISMODULE_REPLY_INTEGER as c_int
+    }
+
+    fn integer(&self) -> u64 {
+        // SAFETY: the table; the reply lives as long as `self`.
+        unsafe { api!(RedisModule_CallReplyInteger(self.0.as_ptr())) as u64 }
+    }
+
+    fn text(&self) -> Option<String> {
+        // SAFETY: the table; the reply lives as long as `self`.
+        unsafe { text_of(self.0.as_ptr()) }
+    }
+
+    fn element_text(&self, place: usize) -> Option<String> {
+        // SAFETY: as in `text`; an element belongs to its reply.
+        unsafe {
+            text_of(api!(RedisModule_CallReplyArrayElement(
+                self.0.as_ptr(),
+                place
+            )))
+        }
+    }
+}
+
+/// # Safety
+/// The reply is null or alive.
+unsafe fn places_of(reply: *mut raw::RedisModuleCallReply) -> Range<usize> {
+    if reply.is_null() {
+        return 0..0;
+    }
+    // SAFETY: the table, and the caller.
+    0..unsafe { api!(RedisModule_CallReplyLength(reply)) }
+}
+
+/// # Safety
+/// The reply is null (an element that is not there), or alive.
+unsafe fn text_of(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
+    if reply.is_null() {
+        return None;
+    }
+    let mut length = 0;
+    // SAFETY: the table, and the caller.
+    unsafe {
+        let bytes: *const u8 = api!(RedisModule_CallReplyStringPtr(reply, &mut length)).cast();
+        (!bytes.is_null()).then(|| {
+            String::from_utf8_lossy(std::slice::from_raw_parts(bytes, length)).into_owned()
+        })
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        // SAFETY: the table; freed once.
+        unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) }
+    }
+}
+
+/// Whether this connection has client-side caching (`CLIENT TRACKING`) switched on.
+pub fn is_tracking(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
+}
+
+/// Whether this connection stands still until a command of its own is answered.
+pub fn is_blocked(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
+}
+
+/// None where there is no such connection.
+fn client_flags(client: ClientId) -> u64 {
+    // SAFETY: plain integers and characters; zero is a value of each.
+    let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
+    info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
+    // SAFETY: the table; the structure says its version.
+    let found = unsafe {
+        api!(RedisModule_GetClientInfoById(
+            (&raw mut info).cast::<c_void>(),
+            client.0
+        ))
+    };
+    if found == raw::REDISMODULE_OK as c_int {
+        info.flags
+    } else {
+        0
+    }
+}

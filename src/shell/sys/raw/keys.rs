@@ -1,0 +1,370 @@
+//! Keys: opened, made, removed, and told to replicas.
+
+use crate::engine::{Db, Standing, Token};
+use crate::shell::persistence::lock_type;
+use crate::shell::server::listeners;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often};
+use crate::shell::sys::{clock, shim};
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_longlong};
+use std::marker::PhantomData;
+
+/// The command in which replicas and the append-only file are told of a key.
+#[derive(Clone, Copy)]
+pub enum Word {
+    Del,
+    Settp,
+    Acquire,
+    Set,
+}
+
+impl Word {
+    fn name(self) -> &'static CStr {
+        match self {
+            Word::Del => c"DEL",
+            Word::Settp => c"SETTP",
+            Word::Acquire => c"LOCK.ACQUIRE",
+            Word::Set => c"SET",
+        }
+    }
+
+    /// The words as the server's strings, by their numbers.
+    fn all() -> [Text; 4] {
+        [Word::Del, Word::Settp, Word::Acquire, Word::Set]
+            .map(|word| Text::new(word.name().to_bytes()))
+    }
+}
+
+impl<'a> Ctx<'a> {
+    /// Opens a key of the selected database for writing. A master removes a key whose time has come.
+    pub fn open(self, key: Str<'_>) -> OpenKey<'a> {
+        self.open_as(
+            key,
+            (raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int,
+        )
+    }
+
+    /// Opens a key of the selected database for writing, without making it one that was used lately.
+    pub fn open_quietly(self, key: Str<'_>) -> OpenKey<'a> {
+        let mode =
+            raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOTOUCH;
+        self.open_as(key, mode as c_int)
+    }
+
+    /// Whether a key is there and has no time to live.
+    pub fn has_no_end(self, db: Db, key: Str<'_>) -> bool {
+        let open = self.in_db(db).open_quietly(key);
+        open.standing().is_present() && open.left_ms().is_none()
+    }
+
+    pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
+        // SAFETY: the table, the context. The server holds on to the name by itself.
+        OpenKey(
+            unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) },
+            PhantomData,
+        )
+    }
+
+    /// Makes a string key without a time to live, as `SET` would, in place of whatever stands there:
+    /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
+    /// the server refuses.
+    pub fn make(self, key: Str<'_>, open: OpenKey<'_>, value: Str<'_>) -> bool {
+        if !open.is_open() {
+            return false;
+        }
+        let done = if open.overwrite(value) {
+            raw::REDISMODULE_OK as c_int
+        } else {
+            // SAFETY: the table, the context; the key is open for writing.
+            unsafe { often!(RedisModule_StringSet(open.0, value.as_ptr())) }
+        };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
+    }
+
+    /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
+    pub fn make_lock(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
+        let Some(lock) = shell().lock_type.get().filter(|_| open.is_open()) else {
+            return false;
+        };
+        // SAFETY: as in `make`; the value lives as long as the module.
+        let done = unsafe {
+            often!(RedisModule_ModuleTypeSetValue(
+                open.0,
+                lock,
+                lock_type::value()
+            ))
+        };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_MODULE, c"lock")
+    }
+
+    /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
+    pub fn remove(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
+        if !open.standing().is_present() {
+            return false;
+        }
+        // SAFETY: as in `make`.
+        let done = unsafe { often!(RedisModule_DeleteKey(open.0)) };
+        self.written(key, open, done, raw::REDISMODULE_NOTIFY_GENERIC, c"del")
+    }
+
+    /// Lets everyone know what was done to a key. It is closed before, since others hear of it and
+    /// may do as they like.
+    fn written(
+        self,
+        key: Str<'_>,
+        open: OpenKey<'_>,
+        done: c_int,
+        class: i32,
+        event: &CStr,
+    ) -> bool {
+        drop(open);
+        if done != raw::REDISMODULE_OK as c_int {
+            return false;
+        }
+        // SAFETY: the table, the context.
+        unsafe { often!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+        if listeners::hear(class) {
+            // SAFETY: the same.
+            unsafe {
+                api!(RedisModule_NotifyKeyspaceEvent(
+                    self.as_ptr(),
+                    class,
+                    event.as_ptr(),
+                    key.as_ptr()
+                ))
+            };
+        }
+        true
+    }
+
+    /// Tells replicas and the append-only file the command in hand, as it was given.
+    pub fn replicate_verbatim(self) {
+        // SAFETY: the table, the context.
+        unsafe { often!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+    }
+
+    /// Tells replicas and the append-only file a command for a key of this database.
+    pub fn replicate(self, db: Db, command: Word, key: Str<'_>, value: Option<Str<'_>>) {
+        // The server counts what it is told the long way as a change, by which it knows when to save an
+        // RDB file. Once a second is enough for a file to be written anew after the last change.
+        const COUNTED_MS: u64 = 1000;
+        let now = clock::lately();
+        let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
+        if is_counted && shell().server.get().tells_directly {
+            let words = shell().words.get_or_init(Word::all);
+            let word = words[command as usize].as_str();
+            let done = match value {
+                Some(value) => shim::replicate(db, &[word, key, value]),
+                None => shim::replicate(db, &[word, key]),
+            };
+            if done {
+                return;
+            }
+        }
+        shell().counted.set(now);
+        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
+        let command = command.name().as_ptr();
+        // SAFETY: the table, the context; the arguments are as the formats say.
+        unsafe {
+            match value.map(Str::as_ptr) {
+                Some(value) => {
+                    api!(RedisModule_Replicate(
+                        ctx,
+                        command,
+                        c"ss".as_ptr(),
+                        key,
+                        value
+                    ))
+                }
+                None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
+            }
+        };
+    }
+
+    /// Tells the append-only file alone that these keys of a database are temporary keys.
+    pub fn log_bound(self, db: Db, keys: &[Text]) {
+        self.words_to(c"Rv", db, "TETHER.BOUND", keys);
+    }
+
+    /// Tells the append-only file alone a command that is about this database.
+    pub fn log_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
+        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
+        self.words_to(c"Rv", db, command, &words);
+    }
+
+    /// Tells replicas and the append-only file a command that is about this database.
+    pub fn replicate_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
+        let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
+        self.words_to(c"v", db, command, &words);
+    }
+
+    fn words_to(self, format: &CStr, db: Db, command: &str, words: &[Text]) {
+        let command = c_string(command);
+        let words: Vec<_> = words.iter().map(|word| word.as_str().as_ptr()).collect();
+        // SAFETY: the table, the context; the arguments are as the formats say, and the server counts
+        // its references to the strings.
+        unsafe {
+            api!(RedisModule_Replicate(
+                self.in_db(db).as_ptr(),
+                command.as_ptr(),
+                format.as_ptr(),
+                words.as_ptr(),
+                words.len()
+            ));
+        }
+    }
+
+    /// Tells the append-only file alone that tokens up to this one have been given.
+    pub fn log_token(self, token: Token) {
+        // SAFETY: the table, the context; the argument is as the format says.
+        unsafe {
+            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                command,
+                c"Rl".as_ptr(),
+                token
+            ));
+        }
+    }
+
+    /// Tells replicas and the append-only file up to when a key of this database is renewed, or that it never ends.
+    pub fn replicate_end(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
+        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
+        let (persist, end_at) = (c"PERSIST".as_ptr(), c"TETHER.RENEW".as_ptr());
+        // SAFETY: the table, the context; the arguments are as the formats say.
+        unsafe {
+            match end_ms {
+                Some(ms) => api!(RedisModule_Replicate(ctx, end_at, c"sl".as_ptr(), key, ms)),
+                None => api!(RedisModule_Replicate(ctx, persist, c"s".as_ptr(), key)),
+            }
+        };
+    }
+
+    /// Tells replicas and the append-only file that tokens from this one on may be given.
+    pub fn replicate_token(self, token: Token) {
+        // SAFETY: the table, the context; the argument is as the format says.
+        unsafe {
+            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
+            api!(RedisModule_Replicate(
+                self.as_ptr(),
+                command,
+                c"l".as_ptr(),
+                token
+            ));
+        }
+    }
+
+    /// The database of a keyspace event, which comes with this context and is about this key.
+    pub fn event_db(self, key: Str<'_>) -> Db {
+        if shell().server.get().event_db_is_wrong_in_exec && self.state().in_exec() {
+            // To open a key can expire it, which must not be told before what this event is about.
+            let mode =
+                raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
+            let open = self.open_as(key, mode as c_int);
+            if !open.is_open() {
+                return self.db();
+            }
+            // SAFETY: the table; an open key.
+            return Db(unsafe { api!(RedisModule_GetDbIdFromModuleKey(open.0)) } as u32);
+        }
+        self.db()
+    }
+}
+
+/// A key that is open until this is dropped, in the callback in which it was opened.
+///
+/// Null is an absent one that was opened for reading, or one that the server did not open: of that nothing can be asked but
+/// what stands there, for the server would crash.
+pub struct OpenKey<'a>(*mut raw::RedisModuleKey, PhantomData<&'a ()>);
+
+impl OpenKey<'_> {
+    /// Whether the server has opened it.
+    fn is_open(&self) -> bool {
+        !self.0.is_null()
+    }
+
+    pub fn standing(&self) -> Standing {
+        // SAFETY: the table; an open key, or null, which the server takes for an absent one.
+        unsafe {
+            if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+                return Standing::Absent;
+            }
+            match shell().lock_type.get() {
+                Some(lock) if often!(RedisModule_ModuleTypeGetType(self.0)) == lock => {
+                    Standing::Lock
+                }
+                _ => Standing::Other,
+            }
+        }
+    }
+
+    /// Gives a string that stands here, and has no time to live, another value as long. Much cheaper than
+    /// to have the server take the key away and make it anew; but the value is copied, so it must be
+    /// short. (Redis 8 does not notice when a module changes a string's length, and would count its
+    /// `keysizes` wrong.) False if that cannot be.
+    fn overwrite(&self, value: Str<'_>) -> bool {
+        const SHORT: usize = 1024;
+        // SAFETY: the table; a key that is open for writing, for null is no string. The server sees to it that nobody shares the
+        // bytes that it hands out, which are as many as it says, and is not called before they are written.
+        unsafe {
+            let is_string =
+                often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
+            if !is_string {
+                return false;
+            }
+            let value = value.bytes();
+            let is_alike = api!(RedisModule_ValueLength(self.0)) == value.len();
+            if !is_alike || value.len() > SHORT || self.left_ms().is_some() {
+                return false;
+            }
+            let mut length = 0;
+            let mode = raw::REDISMODULE_WRITE as c_int;
+            let there: *mut u8 = api!(RedisModule_StringDMA(self.0, &mut length, mode)).cast();
+            if there.is_null() || length != value.len() {
+                return false;
+            }
+            std::ptr::copy_nonoverlapping(value.as_ptr(), there, length);
+        }
+        true
+    }
+
+    /// What is left of a key's time to live, if it has one.
+    pub fn left_ms(&self) -> Option<u64> {
+        if !self.is_open() {
+            return None;
+        }
+        // SAFETY: the table; an open key.
+        u64::try_from(unsafe { api!(RedisModule_GetExpire(self.0)) }).ok()
+    }
+
+    /// Lets a key that is open for writing end so many milliseconds from now, by the clock that
+    /// replicas have too; the time since 1970 is given back. Sends no event.
+    pub fn end_in_ms(&self, ms: u64) -> i64 {
+        // SAFETY: the table.
+        let end = unsafe { api!(RedisModule_Milliseconds()).saturating_add_unsigned(ms) };
+        self.end_at_ms(end);
+        end
+    }
+
+    /// The same, by a time since 1970.
+    pub fn end_at_ms(&self, end: i64) {
+        if self.is_open() {
+            // SAFETY: as in `left_ms`.
+            unsafe { api!(RedisModule_SetAbsExpire(self.0, end)) };
+        }
+    }
+
+    /// Takes a key's time to live away. Sends no event.
+    pub fn never_end(&self) {
+        self.end_at_ms(raw::REDISMODULE_NO_EXPIRE.into());
+    }
+}
+
+impl Drop for OpenKey<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the table; closed once. The server takes null for nothing.
+        unsafe { often!(RedisModule_CloseKey(self.0)) }
+    }
+}

@@ -1,0 +1,302 @@
+//! The module API, as much of it as is used here, made safe.
+//!
+//! All calls into the server go through this folder (and, for the few functions that the API lacks,
+//! through [`crate::shell::sys::shim`]). Each `unsafe` block relies on one or more of these:
+//!
+//! - **the table**: the server fills in the API's function pointers before `OnLoad` runs, and never
+//!   changes them; those that some servers lack are asked for by [`have`];
+//! - **the context**: a [`Ctx`] or [`Str`] is made from a callback's arguments and lives no longer
+//!   than that callback, by its lifetime;
+//! - **the main thread**: the server calls modules from its main thread only.
+
+mod ask;
+mod files;
+mod keys;
+mod look;
+mod replies;
+mod table;
+
+pub use ask::{Refusal, is_blocked, is_tracking};
+pub use files::{Damaged, Loading, Saving};
+pub use keys::{OpenKey, Word};
+pub use table::Often;
+
+use crate::engine::{ClientId, Db};
+use crate::shell::state::shell;
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+/// Calls an API function that every supported server has.
+macro_rules! api {
+    ($name:ident $arguments:tt) => {{
+        crate::shell::sys::scoped::nothing_is_lent();
+        // SAFETY (with the caller's block): see "the table" above.
+        (redis_module::raw::$name.expect(stringify!($name)))$arguments
+    }};
+}
+pub(in crate::shell) use api;
+
+/// The same for those of [`Often`].
+macro_rules! often {
+    ($name:ident $arguments:tt) => {{
+        crate::shell::sys::scoped::nothing_is_lent();
+        (crate::shell::state::shell().often.$name)$arguments
+    }};
+}
+use often;
+
+/// Whether the server has an API function that came after Redis 7.0.
+macro_rules! have {
+    ($name:ident) => {{
+        // SAFETY: a read of a pointer that nobody writes any more, see "the table" above.
+        let function = unsafe { redis_module::raw::$name };
+        function.is_some()
+    }};
+}
+pub(in crate::shell) use have;
+
+/// One entry for each command of a table, by its number there.
+macro_rules! entries {
+    [$entry:ident: $($number:literal)*] => { [$(Some($entry::<$number>)),*] };
+}
+pub(in crate::shell) use entries;
+
+/// A server's string that belongs to the callback we are in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Str<'a>(NonNull<raw::RedisModuleString>, PhantomData<&'a [u8]>);
+
+impl<'a> Str<'a> {
+    /// # Safety
+    /// The pointer is one that the server gave to the callback in which `'a` lies.
+    pub unsafe fn new(string: *mut raw::RedisModuleString) -> Self {
+        Str(
+            NonNull::new(string).expect("the server gives no null string"),
+            PhantomData,
+        )
+    }
+
+    pub fn bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        // SAFETY: the table; the string lives for 'a and nobody changes it meanwhile.
+        unsafe {
+            let bytes = often!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
+            std::slice::from_raw_parts(bytes.cast(), length)
+        }
+    }
+
+    pub fn as_ptr(self) -> *mut raw::RedisModuleString {
+        self.0.as_ptr()
+    }
+}
+
+/// A server's string of our own.
+pub struct Text(NonNull<raw::RedisModuleString>);
+
+impl Text {
+    pub fn new(bytes: &[u8]) -> Self {
+        // SAFETY: the table; the bytes are copied. A null context means that we free it ourselves.
+        let string = unsafe {
+            api!(RedisModule_CreateString(
+                null_mut(),
+                bytes.as_ptr().cast(),
+                bytes.len()
+            ))
+        };
+        Text(NonNull::new(string).expect("the server aborts when it has no memory"))
+    }
+
+    pub fn as_str(&self) -> Str<'_> {
+        Str(self.0, PhantomData)
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: the table; made by `new` and freed once.
+        unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) }
+    }
+}
+
+/// What the server gives to a command of ours: its context and its arguments, the name among them.
+///
+/// # Safety
+/// They are the server's own, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn given<'a>(
+    ctx: *mut raw::RedisModuleCtx,
+    arguments: *mut *mut raw::RedisModuleString,
+    count: c_int,
+) -> (Ctx<'a>, &'a [Str<'a>]) {
+    // SAFETY: the caller; a `Str` is a pointer to a string of the server's, and there is no null among them.
+    unsafe {
+        let arguments = std::slice::from_raw_parts(arguments.cast::<Str<'a>>(), count as usize);
+        (Ctx::new(ctx), arguments)
+    }
+}
+
+/// What the server gives with one of its events: a context, and the event's structure, if there is one.
+///
+/// # Safety
+/// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn event<'a, T>(
+    ctx: *mut raw::RedisModuleCtx,
+    data: *mut c_void,
+) -> (Ctx<'a>, Option<&'a T>) {
+    // SAFETY: the caller.
+    unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
+}
+
+/// A word of the command that passes a filter, if it has so many.
+///
+/// # Safety
+/// The filter's context is what the server gave to the filter, and `'a` is no longer than that call.
+#[inline(always)]
+pub unsafe fn filtered_word<'a>(
+    filter: *mut raw::RedisModuleCommandFilterCtx,
+    place: c_int,
+) -> Option<&'a [u8]> {
+    // SAFETY: the table, the caller; the word lives as long as the call.
+    let word = unsafe { api!(RedisModule_CommandFilterArgGet(filter, place)) };
+    // SAFETY: the same.
+    NonNull::new(word).map(|word| unsafe { Str::new(word.as_ptr()) }.bytes())
+}
+
+/// What [`Ctx::state`] tells.
+#[derive(Clone, Copy)]
+pub struct State(c_int);
+
+impl State {
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag as c_int != 0
+    }
+    /// The caller speaks RESP3.
+    pub fn resp3(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
+    }
+    /// A transaction is being executed.
+    pub fn in_exec(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MULTI)
+    }
+    /// A script or function is being executed.
+    pub fn in_script(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LUA)
+    }
+    /// The caller cannot be blocked (it is in a transaction, for instance).
+    pub fn denies_blocking(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+    /// The command comes from this server's master, or from its append-only file.
+    pub fn is_replay(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.loading()
+    }
+    /// A data set is being loaded.
+    pub fn loading(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+    }
+    /// This server is part of a cluster.
+    pub fn in_cluster(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+    /// This server has a master.
+    pub fn is_replica(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+}
+
+/// The context of the callback that we are in.
+#[derive(Clone, Copy)]
+pub struct Ctx<'a>(NonNull<raw::RedisModuleCtx>, PhantomData<&'a ()>);
+
+impl Ctx<'_> {
+    /// # Safety
+    /// The pointer is the one that the server gave to the callback in which `'a` lies, or a
+    /// detached context that is not freed during `'a`.
+    pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Ctx(
+            NonNull::new(ctx).expect("the server gives no null context"),
+            PhantomData,
+        )
+    }
+
+    pub fn as_ptr(self) -> *mut raw::RedisModuleCtx {
+        self.0.as_ptr()
+    }
+
+    /// Whose command this is. In a script or another module's call: an id that no connection has.
+    pub fn client(self) -> ClientId {
+        // SAFETY: the table, the context.
+        ClientId(unsafe { often!(RedisModule_GetClientId(self.as_ptr())) })
+    }
+
+    pub fn state(self) -> State {
+        // SAFETY: the table, the context.
+        State(unsafe { often!(RedisModule_GetContextFlags(self.as_ptr())) })
+    }
+
+    pub fn db(self) -> Db {
+        // SAFETY: the table, the context.
+        Db(unsafe { often!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
+    }
+
+    /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
+    /// database a transaction hides on Valkey 9, so that it could not be selected again.
+    pub fn in_db(self, db: Db) -> Self {
+        let other = shell().detached().unwrap_or(self);
+        other.select(db);
+        other
+    }
+
+    pub fn select(self, db: Db) {
+        // SAFETY: the table, the context. Keys we know of are in databases that there are.
+        unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
+    }
+
+    /// Whether there is such a database. To be asked of a detached context.
+    pub fn has_db(self, db: Db) -> bool {
+        let Ok(number) = c_int::try_from(db.0) else {
+            return false;
+        };
+        // SAFETY: the table, the context. A number that there is not is refused.
+        let selected = unsafe { often!(RedisModule_SelectDb(self.as_ptr(), number)) };
+        selected == raw::REDISMODULE_OK as c_int
+    }
+
+    /// One line in the server's log.
+    pub fn log(self, level: &CStr, message: &str) {
+        let message = c_string(message);
+        // SAFETY: the table, the context; the format takes one string.
+        unsafe {
+            api!(RedisModule_Log(
+                self.as_ptr(),
+                level.as_ptr(),
+                c"%s".as_ptr(),
+                message.as_ptr()
+            ));
+        }
+    }
+}
+
+/// Whether the server wants no writes now (`CLIENT PAUSE`, a failover under way). A write all the
+/// same would abort Redis 7.0.
+pub fn must_not_write() -> bool {
+    // SAFETY: the table.
+    unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }
+}
+
+/// The classes of keyspace events that the server publishes to clients.
+pub fn published_classes() -> c_int {
+    // SAFETY: the table.
+    unsafe { often!(RedisModule_GetNotifyKeyspaceEvents()) }
+}
+
+/// For the server, which knows no inner zero.
+pub fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "\\0")).unwrap_or_default()
+}
+
+/// A C string that lives as long as the server: for what is registered once.
+pub fn forever(text: &str) -> *const c_char {
+    c_string(text).into_raw()
+}

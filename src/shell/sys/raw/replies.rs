@@ -1,0 +1,63 @@
+//! Replies to the command in hand.
+
+use crate::shell::sys::raw::{Ctx, api, c_string, often};
+use std::ffi::c_int;
+
+impl Ctx<'_> {
+    pub fn reply_integer(self, value: i64) {
+        // SAFETY: the table, the context.
+        unsafe { often!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
+    }
+
+    pub fn reply_bulk(self, bytes: &[u8]) {
+        // SAFETY: the table, the context; the bytes are copied.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer(
+                self.as_ptr(),
+                bytes.as_ptr().cast(),
+                bytes.len()
+            ));
+        }
+    }
+
+    pub fn reply_null(self) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };
+    }
+
+    /// An array of pairs on RESP2.
+    pub fn reply_map(self, length: usize) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplyWithMap(self.as_ptr(), length as _)) };
+    }
+
+    pub fn reply_array(self, length: usize) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_ReplyWithArray(self.as_ptr(), length as _)) };
+    }
+
+    /// The message begins with its error code.
+    pub fn reply_error(self, message: &str) {
+        let message = c_string(message);
+        // SAFETY: the table, the context; the message is copied.
+        unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), message.as_ptr())) };
+    }
+
+    /// Whether the server only wants to know where the keys are.
+    pub fn asks_for_keys(self) -> bool {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
+    }
+
+    /// One answer to that; the command's name stands at 0.
+    pub fn key_stands_at(self, place: usize) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_KeyAtPos(self.as_ptr(), place as c_int)) };
+    }
+
+    /// In the server's own words.
+    pub fn reply_wrong_arity(self) {
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_WrongArity(self.as_ptr())) };
+    }
+}

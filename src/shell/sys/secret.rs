@@ -1,0 +1,19 @@
+//! Secrets of sessions: who knows one may take the session over. Nothing is kept of them but a digest.
+
+use crate::command::told::hex;
+use crate::engine::Digest;
+use crate::shell::sys::raw::api;
+use sha2::{Digest as _, Sha256};
+
+/// 128 random bits, in hexadecimal digits.
+pub fn new() -> Vec<u8> {
+    let mut bits = [0_u8; 16];
+    // SAFETY: the table; the server writes so many bytes there.
+    unsafe { api!(RedisModule_GetRandomBytes(bits.as_mut_ptr(), bits.len())) };
+    hex(&bits)
+}
+
+/// What is kept of a secret. One of 128 random bits cannot be guessed from it.
+pub fn digest(secret: &[u8]) -> Digest {
+    Digest(Sha256::digest(secret).into())
+}

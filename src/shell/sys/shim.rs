@@ -1,0 +1,168 @@
+//! The C shim (`shim.c`): pushes, which the module API does not offer.
+
+use crate::engine::{ClientId, Db};
+use crate::shell::sys::raw::{Str, Text};
+use crate::shell::sys::scoped::nothing_is_lent;
+use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
+use std::ffi::c_void;
+
+#[allow(
+    non_camel_case_types,
+    reason = "made by bindgen from the shim's C header"
+)]
+mod c {
+    include!(concat!(env!("OUT_DIR"), "/shim.rs"));
+}
+
+/// Calls the shim, and by that the server.
+macro_rules! server {
+    ($name:ident $arguments:tt) => {{
+        nothing_is_lent();
+        c::$name $arguments
+    }};
+}
+
+/// Whether the functions may be called from now on. Until then none is.
+pub fn allow(yes: bool) {
+    // SAFETY: writes a number; we are in the main thread, which alone reads it.
+    unsafe { c::tether_allow(yes.into()) };
+}
+
+/// See `tether_fits`.
+pub fn fits(two_steps: bool) -> bool {
+    // SAFETY: the table is there since before the module's first line.
+    let Some(of_api) = (unsafe { RedisModule_GetClientId }) else {
+        return false;
+    };
+    // SAFETY: looks at addresses. Who calls this knows the server, or wants to try it.
+    unsafe { c::tether_fits(of_api as *const c_void, two_steps.into()) != 0 }
+}
+
+/// Whether this server has what pushes need, and it may be used.
+pub fn can_push() -> bool {
+    // SAFETY: reads two addresses.
+    unsafe { server!(tether_can_push()) != 0 }
+}
+
+/// Whether an id is a connection's, not a fake client's of a script or of another module's call.
+pub fn is_connected(client: ClientId) -> bool {
+    // SAFETY: any id may be asked for; we are in the main thread, whose table it reads.
+    unsafe { server!(tether_is_connected(client.0)) != 0 }
+}
+
+/// What became of frames.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pushed {
+    All,
+    /// The connection is gone.
+    ToNobody,
+    /// The connection wants no replies: it said `CLIENT REPLY OFF` or `SKIP`.
+    NotNow,
+}
+
+/// Frames of three elements each: the heads hold the first two as they go over the wire.
+#[derive(Default)]
+pub struct Frames {
+    heads: Vec<*mut c_void>,
+    news: Vec<*mut c_void>,
+    /// What the pointers point at.
+    owned: Vec<Text>,
+}
+
+impl Frames {
+    pub fn add(&mut self, head: Text, news: Text) {
+        self.heads.push(head.as_str().as_ptr().cast());
+        self.news.push(news.as_str().as_ptr().cast());
+        self.owned.extend([head, news]);
+    }
+
+    pub fn len(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Writes all of them, in order; with `if_it_hears` to none that wants no replies.
+    pub fn push(&mut self, client: ClientId, if_it_hears: bool) -> Pushed {
+        let (heads, news) = (self.heads.as_mut_ptr(), self.news.as_mut_ptr());
+        let (count, if_it_hears) = (self.heads.len() as i32, i32::from(if_it_hears));
+        // SAFETY: the strings live as long as `self`, and there are as many of each; the server
+        // copies from them or counts its references; the client is looked up by its id in the call.
+        match unsafe { server!(tether_push(client.0, heads, news, count, if_it_hears)) } {
+            0 => Pushed::ToNobody,
+            1 => Pushed::All,
+            _ => Pushed::NotNow,
+        }
+    }
+}
+
+/// See `tether_write`.
+pub fn write(client: ClientId, bytes: &[u8]) -> bool {
+    // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
+    unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
+}
+
+/// See `tether_replicate`.
+pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
+    let (db, count) = (db.0 as i32, words.len() as i32);
+    // SAFETY: a `Str` is a pointer to one of the server's strings, of which it takes a share each; it
+    // does not write to the words.
+    unsafe {
+        server!(tether_replicate(
+            db,
+            words.as_ptr().cast_mut().cast(),
+            count
+        )) != 0
+    }
+}
+
+/// See `tether_end_block`.
+///
+/// # Safety
+/// The handle is what blocks this connection, or did until it ended, and was not given back.
+pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient) -> bool {
+    // SAFETY: the caller. The client is found in the same call.
+    unsafe { server!(tether_end_block(client.0, handle.cast())) != 0 }
+}
+
+/// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
+pub fn keep_in_main_thread(client: ClientId) -> bool {
+    // SAFETY: the client is looked up by its id in the same call. It is executing a command, or was
+    // kept in the main thread until this very call of the server's, so no other thread has it.
+    unsafe { server!(tether_keep_in_main_thread(client.0)) != 0 }
+}
+
+/// Takes [`keep_in_main_thread`] back.
+pub fn let_go_of_main_thread(client: ClientId) {
+    // SAFETY: as there.
+    unsafe { server!(tether_let_go_of_main_thread(client.0)) }
+}
+
+/// See `tether_learn_arguments`. The arguments are those of the command in hand, its name among them.
+pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) -> bool {
+    let Ok(count) = i32::try_from(arguments.len()) else {
+        return false;
+    };
+    // SAFETY: compares pointers within the first words of the client's structure, which is longer.
+    unsafe {
+        server!(tether_learn_arguments(
+            client.0,
+            arguments.as_ptr().cast_mut().cast(),
+            count
+        )) != 0
+    }
+}
+
+/// See `tether_arguments`. Nothing where that cannot be told.
+pub fn arguments<T>(client: ClientId, look: impl FnOnce(&[Str<'_>]) -> T) -> Option<T> {
+    let mut strings: *mut *mut c_void = std::ptr::null_mut();
+    // SAFETY: the client is looked up by its id in the same call.
+    let count = unsafe { server!(tether_arguments(client.0, &raw mut strings)) };
+    match usize::try_from(count) {
+        Err(_) => None,
+        Ok(0) => Some(look(&[])),
+        // SAFETY: the server has that many strings there, none null; nobody changes them while we
+        // look. A `Str` is a pointer to one.
+        Ok(count) => Some(look(unsafe {
+            std::slice::from_raw_parts(strings.cast::<*mut RedisModuleString>().cast(), count)
+        })),
+    }
+}
