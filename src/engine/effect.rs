@@ -246,6 +246,15 @@ pub enum Loss {
     Demoted,
 }
 
+/// Where the name comes from by which a key that was lost is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// It is the one that was asked for.
+    Asked,
+    /// Somebody gave it to the key afterwards.
+    Given,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
     /// `watchex <key> ADD`
@@ -259,7 +268,7 @@ pub enum News {
     /// `<kind> <key> FAILED <code>`: who stood still would get this error
     Failed(Kind, Box<Refusal>),
     /// `<kind> <key> LOST <why>`
-    Lost(Kind, Loss),
+    Lost(Kind, Loss, Name),
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ mod state;
 mod storage;
 mod types;
 
-pub use effect::{Effect, Form, Kind, Loss, News, NoRight, Push, Refusal, Reply, Waits};
+pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
 pub use inspect::census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
@@ -99,6 +99,8 @@ pub struct Engine {
     carried: Vec<Id<Hold>>,
     /// That key has a time to live, perhaps.
     carried_timed: bool,
+    /// Its old name.
+    carried_name: Bytes,
     /// A data set is being loaded.
     loading: bool,
     /// A master decides about the keys.

@@ -14,6 +14,7 @@ mod own_del;
 mod peers;
 mod private;
 mod put_off;
+mod renamed;
 mod rights;
 mod settp;
 mod slow;

@@ -61,7 +61,7 @@ fn whoever_holds_or_waits_is_told_and_the_key_is_removed() {
             _ => None,
         });
         let (lost, late): (Vec<_>, Vec<_>) =
-            pushes.partition(|(_, news)| matches!(news, News::Lost(_, Loss::Moved)));
+            pushes.partition(|(_, news)| matches!(news, News::Lost(_, Loss::Moved, _)));
         let ids = |told: Vec<(u64, News)>| told.iter().map(|(id, _)| *id).collect::<Vec<_>>();
         assert!(
             late.iter()

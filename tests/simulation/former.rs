@@ -3,7 +3,8 @@
 
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Kind,
-    Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told, Wait,
+    Loss, Mode, Moment, Name, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told,
+    Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -162,7 +163,7 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
     server.tell(Event::Demoted);
     let lost = |order: &Effect| {
         matches!(order, Effect::Push { to, push }
-            if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted))
+            if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted, Name::Asked))
     };
     assert!(server.orders.iter().any(lost), "{:?}", server.orders);
     let gauges = server.engine.gauges();

@@ -30,7 +30,7 @@ pub fn sentence(push: &Push) -> String {
     let (news, words) = match push.news() {
         News::Added => (told::News::Added, "ADD".to_owned()),
         News::Deleted => (told::News::Deleted, "DEL".to_owned()),
-        News::Lost(sort, why) => {
+        News::Lost(sort, why, _) => {
             let word = format!("LOST {}", format!("{why:?}").to_lowercase());
             (told::News::Lost(kind(sort), told::Loss::Deleted), word)
         }

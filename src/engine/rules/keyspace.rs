@@ -92,7 +92,11 @@ impl Engine {
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
         self.carried_timed = self.keys[key].is_timed();
-        for &hold in &*self.holds_that_go(key) {
+        let goes = self.holds_that_go(key);
+        if !goes.is_empty() {
+            self.carried_name = self.keys[key].key().name.into();
+        }
+        for &hold in &*goes {
             self.holds.loosen(&mut self.keys, hold);
             self.carried.push(hold);
         }
@@ -119,8 +123,12 @@ impl Engine {
             return;
         };
         let standing = self.holds.mode(first).stands();
+        let is_renamed = *self.carried_name != *key.name;
         let key = self.keys.find_or_add(key, standing);
         for hold in std::mem::take(&mut self.carried) {
+            if is_renamed {
+                self.holds.rename(hold);
+            }
             self.settle(hold, key, self.carried_timed);
         }
     }

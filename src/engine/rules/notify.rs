@@ -4,7 +4,7 @@
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Kind, Loss, News, Push};
+use crate::engine::effect::{Effect, Kind, Loss, Name, News, Push};
 use crate::engine::state::clients::NOBODY;
 use crate::engine::state::holds::Hold;
 use crate::engine::storage::arena::Id;
@@ -52,7 +52,12 @@ impl Engine {
             false => Kind::Temporary,
         };
         let key = self.keys[hold.key].key().to_owned();
-        let push = Push::new(key, News::Lost(kind, why), self.holds.label(id));
+        let name = match self.holds.is_renamed(id) {
+            true => Name::Given,
+            false => Name::Asked,
+        };
+        let news = News::Lost(kind, why, name);
+        let push = Push::new(key, news, self.holds.label(id));
         let to = vec![owner.id];
         effects.push(Effect::Push { to, push });
     }

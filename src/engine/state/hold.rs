@@ -80,6 +80,8 @@ pub(in crate::engine) struct Extra {
     /// (count, total) of a semaphore.
     pub permits: (u32, u32),
     pub lease: Option<Moment>,
+    /// Its key has come to go by another name since it was granted.
+    pub renamed: bool,
     /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
     pub asked_in: u32,
 }
@@ -94,6 +96,7 @@ impl Default for Extra {
             shared_below: 0,
             permits: (0, 0),
             lease: None,
+            renamed: false,
             asked_in: 0,
         }
     }

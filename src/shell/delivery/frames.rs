@@ -1,11 +1,11 @@
 //! What pushes say, byte for byte.
 
-use crate::engine::{KeyBuf, Kind, Loss, News, Push, Token};
+use crate::engine::{ClientId, Kind, Loss, Name, News, Push, Token};
 use crate::shell::commands::reply;
 use crate::shell::sys::raw::{Ctx, Text};
 
-/// The first two elements as they go over the wire, and the third one's bytes.
-pub fn texts(ctx: Ctx<'_>, push: &Push) -> (Text, Text) {
+/// The first two elements as they go over the wire to these connections, and the third one's bytes.
+pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
     let text;
     let (kind, news): (&[u8], &[u8]) = match push.news() {
         News::Added => (b"watchex", b"ADD"),
@@ -19,17 +19,33 @@ pub fn texts(ctx: Ctx<'_>, push: &Push) -> (Text, Text) {
             text = format!("FAILED {}", reply::code(ctx, refusal));
             (word(*kind), text.as_bytes())
         }
-        News::Lost(kind, why) => {
+        News::Lost(kind, why, _) => {
             text = format!("LOST {}", reason(*why));
             (word(*kind), text.as_bytes())
         }
     };
-    let head = Text::new(&head(kind, &push.key));
+    let name: &[u8] = match is_to_be_named(ctx, to, push) {
+        true => &push.key.name,
+        false => b"",
+    };
+    let head = Text::new(&head(kind, name));
     let news = match push.label() {
         [] => Text::new(news),
         label => Text::new(&[news, b" ", label].concat()),
     };
     (head, news)
+}
+
+/// Who asked for a key knows its name, but not the one that somebody has given it since: that is told to who could ask for
+/// it, and unless it is so long that the one who gave it has another pay for it.
+fn is_to_be_named(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> bool {
+    const LONGEST: usize = 1024;
+    let may_know = |client: &ClientId| {
+        let (user, name) = (ctx.user_of(*client), Text::new(&push.key.name));
+        user.is_some_and(|user| user.may_read(name.as_str()) || user.may_write(name.as_str()))
+    };
+    let is_given = matches!(push.news(), News::Lost(_, _, Name::Given));
+    !is_given || push.key.name.len() <= LONGEST && to.iter().all(may_know)
 }
 
 fn reason(why: Loss) -> &'static str {
@@ -46,9 +62,9 @@ fn reason(why: Loss) -> &'static str {
 }
 
 /// A whole frame for the connection whose command this is.
-pub fn frame(ctx: Ctx<'_>, resp3: bool, push: &Push) -> Vec<u8> {
+pub fn frame(ctx: Ctx<'_>, client: ClientId, resp3: bool, push: &Push) -> Vec<u8> {
     let start: &[u8] = if resp3 { b">3\r\n" } else { b"*3\r\n" };
-    let (head, news) = texts(ctx, push);
+    let (head, news) = texts(ctx, &[client], push);
     let news = news.as_str().bytes();
     let length = format!("${}\r\n", news.len());
     [
@@ -68,9 +84,9 @@ fn word(kind: Kind) -> &'static [u8] {
     }
 }
 
-fn head(kind: &[u8], key: &KeyBuf) -> Vec<u8> {
-    let mut head = Vec::with_capacity(kind.len() + key.name.len() + 32);
-    for bulk in [kind, &key.name] {
+fn head(kind: &[u8], name: &[u8]) -> Vec<u8> {
+    let mut head = Vec::with_capacity(kind.len() + name.len() + 32);
+    for bulk in [kind, name] {
         head.push(b'$');
         head.extend_from_slice(bulk.len().to_string().as_bytes());
         head.extend_from_slice(b"\r\n");

@@ -216,7 +216,7 @@ fn send_kept_back(ctx: Ctx<'_>) {
 fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
     // The context may be that of an event, which knows nothing of the connection.
     let resp3 = speaks_resp3(ctx, client);
-    if shim::write(client, &frames::frame(ctx, resp3, &push)) {
+    if shim::write(client, &frames::frame(ctx, client, resp3, &push)) {
         count_sent(1);
     } else {
         put(vec![client], push);
@@ -284,7 +284,7 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
 fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
     let mut frames = Frames::default();
     for push in pushes {
-        let (head, news) = frames::texts(ctx, push);
+        let (head, news) = frames::texts(ctx, to, push);
         frames.add(head, news);
     }
     let (flushing, in_event) = shell()

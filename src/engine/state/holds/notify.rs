@@ -10,6 +10,18 @@ impl Holds {
         self.all[id].nature.attributes().notify
     }
 
+    /// Its key goes by another name from now on. What nobody is told of needs no note. O(1).
+    pub fn rename(&mut self, id: Id<Hold>) {
+        if self.is_notified(id) {
+            self.extra_mut(id).renamed = true;
+        }
+    }
+
+    /// Whether the key of a hold that is told of has come to go by another name since it was granted. O(1).
+    pub fn is_renamed(&self, id: Id<Hold>) -> bool {
+        self.extra(id).is_some_and(|extra| extra.renamed)
+    }
+
     /// It is not to be told any more. O(1).
     pub fn forget_notify(&mut self, id: Id<Hold>) {
         self.all[id].nature.set_notify(false);

@@ -48,7 +48,7 @@ impl Ctx<'_> {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
             User::of_name(name)
         };
-        user.is_some_and(|user| user.may(key, raw::REDISMODULE_CMD_KEY_ACCESS))
+        user.is_some_and(|user| user.may_read(key))
     }
 
     /// The name of the caller's user.
@@ -226,6 +226,10 @@ impl User {
             ))
         };
         allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    pub fn may_read(&self, key: Str<'_>) -> bool {
+        self.may(key, raw::REDISMODULE_CMD_KEY_ACCESS)
     }
 
     pub fn may_write(&self, key: Str<'_>) -> bool {
