@@ -71,7 +71,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     guard::install_hook();
     guard::guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         if count != 0 {
             ctx.log(
                 c"warning",

@@ -244,9 +244,9 @@ impl Shell {
     }
 
     /// A context that belongs to no callback.
-    pub fn detached(&self) -> Option<Ctx<'static>> {
+    pub fn detached(&'static self) -> Option<Ctx<'static>> {
         // SAFETY: a detached context of ours, never freed.
-        self.detached.get().map(|ctx| unsafe { Ctx::new(*ctx) })
+        self.detached.get().map(|ctx| unsafe { Ctx::new(ctx) })
     }
 }
 

@@ -3,6 +3,7 @@
 #[allow(dead_code, unused_imports)] // of what it offers these tests need a part
 mod harness;
 
+mod crash;
 mod damaged;
 mod in_step;
 mod info;

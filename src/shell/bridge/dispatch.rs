@@ -269,14 +269,14 @@ fn call_soon(call: unsafe extern "C" fn(*mut c::RedisModuleCtx, *mut c_void)) {
 unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        catch_up(unsafe { Ctx::new(ctx) }, Reach::All);
+        catch_up(unsafe { Ctx::new(&ctx) }, Reach::All);
     });
 }
 
 unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        crate::shell::delivery::push::send_waiting(unsafe { Ctx::new(ctx) });
+        crate::shell::delivery::push::send_waiting(unsafe { Ctx::new(&ctx) });
     });
 }
 
@@ -335,7 +335,7 @@ fn wake_at(now: Moment, at: Moment) {
 unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         shell().timer.set(None);
         shell().is_behind.set(false);
         shell().has_started.set(true);

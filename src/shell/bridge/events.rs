@@ -71,7 +71,7 @@ unsafe extern "C" fn on_key(
         hear(ctx, class, event, key);
         if shell().server.get().strays {
             // SAFETY: the server's arguments, for the length of this call.
-            let (ctx, event) = unsafe { (Ctx::new(ctx), CStr::from_ptr(event)) };
+            let (ctx, event) = unsafe { (Ctx::new(&ctx), CStr::from_ptr(event)) };
             shell().home.heard(ctx, event.to_bytes());
         }
     });
@@ -93,7 +93,7 @@ fn hear(
         return;
     }
     // SAFETY: the server's arguments, for the length of this call.
-    let (ctx, string) = unsafe { (Ctx::new(ctx), Str::new(key)) };
+    let (ctx, string) = unsafe { (Ctx::new(&ctx), Str::new(key)) };
     let key = Key {
         db: ctx.event_db(string),
         name: string.bytes(),
@@ -267,7 +267,7 @@ unsafe extern "C" fn on_client(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call; this event comes with this
         // structure.
-        let (ctx, info) = unsafe { raw::event::<c::RedisModuleClientInfo>(ctx, data) };
+        let (ctx, info) = unsafe { raw::event::<c::RedisModuleClientInfo>(&ctx, data) };
         let Some(client) = info.map(|info| ClientId(info.id)) else {
             return;
         };
@@ -289,7 +289,7 @@ unsafe extern "C" fn on_flush(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, flush) = unsafe { raw::event::<c::RedisModuleFlushInfo>(ctx, data) };
+        let (ctx, flush) = unsafe { raw::event::<c::RedisModuleFlushInfo>(&ctx, data) };
         let Some(flush) = flush else { return };
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
             // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
@@ -324,7 +324,7 @@ unsafe extern "C" fn on_swap(
 ) {
     guard((), || {
         // SAFETY: as in `on_client`.
-        let (ctx, swap) = unsafe { raw::event::<c::RedisModuleSwapDbInfo>(ctx, data) };
+        let (ctx, swap) = unsafe { raw::event::<c::RedisModuleSwapDbInfo>(&ctx, data) };
         let Some(swap) = swap else { return };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);
@@ -356,7 +356,7 @@ unsafe extern "C" fn on_loading(
             c::REDISMODULE_SUBEVENT_LOADING_ENDED | c::REDISMODULE_SUBEVENT_LOADING_FAILED
         );
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         shell.loading.set(!ended);
         shell.flush.set(None);
         cluster::moves_have_changed();
@@ -381,7 +381,7 @@ unsafe extern "C" fn on_role(
 ) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         replicas::count_again();
         let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
         shell().is_replica.set(is_replica);

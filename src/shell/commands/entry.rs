@@ -27,7 +27,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
 ) -> c_int {
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call.
-        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
+        let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
             return places::tell_keys(ctx, &arguments[1..]);
         }

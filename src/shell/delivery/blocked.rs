@@ -172,7 +172,7 @@ unsafe extern "C" fn on_answer(
 ) -> c_int {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         let block = forget(ctx.client());
         if let Some(Block::Answered(answer)) = block {
             reply::send(ctx, &answer.reply);
@@ -189,7 +189,7 @@ unsafe extern "C" fn on_unblock_command(
 ) -> c_int {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
         match forget(client) {
             Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
@@ -214,7 +214,7 @@ unsafe extern "C" fn on_abandoned(
 ) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
         let granted = match forget(client) {
             Some(Block::Answered(answer))

@@ -35,7 +35,7 @@ pub unsafe extern "C" fn on_fork(
     guard((), || {
         replicas::count_again();
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
         if rewrites.is_some_and(|rewrites| rewrites == "1") {
             shell().rewrite_is_due.set(true);

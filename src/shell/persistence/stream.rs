@@ -129,7 +129,7 @@ unsafe extern "C" fn entry<const N: usize>(
 ) -> c_int {
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call.
-        let (ctx, arguments) = unsafe { raw::given(ctx, arguments, count) };
+        let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         let arguments = &arguments[1..];
         let Saying { name, key, know } = SAYINGS[N];
         if arguments.is_empty() {

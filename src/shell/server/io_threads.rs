@@ -197,7 +197,7 @@ unsafe extern "C" fn on_loop(
     }
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(ctx) };
+        let ctx = unsafe { Ctx::new(&ctx) };
         let threads = &shell().threads;
         let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.put_off));
         waiting.retain(|client| {

@@ -368,3 +368,28 @@ impl Drop for OpenKey<'_> {
         unsafe { often!(RedisModule_CloseKey(self.0)) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No other type will do in place of this, not even one that differs in a lifetime only.
+    type Exactly<T> = PhantomData<fn(T) -> T>;
+
+    fn result_of<A, B, R>(_: impl FnOnce(A, B) -> R) -> Exactly<R> {
+        PhantomData
+    }
+
+    /// That something cannot be compiled is hard to say in a test. So this says the opposite: it is compiled only as long as
+    /// what is opened lives as long as its context and not a moment longer, as for `'static`.
+    #[test]
+    fn an_open_key_cannot_outlive_its_context() {
+        fn opened<'a>() -> [Exactly<OpenKey<'a>>; 2] {
+            [
+                result_of(Ctx::<'a>::open),
+                result_of(Ctx::<'a>::open_quietly),
+            ]
+        }
+        assert_eq!(opened().len(), 2);
+    }
+}

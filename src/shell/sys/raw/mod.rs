@@ -125,7 +125,7 @@ impl Drop for Text {
 /// # Safety
 /// They are the server's own, and `'a` is no longer than the call in which it gave them.
 pub unsafe fn given<'a>(
-    ctx: *mut raw::RedisModuleCtx,
+    ctx: &'a *mut raw::RedisModuleCtx,
     arguments: *mut *mut raw::RedisModuleString,
     count: c_int,
 ) -> (Ctx<'a>, &'a [Str<'a>]) {
@@ -141,7 +141,7 @@ pub unsafe fn given<'a>(
 /// # Safety
 /// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
 pub unsafe fn event<'a, T>(
-    ctx: *mut raw::RedisModuleCtx,
+    ctx: &'a *mut raw::RedisModuleCtx,
     data: *mut c_void,
 ) -> (Ctx<'a>, Option<&'a T>) {
     // SAFETY: the caller.
@@ -209,13 +209,15 @@ impl State {
 #[derive(Clone, Copy)]
 pub struct Ctx<'a>(NonNull<raw::RedisModuleCtx>, PhantomData<&'a ()>);
 
-impl Ctx<'_> {
+impl<'a> Ctx<'a> {
+    /// Lives no longer than the variable that holds the pointer: a callback's argument.
+    ///
     /// # Safety
     /// The pointer is the one that the server gave to the callback in which `'a` lies, or a
     /// detached context that is not freed during `'a`.
-    pub unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+    pub unsafe fn new(ctx: &'a *mut raw::RedisModuleCtx) -> Self {
         Ctx(
-            NonNull::new(ctx).expect("the server gives no null context"),
+            NonNull::new(*ctx).expect("the server gives no null context"),
             PhantomData,
         )
     }
