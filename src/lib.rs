@@ -13,5 +13,6 @@
 
 pub mod command;
 pub mod engine;
+pub mod policy;
 #[cfg(feature = "server")]
 mod shell;

@@ -4,7 +4,7 @@
 //! logged with its cause and shown in INFO; from then on commands are refused (what the engine
 //! knows can no longer be trusted), while the release of what ended connections held goes on.
 
-use super::state;
+use crate::shell::state;
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

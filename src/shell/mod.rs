@@ -2,20 +2,27 @@
 //! and the engine's orders into server calls, and decides nothing.
 //!
 //! ```text
+//!   tick.rs       what was put off, when its time has come
 //!   commands/     commands and settings: the server's arguments in, answers out
+//!   persistence/  RDB files, append-only files, what comes from a master
 //!   bridge/       facts go in, orders out: events of the server, dispatch, what is performed
-//!   delivery/     frames that are no replies, and answers to those who wait
+//!   delivery/     frames that are no replies, and answers to blocked clients
 //!   server/       what the server knows and does not tell by itself
-//!   persistence/  RDB files, append-only files, replicas
+//!   timer.rs      the one timer                   guard.rs   the border: no panic crosses it
 //!   state.rs      what is remembered, borrowed in sys/scoped.rs only
-//!   guard.rs      the border: no panic crosses it
 //!   sys/          the bottom: the module API made safe, what it lacks, memory, time
-//!   unsafe        sys/raw/ (the module API),
-//!                 sys/shim.c and sys/shim.rs (what it lacks), sys/alloc.rs, state.rs (one thread);
+//! ```
+//!
+//! Each room uses only those below it. Besides, all of them use the engine, `command`, and `policy`, which decides
+//! what of all this needs no server.
+//!
+//! ```text
+//!   unsafe        sys/raw/ (the module API), sys/main_thread.rs (one thread),
+//!                 sys/shim.c and sys/shim.rs (what the API lacks), sys/alloc.rs;
 //!                 and a call or two where callbacks are handed in and what they are given
-//!                 is taken over: aof.rs arguments.rs attribution.rs blocked.rs clock.rs dispatch.rs epochs.rs events.rs info.rs
-//!                 io_threads.rs keepalive.rs listeners.rs lock_type.rs mod.rs rdb.rs register.rs rights.rs secret.rs settings.rs
-//!                 stream.rs
+//!                 is taken over: aof.rs arguments.rs attribution.rs blocked.rs clock.rs dispatch.rs epochs.rs info.rs
+//!                 io_threads.rs keepalive.rs keyspace_events.rs listeners.rs lock_type.rs mod.rs push.rs rdb.rs register.rs
+//!                 rights.rs secret.rs server_events.rs settings.rs stream.rs tick.rs unblocked.rs
 //! ```
 
 mod bridge;
@@ -26,17 +33,18 @@ mod persistence;
 mod server;
 mod state;
 mod sys;
+mod tick;
+mod timer;
 
-use bridge::{dispatch, events};
+use crate::policy::server::{Server, Version};
+use bridge::{dispatch, server_events};
 use commands::{info, register, settings};
-use persistence::{lock_type, stream};
+use persistence::{aof, lock_type, stream};
 use redis_module::raw as c;
-use server::epochs;
-use state::{Server, shell};
+use server::{epochs, private};
+use state::shell;
 use std::ffi::c_int;
 use sys::raw::{Ctx, api};
-use sys::series::Version;
-use sys::{clock, private};
 
 const NAME: &std::ffi::CStr = c"tether";
 const VERSION: c_int = 100;
@@ -67,7 +75,9 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     if initialised != ok {
         return err;
     }
+    sys::raw::begin();
     state::begin();
+    timer::begin(tick::tick);
     guard::install_hook();
     guard::guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
@@ -90,10 +100,15 @@ fn load(ctx: Ctx<'_>) -> bool {
     if detached.is_null() {
         return false;
     }
-    shell.keep_detached(detached);
-    shell.server.set(server(ctx));
+    sys::raw::keep_detached(detached);
+    let server = server(ctx);
+    shell.server.set(server);
+    let known = sys::raw::known();
+    known
+        .event_db_is_wrong_in_exec
+        .set(server.event_db_is_wrong_in_exec);
     shell.is_replica.set(ctx.state().is_replica());
-    begin_epoch();
+    epochs::begin_epoch();
     // SAFETY: the table, the context. A key that is opened for writing and found taken is not
     // written, so closing it must not abort transactions that watch it.
     unsafe {
@@ -114,6 +129,7 @@ fn load(ctx: Ctx<'_>) -> bool {
         dispatch::tell(ctx, crate::engine::Event::Demoted);
     }
     info::register(ctx);
+    aof::begin();
     let is_loaded = lock_type::register(ctx)
         && register::commands(ctx)
         && stream::register(ctx)
@@ -121,65 +137,23 @@ fn load(ctx: Ctx<'_>) -> bool {
     // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
     if is_loaded {
         private::decide();
-        events::subscribe_to_server(ctx);
+        server_events::subscribe_to_server(ctx);
         epochs::listen(ctx);
-        begin_quarantine(ctx);
-        dispatch::wake_in_ms(0);
+        server_events::begin_quarantine(ctx);
+        timer::wake_in_ms(0);
     }
     is_loaded
-}
-
-/// Lets nothing be granted for a while, as `tether.quarantine` says: when the module is loaded, and when the server has
-/// then loaded its files. Not on a replica, and so not at a promotion either.
-fn begin_quarantine(ctx: Ctx<'_>) {
-    let shell = shell();
-    let ms = shell.settings.get().quarantine_ms.into();
-    if ms > 0 && !shell.is_replica.get() && !shell.has_started.get() {
-        dispatch::tell(ctx, crate::engine::Event::Quarantine { ms });
-    }
-}
-
-/// Makes all fencing tokens from now on greater than those before: at load and at promotion.
-fn begin_epoch() {
-    let since_1970 = clock::since_1970();
-    let shell = shell();
-    shell.engine.with_mut(|engine| {
-        if shell.server.get().is_cluster {
-            engine.follow_clock(since_1970);
-        }
-        engine.begin_epoch(since_1970);
-    });
 }
 
 /// Finds out what is special about this server.
 fn server(ctx: Ctx<'_>) -> Server {
     let redis = ctx.server_info(c"server", c"redis_version");
     let valkey = ctx.server_info(c"server", c"valkey_version");
-    let version = Version::read(redis.as_deref(), valkey.as_deref());
-    let series_if = |is_valkey| {
-        let version = version.filter(|version| version.is_valkey == is_valkey);
-        version.map(|version| version.series)
-    };
-    let (redis, valkey) = (series_if(false), series_if(true));
     let io_threads = ctx.server_setting(c"io-threads");
-    let is_cluster = ctx.state().in_cluster();
-    let threads_own_clients =
-        redis >= Some((8, 0)) && io_threads.is_some_and(|threads| threads != "1");
-    Server {
-        event_db_is_wrong_in_exec: valkey >= Some((9, 0)),
-        is_cluster,
-        moves_slots_in_one_go: valkey >= Some((9, 0)),
-        // See `private.rs`.
-        tells_directly: false,
-        ends_blocks: false,
-        private: None,
-        version,
-        late_pushes: !sys::raw::have!(RedisModule_CommandFilterGetClientId),
-        strays: valkey == Some((8, 1)),
-        loses_count_of_pushes: valkey >= Some((8, 1)),
-        slots_go_silently: is_cluster && !sys::raw::have!(RedisModule_CommandFilterGetClientId),
-        // Each Valkey came from a Redis that can.
-        counts_aof: valkey.is_some() || redis >= Some((7, 2)),
-        threads_own_clients,
-    }
+    Server::of(
+        Version::read(redis.as_deref(), valkey.as_deref()),
+        ctx.state().in_cluster(),
+        sys::raw::have!(RedisModule_CommandFilterGetClientId),
+        io_threads.is_some_and(|threads| threads != "1"),
+    )
 }

@@ -1,11 +1,20 @@
 //! Between the server and the engine: what happens becomes facts, orders are carried out.
 //!
 //! ```text
-//!   events.rs    what the server tells us                dispatch.rs  facts go in, orders come out
-//!   perform.rs   orders are carried out                  recheck.rs   keys that are to be looked at again
+//!   keyspace_events.rs, server_events.rs, unblocked.rs   what the server tells us
+//!   dispatch.rs    facts go in, orders come out          perform.rs   orders are carried out
+//!   slices.rs      work that may take long               recheck.rs   keys that are to be looked at again
+//!   slots.rs       slots that are gone                   rights.rs    rights that may be gone
+//!   io_threads.rs  Redis 8's I/O threads
 //! ```
 
 pub(in crate::shell) mod dispatch;
-pub(in crate::shell) mod events;
+pub(in crate::shell) mod io_threads;
+pub(in crate::shell) mod keyspace_events;
 pub(in crate::shell) mod perform;
 pub(in crate::shell) mod recheck;
+pub(in crate::shell) mod rights;
+pub(in crate::shell) mod server_events;
+pub(in crate::shell) mod slices;
+pub(in crate::shell) mod slots;
+pub(in crate::shell) mod unblocked;

@@ -1,13 +1,11 @@
 //! Carries out the engine's orders.
 
 use crate::engine::{Db, Effect, Event, Key};
+use crate::policy::blocked::Answer;
 use crate::shell::bridge::dispatch::tell;
-use crate::shell::bridge::{events, recheck};
-use crate::shell::commands::reply;
-use crate::shell::delivery::blocked::Answer;
-use crate::shell::delivery::{blocked, push};
-use crate::shell::persistence::stream;
-use crate::shell::server::{attribution, epochs, io_threads, keepalive};
+use crate::shell::bridge::{io_threads, keyspace_events, recheck, unblocked};
+use crate::shell::delivery::{blocked, push, replication, reply};
+use crate::shell::server::{attribution, epochs, keepalive};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use std::cell::Cell;
@@ -28,7 +26,12 @@ pub struct InHand<'a> {
 pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
-        Effect::Block => blocked::block(ctx),
+        Effect::Block => {
+            if !blocked::block(ctx, &unblocked::ENDINGS) {
+                let client = ctx.client();
+                tell(ctx, Event::BlockRefused { client });
+            }
+        }
         Effect::Answer {
             client,
             reply,
@@ -74,10 +77,10 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             ctx.replicate_token(token);
             epochs::tell_others(ctx, token);
         }
-        Effect::Tell(told) => stream::tell(ctx, &told),
+        Effect::Tell(told) => replication::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::Attend(client) => {
-            events::subscribe(ctx);
+            keyspace_events::subscribe(ctx);
             io_threads::attend(ctx, client);
         }
         Effect::Guard(client) => {

@@ -4,15 +4,15 @@
 //! ours leaves its key, a lock is read from what `RESTORE` brings, a key is overwritten. Until the look, the key can go by
 //! another name: so what is known of it follows it, through `RENAME`, `MOVE`, `SWAPDB`, flushes and what takes its place.
 
-mod queue;
-
-pub use queue::{Queue, Why};
-
-use crate::engine::{Db, Event, Key, KeyBuf, Loss, Seen, Standing};
+use crate::engine::{Db, Event, Key, KeyBuf, Loss, Mode, Seen, Standing};
+use crate::policy::recheck::{Queue, Why};
+use crate::policy::slots::{FRESH_MS, Place};
 use crate::shell::bridge::dispatch::{self, Reach, tell};
-use crate::shell::server::cluster;
+use crate::shell::bridge::{keyspace_events, slots};
+use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{Ctx, Text};
+use crate::shell::sys::raw::{self, Ctx, Str, Text, have};
+use crate::shell::timer;
 
 /// Has a key looked at again as soon as the command in hand is over.
 pub fn soon(key: Key<'_>, why: Why) {
@@ -20,7 +20,7 @@ pub fn soon(key: Key<'_>, why: Why) {
     put_off(key, why);
     // One look is for all of them.
     match is_next {
-        true => dispatch::wake_in_ms(0),
+        true => timer::wake_in_ms(0),
         false => dispatch::catch_up_soon(),
     }
 }
@@ -73,7 +73,7 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
     };
     let from = from.as_key();
     // The command in hand has looked at the key itself, so this look does not find that its time is over.
-    let standing = ctx.standing(key.db, Text::new(key.name).as_str());
+    let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
     if standing != Standing::Lock {
         let seen = Seen {
             key: from,
@@ -83,7 +83,7 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
         tell(ctx, Event::Found { seen, gone });
     }
     tell(ctx, Event::MovedFrom { key: from });
-    cluster::follow(ctx, from);
+    slots::follow(ctx, from);
 }
 
 /// Looks at those within reach. While a data set is loaded they wait for its end.
@@ -114,14 +114,14 @@ pub fn look(ctx: Ctx<'_>, reach: Reach<'_>) {
 
 fn look_at(ctx: Ctx<'_>, key: Key<'_>, why: Why) {
     if why.overwritten {
-        let standing = ctx.standing(key.db, Text::new(key.name).as_str());
+        let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
         found(ctx, key, standing);
     }
     if why.restored {
-        cluster::look_at_restored(ctx, key);
+        look_at_restored(ctx, key);
     }
     if why.untimed {
-        cluster::look_at_untimed(ctx, key);
+        look_at_untimed(ctx, key);
     }
 }
 
@@ -138,8 +138,92 @@ pub fn flushed(db: Option<Db>) {
 pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
     for key in keys {
         let name = Text::new(&key.name);
-        let standing = ctx.standing_without_trace(key.db, name.as_str());
+        let standing = without_trace(ctx, key.as_key(), name.as_str());
         found(ctx, key.as_key(), standing);
+    }
+}
+
+/// What stands at a key, without a trace of the look: no key is expired by it. (To expire one in
+/// the middle of a SWAPDB would be told to replicas before the swap.)
+fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> Standing {
+    if have!(RedisModule_CommandFilterGetClientId) {
+        return look::standing_without_trace(ctx, key.db, name);
+    }
+    // In a cluster there is no SWAPDB, and a command of ours would not be let to every key.
+    let is_there = match shell().server.get().is_cluster {
+        true => None,
+        false => ctx.has(key.db, name),
+    };
+    // Redis 7.0 does not say what it is.
+    match is_there {
+        Some(true) => {
+            suspect(key);
+            shell().engine.with(|engine| engine.stands(key))
+        }
+        Some(false) => Standing::Absent,
+        None => look::standing(ctx, key.db, name),
+    }
+}
+
+/// Has a key looked at again that is held as a lock.
+pub fn suspect(key: Key<'_>) {
+    if shell().engine.with(|engine| engine.stands(key)) == Standing::Lock {
+        soon(key, Why::OVERWRITTEN);
+    }
+}
+
+/// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
+/// slot. It is looked at when it is there.
+pub fn restored(key: Key<'_>) {
+    if let Some(ctx) = raw::detached() {
+        // Until then it may go by another name.
+        keyspace_events::subscribe(ctx);
+    }
+    soon(key, Why::RESTORED);
+}
+
+/// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
+pub fn put_back(key: Key<'_>) {
+    let shell = shell();
+    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
+        restored(key);
+    }
+}
+
+/// A lock that came by RESTORE, or with a slot: nobody here holds it, so it goes. While its slot
+/// is still another server's, that one's stream may yet name it.
+fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
+    let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
+    if standing != Standing::Lock {
+        return;
+    }
+    if shell().is_replica.get() || cluster::place(ctx, key) == Place::Here {
+        nobodys(ctx, key);
+    } else {
+        put_off(key, Why::RESTORED);
+        timer::wake_in_ms(FRESH_MS);
+    }
+}
+
+/// A lock that nobody here holds.
+pub fn nobodys(ctx: Ctx<'_>, key: Key<'_>) {
+    let mode = Mode::Exclusive;
+    keyspace_events::tell_and_subscribe(ctx, Event::Inherited { key, mode });
+}
+
+/// A key was overwritten, or lost its time to live.
+pub fn overwritten(key: Key<'_>) {
+    let shell = shell();
+    if !shell.is_replica.get() && shell.engine.with(|engine| engine.has_backstop(key)) {
+        soon(key, Why::UNTIMED);
+    }
+}
+
+/// A temporary key whose time to live somebody may have taken away.
+fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
+    let name = Text::new(key.name);
+    if ctx.has_no_end(key.db, name.as_str()) {
+        tell(ctx, Event::Untimed { key });
     }
 }
 
@@ -152,6 +236,6 @@ pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
     };
     tell(ctx, Event::Found { seen, gone });
     if !standing.is_present() {
-        cluster::follow(ctx, key);
+        slots::follow(ctx, key);
     }
 }

@@ -6,12 +6,12 @@ use crate::engine::{
 };
 use crate::shell::bridge::dispatch::{Reach, tell_in_hand};
 use crate::shell::bridge::perform::InHand;
-use crate::shell::bridge::{dispatch, events};
+use crate::shell::bridge::{dispatch, keyspace_events, slices};
 use crate::shell::commands::{inspect, places};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
-use crate::shell::server::{rights, strays};
+use crate::shell::server::{look, rights, strays, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::sys::{secret, shim};
@@ -84,11 +84,11 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     // To resume a session writes nothing, and must not cause a write.
     let may_write = match spec.access {
         Access::Write => spec.verb != Verb::Resume,
-        Access::Withdraw => dispatch::may_write_now(ctx),
+        Access::Withdraw => writes::may_write_now(ctx),
         Access::Look => false,
     };
     if may_write {
-        dispatch::end_leases(ctx, reach, keys);
+        slices::end_leases(ctx, reach, keys);
     }
     let caller = Caller {
         ctx,
@@ -323,7 +323,7 @@ impl<'c> Caller<'c> {
     /// new keys of others cost nothing.
     fn hear_of_new_keys(&self, wait: Option<Wait>) {
         if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
-            events::subscribe_to_new(self.ctx);
+            keyspace_events::subscribe_to_new(self.ctx);
             rights::observe(self.ctx);
         }
     }
@@ -349,7 +349,7 @@ impl<'c> Caller<'c> {
         if !self.may_push() {
             return;
         }
-        events::subscribe_to_new(self.ctx);
+        keyspace_events::subscribe_to_new(self.ctx);
         let seen = self.look_at_all(self.strings, names);
         self.tell(Event::Watch {
             client: self.client,
@@ -395,7 +395,7 @@ impl<'c> Caller<'c> {
 
     fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {
         let key = self.key(name);
-        let standing = self.ctx.standing(key.db, string);
+        let standing = look::standing(self.ctx, key.db, string);
         Seen { key, standing }
     }
 

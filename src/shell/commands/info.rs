@@ -2,7 +2,8 @@
 
 use crate::engine::Engine;
 use crate::shell::guard::guard;
-use crate::shell::state::{is_main_thread, shell};
+use crate::shell::state::shell;
+use crate::shell::sys::main_thread::is_main_thread;
 use crate::shell::sys::raw::{Ctx, api, c_string};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_int};

@@ -2,7 +2,7 @@
 
 use crate::command::{List, matches};
 use crate::engine::{ClientId, Engine, Key, KeyCensus, Mode, Page, Walk};
-use crate::shell::server::attribution::field;
+use crate::policy::attribution::field;
 use crate::shell::server::keepalive;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Text};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   entry.rs     a command becomes a fact      places.rs    where its keys stand
-//!   register.rs  which commands there are      reply.rs     the engine's answers in the protocol's words
+//!   register.rs  which commands there are
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
 //!   settings.rs  tether.*
 //! ```
@@ -12,5 +12,4 @@ pub(in crate::shell) mod info;
 pub(in crate::shell) mod inspect;
 pub(in crate::shell) mod places;
 pub(in crate::shell) mod register;
-pub(in crate::shell) mod reply;
 pub(in crate::shell) mod settings;

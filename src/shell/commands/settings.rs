@@ -1,11 +1,12 @@
 //! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
 
 use crate::engine::{Event, Limits};
+use crate::policy::server::Wanted;
 use crate::shell::bridge::dispatch::tell;
 use crate::shell::guard::guard;
+use crate::shell::server::private;
 use crate::shell::state::{Settings, shell};
-use crate::shell::sys::private::{self, Wanted};
-use crate::shell::sys::raw::{Ctx, api};
+use crate::shell::sys::raw::{self, Ctx, api};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
@@ -113,7 +114,7 @@ fn set_backstop() {
     shell
         .engine
         .with_mut(|engine| engine.set_backstop(ms.into()));
-    if let Some(ctx) = shell.detached().filter(|_| !shell.is_replica.get()) {
+    if let Some(ctx) = raw::detached().filter(|_| !shell.is_replica.get()) {
         tell(ctx, Event::RenewAll);
     }
 }

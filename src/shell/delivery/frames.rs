@@ -1,7 +1,7 @@
 //! What pushes say, byte for byte.
 
 use crate::engine::{ClientId, Kind, Loss, Name, News, Push, Token};
-use crate::shell::commands::reply;
+use crate::shell::delivery::reply;
 use crate::shell::sys::raw::{Ctx, Text};
 
 /// The first two elements as they go over the wire to these connections, and the third one's bytes.

@@ -11,14 +11,17 @@
 //! connection wants no replies. What goes to many connections waits a moment everywhere, since more may follow.
 
 use crate::engine::{ClientId, Engine, Key, News, Push};
-use crate::shell::bridge::dispatch;
+use crate::policy::attribution::field;
 use crate::shell::delivery::frames;
-use crate::shell::server::attribution::field;
+use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim::{self, Frames, Pushed};
+use crate::shell::timer;
 use hashbrown::HashSet;
+use redis_module::raw as c;
 use std::collections::VecDeque;
+use std::ffi::c_void;
 
 /// From so many watchers on it is worth it to wait for what else goes to the same ones: what is written
 /// to a connection at once costs half of what it costs one by one.
@@ -26,22 +29,6 @@ const MANY: usize = 64;
 
 /// So many pushes wait at most where they need not.
 const MOST: usize = 64;
-
-/// Pushes that wait, in order. Once one waits, all later ones do.
-#[derive(Default)]
-pub struct Outbox {
-    waiting: VecDeque<(Vec<ClientId>, Push)>,
-    /// A flush was seen that may not have been answered yet.
-    flushing: bool,
-    /// What is told now is to wait for the end of the command in hand, or for the beginning of the next one.
-    holding: bool,
-    /// What is told now comes from the middle of a command of the server's.
-    in_event: bool,
-    /// Some of those that wait tell of a grant that came in the middle of a transaction.
-    grants_in_exec: bool,
-    /// Pushes to connections that wait for the answer to their own flush.
-    kept_back: Vec<(ClientId, Push)>,
-}
 
 /// A flush is under way, and may be answered later.
 pub fn expect_late_reply() {
@@ -116,12 +103,24 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     }
     let is_full = put(to, push) >= MOST;
     if soon {
-        dispatch::push_soon();
+        push_soon();
     } else if is_full && !late {
         send_waiting(ctx);
     } else {
-        dispatch::wake_in_ms(0);
+        timer::wake_in_ms(0);
     }
+}
+
+/// Has the server send what waits to be pushed as soon as the command in hand is over.
+fn push_soon() {
+    timer::call_soon(push_after_command);
+}
+
+unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        send_waiting(unsafe { Ctx::new(&ctx) });
+    });
 }
 
 /// Has a push wait, and says how many do.
@@ -220,7 +219,7 @@ fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
         count_sent(1);
     } else {
         put(vec![client], push);
-        dispatch::push_soon();
+        push_soon();
     }
 }
 
@@ -237,7 +236,7 @@ fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
     if is_flusher {
         let kept = pushes.iter().map(|push| (client, push.clone()));
         outbox.with_mut(|outbox| outbox.kept_back.extend(kept));
-        dispatch::wake_in_ms(1);
+        timer::wake_in_ms(1);
     }
     is_flusher
 }
@@ -302,7 +301,7 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
                 for push in pushes {
                     put(vec![*client], push.clone());
                 }
-                dispatch::push_soon();
+                push_soon();
             }
         }
     }

@@ -9,12 +9,13 @@
 
 use crate::command::told;
 use crate::engine::{Db, Key};
-use crate::shell::bridge::dispatch::{RETRY_MS, tell_flush, wake_in_ms};
+use crate::shell::bridge::dispatch::tell_flush;
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, Text};
+use crate::shell::sys::raw::{self, Ctx, Listener, Text};
+use crate::shell::timer;
 use redis_module::raw as c;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -22,8 +23,14 @@ use std::ffi::c_void;
 /// How many keys one command names.
 const BATCH: usize = 512;
 
+/// Has the server tell of children that it forks, as soon as it tells of anything. Once, at load.
+pub fn begin() {
+    let fork: Listener = (c::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork));
+    shell().on_fork.set(Some(fork));
+}
+
 /// The server has forked a child, which may be for the rewriting.
-pub unsafe extern "C" fn on_fork(
+unsafe extern "C" fn on_fork(
     ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
     subevent: u64,
@@ -51,7 +58,7 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         return;
     }
     if raw::must_not_write() {
-        wake_in_ms(RETRY_MS);
+        timer::wake_in_ms(timer::RETRY_MS);
         return;
     }
     shell.rewrite_is_due.set(false);

@@ -3,26 +3,19 @@
 //! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
 //! keyspace has the key, and no command for other types can touch it.
 
-use crate::engine::{Db, Key, Mode, Standing};
-use crate::shell::bridge::events;
-use crate::shell::bridge::recheck::{self, Why};
+use crate::engine::{Db, Key};
+use crate::policy::recheck::Why;
+use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{Ctx, Loading, Str, Text, api};
+use crate::shell::sys::raw::{self, Ctx, Loading, Str, api};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
 /// Nine characters, as the server wants.
 const NAME: &std::ffi::CStr = c"tetherloc";
-
-/// Every lock's value points here.
-static VALUE: u8 = 0;
-
-pub fn value() -> *mut c_void {
-    (&raw const VALUE).cast_mut().cast::<c_void>()
-}
 
 /// Registers the type. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
@@ -46,7 +39,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
         ))
     };
     let made = NonNull::new(made).map(NonNull::as_ptr);
-    shell().lock_type.set(made);
+    raw::known().lock_type.set(made);
     made.is_some()
 }
 
@@ -62,40 +55,12 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         let name = name.bytes();
         let key = Key { db, name };
         if !shell().loading.get() {
-            restored(key);
-        } else if let Some(ctx) = shell().detached() {
-            nobodys(ctx, key);
+            recheck::restored(key);
+        } else if let Some(ctx) = raw::detached() {
+            recheck::nobodys(ctx, key);
         }
     });
-    value()
-}
-
-/// A lock is about to be there that came by RESTORE (MIGRATE of another server sends that), or with a
-/// slot. It is looked at when it is there.
-pub fn restored(key: Key<'_>) {
-    if let Some(ctx) = shell().detached() {
-        // Until then it may go by another name.
-        events::subscribe(ctx);
-    }
-    recheck::soon(key, Why::RESTORED);
-}
-
-/// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
-pub fn put_back(key: Key<'_>) {
-    let shell = shell();
-    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
-        restored(key);
-    }
-}
-
-/// Whether a lock stands at a key.
-pub fn is_there(ctx: Ctx<'_>, key: Key<'_>) -> bool {
-    ctx.standing(key.db, Text::new(key.name).as_str()) == Standing::Lock
-}
-
-/// A lock that nobody here holds.
-pub fn nobodys(ctx: Ctx<'_>, key: Key<'_>) {
-    rdb::inherited(ctx, key.db, key.name, Mode::Exclusive);
+    raw::lock_value()
 }
 
 unsafe extern "C" fn rdb_save(_io: *mut c::RedisModuleIO, _value: *mut c_void) {}
@@ -174,11 +139,4 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
             recheck::soon(key, Why::OVERWRITTEN);
         }
     });
-}
-
-/// Has a key looked at again that is held as a lock.
-pub fn suspect(key: Key<'_>) {
-    if shell().engine.with(|engine| engine.stands(key)) == Standing::Lock {
-        recheck::soon(key, Why::OVERWRITTEN);
-    }
 }

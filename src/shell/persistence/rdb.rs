@@ -6,12 +6,11 @@
 use crate::command::pack::{self, Pack};
 use crate::command::told;
 use crate::engine::{Db, Engine, Event, Key, Mode, Token, Told};
-use crate::shell::bridge::dispatch::tell;
-use crate::shell::bridge::events;
+use crate::shell::bridge::{keyspace_events, server_events};
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Ctx, Damaged, Loading, Saving, have};
+use crate::shell::sys::raw::{self, Ctx, Damaged, Loading, Saving, have};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -93,7 +92,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
     guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { Loading::new(io) };
-        let Some(ctx) = shell().detached() else {
+        let Some(ctx) = raw::detached() else {
             return err;
         };
         match take_in(ctx, file, encoding) {
@@ -112,7 +111,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     let token = Token::checked(file.number()?).ok_or(Damaged)?;
     let count = file.number()?;
     if token != Token::default() {
-        events::subscribe_to_more(ctx);
+        server_events::subscribe_to_more(ctx);
     }
     let now = clock::now();
     let mut effects = Vec::new();
@@ -124,7 +123,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     });
     if count > 0 {
         // What becomes of them matters from now on.
-        events::subscribe(ctx);
+        keyspace_events::subscribe(ctx);
     }
     load_keys(ctx, file, encoding, count, |keys| {
         engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
@@ -132,7 +131,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     let told = if encoding > 0 { file.number()? } else { 0 };
     for _ in 0..told {
         let said = load_told(ctx, file)?;
-        events::subscribe(ctx);
+        keyspace_events::subscribe(ctx);
         engine.with_mut(|engine| engine.handle(now, Event::Told(&said), &mut effects));
     }
     // What is loaded is told to nobody before all of it is there.
@@ -191,13 +190,10 @@ fn load_keys(
 /// A key in the file belonged to a connection of the server that wrote it.
 pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
     let key = Key { db, name };
-    // What becomes of it matters from now on.
-    events::subscribe(ctx);
-    tell(ctx, Event::Inherited { key, mode });
+    keyspace_events::tell_and_subscribe(ctx, Event::Inherited { key, mode });
 }
 
 /// A session, or what it holds, on the server that wrote the file or the stream.
 pub fn told(ctx: Ctx<'_>, said: &Told) {
-    events::subscribe(ctx);
-    tell(ctx, Event::Told(said));
+    keyspace_events::tell_and_subscribe(ctx, Event::Told(said));
 }

@@ -6,12 +6,12 @@
 //! stream says all, in words that only it has (see `command/told.rs`).
 
 use crate::command::{Request, told};
-use crate::engine::{Event, Hand, Key, Mode, Standing, Told};
+use crate::engine::{Event, Hand, Key, Mode, Standing};
 use crate::shell::bridge::perform::write;
-use crate::shell::bridge::{dispatch, events};
+use crate::shell::bridge::{dispatch, recheck, server_events};
 use crate::shell::guard::guard;
-use crate::shell::persistence::{lock_type, rdb};
-use crate::shell::server::cluster;
+use crate::shell::persistence::rdb;
+use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use redis_module::raw as c;
@@ -44,7 +44,7 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
             dispatch::tell(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }
-        true if !shell().is_replica.get() => lock_type::restored(key),
+        true if !shell().is_replica.get() => recheck::restored(key),
         _ => rdb::inherited(ctx, db, name, mode),
     }
     // Of use to this server's own append-only file, and to replicas of it.
@@ -58,13 +58,6 @@ fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
     let shell = shell();
     let to_master = || name.is_some_and(|name| cluster::is_coming(ctx, name));
     !shell.loading.get() && (!shell.is_replica.get() || to_master())
-}
-
-/// Tells replicas and the append-only file what sessions hold.
-pub fn tell(ctx: Ctx<'_>, said: &Told) {
-    let (command, words) = told::words_of(said);
-    let db = told::db_of(said).unwrap_or_else(|| ctx.db());
-    ctx.replicate_words(db, command, &words);
 }
 
 /// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.
@@ -157,7 +150,7 @@ unsafe extern "C" fn entry<const N: usize>(
 fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let token = told::read_token(arguments[0].bytes());
     if let Some(token) = token {
-        events::subscribe_to_more(ctx);
+        server_events::subscribe_to_more(ctx);
         shell().engine.with_mut(|engine| engine.know_token(token));
     }
     token.is_some()
@@ -167,7 +160,7 @@ fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
-        if ctx.standing(db, *key) == Standing::Other {
+        if look::standing(ctx, db, *key) == Standing::Other {
             rdb::inherited(ctx, db, key.bytes(), Mode::Temporary);
         }
     }

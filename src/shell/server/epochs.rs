@@ -6,12 +6,12 @@
 //! was replaced must not give greater tokens than its successor.
 
 use crate::engine::Token;
-use crate::shell::bridge::dispatch::wake_in_ms;
 use crate::shell::guard::guard;
-use crate::shell::server::slots;
+use crate::shell::server::cluster;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::{c_char, c_int, c_uchar};
 use std::ptr::null;
@@ -104,7 +104,7 @@ unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
             slots_come();
         }
         if comes || is_one_of(["delslots", "flushslots"]) {
-            slots::change();
+            cluster::slots_change();
         }
     });
 }
@@ -129,7 +129,7 @@ pub fn tell_others(ctx: Ctx<'_>, token: Token) {
         ));
     }
     shell.told_others.set(clock::now());
-    wake_in_ms(AGAIN_MS);
+    timer::wake_in_ms(AGAIN_MS);
 }
 
 /// Tells them once more, when it is time. What a replica knows is its master's to tell.
@@ -143,7 +143,19 @@ pub fn tell_others_again(ctx: Ctx<'_>) {
         return;
     };
     match clock::now().ms_since(shell.told_others.get()) {
-        ago_ms if ago_ms < AGAIN_MS => wake_in_ms(AGAIN_MS - ago_ms),
+        ago_ms if ago_ms < AGAIN_MS => timer::wake_in_ms(AGAIN_MS - ago_ms),
         _ => tell_others(ctx, token),
     }
+}
+
+/// Makes all fencing tokens from now on greater than those before: at load and at promotion.
+pub fn begin_epoch() {
+    let since_1970 = clock::since_1970();
+    let shell = shell();
+    shell.engine.with_mut(|engine| {
+        if shell.server.get().is_cluster {
+            engine.follow_clock(since_1970);
+        }
+        engine.begin_epoch(since_1970);
+    });
 }

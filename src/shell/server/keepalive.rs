@@ -7,7 +7,7 @@
 //! `TCP_USER_TIMEOUT` (Linux) when something is.
 
 use crate::engine::ClientId;
-use crate::shell::server::attribution::field;
+use crate::policy::attribution::field;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::Ctx;
 use std::ffi::{c_int, c_void};

@@ -4,10 +4,9 @@
 //! one, which knows.
 
 use crate::shell::guard::guard;
-use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx};
 use redis_module::raw as c;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 
 /// Modules that hear no keyspace events, or need not hear of ours: this one, and those that are part of Redis 8 and of
 /// Valkey 9.1.
@@ -18,12 +17,7 @@ pub fn look_around(ctx: Ctx<'_>) {
     let modules = ctx.modules();
     let is_deaf = |name: &String| DEAF.contains(&&**name);
     let are_all = !modules.is_empty() && modules.iter().all(is_deaf);
-    shell().is_among_deaf.set(are_all);
-}
-
-/// Whether events of this class are heard: by clients, or perhaps by another module. O(1).
-pub fn hear(class: c_int) -> bool {
-    !shell().is_among_deaf.get() || raw::published_classes() & class != 0
+    raw::known().is_among_deaf.set(are_all);
 }
 
 /// A module was loaded. Whether it hears events cannot be asked, so from now on it is taken that one does.
@@ -46,7 +40,7 @@ pub unsafe extern "C" fn on_module(
                 .is_some_and(|name| DEAF.contains(&name))
         };
         if !is_deaf {
-            shell().is_among_deaf.set(false);
+            raw::known().is_among_deaf.set(false);
         }
     });
 }

@@ -1,12 +1,11 @@
 //! What matters to us of this server's replicas, and of how far they and the append-only file have come.
 
 use crate::engine::Moment;
-use crate::shell::bridge::dispatch::{RETRY_MS, wake_in_ms};
-use crate::shell::bridge::events;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx};
+use crate::shell::sys::raw::{self, Ctx, Listener};
+use crate::shell::timer;
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
@@ -29,19 +28,27 @@ pub unsafe extern "C" fn on_change(
                 .engine
                 .with_mut(|engine| engine.forget_who_was_told());
             // Here the server is in the middle of greeting it.
-            wake_in_ms(0);
+            timer::wake_in_ms(0);
         }
     });
 }
 
 /// Somebody has changed the server's settings: the append-only file may be wanted from now on, although it is begun later.
-pub unsafe extern "C" fn on_setting(
+unsafe extern "C" fn on_setting(
     _ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
     _subevent: u64,
     _data: *mut c_void,
 ) {
     guard((), count_again);
+}
+
+/// Subscribes to changes of the server's settings, once: before one matters.
+fn subscribe_to_settings(ctx: Ctx<'_>) {
+    const SETTINGS: Listener = (c::REDISMODULE_EVENT_CONFIG, Some(on_setting));
+    if !shell().hears_of_settings.replace(true) {
+        ctx.listen(SETTINGS);
+    }
 }
 
 /// Tells replicas the epoch if one has come that may not know it.
@@ -52,7 +59,7 @@ pub fn tell_newcomer(ctx: Ctx<'_>) {
         return;
     }
     if raw::must_not_write() {
-        return wake_in_ms(RETRY_MS);
+        return timer::wake_in_ms(timer::RETRY_MS);
     }
     shell.newcomer.set(false);
     let token = shell.engine.with_mut(|engine| engine.untold_token());
@@ -80,7 +87,7 @@ fn within_a_second(
 /// Whether there are as many good replicas as the server wants before it lets anybody write.
 pub fn are_enough(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().enough_replicas, clock::now(), || {
-        events::subscribe_to_settings(ctx);
+        subscribe_to_settings(ctx);
         let number = |text: String| text.parse::<u64>().ok();
         // It says so only where it wants any.
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
@@ -95,7 +102,7 @@ pub fn are_enough(ctx: Ctx<'_>) -> bool {
 /// which one could come back to where it was, nor an append-only file of which the server counts how far it is written.
 pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().nobody_counts, clock::lately(), || {
-        events::subscribe_to_settings(ctx);
+        subscribe_to_settings(ctx);
         let is_none = |section: &CStr, field: &CStr| {
             let number = ctx.server_info(section, field);
             number.is_some_and(|number| number == "0")

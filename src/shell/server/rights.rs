@@ -3,57 +3,16 @@
 //! The server looks at rights when a command is given, and tells modules of no change. So from the first wait on a filter
 //! notes the commands that change rights, and before the next turn comes to anybody who has waited since before that, the
 //! server is asked whether its user may still do what it has asked for.
-//!
-//! The filter sees a command before it is executed, and one of a transaction when it is queued. So once rights have changed
-//! each EXEC may change them, too. A command that is put off (`CLIENT PAUSE`) is executed nobody knows when.
 
-use crate::engine::{Doubt, Event, Form, NoRight};
-use crate::shell::bridge::dispatch::tell;
+use crate::engine::{Doubt, Form, NoRight};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, api, have};
 use redis_module::raw as c;
-use std::cell::Cell;
-
-#[derive(Default)]
-pub struct Rights {
-    /// There may be something to do before an event is told.
-    matter: Cell<bool>,
-    observing: Cell<bool>,
-    /// Rights may have changed since the engine was told so.
-    noted: Cell<bool>,
-    /// They have changed before.
-    have_changed: Cell<bool>,
-    /// They may change at any time.
-    unseen: Cell<bool>,
-}
-
-impl Rights {
-    /// Whether [`look`] may have something to do. Asked before each event.
-    #[inline(always)]
-    pub fn matter(&self) -> bool {
-        self.matter.get()
-    }
-
-    #[cold]
-    fn note(&self) {
-        if raw::must_not_write() {
-            self.unseen.set(true);
-        }
-        self.noted.set(true);
-        self.matter.set(true);
-    }
-}
 
 /// Begins to note what changes rights: in the command with which somebody begins to wait.
 pub fn observe(ctx: Ctx<'_>) {
-    let rights = &shell().rights;
-    if rights.observing.replace(true) {
+    if shell().rights.observe(|| ctx.has_no_acl()) {
         return;
-    }
-    if ctx.has_no_acl() {
-        // It goes by another name here.
-        rights.unseen.set(true);
-        rights.note();
     }
     // Where filters tell whose command it is there is one already, see `executing`.
     if have!(RedisModule_CommandFilterGetClientId) {
@@ -82,56 +41,24 @@ unsafe extern "C" fn filter(filter: *mut c::RedisModuleCommandFilterCtx) {
 #[inline(always)]
 pub unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     let rights = &shell().rights;
-    if !rights.observing.get() {
+    if !rights.is_observing() {
         return;
     }
     // SAFETY: the caller.
     let Some(name) = (unsafe { raw::filtered_word(filter, 0) }) else {
         return;
     };
-    let is_acl = name.len() == 3 && name.eq_ignore_ascii_case(b"acl");
-    if is_acl {
-        // SAFETY: the caller.
-        let word = unsafe { raw::filtered_word(filter, 1) };
-        const CHANGING: [&[u8]; 3] = [b"setuser", b"deluser", b"load"];
-        let is_it = |word: &[u8]| CHANGING.iter().any(|it| it.eq_ignore_ascii_case(word));
-        if word.is_some_and(is_it) {
-            rights.have_changed.set(true);
-            rights.note();
-        }
-    } else if name.len() == 4 && rights.have_changed.get() && name.eq_ignore_ascii_case(b"exec") {
-        rights.note();
-    }
-}
-
-/// Looks at the rights of those whose turn may come by this event, before it is told.
-#[cold]
-pub fn look(ctx: Ctx<'_>, event: &Event<'_>) {
-    /// Whoever comes after so many is served a little later.
-    const MOST: usize = 64;
-    let rights = &shell().rights;
-    // What is told here needs no look.
-    rights.matter.set(false);
-    if rights.noted.get() {
-        // The command that changes them may be still to come in this transaction.
-        let stays = rights.unseen.get() || ctx.state().in_exec();
-        rights.noted.set(stays);
-        tell(ctx, Event::RightsChanged);
-    }
-    for _ in 0..MOST {
-        let Some(doubt) = shell().engine.with(|engine| engine.doubt(event)) else {
-            break;
-        };
-        let (wait, lost) = (doubt.wait, lost(ctx, &doubt));
-        tell(ctx, Event::Rights { wait, lost });
-    }
-    let has_doubts = shell().engine.with(|engine| engine.has_doubts());
-    rights.matter.set(rights.noted.get() || has_doubts);
+    // SAFETY: the caller.
+    rights.note(
+        name,
+        || unsafe { raw::filtered_word(filter, 1) },
+        raw::must_not_write,
+    );
 }
 
 /// What a connection's user may not do any more of what it has asked for. (A user that the server does not know by name is
 /// another module's, and that one's affair.)
-fn lost(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
+pub fn lost(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
     let user = ctx.user_of(doubt.client)?;
     let count = doubt.keys.len().to_string();
     let name = name(doubt.form).as_bytes();

@@ -4,10 +4,8 @@
 //!
 //! Not after `COPY ... DB`: no event says where it was.
 
-use crate::engine::Db;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::Ctx;
-use std::cell::Cell;
 
 /// Runs a command of ours, in which keys of other databases can come into being.
 pub fn and_back<T>(ctx: Ctx<'_>, command: impl FnOnce() -> T) -> T {
@@ -20,21 +18,16 @@ pub fn and_back<T>(ctx: Ctx<'_>, command: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Where a key was that is being moved: there its `MOVE` was given.
-#[derive(Default)]
-pub struct Home(Cell<Option<Db>>);
-
-impl Home {
-    /// After an event has been heard.
-    pub fn heard(&self, ctx: Ctx<'_>, event: &[u8]) {
-        match event {
-            b"move_from" => self.0.set(Some(ctx.db())),
-            b"move_to" => {
-                if let Some(home) = self.0.take() {
-                    ctx.select(home);
-                }
+/// An event has been heard. Where a key was that is being moved, its `MOVE` was given.
+pub fn heard(ctx: Ctx<'_>, event: &[u8]) {
+    let home = &shell().home;
+    match event {
+        b"move_from" => home.set(Some(ctx.db())),
+        b"move_to" => {
+            if let Some(home) = home.take() {
+                ctx.select(home);
             }
-            _ => {}
         }
+        _ => {}
     }
 }

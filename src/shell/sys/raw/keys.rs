@@ -1,13 +1,12 @@
 //! Keys: opened, made, removed, and told to replicas.
 
 use crate::engine::{Db, Standing, Token};
-use crate::shell::persistence::lock_type;
-use crate::shell::server::listeners;
-use crate::shell::state::shell;
-use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often};
+use crate::shell::sys::raw::ask::Answer;
+use crate::shell::sys::raw::known::known;
+use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often, published_classes};
 use crate::shell::sys::{clock, shim};
 use redis_module::raw;
-use std::ffi::{CStr, c_int, c_longlong};
+use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
 
 /// The command in which replicas and the append-only file are told of a key.
@@ -58,7 +57,40 @@ impl<'a> Ctx<'a> {
         open.standing().is_present() && open.left_ms().is_none()
     }
 
-    pub(super) fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
+    /// Whether a key is there. One whose time has come is not.
+    pub fn exists(self, db: Db, key: Str<'_>) -> bool {
+        let ctx = self.in_db(db).as_ptr();
+        // SAFETY: the table, the context.
+        unsafe { api!(RedisModule_KeyExists(ctx, key.as_ptr())) != 0 }
+    }
+
+    /// Whether there is a key, be its time over or not; the look leaves no trace. Nothing where the server does not say:
+    /// somebody took the command away (`rename-command`), or in a cluster this is not in a command for the key's slot.
+    /// About a microsecond.
+    pub fn has(self, db: Db, key: Str<'_>) -> Option<bool> {
+        // In a cluster the context of a replica's reader is let to the key, but a detached one is not.
+        let there = if self.db() == db {
+            self
+        } else {
+            self.in_db(db)
+        };
+        // The one command that looks keys up like that on all servers.
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                there.as_ptr(),
+                c"MEMORY".as_ptr(),
+                c"cscc".as_ptr(),
+                c"USAGE".as_ptr(),
+                key.as_ptr(),
+                c"SAMPLES".as_ptr(),
+                c"1".as_ptr()
+            ))
+        };
+        Answer::new(reply).map(|answer| answer.is_integer())
+    }
+
+    pub fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
         // SAFETY: the table, the context. The server holds on to the name by itself.
         OpenKey(
             unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) },
@@ -84,17 +116,11 @@ impl<'a> Ctx<'a> {
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
     pub fn make_lock(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
-        let Some(lock) = shell().lock_type.get().filter(|_| open.is_open()) else {
+        let Some(lock) = known().lock_type.get().filter(|_| open.is_open()) else {
             return false;
         };
         // SAFETY: as in `make`; the value lives as long as the module.
-        let done = unsafe {
-            often!(RedisModule_ModuleTypeSetValue(
-                open.0,
-                lock,
-                lock_type::value()
-            ))
-        };
+        let done = unsafe { often!(RedisModule_ModuleTypeSetValue(open.0, lock, lock_value())) };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_MODULE, c"lock")
     }
 
@@ -124,7 +150,7 @@ impl<'a> Ctx<'a> {
         }
         // SAFETY: the table, the context.
         unsafe { often!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
-        if listeners::hear(class) {
+        if is_heard(class) {
             // SAFETY: the same.
             unsafe {
                 api!(RedisModule_NotifyKeyspaceEvent(
@@ -150,9 +176,9 @@ impl<'a> Ctx<'a> {
         // RDB file. Once a second is enough for a file to be written anew after the last change.
         const COUNTED_MS: u64 = 1000;
         let now = clock::lately();
-        let is_counted = now.ms_since(shell().counted.get()) < COUNTED_MS;
-        if is_counted && shell().server.get().tells_directly {
-            let words = shell().words.get_or_init(Word::all);
+        let is_counted = now.ms_since(known().counted.get()) < COUNTED_MS;
+        if is_counted && known().tells_directly.get() {
+            let words = known().words.get_or_init(Word::all);
             let word = words[command as usize].as_str();
             let done = match value {
                 Some(value) => shim::replicate(db, &[word, key, value]),
@@ -162,7 +188,7 @@ impl<'a> Ctx<'a> {
                 return;
             }
         }
-        shell().counted.set(now);
+        known().counted.set(now);
         let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
         let command = command.name().as_ptr();
         // SAFETY: the table, the context; the arguments are as the formats say.
@@ -258,7 +284,7 @@ impl<'a> Ctx<'a> {
 
     /// The database of a keyspace event, which comes with this context and is about this key.
     pub fn event_db(self, key: Str<'_>) -> Db {
-        if shell().server.get().event_db_is_wrong_in_exec && self.state().in_exec() {
+        if known().event_db_is_wrong_in_exec.get() && self.state().in_exec() {
             // To open a key can expire it, which must not be told before what this event is about.
             let mode =
                 raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
@@ -271,6 +297,20 @@ impl<'a> Ctx<'a> {
         }
         self.db()
     }
+}
+
+/// Every lock's value points here.
+static LOCK: u8 = 0;
+
+/// The value of a lock: it says nothing.
+pub fn lock_value() -> *mut c_void {
+    (&raw const LOCK).cast_mut().cast::<c_void>()
+}
+
+/// Whether events of this class are heard: by clients, or perhaps by another module. To tell modules of an event costs a
+/// server more than to remove a key, and mostly the only one that it would tell is this one, which knows. O(1).
+fn is_heard(class: c_int) -> bool {
+    !known().is_among_deaf.get() || published_classes() & class != 0
 }
 
 /// A key that is open until this is dropped, in the callback in which it was opened.
@@ -291,7 +331,7 @@ impl OpenKey<'_> {
             if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
                 return Standing::Absent;
             }
-            match shell().lock_type.get() {
+            match known().lock_type.get() {
                 Some(lock) if often!(RedisModule_ModuleTypeGetType(self.0)) == lock => {
                     Standing::Lock
                 }

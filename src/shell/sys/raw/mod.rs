@@ -1,7 +1,7 @@
 //! The module API, as much of it as is used here, made safe.
 //!
 //! All calls into the server go through this folder (and, for the few functions that the API lacks,
-//! through [`crate::shell::sys::shim`]). Each `unsafe` block relies on one or more of these:
+//! through `sys/shim.rs`). Each `unsafe` block relies on one or more of these:
 //!
 //! - **the table**: the server fills in the API's function pointers before `OnLoad` runs, and never
 //!   changes them; those that some servers lack are asked for by [`have`];
@@ -11,18 +11,21 @@
 
 mod ask;
 mod files;
+mod handle;
 mod keys;
-mod look;
+mod known;
 mod replies;
 mod table;
+mod timers;
 
 pub use ask::{Refusal, is_blocked, is_tracking};
 pub use files::{Damaged, Loading, Saving};
-pub use keys::{OpenKey, Word};
-pub use table::Often;
+pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
+pub use keys::{OpenKey, Word, lock_value};
+pub use known::{begin, detached, keep_detached, known};
+pub use timers::{Timer, call_after_command};
 
 use crate::engine::{ClientId, Db};
-use crate::shell::state::shell;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -42,7 +45,7 @@ pub(in crate::shell) use api;
 macro_rules! often {
     ($name:ident $arguments:tt) => {{
         crate::shell::sys::scoped::nothing_is_lent();
-        (crate::shell::state::shell().often.$name)$arguments
+        (crate::shell::sys::raw::known::known().often.$name)$arguments
     }};
 }
 use often;
@@ -245,7 +248,7 @@ impl<'a> Ctx<'a> {
     /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
     /// database a transaction hides on Valkey 9, so that it could not be selected again.
     pub fn in_db(self, db: Db) -> Self {
-        let other = shell().detached().unwrap_or(self);
+        let other = detached().unwrap_or(self);
         other.select(db);
         other
     }
@@ -265,6 +268,31 @@ impl<'a> Ctx<'a> {
         selected == raw::REDISMODULE_OK as c_int
     }
 
+    /// Has the server call this for each event of this kind.
+    pub fn listen(self, (id, callback): Listener) {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToServerEvent(
+                self.as_ptr(),
+                event,
+                callback
+            ))
+        };
+    }
+
+    /// Has the server call this for keyspace events of these classes.
+    pub fn listen_to_keys(self, classes: c_int, call: OnKey) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToKeyspaceEvents(
+                self.as_ptr(),
+                classes,
+                Some(call)
+            ));
+        };
+    }
+
     /// One line in the server's log.
     pub fn log(self, level: &CStr, message: &str) {
         let message = c_string(message);
@@ -278,6 +306,25 @@ impl<'a> Ctx<'a> {
             ));
         }
     }
+}
+
+/// What is called for a keyspace event: with its class, its name and its key.
+pub type OnKey = unsafe extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    c_int,
+    *const c_char,
+    *mut raw::RedisModuleString,
+) -> c_int;
+
+/// A kind of event of the server's, and what is to be called for it.
+pub type Listener = (u64, raw::RedisModuleEventCallback);
+
+/// What the server calls later, with a context and what it was given for that.
+pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
+
+/// Whether the server may be told directly what replicas are to be told; see `shim::replicate`.
+pub fn tell_replicas_directly(yes: bool) {
+    known().tells_directly.set(yes);
 }
 
 /// Whether the server wants no writes now (`CLIENT PAUSE`, a failover under way). A write all the

@@ -4,85 +4,30 @@
 //! nobody has tried them they might write anywhere. So they are called where the series of the server is known
 //! (`series.rs`) and a look at them agrees; and elsewhere only if the administrator wants to try (`tether.private-functions`).
 
-use crate::shell::state::{Server, shell};
-use crate::shell::sys::raw::Ctx;
+use crate::policy::server::{Private, Server};
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim;
-
-/// What is to be done with them: the setting.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Wanted {
-    /// They are called on servers that are known.
-    #[default]
-    Known,
-    /// On all that have them.
-    Always,
-    Never,
-}
-
-/// What is done with them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Private {
-    /// They are called, on a server that is known.
-    Known,
-    /// They are called on one that is not known.
-    Tried,
-    /// They are not called: the server is not known.
-    Unknown,
-    /// They are not called: some are missing, or are another library's.
-    Unfit,
-    /// They are not called, because the setting says so.
-    Never,
-}
-
-impl Private {
-    /// As INFO says it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Private::Known => "known",
-            Private::Tried => "tried",
-            Private::Unknown => "unknown",
-            Private::Unfit => "unfit",
-            Private::Never => "never",
-        }
-    }
-
-    fn are_called(self) -> bool {
-        matches!(self, Private::Known | Private::Tried)
-    }
-}
 
 /// Decides it, at load and when the setting is changed.
 pub fn decide() {
     let shell = shell();
     let server = shell.server.get();
-    let private = what_is_done(&server, shell.settings.get().private_functions);
+    let wanted = shell.settings.get().private_functions;
+    let private = Private::decide(server.version, wanted, shim::fits);
     if server.private == Some(private) {
         return;
     }
     shim::allow(private.are_called());
     let is_known = private == Private::Known;
+    raw::tell_replicas_directly(is_known && !server.is_cluster);
     shell.server.set(Server {
         private: Some(private),
-        tells_directly: is_known && !server.is_cluster,
         ends_blocks: is_known && !server.threads_own_clients,
         ..server
     });
-    if let Some(ctx) = shell.detached() {
+    if let Some(ctx) = raw::detached() {
         say(ctx, &server, private);
-    }
-}
-
-fn what_is_done(server: &Server, wanted: Wanted) -> Private {
-    let is_known = server.version.is_some_and(|version| version.is_known());
-    let two_steps = server
-        .version
-        .is_some_and(|version| version.ends_blocks_in_two_steps());
-    match wanted {
-        Wanted::Never => Private::Never,
-        Wanted::Known if !is_known => Private::Unknown,
-        _ if !shim::fits(two_steps) => Private::Unfit,
-        _ if is_known => Private::Known,
-        _ => Private::Tried,
     }
 }
 

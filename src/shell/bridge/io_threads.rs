@@ -15,28 +15,15 @@
 //! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
 
 use crate::engine::{ClientId, Event};
+use crate::policy::attribution::{field, is_held_up};
 use crate::shell::bridge::dispatch::tell;
 use crate::shell::guard::guard;
-use crate::shell::server::attribution::{field, is_held_up};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, api, c_string};
 use crate::shell::sys::shim;
 use redis_module::raw as c;
-use std::collections::HashSet;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-
-/// What is done because of I/O threads.
-#[derive(Default)]
-pub struct Threads {
-    filtering: bool,
-    /// The event of the server's loop is subscribed to.
-    looping: bool,
-    /// Those that gave a command which may have been put off; see [`on_loop`].
-    put_off: HashSet<ClientId>,
-    /// The connections whose tracking is of our making.
-    kept: HashSet<ClientId>,
-}
 
 /// From now on pushes may go to this connection, which is executing a command of ours.
 pub fn attend(ctx: Ctx<'_>, client: ClientId) {
@@ -120,7 +107,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         if !shell.engine.with(|engine| engine.knows_client(client)) {
             return;
         }
-        let Some(ctx) = shell.detached() else { return };
+        let Some(ctx) = raw::detached() else { return };
         if ctx.state().in_script() || ctx.state().loading() {
             if !is_exec {
                 refuse(filter);

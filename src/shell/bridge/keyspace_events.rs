@@ -1,0 +1,194 @@
+//! What the server tells us of keys, as facts.
+//!
+//! Keyspace events come in the middle of others' commands, so nothing here writes. They are subscribed to when the
+//! first connection comes to the engine's notice: before that, the module costs other commands nothing. Of keys that
+//! come into being only those need to know who watch or wait, so `new` is subscribed to when somebody first does: each
+//! key that anybody makes pays for it, and there is no way back on all servers.
+
+use crate::engine::{ClientId, Engine, Event, Hand, Key, Loss};
+use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::{recheck, server_events, slots};
+use crate::shell::delivery::push;
+use crate::shell::guard::guard;
+use crate::shell::server::{attribution, cluster, strays};
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{Ctx, Str};
+use redis_module::raw as c;
+use std::ffi::{CStr, c_char, c_int};
+
+/// Tells a fact after which it matters what becomes of keys.
+pub fn tell_and_subscribe(ctx: Ctx<'_>, event: Event<'_>) {
+    subscribe(ctx);
+    tell(ctx, event);
+}
+
+/// Subscribes to what happens to keys that are there, once.
+pub fn subscribe(ctx: Ctx<'_>) {
+    // A key goes by `del`, `expired` or `evicted`, or by a generic command's event, which also says that
+    // another has taken its place. Writes to keys that stay are none of these.
+    const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
+        | c::REDISMODULE_NOTIFY_EXPIRED
+        | c::REDISMODULE_NOTIFY_EVICTED;
+    // A file can name a held key that has lapsed, and is not there. Whoever makes it after that makes another key.
+    if shell().loading.get() {
+        subscribe_to_new(ctx);
+    }
+    if shell().subscribed.replace(true) {
+        return;
+    }
+    server_events::subscribe_to_more(ctx);
+    slots::begin(ctx);
+    let server = shell().server.get();
+    // Whether somebody takes a time to live away matters only where keys have one of ours.
+    let overwriting = match server.is_cluster {
+        true => c::REDISMODULE_NOTIFY_STRING as c_int,
+        false => 0,
+    };
+    ctx.listen_to_keys(CLASSES | overwriting, on_key);
+    if server.slots_go_silently {
+        // What is made in the place of a key that went without a word is not its owner's.
+        subscribe_to_new(ctx);
+    }
+}
+
+/// Subscribes to keys that come into being, once: in the command with which somebody begins to watch or to wait.
+pub fn subscribe_to_new(ctx: Ctx<'_>) {
+    if !shell().hears_of_new.replace(true) {
+        ctx.listen_to_keys(c::REDISMODULE_NOTIFY_NEW as c_int, on_key);
+    }
+}
+
+unsafe extern "C" fn on_key(
+    ctx: *mut c::RedisModuleCtx,
+    class: c_int,
+    event: *const c_char,
+    key: *mut c::RedisModuleString,
+) -> c_int {
+    guard((), || {
+        hear(ctx, class, event, key);
+        if shell().server.get().strays {
+            // SAFETY: the server's arguments, for the length of this call.
+            let (ctx, event) = unsafe { (Ctx::new(&ctx), CStr::from_ptr(event)) };
+            strays::heard(ctx, event.to_bytes());
+        }
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+fn hear(
+    ctx: *mut c::RedisModuleCtx,
+    class: c_int,
+    event: *const c_char,
+    key: *mut c::RedisModuleString,
+) {
+    let shell = shell();
+    // What we do ourselves is no news.
+    if shell.performing.get() == Some(key) {
+        return;
+    }
+    if shell.engine.with(Engine::is_idle) && !shell.is_any_put_off.get() {
+        return;
+    }
+    // SAFETY: the server's arguments, for the length of this call.
+    let (ctx, string) = unsafe { (Ctx::new(&ctx), Str::new(key)) };
+    let key = Key {
+        db: ctx.event_db(string),
+        name: string.bytes(),
+    };
+    // The new name of a held key is one that nobody knows yet.
+    let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
+    let (known, is_carrying) = shell.engine.with(look);
+    if known.is_some() || is_carrying || recheck::concerns(key) {
+        // SAFETY: as above.
+        let word = unsafe { CStr::from_ptr(event) }.to_bytes();
+        let holder = known.flatten();
+        let happened = Happened {
+            ctx,
+            key,
+            string,
+            holder,
+        };
+        happened.tell(class, word);
+    }
+}
+
+/// Something happened to a key that is known, or that has taken a known one's place.
+struct Happened<'a> {
+    ctx: Ctx<'a>,
+    key: Key<'a>,
+    string: Str<'a>,
+    /// A living connection that holds it.
+    holder: Option<ClientId>,
+}
+
+impl<'a> Happened<'a> {
+    /// Apart from where all events of all keys come by, so that those of others cost little.
+    #[inline(never)]
+    fn tell(&self, class: c_int, word: &[u8]) {
+        let Happened { ctx, key, .. } = *self;
+        if matches!(word, b"set" | b"persist") {
+            return recheck::overwritten(key);
+        }
+        // The first comes before the second where it is heard, and ends what the value's own loading has told.
+        if class == c::REDISMODULE_NOTIFY_NEW || word == b"restore" {
+            recheck::put_back(key);
+        }
+        let Some(event) = self.fact(class, word) else {
+            return;
+        };
+        match event {
+            Event::MovedFrom { .. } if recheck::leaves(key) => return,
+            Event::MovedTo { .. } => recheck::arrives(ctx, key),
+            Event::Gone { .. } => recheck::gone(key),
+            _ => {}
+        }
+        push::in_event(word == b"expired", || tell(ctx, event));
+        if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
+            slots::follow(ctx, key);
+        }
+    }
+
+    fn fact(&self, class: c_int, word: &[u8]) -> Option<Event<'a>> {
+        let Happened { ctx, key, .. } = *self;
+        Some(match word {
+            b"expire" => Event::Timed { key },
+            b"rename_from" | b"move_from" => Event::MovedFrom { key },
+            b"rename_to" | b"move_to" => {
+                let by = self.hand();
+                Event::MovedTo { key, by }
+            }
+            b"copy_to" | b"restore" => self.replaced(),
+            b"del" | b"expired" | b"evicted" => {
+                let (by, why) = match word {
+                    _ if self.holder.is_none() => (Hand::Nobody, Loss::Deleted),
+                    b"del" => {
+                        let by = cluster::hand_of_removal(ctx, key, self.hand());
+                        (by, cluster::loss_of_removal(ctx, key))
+                    }
+                    b"expired" => (attribution::hand_of_expiry(ctx, key), Loss::Expired),
+                    _ => (Hand::Nobody, Loss::Evicted),
+                };
+                Event::Gone { key, by, why }
+            }
+            _ if class == c::REDISMODULE_NOTIFY_NEW => {
+                // Where keys can have gone without a word, what is made in the place of one is another.
+                match self.holder.is_none() || shell().server.get().slots_go_silently {
+                    true => self.replaced(),
+                    false => Event::Made { key },
+                }
+            }
+            _ => return None,
+        })
+    }
+
+    fn replaced(&self) -> Event<'a> {
+        let (key, by) = (self.key, self.hand());
+        Event::Replaced { key, by }
+    }
+
+    fn hand(&self) -> Hand {
+        self.holder.map_or(Hand::Nobody, |one| {
+            attribution::hand(self.ctx, self.key, self.string, one)
+        })
+    }
+}

@@ -1,0 +1,214 @@
+//! What else the server tells us: of connections, flushes, loads, roles.
+
+use crate::engine::{ClientId, Db, Engine, Event};
+use crate::shell::bridge::dispatch::{self, Reach, tell};
+use crate::shell::bridge::{io_threads, recheck, slices, slots};
+use crate::shell::delivery::push;
+use crate::shell::guard::guard;
+use crate::shell::server::{arguments, attribution, cluster, epochs, listeners, replicas};
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{self, Ctx, Listener};
+use crate::shell::timer;
+use redis_module::raw as c;
+use std::ffi::c_void;
+
+/// The server's events that always matter, and what they call.
+const ALWAYS: [Listener; 2] = [
+    (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
+    (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
+];
+/// Valkey 9's event of this name; on Redis the number may mean anything.
+const ATOMIC_SLOT_MIGRATION: u64 = 19;
+
+/// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
+/// of its events, and since Redis 7.2 each value that is overwritten is one.
+const LATER: [Listener; 5] = [
+    (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
+    (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
+    (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
+    (
+        c::REDISMODULE_EVENT_REPLICA_CHANGE,
+        Some(replicas::on_change),
+    ),
+    (
+        c::REDISMODULE_EVENT_MODULE_CHANGE,
+        Some(listeners::on_module),
+    ),
+];
+
+/// Subscribes to [`ALWAYS`]. Once, at load.
+pub fn subscribe_to_server(ctx: Ctx<'_>) {
+    ALWAYS.iter().for_each(|one| ctx.listen(*one));
+    let server = shell().server.get();
+    if server.is_cluster && server.moves_slots_in_one_go {
+        ctx.listen((ATOMIC_SLOT_MIGRATION, Some(on_moving)));
+    }
+}
+
+/// Subscribes to [`LATER`], once: before the first connection, key or token is known.
+pub fn subscribe_to_more(ctx: Ctx<'_>) {
+    if !shell().hears_more.replace(true) {
+        LATER.iter().for_each(|one| ctx.listen(*one));
+        shell()
+            .on_fork
+            .get()
+            .into_iter()
+            .for_each(|one| ctx.listen(one));
+        listeners::look_around(ctx);
+    }
+}
+
+unsafe extern "C" fn on_client(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    if subevent != c::REDISMODULE_SUBEVENT_CLIENT_CHANGE_DISCONNECTED {
+        return;
+    }
+    guard((), || {
+        // SAFETY: the server's arguments, for the length of this call; this event comes with this
+        // structure.
+        let (ctx, info) = unsafe { raw::event::<c::RedisModuleClientInfo>(&ctx, data) };
+        let Some(client) = info.map(|info| ClientId(info.id)) else {
+            return;
+        };
+        if shell().engine.with(|engine| engine.knows_client(client)) {
+            io_threads::forget(client);
+            arguments::forget(client);
+            // A lock of its own may have been overwritten: that key is not its any more.
+            dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
+            slices::end(ctx, client);
+        }
+    });
+}
+
+unsafe extern "C" fn on_flush(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    guard((), || {
+        // SAFETY: as in `on_client`.
+        let (ctx, flush) = unsafe { raw::event::<c::RedisModuleFlushInfo>(&ctx, data) };
+        let Some(flush) = flush else { return };
+        if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
+            // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
+            // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
+            dispatch::catch_up(ctx, Reach::All);
+            return io_threads::flush_begins();
+        }
+        io_threads::flush_ends();
+        let shell = shell();
+        let db = u32::try_from(flush.dbnum).ok().map(Db);
+        recheck::flushed(db);
+        if shell.engine.with(|engine| engine.is_idle()) {
+            return;
+        }
+        let by = attribution::hand_among_all(ctx);
+        // Within a load, the file says it of what it told before.
+        if shell.loading.get() {
+            return tell(ctx, Event::Flushed { db, by });
+        }
+        // It may begin a load, whose end tells what is different.
+        shell.flush.set(Some((db, by)));
+        push::expect_late_reply();
+        dispatch::catch_up_soon();
+    });
+}
+
+unsafe extern "C" fn on_swap(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    data: *mut c_void,
+) {
+    guard((), || {
+        // SAFETY: as in `on_client`.
+        let (ctx, swap) = unsafe { raw::event::<c::RedisModuleSwapDbInfo>(&ctx, data) };
+        let Some(swap) = swap else { return };
+        let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
+        recheck::swapped(one, other);
+        tell(ctx, Event::Swapped { one, other });
+        let known = |engine: &Engine| engine.keys_to_look_at(&[one, other]);
+        recheck::look_again(ctx, shell().engine.with(known));
+    });
+}
+
+unsafe extern "C" fn on_moving(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), cluster::moves_have_changed);
+}
+
+unsafe extern "C" fn on_loading(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), || {
+        let shell = shell();
+        let ended = matches!(
+            subevent,
+            c::REDISMODULE_SUBEVENT_LOADING_ENDED | c::REDISMODULE_SUBEVENT_LOADING_FAILED
+        );
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        shell.loading.set(!ended);
+        shell.flush.set(None);
+        cluster::moves_have_changed();
+        if ended {
+            tell(ctx, Event::LoadEnded);
+            epochs::begin_epoch();
+            begin_quarantine(ctx);
+            recheck::look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
+            slots::renew_all(ctx);
+            timer::wake_in_ms(0);
+        } else {
+            tell(ctx, Event::LoadBegins);
+        }
+    });
+}
+
+unsafe extern "C" fn on_role(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        replicas::count_again();
+        let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
+        shell().is_replica.set(is_replica);
+        slots::forget();
+        if is_replica {
+            if shell().server.get().is_cluster {
+                slots::send_all_away(ctx);
+            }
+            tell(ctx, Event::Demoted);
+        } else {
+            epochs::begin_epoch();
+            tell(ctx, Event::Promoted);
+            slots::renew_all(ctx);
+        }
+        timer::wake_in_ms(0);
+    });
+}
+
+/// Lets nothing be granted for a while, as `tether.quarantine` says: when the module is loaded, and when the server has
+/// then loaded its files. Not on a replica, and so not at a promotion either.
+pub fn begin_quarantine(ctx: Ctx<'_>) {
+    let shell = shell();
+    let ms = shell.settings.get().quarantine_ms.into();
+    if ms > 0 && !shell.is_replica.get() && !shell.has_started.get() {
+        tell(ctx, Event::Quarantine { ms });
+    }
+}

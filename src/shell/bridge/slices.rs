@@ -1,0 +1,136 @@
+//! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
+
+use crate::engine::{ClientId, Engine, Event, Key};
+use crate::shell::bridge::dispatch::{Reach, tell};
+use crate::shell::bridge::slots;
+use crate::shell::server::writes::{may_write, wants_writes};
+use crate::shell::state::shell;
+use crate::shell::sys::clock;
+use crate::shell::sys::raw::{Ctx, Str};
+use crate::shell::timer;
+use std::time::{Duration, Instant};
+
+/// How much of each kind of work is told at once, where it can be so much: where rights are to be looked at, one by one.
+fn at_once(most: usize) -> usize {
+    if shell().rights.matter() { 1 } else { most }
+}
+
+/// How many leases a command ends whose keys it does not name.
+const LEASES: usize = 16;
+
+/// Ends leases whose time is over, before a command that may write looks at its keys: all of those keys, so that it sees
+/// what is so, and a few others. Where more are over, the rest is ended in slices.
+pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>, names: &[Str<'_>]) {
+    let is_any_over = || {
+        let end = shell().engine.with(|engine| engine.first_lease_end());
+        end.is_some_and(|end| end <= clock::now())
+    };
+    if !is_any_over() {
+        return;
+    }
+    if matches!(reach, Reach::All) {
+        let most = at_once(LEASES);
+        tell(ctx, Event::Lapse { most });
+        if !is_any_over() {
+            return;
+        }
+    }
+    let db = ctx.db();
+    let names = names.iter().map(|name| name.bytes());
+    let keys: Vec<_> = names.map(|name| Key { db, name }).collect();
+    tell(ctx, Event::LapseOf { keys: &keys });
+}
+
+/// A connection is no more: does what follows from that, for no longer than a slice. Where very many end at once, the first
+/// ones' slice is all there is.
+pub fn end(ctx: Ctx<'_>, client: ClientId) {
+    tell(ctx, Event::Ended { client });
+    if shell().is_behind.get() {
+        return;
+    }
+    let slice = Slice::begin();
+    forget(ctx, slice);
+    // In a cluster not now: this may be in the middle of a command (see `Reach`).
+    if !shell().server.get().is_cluster {
+        work(ctx, slice);
+    }
+}
+
+/// Does what was put off, for no longer than a slice.
+pub fn go_on(ctx: Ctx<'_>) {
+    let slice = Slice::begin();
+    forget(ctx, slice);
+    // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
+    work(ctx, slice);
+}
+
+/// Forgets what ended connections have watched and waited for, for no longer than a slice; the rest soon. This writes nothing,
+/// so it can be done at any time.
+fn forget(ctx: Ctx<'_>, slice: Slice) {
+    while shell().engine.with(Engine::is_fading) {
+        if slice.is_over() {
+            return go_on_soon();
+        }
+        tell(ctx, Event::Fade { most: STEP });
+    }
+}
+
+/// The time is over, and there is more to do.
+fn go_on_soon() {
+    shell().is_behind.set(true);
+    timer::wake_in_ms(0);
+}
+
+/// The time that is left for work that can be put off.
+#[derive(Clone, Copy)]
+struct Slice(Instant);
+
+impl Slice {
+    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to two milliseconds.
+    const LENGTH: Duration = Duration::from_micros(1500);
+
+    fn begin() -> Self {
+        Slice(Instant::now())
+    }
+
+    fn is_over(self) -> bool {
+        self.0.elapsed() >= Self::LENGTH
+    }
+}
+
+/// How many of each kind of work are done between two looks at the clock.
+const STEP: usize = 64;
+
+/// Does what the engine wants to write, as far as that may be done now and for no longer than a
+/// slice; the rest soon.
+fn work(ctx: Ctx<'_>, slice: Slice) {
+    let shell = shell();
+    let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
+    if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
+        return;
+    }
+    if !may_write(ctx) {
+        if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
+            while shell
+                .engine
+                .with(|engine| engine.has_renewals(clock::now()))
+                && !slice.is_over()
+            {
+                tell(ctx, Event::Renew { most: STEP });
+            }
+        }
+        timer::wake_in_ms(timer::RETRY_MS);
+        return;
+    }
+    if shell.untold.take() {
+        tell(ctx, Event::RenewAll);
+    }
+    while has_work() {
+        if slice.is_over() {
+            return go_on_soon();
+        }
+        slots::send_away_whoever_is_late(ctx, STEP);
+        let most = at_once(STEP);
+        tell(ctx, Event::Work { most });
+    }
+}

@@ -1,0 +1,118 @@
+//! Slots that go without a word.
+//!
+//! A server that loses a slot deletes what is in it, and tells of each key. But Redis 7.0 tells nothing, and nothing is deleted
+//! where slots are taken from a server by hand (`CLUSTER DELSLOTS`), or where one that was on its way to it never comes
+//! (`SETSLOT ... STABLE`, or a third server gets it): then keys that were made with `ASKING` stay, where nobody finds them. So as
+//! long as there can be such slots, the server is asked which ones it has. What is held and waited for in others ends.
+
+use crate::engine::{Engine, Event, Key, KeyBuf};
+use crate::policy::slots::{Ask, Own, Place, SlotSet, own_line, slot_of};
+use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::recheck;
+use crate::shell::server::{cluster, epochs, writes};
+use crate::shell::state::shell;
+use crate::shell::sys::clock;
+use crate::shell::sys::raw::Ctx;
+use crate::shell::timer;
+
+/// Begins to look, once: when the first key is watched, held or waited for.
+pub fn begin(ctx: Ctx<'_>) {
+    if shell().server.get().is_cluster {
+        epochs::notice_slots(ctx);
+        timer::wake_in_ms(0);
+    }
+}
+
+/// This server has another role: what it knows of its slots is of no use.
+pub fn forget() {
+    shell().own_slots.with_mut(|own| *own = Own::default());
+}
+
+/// Asks the server which slots it has, where it may have lost some without a word.
+pub fn look(ctx: Ctx<'_>) {
+    let (shell, now) = (shell(), clock::now());
+    let server = shell.server.get();
+    if !server.is_cluster || !shell.subscribed.get() || shell.is_replica.get() {
+        return;
+    }
+    let hands_over = |engine: &Engine| engine.is_awaited() && engine.has_work(now);
+    let at_once = shell.engine.with(hands_over);
+    let when = shell
+        .own_slots
+        .with(|own| own.when_to_ask(now, server.slots_go_silently, || at_once));
+    match when {
+        Ask::Never => return,
+        Ask::InMs(ms) => return timer::wake_in_ms(ms),
+        Ask::NowAndIn(ms) => timer::wake_in_ms(ms),
+    }
+    let nodes = ctx.cluster_nodes();
+    let (slots, coming) = SlotSet::of_line(own_line(&nodes));
+    let lost_some = shell
+        .own_slots
+        .with_mut(|own| own.said(now, &slots, coming));
+    if lost_some && !shell.engine.with(Engine::is_idle) && !end_all_outside(ctx, &slots) {
+        return timer::wake_in_ms(timer::RETRY_MS);
+    }
+    shell.own_slots.with_mut(|own| own.settled(slots));
+}
+
+/// Ends what is held and waited for in slots that are not among these; or only the latter, and says no, where nothing may be
+/// written at the moment.
+fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
+    let known = shell().engine.with(Engine::keys_of_the_living);
+    let is_outside = |key: &KeyBuf| !slots.has(usize::from(slot_of(&key.name)));
+    let outside: Vec<_> = known.into_iter().filter(is_outside).collect();
+    if shell().server.get().slots_go_silently {
+        recheck::look_again(ctx, outside.clone());
+    }
+    let may_write = writes::may_write(ctx);
+    for key in outside {
+        let key = key.as_key();
+        match may_write {
+            true => tell(ctx, Event::Disowned { key }),
+            false => tell(ctx, Event::Elsewhere { key }),
+        }
+    }
+    may_write
+}
+
+/// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
+pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
+    if !shell().server.get().is_cluster {
+        return;
+    }
+    let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
+    if is_waited_for && cluster::place(ctx, key) != Place::Here {
+        tell(ctx, Event::Elsewhere { key });
+    }
+}
+
+/// Before keys are handed over that were free for a while: a slot that goes meanwhile takes keys along, but not one that is
+/// not there. Of so many at most.
+pub fn send_away_whoever_is_late(ctx: Ctx<'_>, most: usize) {
+    if !shell().server.get().is_cluster {
+        return;
+    }
+    let about_to_be = shell()
+        .engine
+        .with(|engine| engine.keys_about_to_be_served(most));
+    for key in about_to_be {
+        follow(ctx, key.as_key());
+    }
+}
+
+/// This server has a master from now on: who waits here is to ask that one.
+pub fn send_all_away(ctx: Ctx<'_>) {
+    let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
+    for key in waited_for {
+        let key = key.as_key();
+        tell(ctx, Event::Elsewhere { key });
+    }
+}
+
+/// Nobody has renewed keys for a while, or another server has.
+pub fn renew_all(ctx: Ctx<'_>) {
+    if !shell().is_replica.get() {
+        tell(ctx, Event::RenewAll);
+    }
+}

@@ -1,0 +1,71 @@
+//! Blocks that the server ends by itself.
+
+use crate::engine::{ClientId, Event};
+use crate::policy::blocked::Block;
+use crate::shell::bridge::dispatch::tell;
+use crate::shell::delivery::blocked::{Endings, forget};
+use crate::shell::delivery::reply;
+use crate::shell::guard::guard;
+use crate::shell::server::attribution;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::Ctx;
+use redis_module::raw as c;
+use std::ffi::c_int;
+
+pub const ENDINGS: Endings = Endings {
+    on_unblock,
+    on_abandoned,
+};
+
+/// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered; also by
+/// [`end_block`](crate::shell::sys::shim::end_block).
+unsafe extern "C" fn on_unblock(
+    ctx: *mut c::RedisModuleCtx,
+    _arguments: *mut *mut c::RedisModuleString,
+    _count: c_int,
+) -> c_int {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        let client = ctx.client();
+        match forget(client) {
+            Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
+            Some(Block::Waits(handle)) => handle.unblock(),
+            None => (),
+        }
+        tell(ctx, Event::Unblocked { client });
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+/// Whether a client has not ended. Nothing may be asked about one that has.
+fn lives(client: ClientId) -> bool {
+    shell().engine.with(|engine| engine.knows_client(client))
+}
+
+/// The client is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role). Or it is Redis 7.0, which
+/// was told `CLIENT UNBLOCK` of one whose answer is on its way, and would answer it nothing.
+unsafe extern "C" fn on_abandoned(
+    ctx: *mut c::RedisModuleCtx,
+    _handle: *mut c::RedisModuleBlockedClient,
+) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        let client = ctx.client();
+        let granted = match forget(client) {
+            Some(Block::Answered(answer))
+                if lives(client) && attribution::is_unblocking(ctx, client) =>
+            {
+                return reply::send(ctx, &answer.reply);
+            }
+            Some(Block::Answered(answer)) => answer.granted,
+            Some(Block::Waits(handle)) => {
+                handle.unblock();
+                None
+            }
+            None => None,
+        };
+        tell(ctx, Event::Abandoned { client, granted });
+    });
+}

@@ -1,0 +1,23 @@
+//! Whether the keyspace may be written now.
+
+use crate::shell::server::replicas;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::{self, Ctx};
+
+/// Whether a command that need not write may do so.
+pub fn may_write_now(ctx: Ctx<'_>) -> bool {
+    !shell().is_replica.get() && wants_writes(ctx)
+}
+
+/// Whether the keyspace may be written in this callback. Connections can end while a script or a
+/// load goes on, and while a failover waits for the replicas.
+pub fn may_write(ctx: Ctx<'_>) -> bool {
+    let state = ctx.state();
+    !state.in_script() && !state.loading() && wants_writes(ctx)
+}
+
+/// False while the server waits for a failover or a pause to be over, and while it refuses commands that write because
+/// it has too few replicas (`min-replicas-to-write`): else a master that is cut off would hand keys over for ever.
+pub fn wants_writes(ctx: Ctx<'_>) -> bool {
+    !raw::must_not_write() && replicas::are_enough(ctx)
+}

@@ -1,0 +1,60 @@
+//! Blocked clients, as the server knows them.
+
+use crate::shell::sys::raw::{Ctx, api};
+use redis_module::raw;
+use std::ffi::c_int;
+use std::ptr::{NonNull, null_mut};
+
+/// The server's handle of a block, which it wants back once, by [`unblock`](Self::unblock).
+pub struct BlockHandle(NonNull<raw::RedisModuleBlockedClient>);
+
+/// An answer to a client, as the server has it written.
+pub type OnAnswer = unsafe extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+) -> c_int;
+
+/// What is called when the client is gone, or was answered by the server.
+pub type OnAbandoned =
+    unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
+
+impl BlockHandle {
+    /// Blocks the client whose command is in hand, without a time limit. None where the server refuses.
+    pub fn block(
+        ctx: Ctx<'_>,
+        on_answer: OnAnswer,
+        on_unblock: OnAnswer,
+        on_abandoned: OnAbandoned,
+    ) -> Option<BlockHandle> {
+        // SAFETY: the table, the context; the callbacks get what they expect.
+        let handle = unsafe {
+            api!(RedisModule_BlockClient(
+                ctx.as_ptr(),
+                Some(on_answer),
+                Some(on_unblock),
+                None,
+                0
+            ))
+        };
+        let handle = NonNull::new(handle)?;
+        // SAFETY: the table, the handle; the callback gets what it expects.
+        unsafe {
+            api!(RedisModule_SetDisconnectCallback(
+                handle.as_ptr(),
+                Some(on_abandoned)
+            ));
+        }
+        Some(BlockHandle(handle))
+    }
+
+    pub fn as_ptr(&self) -> *mut raw::RedisModuleBlockedClient {
+        self.0.as_ptr()
+    }
+
+    /// Ends the block. The server calls nobody back before this command or event is over.
+    pub fn unblock(self) {
+        // SAFETY: the table; a handle that was not unblocked yet, since that takes it.
+        unsafe { api!(RedisModule_UnblockClient(self.0.as_ptr(), null_mut())) };
+    }
+}

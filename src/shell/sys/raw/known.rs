@@ -1,0 +1,59 @@
+//! What calls into the server need to know: filled in at load, or kept from one call to the next.
+
+use crate::engine::Moment;
+use crate::shell::sys::main_thread::MainThread;
+use crate::shell::sys::raw::table::Often;
+use crate::shell::sys::raw::{Ctx, Text};
+use redis_module::raw;
+use std::cell::{Cell, OnceCell};
+
+/// What every command asks for stands first; the compiler would strew it.
+#[repr(C)]
+pub struct Known {
+    pub often: Often,
+    pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
+    /// A context that outlives callbacks, for timers and the log.
+    detached: OnceCell<*mut raw::RedisModuleCtx>,
+    /// We may use the server's own function for telling replicas.
+    pub tells_directly: Cell<bool>,
+    /// There is no other module that could hear what is done to keys.
+    pub is_among_deaf: Cell<bool>,
+    /// In a transaction, an event's context names the transaction's database and not the event's.
+    pub event_db_is_wrong_in_exec: Cell<bool>,
+    /// When the server last counted a change of ours, other than by a command that was granted.
+    pub counted: Cell<Moment>,
+    /// Those of [`Word`](super::Word), made once.
+    pub words: OnceCell<[Text; 4]>,
+}
+
+static KNOWN: MainThread<Known> = MainThread::new();
+
+/// Makes [`known`]. Once, at load, before anything else of ours is called and after the API's table is there.
+pub fn begin() {
+    KNOWN.begin(Known {
+        often: Often::of_server(),
+        lock_type: Cell::default(),
+        detached: OnceCell::new(),
+        tells_directly: Cell::default(),
+        is_among_deaf: Cell::default(),
+        event_db_is_wrong_in_exec: Cell::default(),
+        counted: Cell::default(),
+        words: OnceCell::new(),
+    });
+}
+
+#[inline(always)]
+pub fn known() -> &'static Known {
+    KNOWN.get()
+}
+
+/// Keeps a context that outlives callbacks. Once, at load.
+pub fn keep_detached(ctx: *mut raw::RedisModuleCtx) {
+    let _ = known().detached.set(ctx);
+}
+
+/// A context that belongs to no callback.
+pub fn detached() -> Option<Ctx<'static>> {
+    // SAFETY: a detached context of ours, never freed.
+    known().detached.get().map(|ctx| unsafe { Ctx::new(ctx) })
+}
