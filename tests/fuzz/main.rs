@@ -13,6 +13,7 @@
 #[allow(dead_code, unused_imports)] // what other tests need
 mod harness;
 mod line;
+mod presence;
 #[path = "../model/random.rs"]
 #[allow(dead_code)] // what only the model needs
 mod random;

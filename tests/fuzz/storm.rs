@@ -2,6 +2,7 @@
 
 use crate::harness::{Client, Server, eventually, say};
 use crate::line::Line;
+use crate::presence::staying_without;
 use crate::spoken::Unit;
 use crate::words::{Speaker, World, words_of};
 use std::io::{Read, Write};
@@ -98,6 +99,8 @@ struct Storm {
     server: Server,
     control: Client,
     lines: Vec<Line>,
+    /// Of connections that went without a word. The server may still be hearing them.
+    gone: Vec<i64>,
     speaker: Speaker,
     world: World,
     said: usize,
@@ -123,7 +126,8 @@ impl Storm {
         Storm {
             control,
             lines: Vec::new(),
-            speaker: Speaker::new(seed),
+            gone: Vec::new(),
+            speaker: Speaker::new(seed, server.is_at_least((7, 2), (8, 0))),
             world: World {
                 ids: vec![0],
                 secrets: vec![vec![b'0'; 32]],
@@ -159,9 +163,7 @@ impl Storm {
     }
 
     fn units(&mut self, count: usize) {
-        for _ in 0..count {
-            self.one_unit();
-        }
+        (0..count).for_each(|_| self.one_unit());
     }
 
     fn one_unit(&mut self) {
@@ -181,7 +183,7 @@ impl Storm {
         if self.speaker.random.per_mille(15) {
             // It goes without a word.
             self.keep_secrets(at);
-            self.lines.swap_remove(at);
+            self.gone.push(self.lines.swap_remove(at).id);
             return;
         }
         let is_subscribed = self.lines[at].is_subscribed;
@@ -266,7 +268,8 @@ impl Storm {
             self.lines[at].say(&Unit::of(&words_of(line)));
         }
         if self.speaker.random.per_mille(500) {
-            self.lines.truncate(LINES / 2);
+            let half = self.lines.drain(self.lines.len() / 2..);
+            self.gone.extend(half.map(|line| line.id));
         }
         sleep(Duration::from_millis(2));
         self.order("CLIENT UNPAUSE");
@@ -315,8 +318,16 @@ impl Storm {
             self.keep_secrets(at);
         }
         self.lines.retain(|line| !line.has_ended);
+        self.see_who_is_there();
+    }
+
+    /// That all was answered does not tell that the last killed one has heard of it, nor that those have been heard who went
+    /// without a word, and may have said whom to kill.
+    fn see_who_is_there(&mut self) {
+        let staying = staying_without(&self.gone, &mut self.control);
+        self.gone.clear();
         for line in &mut self.lines {
-            line.may_end = false;
+            line.may_end = !staying.contains(&line.id);
         }
     }
 
