@@ -43,7 +43,7 @@ profile: ## records what of the module is used most, for `make build` to lay its
 
 lint: ## formatting and clippy, as CI asks for
 	@scripts/need.sh cargo cc libclang
-	cargo fmt --check
+	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 
 soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys

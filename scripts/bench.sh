@@ -18,6 +18,6 @@ export TETHER_SERVERS=${SERVERS:-redis-7.0 redis-8.0 valkey-9.1}
 scripts/servers.sh $TETHER_SERVERS || echo "bench: going on with the servers that could be fetched" >&2
 scripts/build.sh
 # What a module costs that does nothing: the benchmarks look for it beside themselves.
-cargo build --release --example bare
+cargo build --package tether --release --example bare
 export TETHER_MODULE=$PWD/target/release/libtether.so
 cargo bench --bench servers -- "$@"

@@ -19,7 +19,7 @@ if [ $kind = release ]; then
 fi
 
 # Cargo itself says where it has put the library: no guess about CARGO_TARGET_DIR, a target triple or a config file.
-built=$(cargo rustc --profile $kind --lib --message-format=json-render-diagnostics -- ${layout[@]+"${layout[@]}"} |
+built=$(cargo rustc --package tether --profile $kind --lib --message-format=json-render-diagnostics -- ${layout[@]+"${layout[@]}"} |
     grep -oE '"[^"]*/libtether\.(so|dylib)"' | tail -n 1 | tr -d '"')
 module=$PWD/target/$kind/libtether.so
 mkdir -p "${module%/*}"

@@ -25,7 +25,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
 export TETHER_MODULE=$scratch/libtether.so LLVM_PROFILE_FILE=$scratch/%p.profraw
-built=$(cargo rustc --release --lib --message-format=json-render-diagnostics -- -Cprofile-generate |
+built=$(cargo rustc --package tether --release --lib --message-format=json-render-diagnostics -- -Cprofile-generate |
     grep -oE '"[^"]*/libtether\.so"' | tail -n 1 | tr -d '"')
 cp "$built" "$TETHER_MODULE"
 cargo bench --profile dev --bench servers -- --short foreign pairs fanout death replicated handoff

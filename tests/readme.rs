@@ -3,19 +3,14 @@
 
 #![cfg(feature = "server")]
 
-#[allow(dead_code, unused_imports)] // the harness is made for the tests in tests/server
-#[path = "server/harness/mod.rs"]
-mod harness;
-#[path = "../docs/transcript/mod.rs"]
-mod transcript;
-
-use harness::{Frame, Server, bulk, eventually_equal, int};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use transcript::{blocks, document};
+use tether_testing::harness::{Frame, Server, bulk, eventually_equal, int, redis_cli};
+use tether_testing::project;
+use tether_testing::transcript::{self, blocks, document};
 
 const README: &str = "README.md";
 const CLIENTS: &str = "docs/clients.md";
@@ -70,7 +65,7 @@ fn shell(server: &Server, line: &str) -> Command {
         document(README).contains(&format!("`{line}`")),
         "{README} does not show {line}"
     );
-    let client = transcript::play::redis_cli();
+    let client = redis_cli();
     let call = format!("{} -p {}", client.display(), server.port());
     let mut shell = Command::new("sh");
     shell.args(["-c", &line.replace("redis-cli", &call)]);
@@ -181,7 +176,7 @@ fn versions_are_those_of_the_package() {
 #[test]
 fn the_lines_for_clients_are_those_of_programs_that_are_run() {
     let mut programs = Vec::new();
-    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients");
+    let folders = project().join("tests/clients");
     collect_texts(&folders, &mut programs);
     let blocks = blocks(CLIENTS);
     for block in &blocks {
@@ -244,7 +239,7 @@ fn links_lead_somewhere() {
             } else {
                 folder.join(path)
             };
-            let is_there = Path::new(env!("CARGO_MANIFEST_DIR")).join(&target).exists();
+            let is_there = project().join(&target).exists();
             assert!(is_there, "{file} has a link to {link}");
             let has_heading =
                 || headings(&document(&target.display().to_string())).contains(heading);

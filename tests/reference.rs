@@ -3,17 +3,10 @@
 
 #![cfg(feature = "server")]
 
-#[allow(dead_code, unused_imports)] // the harness is made for the tests in tests/server
-#[path = "server/harness/mod.rs"]
-mod harness;
-#[allow(dead_code)] // what tests/readme.rs needs
-#[path = "../docs/transcript/mod.rs"]
-mod transcript;
-
-use harness::{Client, Frame, Server, array, bulk, int, say};
 use std::collections::BTreeSet;
 use tether::command::{Access, ArgumentKind, KeyPlaces, Spec, TABLE};
-use transcript::{blocks, document};
+use tether_testing::harness::{Client, Frame, Server, array, bulk, int, say};
+use tether_testing::transcript::{self, blocks, document};
 
 const REFERENCE: &str = "docs/commands.md";
 

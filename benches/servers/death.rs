@@ -7,12 +7,13 @@
 use super::Bench;
 use super::crowd::most_sockets;
 use super::measure::Spread;
-use super::server::{Loaded, Server, end_with_us};
+use super::server::{Loaded, Server};
 use super::table::{Row, Table, Target};
-use super::wire::{Connection, line};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use tether_testing::process::end_with_us;
+use tether_testing::resp::{Connection, encode};
 
 const KEYS: usize = 1_000_000;
 const OWNERS: usize = 10_000;
@@ -85,7 +86,7 @@ pub fn owner_of(server: &Server, keys: usize) -> Connection {
     for first in (0..keys).step_by(AT_ONCE) {
         let last = keys.min(first + AT_ONCE);
         let commands: Vec<_> = (first..last)
-            .flat_map(|n| line(&format!("SETTP key:{n:016} value")))
+            .flat_map(|n| encode(&format!("SETTP key:{n:016} value")))
             .collect();
         owner.run_all(&commands, last - first);
     }
@@ -148,7 +149,7 @@ pub struct Ping {
 /// Pings until all have gone, as `look` tells; the longest by either measure.
 pub fn longest_ping(server: &Server, look: &str) -> Ping {
     let mut bystander = server.connect();
-    let (ping, size) = (line("PING"), line(look));
+    let (ping, size) = (encode("PING"), encode(look));
     let deadline = Instant::now() + Duration::from_secs(60);
     let mut longest = Ping::default();
     for number in 1.. {

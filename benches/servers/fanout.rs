@@ -7,7 +7,7 @@ use super::crowd::{Crowd, most_sockets};
 use super::measure::{Side, Turns, cost};
 use super::server::Loaded;
 use super::table::{Table, Target};
-use super::wire::line;
+use tether_testing::resp::encode;
 
 const WATCHERS: usize = 10_000;
 const ROUNDS: usize = 30;
@@ -16,15 +16,15 @@ const TARGET: Target = Target::AtLeast(1.0);
 pub fn run(bench: &Bench, table: &mut Table) {
     let server = bench.start(Loaded::Module);
     let size = WATCHERS.min(most_sockets().saturating_sub(200));
-    let join = [line("WATCHEX the-key"), line("SUBSCRIBE channel")].concat();
+    let join = [encode("WATCHEX the-key"), encode("SUBSCRIBE channel")].concat();
     let mut crowd = Crowd::gather(&server, size, &join, 1, 1);
     let mut writer = server.connect();
     let mut observer = server.connect();
     for at_once in [2, 16] {
-        let toggles = [line("SET the-key x"), line("DEL the-key")]
+        let toggles = [encode("SET the-key x"), encode("DEL the-key")]
             .concat()
             .repeat(at_once / 2);
-        let publications = line("PUBLISH channel ADD").repeat(at_once);
+        let publications = encode("PUBLISH channel ADD").repeat(at_once);
         let toggled = [push("watchex the-key ADD"), push("watchex the-key DEL")].concat();
         let toggled = toggled.repeat(at_once / 2);
         let published = push("message channel ADD").repeat(at_once);
@@ -46,7 +46,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
 
 /// A push frame of these words.
 pub fn push(words: &str) -> Vec<u8> {
-    let mut frame = line(words);
+    let mut frame = encode(words);
     frame[0] = b'>';
     frame
 }

@@ -6,7 +6,7 @@ use super::measure::{Cost, Side, Turns, cost};
 use super::place::OnOne;
 use super::server::{Loaded, Server};
 use super::table::{Table, Target};
-use super::wire::{Connection, command, line};
+use tether_testing::resp::{Connection, encode};
 
 const WATCHES: usize = 100_000;
 const CONNECTIONS: usize = 8;
@@ -62,10 +62,10 @@ impl Setting {
                     let names = (first..first + AT_ONCE).map(|n| format!("watched:{n:012}"));
                     let words: Vec<_> =
                         std::iter::once("WATCHEX".to_owned()).chain(names).collect();
-                    owner.run_all(&command(&words), 1);
+                    owner.run_all(&encode(words), 1);
                 }
             }
-            Setting::Hold => owner.run_all(&line("SETTP held value"), 1),
+            Setting::Hold => owner.run_all(&encode("SETTP held value"), 1),
         }
     }
 }
@@ -125,9 +125,9 @@ fn batches() -> Vec<Vec<u8>> {
     let mut one = |number: usize| {
         let key = format!("key:{:012}", any_key());
         match number % 3 {
-            0 => line(&format!("SET {key} xxx")),
-            1 => line(&format!("GET {key}")),
-            _ => line(&format!("DEL {key}")),
+            0 => encode(&format!("SET {key} xxx")),
+            1 => encode(&format!("GET {key}")),
+            _ => encode(&format!("DEL {key}")),
         }
     };
     (0..BATCHES)

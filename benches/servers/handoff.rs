@@ -10,8 +10,8 @@ use super::measure::{Cost, Side, Spread, Turns, cost};
 use super::place::OnOne;
 use super::server::{Loaded, Server, field};
 use super::table::{Row, Table, Target};
-use super::wire::{Connection, line};
 use std::time::{Duration, Instant};
+use tether_testing::resp::{Connection, encode};
 
 pub(super) const CONTENDERS: &[usize] = &[1, 8, 64, 256];
 const HANDOFFS: usize = 2_000;
@@ -124,7 +124,7 @@ impl Ring {
         let mut observer = server.connect();
         let mut contenders: Vec<_> = (0..size).map(|_| server.connect()).collect();
         for (place, contender) in contenders.iter_mut().enumerate() {
-            contender.send(&line(way.acquire));
+            contender.send(&encode(way.acquire));
             if place == 0 {
                 contender.skip_replies(1);
             } else {
@@ -135,7 +135,7 @@ impl Ring {
             contenders,
             observer,
             turn: 0,
-            again: [line(way.release), line(way.acquire)].concat(),
+            again: [encode(way.release), encode(way.acquire)].concat(),
         }
     }
 
@@ -245,7 +245,7 @@ impl Herd {
     /// The holder releases; all hear of it and try; one of them gets the key.
     fn hand_over(&mut self) {
         self.contenders[self.holder].run("DEL key");
-        let attempt = line("SETTP key value");
+        let attempt = encode("SETTP key value");
         for contender in &mut self.contenders {
             contender.wait_for_pushes(self.pushes + 1);
             contender.send(&attempt);

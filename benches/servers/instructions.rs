@@ -11,10 +11,11 @@ use super::handoff;
 use super::measure::Spread;
 use super::server::{Loaded, Server};
 use super::table::{Row, Table, Target};
-use super::wire::{Connection, line};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use tether_testing::project;
+use tether_testing::resp::{Connection, encode};
 
 const FEW: usize = 2_000;
 const MANY: usize = 10_000;
@@ -59,7 +60,7 @@ const OPERATIONS: &[Operation] = &[
         loaded: Loaded::Module,
         run: |server, count| {
             let mut owner = server.connect();
-            owner.run_all(&line("SETTP held value"), 1);
+            owner.run_all(&encode("SETTP held value"), 1);
             run_each(&mut server.connect(), "SET KEY value", count);
         },
     },
@@ -156,7 +157,7 @@ impl Operation {
 fn run_each(connection: &mut Connection, words: &str, count: usize) {
     for first in (0..count).step_by(AT_ONCE) {
         let batch: Vec<_> = (first..first + AT_ONCE)
-            .flat_map(|number| line(&words.replace("KEY", &format!("key:{number:012}"))))
+            .flat_map(|number| encode(&words.replace("KEY", &format!("key:{number:012}"))))
             .collect();
         connection.run_all(&batch, AT_ONCE);
     }
@@ -179,11 +180,11 @@ fn set(server: &Server, count: usize) {
 
 /// Each toggle of the key is as many pushes as there are watchers, so a push has its part of it in it.
 fn push(server: &Server, count: usize) {
-    let mut crowd = Crowd::gather(server, WATCHERS, &line("WATCHEX the-key"), 1, 0);
+    let mut crowd = Crowd::gather(server, WATCHERS, &encode("WATCHEX the-key"), 1, 0);
     let mut writer = server.connect();
     for _ in 0..count / WATCHERS / 2 {
         for (words, event) in [("SET the-key x", "ADD"), ("DEL the-key", "DEL")] {
-            writer.run_all(&line(words), 1);
+            writer.run_all(&encode(words), 1);
             crowd.expect(&super::fanout::push(&format!("watchex the-key {event}")));
         }
     }
@@ -201,7 +202,7 @@ struct Kept {
 
 impl Kept {
     fn read(bench: &Bench) -> Kept {
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt");
+        let path = project().join("benches/instructions.txt");
         let server = bench.start(Loaded::Nothing).version();
         let compiler = std::env::var_os("RUSTC").unwrap_or("rustc".into());
         let compiler = Command::new(compiler).arg("--version").output();

@@ -7,12 +7,12 @@ use super::death::{Ping, longest_ping, ms, owner_of};
 use super::measure::Spread;
 use super::server::{Loaded, Server};
 use super::table::{Row, Table, Target};
-use super::wire::{Connection, line};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tether_testing::resp::{Connection, encode};
 
 const KEYS: usize = 1_000_000;
 const ROUNDS: usize = 7;
@@ -82,7 +82,7 @@ fn plain_keys(server: &Server, keys: usize) -> Connection {
     for first in (0..keys).step_by(AT_ONCE) {
         let last = keys.min(first + AT_ONCE);
         let commands: Vec<_> = (first..last)
-            .flat_map(|n| line(&format!("SET key:{n:016} value")))
+            .flat_map(|n| encode(&format!("SET key:{n:016} value")))
             .collect();
         client.run_all(&commands, last - first);
     }
@@ -119,7 +119,9 @@ fn wait_for_service(server: &Server) {
     let mut stream = TcpStream::connect(("127.0.0.1", server.port())).expect("a connection");
     let mut reply = [0; 256];
     loop {
-        stream.write_all(&line("PING")).expect("it takes commands");
+        stream
+            .write_all(&encode("PING"))
+            .expect("it takes commands");
         let length = stream.read(&mut reply).expect("it answers");
         if reply[..length].starts_with(b"+PONG") {
             return;

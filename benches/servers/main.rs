@@ -34,7 +34,6 @@ mod server;
 mod summary;
 mod table;
 mod waiters;
-mod wire;
 
 use parts::{PARTS, Part};
 use report::Report;

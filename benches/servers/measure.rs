@@ -6,8 +6,8 @@
 
 use super::server::field;
 use super::table::short;
-use super::wire::Connection;
 use std::time::Instant;
+use tether_testing::resp::Connection;
 
 /// What a number of operations took.
 #[derive(Clone, Copy)]

@@ -4,8 +4,8 @@ use super::Bench;
 use super::measure::Spread;
 use super::server::{Loaded, field};
 use super::table::{Row, Table, Target};
-use super::wire::{Connection, command};
 use std::time::{Duration, Instant};
+use tether_testing::resp::{Connection, encode};
 
 /// (connections, keys each)
 const SHAPES: &[(usize, usize)] = &[(1, 100_000), (1_000, 100)];
@@ -60,14 +60,14 @@ fn make(owner: &mut Connection, keys: usize, verb: &str) {
             "SETTP" | "SETNX" => {
                 let commands: Vec<_> = names
                     .iter()
-                    .flat_map(|name| command(&[verb, name, "value"]))
+                    .flat_map(|name| encode([verb, name, "value"]))
                     .collect();
                 owner.run_all(&commands, names.len());
             }
             _ => {
                 let mut words = vec![verb.to_owned()];
                 words.extend_from_slice(&names);
-                owner.send(&command(&words));
+                owner.send(&encode(words));
                 if verb == "SUBSCRIBE" {
                     owner.wait_for_pushes((first + names.len()) as u64);
                 } else {

@@ -6,7 +6,7 @@ use super::measure::{Cost, Side, Turns, cost};
 use super::place::OnOne;
 use super::server::{Loaded, Server};
 use super::table::{Table, Target};
-use super::wire::{Connection, line};
+use tether_testing::resp::{Connection, encode};
 
 /// Two commands that undo each other; `KEY` stands for the key.
 pub(super) struct Pair {
@@ -88,7 +88,7 @@ pub(super) fn batches(pair: [&str; 2], depth: usize, commands: usize) -> Vec<Vec
     let all: Vec<_> = (0..commands)
         .map(|number| {
             let key = format!("bench:{:014}", number / 2 % 1000);
-            line(&pair[number % 2].replace("KEY", &key))
+            encode(&pair[number % 2].replace("KEY", &key))
         })
         .collect();
     all.chunks(depth).map(<[Vec<u8>]>::concat).collect()

@@ -7,8 +7,8 @@ use super::pairs::{batches, round};
 use super::place::OnOne;
 use super::server::{Loaded, Server, field};
 use super::table::{Table, Target};
-use super::wire::Connection;
 use std::time::{Duration, Instant};
+use tether_testing::resp::Connection;
 
 /// Commands sent at once, and commands in one round.
 const DEPTHS: &[(usize, usize)] = &[(1, 2_000), (16, 16_000)];

@@ -7,8 +7,9 @@ use super::{PARTS, Part};
 use std::fmt::Write;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use tether_testing::project;
 
 pub struct Report {
     folder: PathBuf,
@@ -22,14 +23,13 @@ const INTRODUCTION: &str = include_str!("report.md");
 impl Report {
     /// A whole run is written into docs/; what is only a part of one does not replace it.
     pub fn new(whole: bool, short: bool, servers: &[String]) -> Report {
-        let home = Path::new(env!("CARGO_MANIFEST_DIR"));
         let folder = if whole { "docs" } else { "target/benchmarks" };
         let mut conditions = conditions(servers);
         if short {
             conditions += "- **A short run**, a tenth of a whole one: its figures are rough.\n";
         }
         Report {
-            folder: home.join(folder),
+            folder: project().join(folder),
             conditions,
             introduction: INTRODUCTION,
         }

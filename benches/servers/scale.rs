@@ -7,8 +7,8 @@ use super::memory::resting_memory;
 use super::plot::{Curve, Plot};
 use super::server::Loaded;
 use super::table::{Grid, Table, short};
-use super::wire::{Connection, line};
 use std::collections::VecDeque;
+use tether_testing::resp::{Connection, encode};
 
 const MOST: usize = 1_000_000;
 /// Connections share the watches, each has the same keys; they also share the bound keys, each with its own.
@@ -165,7 +165,7 @@ fn measure(bench: &Bench, kind: &Kind, mut tell: impl FnMut(usize, Spread, Optio
     while size <= bench.scaled(MOST) {
         let commands = (line_of.len()..size).map(|number| {
             let (connection, words) = (kind.make)(number);
-            (connection, line(&words), 1)
+            (connection, encode(&words), 1)
         });
         run_each(&mut connections, commands);
         line_of.extend(line_of.len()..size);
@@ -174,7 +174,7 @@ fn measure(bench: &Bench, kind: &Kind, mut tell: impl FnMut(usize, Spread, Optio
                 let pairs = (0..PROBES).map(|_| {
                     line_of.rotate_left(1);
                     let (connection, words) = (kind.again)(line_of[size - 1]);
-                    (connection, words.map(|words| line(&words)).concat(), 2)
+                    (connection, words.map(|words| encode(&words)).concat(), 2)
                 });
                 run_each(&mut connections, pairs);
             })

@@ -1,12 +1,15 @@
 //! A server of our own: free port, temporary folder, killed when it goes out of sight.
 
-use super::wire::{Connection, line};
 use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tether_testing::harness::{free_port, module};
+use tether_testing::process::{cpu_of, end_with_us};
+use tether_testing::project;
+use tether_testing::resp::{Connection, encode};
 
 /// A server program of the matrix.
 #[derive(Clone)]
@@ -36,7 +39,7 @@ impl Program {
     fn fetched(name: &str) -> Program {
         Program {
             name: name.to_owned(),
-            path: home().join(".servers").join(name).join("redis-server"),
+            path: project().join(".servers").join(name).join("redis-server"),
         }
     }
 }
@@ -117,7 +120,7 @@ impl Server {
 
     /// Shuts the server down, and tells how many instructions it has executed in all its life.
     pub fn end_counting(mut self) -> u64 {
-        self.connect().send(&line("SHUTDOWN NOSAVE"));
+        self.connect().send(&encode("SHUTDOWN NOSAVE"));
         let deadline = Instant::now() + Duration::from_secs(30);
         while !matches!(self.child.try_wait(), Ok(Some(_))) {
             assert!(Instant::now() < deadline, "the server does not shut down");
@@ -214,45 +217,6 @@ impl Drop for Server {
     }
 }
 
-/// The processor time that a process has used, with all its threads.
-#[cfg(target_os = "linux")]
-pub fn cpu_of(process: u32) -> Option<Duration> {
-    let process = libc::pid_t::try_from(process).ok()?;
-    let mut clock = 0;
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: both calls only fill in what they are given.
-    let told = unsafe {
-        libc::clock_getcpuclockid(process, &raw mut clock) == 0
-            && libc::clock_gettime(clock, &raw mut time) == 0
-    };
-    let (seconds, nanoseconds) = (time.tv_sec.try_into(), time.tv_nsec.try_into());
-    told.then_some(Duration::new(seconds.ok()?, nanoseconds.ok()?))
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn cpu_of(_: u32) -> Option<Duration> {
-    None
-}
-
-/// Should this program be stopped or killed, what it started goes with it.
-#[cfg(target_os = "linux")]
-pub fn end_with_us(command: &mut Command) {
-    use std::os::unix::process::CommandExt;
-    // SAFETY: the one call made between fork and exec is a system call.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub fn end_with_us(_: &mut Command) {}
-
 /// A field of INFO.
 pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines()
@@ -262,7 +226,7 @@ pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
 /// The repository's redis.conf, but alone on its port, without its own ways to the disk, and with limits
 /// that nothing measured here runs into.
 fn configuration(loaded: Loaded, port: u16, folder: &Path) -> String {
-    let source = home().join("redis.conf");
+    let source = project().join("redis.conf");
     let source = fs::read_to_string(&source).expect("redis.conf is in the repository");
     let mut lines: Vec<String> = source
         .lines()
@@ -289,23 +253,6 @@ fn configuration(loaded: Loaded, port: u16, folder: &Path) -> String {
     lines.join("\n") + "\n"
 }
 
-/// TETHER_MODULE, or else the one that was built last beside this program.
-fn module() -> PathBuf {
-    if let Some(path) = env::var_os("TETHER_MODULE") {
-        return fs::canonicalize(&path).expect("TETHER_MODULE names a file");
-    }
-    let program = env::current_exe().expect("this program's path");
-    let built = |path: &PathBuf| path.metadata().and_then(|about| about.modified()).ok();
-    program
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|folder| folder.join(library("tether")))
-        .filter(|path| path.is_file())
-        .max_by_key(built)
-        .expect("the module is built together with the benchmark")
-}
-
 /// Where `cargo build --release --example bare` puts it.
 pub fn bare() -> PathBuf {
     let program = env::current_exe().expect("this program's path");
@@ -316,14 +263,4 @@ pub fn bare() -> PathBuf {
 fn library(name: &str) -> String {
     let (before, after) = (env::consts::DLL_PREFIX, env::consts::DLL_SUFFIX);
     format!("{before}{name}{after}")
-}
-
-fn home() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// A port that was free a moment ago.
-pub fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
 }

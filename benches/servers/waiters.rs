@@ -8,10 +8,10 @@ use super::Bench;
 use super::measure::{Cost, Spread, cost};
 use super::server::{Loaded, Server, field};
 use super::table::{Row, Table};
-use super::wire::{Connection, line};
 use std::cell::Cell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
+use tether_testing::resp::{Connection, encode};
 
 const LENGTHS: &[usize] = &[10, 1_000, 100_000];
 /// In all queues together, at most.
@@ -126,7 +126,7 @@ impl Queues {
         let locks = self.locks;
         let all: Vec<_> = places
             .flat_map(|place| (0..locks).map(move |lock| (lock, place)))
-            .map(|(lock, place)| line(&words(lock, place)))
+            .map(|(lock, place)| encode(&words(lock, place)))
             .collect();
         let batches: Vec<_> = all
             .chunks(AT_ONCE)

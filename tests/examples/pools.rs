@@ -1,7 +1,7 @@
 //! A client's pool lends one connection to several threads, one after the other, and to the server they are one owner.
 
-use super::harness::Server;
 use super::programs::shown_in_python;
+use tether_testing::harness::Server;
 
 #[test]
 fn eight_threads_on_a_pool_of_redis_py_get_a_lock_once() {

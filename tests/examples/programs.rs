@@ -5,11 +5,13 @@ use std::env;
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::{self, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tether_testing::harness::redis_cli;
+use tether_testing::project;
 
 /// Longer than the examples themselves have patience.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -93,6 +95,7 @@ pub fn rust_example() -> Example {
     cargo.current_dir(project());
     cargo.args([
         "build",
+        "--package=tether",
         "--example",
         "rust_lock",
         "--message-format=json-render-diagnostics",
@@ -169,39 +172,11 @@ fn run_within(patience: Duration, mut command: Command, folder: &Path) -> (ExitS
 
 // ---- where the tools are ----
 
-pub fn project() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path)
         .map(|folder| folder.join(program))
         .find(|file| file.is_file())
-}
-
-/// TETHER_CLI, or the client beside the server that is tested, or the first one on PATH.
-fn redis_cli() -> PathBuf {
-    if let Some(path) = env::var_os("TETHER_CLI") {
-        return path::absolute(&path)
-            .unwrap_or_else(|error| panic!("TETHER_CLI={}: {error}", path.display()));
-    }
-    let server = env::var_os("TETHER_SERVER").map(PathBuf::from);
-    let beside = server
-        .iter()
-        .filter_map(|server| server.parent().map(Path::to_owned));
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut folders = beside.chain(env::split_paths(&path));
-    let found = folders.find_map(|folder| {
-        let mut programs = ["redis-cli", "valkey-cli"]
-            .iter()
-            .map(|name| folder.join(name));
-        programs.find(|program| program.is_file())
-    });
-    let found = found.expect(
-        "neither redis-cli nor valkey-cli beside TETHER_SERVER or on PATH, and no TETHER_CLI: `make test` installs one",
-    );
-    path::absolute(found).expect("the client's path")
 }
 
 /// The folder of the hiredis that was fetched; empty when the system has one that is new enough, which

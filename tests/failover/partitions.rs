@@ -17,7 +17,7 @@ struct Sides {
 
 impl Sides {
     fn new(lines: &[&str]) -> Sides {
-        let cable = Cable::new();
+        let cable = Cable::lay();
         let server = |address: &str| {
             let bind = format!("bind 127.0.0.1 {address}");
             let mut all = vec![bind.as_str(), "protected-mode no"];

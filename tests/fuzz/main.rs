@@ -9,20 +9,15 @@
 //! `make fuzz` runs them; `TETHER_SEED` and `TETHER_STEPS` choose other storms. A failure prints the seed, and what was said last
 //! where it failed. What happens when follows the clock as well, so that a storm is not quite the same the next time.
 
-#[path = "../server/harness/mod.rs"]
-#[allow(dead_code, unused_imports)] // what other tests need
-mod harness;
 mod line;
 mod presence;
-#[path = "../model/random.rs"]
-#[allow(dead_code)] // what only the model needs
-mod random;
 mod spoken;
 mod storm;
 mod words;
 
 use harness::say;
 use std::time::{SystemTime, UNIX_EPOCH};
+use tether_testing::{harness, random};
 
 #[test]
 #[ignore = "a million times something; some minutes"]

@@ -5,15 +5,11 @@
 //! the integration tests' harness (TETHER_SERVER, TETHER_MODULE). `TETHER_SEED` and `TETHER_STEPS`
 //! choose other histories; a failure prints the seed and the shortest history that fails.
 
-#[path = "../server/harness/mod.rs"]
-#[allow(dead_code, unused_imports)] // what other tests need
-mod harness;
 mod ledger;
 mod look;
-#[path = "../model/mod.rs"]
-#[allow(dead_code)] // what only the simulation needs
-mod model;
 mod players;
 mod random_histories;
 mod trial;
 mod wire;
+
+use tether_testing::{harness, model, random};

@@ -2,10 +2,10 @@
 
 use crate::harness::say;
 use crate::model::generate::{Generator, Scope};
-use crate::model::random;
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
 use crate::model::world::{Limits, Totals};
+use crate::random;
 use crate::trial::{PLACES, Stage, Trial, USED_NAMES};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,8 +1,5 @@
 //! The module in real servers, by theme. Each test owns its server (see `harness`), so they can run side by side.
 
-#[allow(dead_code, unused_imports)] // of what it offers these tests need a part
-mod harness;
-
 mod crash;
 mod damaged;
 mod in_step;
@@ -22,3 +19,5 @@ mod slow;
 mod taken_away;
 mod threads;
 mod watchex;
+
+use tether_testing::harness;

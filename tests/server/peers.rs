@@ -13,7 +13,7 @@ fn with_cable(test: &str, work: impl FnOnce(&Cable, &Server, &dyn Fn() -> Client
     if let Some(reason) = Cable::impossible_here() {
         return say(&format!("{test}: SKIPPED: {reason}"));
     }
-    let cable = Cable::new();
+    let cable = Cable::lay();
     cable.server_side.enter(|| {
         let server = Server::with(&[
             &format!("bind 127.0.0.1 {SERVER_ADDRESS}"),

@@ -1,12 +1,5 @@
 //! Sessions in real servers, by theme. Each test owns its server (see `harness`), so they can run side by side.
 
-#[path = "../server/harness/mod.rs"]
-#[allow(dead_code, unused_imports)] // of what it offers these tests need a part
-mod harness;
-#[path = "../locks/line.rs"]
-#[allow(dead_code)]
-mod line;
-
 mod ending;
 mod former;
 mod notify;
@@ -15,6 +8,7 @@ mod starting;
 mod told;
 
 use harness::*;
+use tether_testing::{harness, line};
 
 /// A connection with a session, and the session's secret.
 fn with_session(server: &Server, grace_ms: u64) -> (Client, String) {

@@ -9,9 +9,9 @@ use crate::model::brief::{
 };
 use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
-use crate::model::random::from_environment;
 use crate::model::step::Step;
 use crate::model::world::{Limits, World};
+use crate::random::from_environment;
 use crate::trial::Trial;
 
 /// Of a world of so many connections.

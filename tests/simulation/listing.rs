@@ -1,6 +1,6 @@
 //! LOCK.LIST's walk: what is there from its beginning to its end is met, and no step costs more than it was asked for.
 
-use crate::model::random::Random;
+use crate::random::Random;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use tether::engine::{

@@ -16,9 +16,6 @@ mod keyspace;
 mod ledger;
 mod listing;
 mod machine;
-#[path = "../model/mod.rs"]
-#[allow(dead_code)] // what only real servers need
-mod model;
 mod random_worlds;
 mod refused;
 mod renewals;
@@ -27,3 +24,5 @@ mod slices;
 mod told;
 mod trial;
 mod words;
+
+use tether_testing::{model, random};

@@ -1,8 +1,8 @@
 //! Seeded random worlds, small enough that everything meets everything.
 
 use crate::model::generate::Scope;
-use crate::model::random;
 use crate::model::world::{Limits, Totals};
+use crate::random;
 use crate::trial::{Close, random_world};
 
 const PER_WORLD: usize = 2_000;

@@ -5,6 +5,7 @@ use super::{Bench, MANY};
 use crate::measure::{Spread, cost};
 use crate::server::Loaded;
 use crate::table::{Grid, Table, short};
+use tether_testing::resp::encode;
 
 const SIZES: &[usize] = &[10, 100, 1_000, 10_000, MANY];
 const PROBES: usize = 500;
@@ -128,9 +129,7 @@ fn own_keys(bench: &Bench, size: usize) -> Spread {
     let mut ground = Ground::new(&server, size);
     let by = ground.connect();
     let names: Vec<_> = (0..size).map(|n| n.to_string()).collect();
-    let del = format!("DEL {}\r\n", names.join(" "));
-    let words: Vec<_> = del.split_ascii_whitespace().collect();
-    let del = crate::wire::command(&words);
+    let del = encode(&format!("DEL {}", names.join(" ")));
     let mut round = || {
         // As many keys in all, whatever their number in each.
         let times = (1_000 / size).max(1);

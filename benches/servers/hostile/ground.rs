@@ -1,7 +1,7 @@
 //! Where an attack is built: a server, connections to it, and what is sent by them.
 
 use crate::server::Server;
-use crate::wire::Connection;
+use tether_testing::resp::Connection;
 
 /// What a server reads of one client before it serves the next.
 const AT_ONCE: usize = 16 * 1024;

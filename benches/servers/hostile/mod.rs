@@ -13,10 +13,10 @@ use super::death::{Ping, ms};
 use super::measure::Spread;
 use super::server::Loaded;
 use super::table::{Row, Table, Target};
-use super::wire::line;
 use attacks::{ATTACKS, Attack};
 use ground::{Ground, Strike};
 use std::time::{Duration, Instant};
+use tether_testing::resp::encode;
 
 /// As many of something as an attack makes.
 const MANY: usize = 60_000;
@@ -83,7 +83,7 @@ fn strike(bench: &Bench, attack: &Attack) -> Ping {
     let mut last = (server.cpu(), begin);
     ground.connections[by].send(&bytes);
     while begin.elapsed() < AFTERMATH {
-        bystander.send(&line("PING"));
+        bystander.send(&encode("PING"));
         bystander.reply();
         let next = (server.cpu(), Instant::now());
         let clock = next.1 - last.1;

@@ -4,8 +4,7 @@
 //! All ways take turns, round by round, each with its own servers, while the others' stand idle. Every contender is a
 //! thread that speaks to a server in its way's protocol. That no two hold a lock at a time is looked at, too.
 
-use super::process::cpu;
-use super::{Contender, Way, contender, native};
+use super::{contender, native};
 use crate::Bench;
 use crate::measure::Spread;
 use crate::plot::{Curve, Plot};
@@ -15,6 +14,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 use std::time::{Duration, Instant};
+use tether_peers::{Contender, Way, cpu};
 
 /// (contenders, locks)
 const SHAPES: &[(usize, usize)] = &[(1, 1), (8, 1), (64, 1), (256, 1), (64, 64)];

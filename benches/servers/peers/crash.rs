@@ -3,15 +3,16 @@
 //! Those whose servers notice are measured many times, by turns; those who wait for a time limit once, all at the
 //! same time, since they only wait.
 
-use super::{Crash, Way, contender};
+use super::contender;
 use crate::Bench;
 use crate::measure::Spread;
-use crate::server::end_with_us;
 use crate::table::{Row, Table, Target};
 use std::io::{self, BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+use tether_peers::{Crash, Way};
+use tether_testing::process::end_with_us;
 
 const SAMPLES: usize = 60;
 /// Long enough for the waiter to stand in line.

@@ -1,11 +1,11 @@
 //! What a Redis or Valkey server does by itself or with the module, and the servers of those who build on it.
 
-use super::{Contender, Crash, Way, polling, redisson};
 use crate::Bench;
 use crate::server::{Loaded, Server};
-use crate::wire::{Connection, line};
 use std::io;
 use std::time::Duration;
+use tether_peers::{Contender, Crash, FAIR, LEASE, PLAIN, REDIS_PY, REDLOCK, Way};
+use tether_testing::resp::{Connection, encode};
 
 pub const BLPOP: &str = "BLPOP/RPUSH";
 pub const ACQUIRE: &str = "LOCK.ACQUIRE WAIT";
@@ -44,7 +44,7 @@ impl Way for OnServers {
 }
 
 const WATCHDOG: Crash = Crash::After(Duration::from_secs(30));
-const LEASE: Crash = Crash::After(polling::LEASE);
+const LAPSING: Crash = Crash::After(LEASE);
 
 /// Each with what it is for the reader, and what happens when a holder is killed.
 const ALL: &[(&str, &str, Crash)] = &[
@@ -69,24 +69,24 @@ const ALL: &[(&str, &str, Crash)] = &[
         Crash::AtOnce,
     ),
     (
-        redisson::PLAIN,
+        PLAIN,
         "Redisson's RLock: its scripts and its channel, each contender a process of its own",
         WATCHDOG,
     ),
     (
-        redisson::FAIR,
+        FAIR,
         "Redisson's fair lock: its scripts and channels, likewise",
         WATCHDOG,
     ),
     (
-        polling::REDIS_PY,
+        REDIS_PY,
         "redis-py's Lock with a timeout of 10 s: SET NX PX, asking again every 100 ms",
-        LEASE,
+        LAPSING,
     ),
     (
-        polling::REDLOCK,
+        REDLOCK,
         "redlock on 5 servers with 10 s: asking again after 200 to 400 ms",
-        LEASE,
+        LAPSING,
     ),
 ];
 
@@ -98,11 +98,7 @@ pub fn ways(bench: &Bench) -> Vec<Box<dyn Way>> {
         } else {
             Loaded::Nothing
         };
-        let count = if name == polling::REDLOCK {
-            REDLOCK_SERVERS
-        } else {
-            1
-        };
+        let count = if name == REDLOCK { REDLOCK_SERVERS } else { 1 };
         let servers: Vec<_> = (0..count)
             .map(|_| Server::start(&bench.program, loaded))
             .collect();
@@ -124,8 +120,8 @@ pub fn ways(bench: &Bench) -> Vec<Box<dyn Way>> {
     ALL.iter().map(start).collect()
 }
 
-pub fn contender(way: &str, ports: &[u16], lock: &str) -> io::Result<Box<dyn Contender>> {
-    let mut connection = Connection::open(ports[0])?;
+pub fn contender(way: &str, port: u16, lock: &str) -> io::Result<Box<dyn Contender>> {
+    let mut connection = Connection::open(port)?;
     let (acquire, release) = match way {
         BLPOP => (format!("BLPOP {lock} 0"), format!("RPUSH {lock} token")),
         ACQUIRE => (
@@ -148,7 +144,7 @@ pub fn contender(way: &str, ports: &[u16], lock: &str) -> io::Result<Box<dyn Con
             }));
         }
     };
-    let (acquire, release) = (line(&acquire), line(&release));
+    let (acquire, release) = (encode(&acquire), encode(&release));
     Ok(Box::new(InLine {
         connection,
         acquire,

@@ -1,0 +1,299 @@
+//! Style as a test: what depends on what, where `unsafe` stands, leftovers, names.
+//!
+//! Reads the sources as text, so it needs neither a server nor the SDK.
+
+mod rust;
+
+use rust::{Function, code_only, functions, is_word};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tether::command::TABLE;
+use tether_testing::project;
+
+struct Source {
+    /// From the project's folder.
+    path: String,
+    text: String,
+    /// The same with comments and the insides of strings blanked out.
+    code: String,
+}
+
+fn document(path: &str) -> String {
+    fs::read_to_string(project().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The Rust files of these folders, of which none is without.
+fn sources(folders: &[&str]) -> Vec<Source> {
+    let mut found = Vec::new();
+    for folder in folders {
+        let before = found.len();
+        collect(&project().join(folder), &mut found);
+        assert!(found.len() > before, "{folder} has no Rust in it any more");
+    }
+    found.sort();
+    let read = |file: PathBuf| {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let path = file.strip_prefix(project()).expect("a file of the project");
+        Source {
+            path: path.display().to_string(),
+            code: code_only(&text),
+            text,
+        }
+    };
+    found.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+fn all_sources() -> Vec<Source> {
+    let sources = sources(&["src", "tests", "benches", "examples"]);
+    assert!(sources.len() > 40, "sources are missing");
+    sources
+}
+
+/// The lines at which something is found, each with what was found there.
+fn lines_with(
+    sources: &[Source],
+    look: impl Fn(&Source, usize, &str) -> Option<String>,
+) -> Vec<String> {
+    let in_source = |source| {
+        let Source { path, code, .. }: &Source = source;
+        let lines = (1..).zip(code.lines());
+        let found = lines.filter_map(|(at, line)| Some((at, look(source, at, line)?)));
+        found
+            .map(|(at, what)| format!("{path}:{at}: {what}"))
+            .collect::<Vec<_>>()
+    };
+    sources.iter().flat_map(in_source).collect()
+}
+
+/// Fails with one line for each offence.
+fn assert_none(offences: Vec<String>) {
+    let list = offences.join("\n  ");
+    assert!(offences.is_empty(), "{} found:\n  {list}\n", offences.len());
+}
+
+// ---- what depends on what ----
+
+/// Modules of std that do nothing by themselves: no clock, no files, no network, no threads.
+const HARMLESS: &str =
+    "borrow cell cmp collections fmt hash iter marker mem num ops slice str time::Duration";
+
+/// In a clone that shares another's servers `.servers` is a link, and a commit of that would take the servers from whoever
+/// checks it out. `git rm --cached .servers` takes it out again.
+#[test]
+fn what_was_fetched_is_in_no_commit() {
+    let mut git = Command::new("git");
+    git.args(["ls-files", ".servers"]).current_dir(project());
+    let Ok(listed) = git.output() else {
+        return; // Nobody commits here.
+    };
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert_eq!(listed, "", "fetched by scripts/servers.sh");
+}
+
+#[test]
+fn the_engine_uses_nothing_but_itself_and_plain_libraries() {
+    let sources = sources(&["src/engine"]);
+    let offences = lines_with(&sources, |source, _, line| {
+        let path = line.trim_start_matches("pub ").strip_prefix("use ")?;
+        let (first, rest) = path.split_once("::").unwrap_or((path, ""));
+        let is_fine = match first {
+            "crate" => rest.starts_with("engine"),
+            "self" | "super" | "hashbrown" | "hdrhistogram" | "subtle" => true,
+            // Looked at below: what is named by its whole path needs no `use`.
+            "std" => true,
+            other => source.code.contains(&format!("\nmod {other};")),
+        };
+        (!is_fine).then(|| line.to_owned())
+    });
+    assert_none(offences);
+    assert_none(lines_with(&sources, |_, _, line| {
+        let mut paths = line.split("std::").skip(1);
+        let is_harmless = |path: &str| HARMLESS.split(' ').any(|module| path.starts_with(module));
+        let other = paths.find(|path| !is_harmless(path))?;
+        Some(format!("names std::{other}"))
+    }));
+    assert_none(naming(
+        &sources,
+        "redis_module libc:: crate::shell crate::command",
+    ));
+}
+
+#[test]
+fn commands_do_not_depend_on_the_shell() {
+    assert_none(naming(
+        &sources(&["src/command"]),
+        "redis_module libc:: crate::shell",
+    ));
+}
+
+/// Above `policy` only the shell asks and acts.
+#[test]
+fn policy_depends_on_neither_server_nor_shell() {
+    let sources = sources(&["src/policy"]);
+    assert_none(naming(&sources, "redis_module libc:: crate::shell"));
+}
+
+/// From the bottom up. Each uses only itself and what stands before it, so there is no circle among them.
+const ROOMS: [&str; 10] = [
+    "sys",
+    "state",
+    "guard",
+    "timer",
+    "server",
+    "delivery",
+    "bridge",
+    "persistence",
+    "commands",
+    "tick",
+];
+
+#[test]
+fn the_rooms_of_the_shell_stand_on_each_other_without_a_circle() {
+    let place = |room: &str| ROOMS.iter().position(|other| *other == room);
+    let sources = sources(&["src/shell"]);
+    let offences = lines_with(&sources, |source, _, line| {
+        let path = source.path.strip_prefix("src/shell/")?;
+        let room = path.split(['/', '.']).next()?;
+        if room == "mod" {
+            return None;
+        }
+        let own = place(room);
+        let mut named = line.split("shell::").skip(1).filter_map(|rest| {
+            let name = rest.split(|c| !is_word(c)).next()?;
+            (!name.is_empty()).then_some(name)
+        });
+        let above =
+            named.find(|name| own.is_none() || place(name) > own || place(name).is_none())?;
+        Some(format!("{room} uses {above}"))
+    });
+    assert_none(offences);
+    // Within a room paths say the room too, so that the above sees each of them.
+    assert_none(lines_with(&sources, |source, _, line| {
+        let is_top = source.path == "src/shell/mod.rs";
+        let has_super = line.contains("use super::super") || line.contains(" super::super::");
+        (has_super && !is_top).then(|| "super::super".to_owned())
+    }));
+}
+
+fn naming(sources: &[Source], words: &str) -> Vec<String> {
+    lines_with(sources, |_, _, line| {
+        let word = words.split(' ').find(|word| line.contains(word))?;
+        Some(format!("names {word}"))
+    })
+}
+
+// ---- unsafe ----
+
+#[test]
+fn unsafe_stands_in_the_files_that_the_shell_names_and_in_entry_points() {
+    let shell = document("src/shell/mod.rs");
+    let picture = shell
+        .split("//!   unsafe ")
+        .nth(1)
+        .expect("its picture's line about unsafe");
+    let picture = picture.split("```").next().unwrap_or_default();
+    // A file is named with or without its folder, or its folder is.
+    let others = |source: &Source| {
+        let path = source.path.trim_start_matches("src/shell/");
+        let file = path.rsplit('/').next();
+        let mut named = picture.split([' ', ',', ';', '\n', '(']);
+        !named.any(|word| {
+            word == path || Some(word) == file || word.ends_with('/') && path.starts_with(word)
+        })
+    };
+    let sources: Vec<_> = sources(&["src"]).into_iter().filter(others).collect();
+    let offences = lines_with(&sources, |source, at, line| {
+        let mut words = line.split(|c| !is_word(c));
+        let has_unsafe = words.any(|word| word == "unsafe") && !line.contains("#[unsafe(");
+        let within = |function: &Function| function.is_entry_point && function.has(at);
+        let is_allowed = !has_unsafe || functions(&source.code).iter().any(within);
+        (!is_allowed).then(|| line.trim().to_owned())
+    });
+    assert_none(offences);
+}
+
+// ---- leftovers, beginnings, names ----
+
+#[test]
+fn nothing_is_left_over() {
+    // Written so that this file has none of them.
+    let left = ["FIX-ME", "X-XX"].map(|word| word.replace('-', ""));
+    let mut offences = Vec::new();
+    for Source { path, text, .. } in all_sources() {
+        let found = left.iter().filter(|word| text.contains(word.as_str()));
+        offences.extend(found.map(|word| format!("{path}: {word}")));
+    }
+    assert_none(offences);
+}
+
+#[test]
+fn every_file_begins_with_what_it_is_for() {
+    let silent = all_sources()
+        .into_iter()
+        .filter(|source| !source.text.starts_with("//! "));
+    assert_none(silent.map(|source| source.path).collect());
+}
+
+#[test]
+fn no_file_is_named_for_nothing() {
+    const NOTHING: &str = "util utils common manager helper helpers misc";
+    let is_nothing = |part: &str| NOTHING.split(' ').any(|word| word == part);
+    let named = all_sources()
+        .into_iter()
+        .filter(|source| source.path.split(['/', '.', '_']).any(is_nothing));
+    assert_none(named.map(|source| source.path).collect());
+}
+
+// ---- documents ----
+
+#[test]
+fn the_reference_has_the_commands_in_the_tables_order() {
+    let text = document("docs/commands.md");
+    let names: Vec<_> = TABLE
+        .iter()
+        .map(|spec| spec.name.to_ascii_uppercase())
+        .collect();
+    let headings = text.lines().filter_map(|line| line.strip_prefix("### "));
+    let shown: Vec<_> = headings
+        .filter(|heading| names.iter().any(|name| name == heading))
+        .collect();
+    assert_eq!(shown, names);
+}
+
+#[test]
+fn the_picture_of_the_house_has_every_folder_and_each_folder_names_its_files() {
+    let picture = document("docs/architecture.md");
+    let mut missing = Vec::new();
+    for Source { path, .. } in sources(&["src"]) {
+        let (folder, file) = path.rsplit_once('/').expect("a file in a folder");
+        let parts: Vec<_> = folder.split('/').collect();
+        let (module, named) = match (parts.as_slice(), file) {
+            (_, "mod.rs") => ("docs/architecture.md".to_owned(), parts[parts.len() - 1]),
+            ([_, _] | [_, _, _], _) if Path::new(folder).join("mod.rs").exists() => {
+                (format!("{folder}/mod.rs"), file)
+            }
+            // What a module keeps to itself, deeper or on top.
+            _ => continue,
+        };
+        let is_named = match file {
+            "mod.rs" => picture.contains(&format!("{named}/")),
+            _ => document(&module).contains(named) || picture.contains(named),
+        };
+        if !is_named {
+            missing.push(format!("{module} does not name {path}"));
+        }
+    }
+    assert_none(missing);
+}

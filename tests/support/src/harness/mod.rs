@@ -1,0 +1,25 @@
+//! What the themed tests stand on: a server of their own, a client that sees every byte, and waiting with deadlines.
+
+mod client;
+mod listing;
+mod losses;
+#[cfg(target_os = "linux")]
+pub mod namespace;
+mod ports;
+mod programs;
+mod reset;
+mod server;
+mod wait;
+
+pub use crate::resp::{
+    Arrival, Frame, Unread, array, bulk, encode, int, null, ok, parse, push, reply, simple,
+};
+pub use client::Client;
+pub use listing::lock_list;
+pub use losses::losses;
+pub use ports::free_port;
+pub use programs::{WITHOUT_MODULE, module, redis_cli, server_binary};
+pub use server::{Server, eventually_gone};
+pub use wait::{
+    eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, say,
+};

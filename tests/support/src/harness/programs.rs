@@ -1,0 +1,91 @@
+//! The server and the module that are tested, and redis-cli: TETHER_SERVER, TETHER_MODULE and TETHER_CLI name them.
+
+use std::ffi::OsStr;
+use std::path::{self, Path, PathBuf};
+use std::time::SystemTime;
+use std::{env, fs};
+
+/// TETHER_SERVER, or the server on PATH.
+pub fn server_binary() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_SERVER") {
+        return named("TETHER_SERVER", &path);
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<_> = env::split_paths(&path).collect();
+    let names = ["redis-server", "valkey-server"];
+    let found = names
+        .iter()
+        .flat_map(|name| folders.iter().map(move |folder| folder.join(name)))
+        .find(|file| file.is_file());
+    found.expect("neither redis-server nor valkey-server on PATH, and no TETHER_SERVER")
+}
+
+/// The whole path of a file that an environment variable names. Links are not followed: on Debian `redis-server` is
+/// a link to `redis-check-rdb`, and the program is whichever of the two it is called.
+fn named(variable: &str, path: &OsStr) -> PathBuf {
+    let whole = path::absolute(path).ok().filter(|file| file.is_file());
+    whole.unwrap_or_else(|| panic!("{variable}={}: no such file", path.display()))
+}
+
+/// The module that was built last, beside this test (target/<profile>/deps) or one folder above.
+pub fn module() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_MODULE") {
+        return named("TETHER_MODULE", &path);
+    }
+    let name = format!(
+        "{}tether{}",
+        env::consts::DLL_PREFIX,
+        env::consts::DLL_SUFFIX
+    );
+    let deps = env::current_exe()
+        .expect("this test's path")
+        .parent()
+        .expect("its folder")
+        .to_owned();
+    let built = |file: &PathBuf| {
+        fs::metadata(file)
+            .and_then(|about| about.modified())
+            .unwrap_or(SystemTime::UNIX_EPOCH)
+    };
+    let places = [deps.join(&name), deps.join("..").join(&name)];
+    let newest = places
+        .into_iter()
+        .filter(|file| file.is_file())
+        .max_by_key(built);
+    let newest = newest
+        .unwrap_or_else(|| panic!("no {name} beside {}, and no TETHER_MODULE", deps.display()));
+    path::absolute(newest).expect("the module's path")
+}
+
+/// TETHER_CLI, or the client beside the server that is tested, or the first one on PATH.
+pub fn redis_cli() -> PathBuf {
+    if let Some(path) = env::var_os("TETHER_CLI") {
+        return named("TETHER_CLI", &path);
+    }
+    let server = env::var_os("TETHER_SERVER").map(PathBuf::from);
+    let beside = server.iter().filter_map(|server| server.parent());
+    let path = env::var_os("PATH").unwrap_or_default();
+    let mut folders = beside.map(Path::to_owned).chain(env::split_paths(&path));
+    let found = folders.find_map(|folder| {
+        let mut programs = ["redis-cli", "valkey-cli"]
+            .iter()
+            .map(|name| folder.join(name));
+        programs.find(|program| program.is_file())
+    });
+    let found = found.expect(
+        "neither redis-cli nor valkey-cli beside TETHER_SERVER or on PATH, and no TETHER_CLI: `make test` installs one",
+    );
+    path::absolute(found).expect("the client's path")
+}
+
+/// A line for a server that is to start without the module.
+pub const WITHOUT_MODULE: &str = "# without the module";
+
+/// Takes the module's lines out of a server's configuration that has this line.
+pub(super) fn leave_out(config: &mut Vec<String>) {
+    if config.iter().any(|line| line == WITHOUT_MODULE) {
+        let is_ours =
+            |line: &String| line.starts_with("loadmodule ") || line.starts_with("tether.");
+        config.retain(|line| !is_ours(line));
+    }
+}

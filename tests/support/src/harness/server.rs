@@ -1,0 +1,399 @@
+//! A server that belongs to one test: its own process, port and temporary folder, gone when the test is over.
+//!
+//! It boots from the repository's redis.conf, with the module's path put in and the lines that a test asks for put
+//! after it. TETHER_SERVER and TETHER_MODULE say which server and module; without them it is the server on PATH and
+//! the module that was built together with this test. TETHER_CONFIG may hold more lines for every server, with
+//! semicolons between them: `TETHER_CONFIG="io-threads 4"` runs all tests on servers with I/O threads.
+
+use super::client::Client;
+use super::ports::free_port;
+use super::programs::{leave_out, module, server_binary};
+use super::wait::{PATIENCE, eventually, eventually_within};
+use crate::project;
+use crate::resp::simple;
+use std::env;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Redis,
+    Valkey,
+}
+
+pub struct Server {
+    child: Option<Child>,
+    folder: TempDir,
+    lines: Vec<String>,
+    port: u16,
+    kind: Kind,
+    version: (u32, u32),
+}
+
+impl Server {
+    pub fn start() -> Server {
+        Server::with(&[])
+    }
+
+    /// A server with these lines after those of redis.conf; other modules are loaded before.
+    pub fn with(lines: &[&str]) -> Server {
+        let mut server = Server {
+            child: None,
+            folder: TempDir::with_prefix("tether-test-").expect("a temporary folder"),
+            lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            port: 0,
+            kind: Kind::Redis,
+            version: (0, 0),
+        };
+        server.boot();
+        let info = server.info("server");
+        if info.contains("valkey_version:") {
+            server.kind = Kind::Valkey;
+            server.version = parse_version(&field(&info, "valkey_version"));
+        } else {
+            server.version = parse_version(&field(&info, "redis_version"));
+        }
+        server
+    }
+
+    /// A replica of `master`, once the link is up and all of it has arrived.
+    pub fn replica_of(master: &Server, lines: &[&str]) -> Server {
+        let replica = Server::with(lines);
+        replica.follow(master);
+        replica
+    }
+
+    pub fn follow(&self, master: &Server) {
+        self.resp2()
+            .run(["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+        eventually_within(Duration::from_secs(20), "the replica's link", || {
+            let info = self.info("replication");
+            let port = format!("master_port:{}\r\n", master.port());
+            if info.contains(&port) && info.contains("master_link_status:up") {
+                Ok(())
+            } else {
+                Err(info)
+            }
+        });
+        self.catch_up(master);
+    }
+
+    /// Waits until this replica has all that `master` has done so far.
+    pub fn catch_up(&self, master: &Server) {
+        // The master's own keepalive to its replicas moves the offset too, so look at both again each time.
+        let goal = field(&master.info("replication"), "master_repl_offset")
+            .parse::<u64>()
+            .expect("an offset");
+        eventually("the replica's offset", || {
+            let seen = field(&self.info("replication"), "slave_repl_offset");
+            if seen.parse::<u64>().is_ok_and(|seen| seen >= goal) {
+                Ok(())
+            } else {
+                Err(format!("{seen} of {goal}"))
+            }
+        });
+    }
+
+    // ---- what it is ----
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether `COPY ... DB` leaves a connection in the other database where a module hears of keys: Valkey 8.1.
+    pub fn strays_after_copies(&self) -> bool {
+        self.kind == Kind::Valkey && self.version == (8, 1)
+    }
+
+    /// Whether it is Redis of this version or later, or Valkey of that.
+    pub fn is_at_least(&self, redis: (u32, u32), valkey: (u32, u32)) -> bool {
+        self.version
+            >= if self.kind == Kind::Redis {
+                redis
+            } else {
+                valkey
+            }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn info(&self, section: &str) -> String {
+        self.resp2().run(["INFO", section]).text()
+    }
+
+    /// One number of INFO.
+    pub fn gauge(&self, section: &str, name: &str) -> i64 {
+        self.gauges(section, [name])[0]
+    }
+
+    /// Numbers of INFO, all of one moment.
+    pub fn gauges<const N: usize>(&self, section: &str, names: [&str; N]) -> [i64; N] {
+        let info = self.info(section);
+        names.map(|name| {
+            let value = field(&info, name);
+            let number = value.parse();
+            number.unwrap_or_else(|_| panic!("{name} in INFO {section} is {value:?}"))
+        })
+    }
+
+    /// How long its main thread has been at work so far, on a processor. None where the system does not tell.
+    pub fn time_at_work(&self) -> Option<Duration> {
+        let pid = self.child.as_ref()?.id();
+        let times = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+        let nanoseconds = times.split(' ').next()?.parse().ok()?;
+        Some(Duration::from_nanos(nanoseconds))
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
+    }
+
+    /// What its append-only files hold now, one after another.
+    pub fn append_only_text(&self) -> String {
+        let folder = self.folder().join("appendonlydir");
+        let files = fs::read_dir(&folder).expect("the folder of append-only files");
+        let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        paths.sort();
+        let text = |path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+        paths.iter().map(text).collect()
+    }
+
+    // ---- connections ----
+
+    pub fn resp2(&self) -> Client {
+        Client::connect(("127.0.0.1", self.port))
+            .unwrap_or_else(|error| panic!("cannot connect: {error}"))
+    }
+
+    pub fn resp3(&self) -> Client {
+        self.resp2().hello3()
+    }
+
+    /// When this returns, the server has handed out the pushes for everything that it had done before: they are in
+    /// front of the reply to any command that is sent from now on.
+    ///
+    /// Pushes may be written after their cause: in a later turn of the server's event loop, or by its timers, whose
+    /// shortest time is one millisecond. Each round trip takes at least one turn, so going to and fro for a few
+    /// milliseconds, and once more, leaves both behind.
+    pub fn settle(&self) {
+        const TIMERS: Duration = Duration::from_millis(3);
+        let mut fence = self.resp2();
+        let begin = Instant::now();
+        while begin.elapsed() < TIMERS {
+            fence.run("PING");
+        }
+        fence.run("PING");
+        fence.run("PING");
+    }
+
+    /// All that `watcher` has been told, and not yet read, about everything that happened so far.
+    pub fn settled(&self, watcher: &mut Client) -> Vec<String> {
+        self.settle();
+        watcher.pushes()
+    }
+
+    // ---- life and death ----
+
+    /// kill -9, and a new start in the same folder.
+    pub fn crash_and_restart(&mut self) {
+        self.kill();
+        self.boot();
+    }
+
+    /// For signals: SIGKILL at any moment, SIGSTOP and SIGCONT.
+    pub fn pid(&self) -> libc::pid_t {
+        let child = self.child.as_ref().expect("it runs");
+        child.id().try_into().expect("a process id")
+    }
+
+    /// Sends a signal, from any thread; a process that has ended meanwhile is no mistake.
+    pub fn signal(pid: libc::pid_t, signal: libc::c_int) {
+        // SAFETY: a child of this test, which nobody has waited for: its number is not given anew.
+        unsafe { libc::kill(pid, signal) };
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// A new start after [`Server::kill`], in the same folder and with the same lines.
+    pub fn restart_as_it_was(&mut self) {
+        self.kill();
+        self.boot();
+    }
+
+    /// kill -9, if it still runs. It can be started again by [`Server::restart`].
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// A new start in the same folder, with these lines in place of the former ones.
+    pub fn restart(&mut self, lines: &[&str]) {
+        self.kill();
+        self.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.boot();
+    }
+
+    fn boot(&mut self) {
+        let fixed = self.port != 0;
+        for _ in 0..20 {
+            if !fixed {
+                self.port = free_port();
+            }
+            self.write_config();
+            self.spawn();
+            if self.answers() {
+                return;
+            }
+            self.kill();
+        }
+        panic!(
+            "found no free port for the server; its log ends:\n{}",
+            tail(&self.log())
+        );
+    }
+
+    /// Waits for the first PONG; false when another process took the port meanwhile.
+    fn answers(&mut self) -> bool {
+        let deadline = Instant::now() + PATIENCE * 4;
+        loop {
+            let child = self.child.as_mut().expect("it was just spawned");
+            if let Some(status) = child.try_wait().expect("the server's state") {
+                let log = self.log();
+                if log.contains("Address already in use") || log.contains("Failed listening") {
+                    return false;
+                }
+                panic!(
+                    "the server ended at once ({status}); its log ends:\n{}",
+                    tail(&log)
+                );
+            }
+            if let Ok(mut client) = Client::connect(("127.0.0.1", self.port))
+                && client.try_send_bytes(b"*1\r\n$4\r\nPING\r\n")
+                && client
+                    .try_read_reply()
+                    .is_some_and(|reply| reply == simple("PONG"))
+            {
+                // Or it is another's server, which took the port a moment before.
+                let own = format!("process_id:{}\r\n", self.pid());
+                return client.run("INFO server").text().contains(&own);
+            }
+            assert!(
+                Instant::now() < deadline,
+                "the server does not answer; its log ends:\n{}",
+                tail(&self.log())
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn spawn(&mut self) {
+        let log = self.folder().join("log");
+        let log = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(log)
+            .expect("the log file");
+        let child = Command::new(server_binary())
+            .arg(self.folder().join("redis.conf"))
+            .current_dir(self.folder())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("the log file"))
+            .stderr(log)
+            .spawn();
+        self.child =
+            Some(child.unwrap_or_else(|error| {
+                panic!("cannot start {}: {error}", server_binary().display())
+            }));
+    }
+
+    fn write_config(&self) {
+        let source = project().join("redis.conf");
+        let source = fs::read_to_string(&source)
+            .unwrap_or_else(|error| panic!("{}: {error}", source.display()));
+        let is_module = |line: &String| line.starts_with("loadmodule ");
+        let (others, wanted): (Vec<_>, Vec<_>) = self.lines.iter().cloned().partition(is_module);
+        let mut module_lines = 0;
+        let mut config: Vec<String> = Vec::new();
+        for line in source.lines() {
+            if line.starts_with("loadmodule ") {
+                module_lines += 1;
+                config.extend(others.iter().cloned());
+                config.push(format!("loadmodule {}", module().display()));
+            } else {
+                config.push(line.to_owned());
+            }
+        }
+        assert_eq!(module_lines, 1, "redis.conf must load the module, once");
+        config.push(format!("port {}", self.port));
+        config.push(format!("dir {}", self.folder().display()));
+        config.push("bind 127.0.0.1".into());
+        config.push("save \"\"".into());
+        config.push("enable-debug-command yes".into());
+        config.push("repl-diskless-sync-delay 0".into());
+        let wished = env::var("TETHER_CONFIG").unwrap_or_default();
+        config.extend(wished.split(';').map(|line| line.trim().to_owned()));
+        config.extend(wanted);
+        leave_out(&mut config);
+        fs::write(self.folder().join("redis.conf"), config.join("\n") + "\n")
+            .expect("the server's configuration");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let _ = writeln!(
+                std::io::stderr(),
+                "---- the log of the server on port {} ends:\n{}",
+                self.port,
+                tail(&self.log())
+            );
+        }
+    }
+}
+
+/// Waits until `client`, which must be another connection, sees that `key` is gone.
+pub fn eventually_gone(client: &mut Client, key: &str) {
+    eventually(&format!("the end of {key}"), || {
+        match client.run(["EXISTS", key]).number() {
+            0 => Ok(()),
+            _ => Err("it exists".into()),
+        }
+    });
+}
+
+fn field(info: &str, name: &str) -> String {
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {name} in INFO:\n{info}"))
+        .trim()
+        .to_owned()
+}
+
+fn parse_version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split('.').map(|part| {
+        part.parse()
+            .unwrap_or_else(|_| panic!("the version {text:?}"))
+    });
+    (
+        numbers.next().expect("a version"),
+        numbers.next().expect("a minor version"),
+    )
+}
+
+fn tail(log: &str) -> String {
+    let lines: Vec<_> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}

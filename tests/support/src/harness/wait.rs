@@ -1,0 +1,76 @@
+//! Waiting: always with a deadline, and with the last observation in the message when it passes.
+
+use super::client::Client;
+use crate::resp::int;
+use std::fmt::Debug;
+use std::io::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a test waits for something that ought to happen soon. A busy machine needs some of it, and only a test that
+/// fails needs all.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Looks again and again until `look` has an answer; an `Err` is what it saw instead.
+pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
+    eventually_within(PATIENCE, what, look)
+}
+
+pub fn eventually_within<T>(
+    patience: Duration,
+    what: &str,
+    mut look: impl FnMut() -> Result<T, String>,
+) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        match look() {
+            Ok(answer) => return answer,
+            Err(seen) if Instant::now() > deadline => {
+                panic!("{what}: not within {patience:?}; last seen: {seen}")
+            }
+            Err(_) => sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+pub fn eventually_equal<T: PartialEq + Debug>(
+    what: &str,
+    expected: T,
+    mut look: impl FnMut() -> T,
+) {
+    eventually(what, || {
+        let seen = look();
+        if seen == expected {
+            Ok(())
+        } else {
+            Err(format!("{seen:?} instead of {expected:?}"))
+        }
+    });
+}
+
+/// Gives `key` a time to live, which passes while nobody looks: with DEBUG SET-ACTIVE-EXPIRE 0 the key has lapsed unnoticed.
+///
+/// Of one millisecond, Redis 7.0 would now and then say that it is over at once (1 of 5,000), and delete the key.
+pub fn lapse(client: &mut Client, key: &str) {
+    assert_eq!(client.call(["PEXPIRE", key, "10"]), int(1), "{key}");
+    client.run("DEBUG SLEEP 0.015");
+}
+
+/// For what must be done while a time runs that a server counts: `work` gets it in milliseconds, and says None where it was
+/// over too soon, since the machine was busy. Then it begins anew with a longer one.
+pub fn in_time<T>(work: impl FnMut(u64) -> Option<T>) -> T {
+    let done = [300, 3_000, 30_000].into_iter().find_map(work);
+    done.expect("half a minute was too short")
+}
+
+/// For the tests that keep the whole machine busy, or that measure: no two of them run at once.
+pub fn one_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Prints a line that is seen even when the test passes (the test runner swallows what `println!` says).
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
