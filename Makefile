@@ -45,6 +45,7 @@ lint: ## formatting and clippy, as CI asks for
 	@scripts/need.sh cargo cc libclang
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items
 
 soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys
 	@scripts/test.sh --soak

@@ -83,11 +83,11 @@ pub struct Shell {
     pub own_slots: Scoped<Own>,
     pub settings: Cell<Settings>,
     pub subscribed: Cell<bool>,
-    /// See [`crate::shell::bridge::events::subscribe_to_new`].
+    /// Keys that come into being are told; see `bridge/keyspace_events.rs`.
     pub hears_of_new: Cell<bool>,
-    /// See [`crate::shell::bridge::events::subscribe_to_more`].
+    /// What else the server tells is subscribed to; see `bridge/server_events.rs`.
     pub hears_more: Cell<bool>,
-    /// See [`crate::shell::bridge::events::subscribe_to_settings`].
+    /// Changes of settings are told; see `server/replicas.rs`.
     pub hears_of_settings: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     /// When the other servers of the cluster were last told of our tokens.
@@ -96,7 +96,7 @@ pub struct Shell {
     pub slots_changed: Cell<bool>,
     /// It is noticed when they do.
     pub hears_of_slots: Cell<bool>,
-    /// See [`crate::shell::server::epochs::notice_slots`].
+    /// Commands that say whose a slot is are noticed; see `server/epochs.rs`.
     pub notices_slots: Cell<bool>,
     /// Where a key was that is being moved; see `server/strays.rs`.
     pub home: Cell<Option<Db>>,

@@ -41,7 +41,7 @@ macro_rules! api {
 }
 pub(in crate::shell) use api;
 
-/// The same for those of [`Often`].
+/// The same for those of `table.rs`.
 macro_rules! often {
     ($name:ident $arguments:tt) => {{
         crate::shell::sys::scoped::nothing_is_lent();
