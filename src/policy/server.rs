@@ -34,7 +34,6 @@ pub struct Server {
     pub slots_go_silently: bool,
 }
 
-/// The setting is `tether.private-functions`.
 impl Server {
     /// What follows from its version; from whether it is a cluster's, whether filters are told whose a command is, and whether
     /// I/O threads are on.
