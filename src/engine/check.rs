@@ -10,6 +10,7 @@ impl Engine {
         self.queues.check(&self.keys, &self.clients);
         self.sessions.check(&self.clients);
         assert!(self.carried.is_empty());
+        self.check_flushes();
         for (id, record) in self.keys.iter() {
             assert_eq!(self.keys.find(record.key()), Some(id));
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
@@ -18,5 +19,16 @@ impl Engine {
             assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
         }
         self.clients.check();
+    }
+
+    fn check_flushes(&self) {
+        let passed = self.flushes.passed();
+        for id in (0..passed).filter_map(|place| self.keys.at(place)) {
+            assert!(
+                !self.is_flushed(id),
+                "{:?} was passed by",
+                self.keys[id].key()
+            );
+        }
     }
 }

@@ -230,8 +230,8 @@ pub enum Event<'a> {
 
     /// A connection is no more.
     Ended { client: ClientId },
-    /// Forget what ended connections have watched and waited for: so many watches at most, and places in queues. Writes
-    /// nothing.
+    /// Do what is left to be done of flushes, at so many keys at most, and forget what ended connections have watched and
+    /// waited for: so many watches at most, and places in queues. Writes nothing.
     Fade { most: usize },
     /// This server has a master from now on, and keys are that one's affair.
     Demoted,

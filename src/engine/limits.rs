@@ -12,6 +12,8 @@ use crate::engine::storage::arena::Id;
 pub struct Limits {
     pub watches_per_client: u32,
     pub keys_per_client: u32,
+    /// Of so many keys whatever follows from one flush is done at once.
+    pub at_once: usize,
 }
 
 impl Default for Limits {
@@ -19,6 +21,7 @@ impl Default for Limits {
         Limits {
             watches_per_client: 65_536,
             keys_per_client: 65_536,
+            at_once: 1000,
         }
     }
 }
@@ -32,7 +35,11 @@ const MOST_EXTRAS: usize = if cfg!(test) {
 };
 
 impl Engine {
-    pub(super) fn check_room(&self, client: Id<Client>, wanted: usize) -> Result<(), Refusal> {
+    pub(in crate::engine) fn check_room(
+        &self,
+        client: Id<Client>,
+        wanted: usize,
+    ) -> Result<(), Refusal> {
         let limit = self.limits.keys_per_client;
         let held = self.clients[self.clients.owner(client)].hold_count;
         let taken = held as usize + self.clients[client].place_count as usize;

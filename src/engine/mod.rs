@@ -40,6 +40,7 @@ pub use storage::few::Few;
 pub use types::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 
 use inspect::wait_times::WaitTimes;
+use rules::flushes::Flushes;
 use rules::quarantine::Quarantine;
 use rules::renewals::Renewals;
 use state::clients::Clients;
@@ -101,6 +102,7 @@ pub struct Engine {
     carried_timed: bool,
     /// Its old name.
     carried_name: Bytes,
+    flushes: Flushes,
     /// A data set is being loaded.
     loading: bool,
     /// A master decides about the keys.
@@ -118,9 +120,7 @@ impl Engine {
     /// Takes in one fact and appends the orders that follow from it.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        if !self.carried.is_empty() && !matches!(event, Event::MovedTo { .. }) {
-            self.drop_carried();
-        }
+        self.catch_up(&event, effects);
         match event {
             Event::Acquire(ask) => self.acquire(ask, effects),
             Event::Drop { client, keys } => self.drop_keys(client, keys, effects),
@@ -174,7 +174,7 @@ impl Engine {
             Event::LoadBegins => self.load_begins(),
             Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),
-            Event::Fade { most } => self.fade(most),
+            Event::Fade { most } => self.fade(most, effects),
             Event::Demoted => self.demoted(effects),
             Event::Promoted => self.promoted(),
             Event::RightsChanged => self.queues.doubt_all(),
@@ -186,6 +186,17 @@ impl Engine {
             Event::RenewAll => self.renew_all(),
             Event::Renew { most } => self.renew(most, effects),
             Event::Work { most } => self.work(most, effects),
+        }
+    }
+
+    /// What is not known or done yet of what has happened, as far as this fact is about it.
+    #[inline]
+    fn catch_up(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
+        if !self.carried.is_empty() && !matches!(event, Event::MovedTo { .. }) {
+            self.drop_carried();
+        }
+        if self.flushes.is_any() {
+            self.end_flushes_before(event, effects);
         }
     }
 
@@ -263,7 +274,7 @@ impl Engine {
     /// holds it, if one does. O(holders that have ended).
     pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
         let key = self.keys.find(key)?;
-        let mut holds = self.holds.of_key(&self.keys, key);
+        let mut holds = self.holds_at(key);
         Some(holds.find_map(|hold| {
             let client = &self.clients[self.holds[hold].client];
             (!client.ended && client.id != state::clients::NOBODY).then_some(client.id)
@@ -276,7 +287,7 @@ impl Engine {
         let Some(key) = self.keys.find(key) else {
             return Few::Many(Vec::new());
         };
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds_at(key);
         let clients = holds.map(|hold| &self.clients[self.holds[hold].client]);
         let living = clients.filter(|client| !client.ended);
         living.map(|client| client.id).collect()
@@ -284,10 +295,8 @@ impl Engine {
 
     /// What stands at a key that is there: a lock where one is held. O(1).
     pub fn stands(&self, key: Key<'_>) -> Standing {
-        let held = self
-            .keys
-            .find(key)
-            .and_then(|key| self.keys[key].holds.head());
+        let key = self.keys.find(key);
+        let held = key.and_then(|key| self.holds_at(key).next());
         held.map_or(Standing::Other, |hold| self.holds.mode(hold).stands())
     }
 
@@ -298,15 +307,15 @@ impl Engine {
 
     /// The temporary keys that no session holds, for an RDB file. O(keys known).
     pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
-        let temporary = |record: &&KeyRecord| {
-            let hold = record.holds.head();
+        let temporary = |(id, _): &(Id<KeyRecord>, &KeyRecord)| {
+            let hold = self.holds_at(*id).next();
             hold.is_some_and(|hold| {
                 let owner = self.holds[hold].client;
                 self.holds.mode(hold) == Mode::Temporary && self.sessions.get(owner).is_none()
             })
         };
-        let records = self.keys.iter().map(|(_, record)| record);
-        records.filter(temporary).map(KeyRecord::key)
+        let records = self.keys.iter().filter(temporary);
+        records.map(|(_, record)| record.key())
     }
 
     /// Whether this connection has come to the engine's notice and lives. O(1).

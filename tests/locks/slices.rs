@@ -109,3 +109,60 @@ fn the_end_of_a_connection_with_very_many_waits_and_watches() {
     drop(next);
     eventually_nothing_is_left(&server);
 }
+
+/// The number of a line of INFO.
+fn told(info: &Frame, name: &str) -> usize {
+    let text = info.text();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.expect("a field of INFO").parse().unwrap()
+}
+
+#[test]
+fn a_flush_of_very_many_keys() {
+    const MANY: usize = 5_000;
+    let server = Server::start();
+    let (mut holder, mut next) = (server.resp3(), server.resp3());
+    let (mut watcher, mut other) = (server.resp3(), server.resp3());
+    for some in (0..MANY).collect::<Vec<_>>().chunks(500) {
+        let some: Vec<_> = some.iter().map(|n| format!("SETTP {n} v NOTIFY")).collect();
+        let some: Vec<_> = some.iter().map(String::as_str).collect();
+        holder.pipeline(&some);
+        holder.read_replies(some.len());
+    }
+    queue_push(&mut next, "SETTP 4998 v WAIT 0 PUSH");
+    watcher.run("WATCHEX 4997 4996");
+    let commands = [
+        "FLUSHALL",
+        "SETTP 4999 other",
+        "SETTP 4998 other",
+        "INFO tether",
+        "LOCK.INFO 4995",
+        "SET 4997 stranger",
+        "LOCK.LIST 0 COUNT 100000",
+    ];
+    let replies = at_once(&mut other, &commands.map(str::to_owned));
+    assert_eq!(replies[1], int(1), "nobody has it");
+    assert_eq!(replies[2], int(0), "nobody passes who waits");
+    let left = told(&replies[3], "tether_temporary_keys:");
+    assert!(left > MANY / 2, "{left} were left to be looked after");
+    assert_eq!(replies[4], null(), "nobody has it");
+    let listed = replies[6].items()[1].items();
+    let names = listed.iter().map(|line| field(line, "key").text());
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    assert_eq!(names, ["4998", "4999"], "held, and waited for");
+
+    assert!(next.next_push().starts_with("settp 4998 "));
+    let mut heard = watcher.next_pushes(3);
+    heard.sort_unstable();
+    let expected = ["watchex 4996 DEL", "watchex 4997 ADD", "watchex 4997 DEL"];
+    assert_eq!(heard, expected);
+    let mut lost = holder.next_pushes(MANY);
+    lost.sort_unstable();
+    let all = (0..MANY).map(|n| format!("settp {n} LOST flushed"));
+    let mut all: Vec<_> = all.collect();
+    all.sort_unstable();
+    assert!(lost == all, "each is told of once");
+    assert_eq!(holder.run("DELTP 4999 0"), int(0));
+    assert_eq!(tether(&server, "temporary_keys"), 2);
+}

@@ -11,6 +11,7 @@ mod commands;
 mod compare;
 mod disowned;
 mod exhaustive;
+mod flushes;
 mod former;
 mod keyspace;
 mod ledger;

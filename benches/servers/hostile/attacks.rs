@@ -196,8 +196,19 @@ pub const ATTACKS: &[Attack] = &[
     single("FLUSHALL ASYNC with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")
-    })
-    .known("it goes through every key (point 6)"),
+    }),
+    many(
+        "FLUSHALL ASYNC again and again between new keys",
+        |ground| {
+            let by = locks(ground);
+            let both = |n: usize| match n % 4 {
+                0 => "FLUSHALL ASYNC".to_owned(),
+                1 => "FLUSHDB ASYNC".to_owned(),
+                _ => format!("SETTP new:{n} v"),
+            };
+            ground.full(by, (0..).map(both))
+        },
+    ),
     single("the end of a connection with very many waits", |ground| {
         let by = much_waited_for(ground, false);
         ground.once(by, "QUIT")

@@ -58,7 +58,7 @@ impl<'a> Walk<'a> {
         for (key, place) in engine.queues.places_of(id) {
             self.budget.take()?;
             let link = || Obstacle { key, waiter: id };
-            for hold in engine.holds.of_key(&engine.keys, key).take(HOLDERS) {
+            for hold in engine.holds_at(key).take(HOLDERS) {
                 self.budget.take()?;
                 if !is_lasting(engine, hold) {
                     continue;

@@ -161,7 +161,7 @@ impl<'a> Search<'a> {
         // Its own hold, which came by another name, is in its way.
         let has_it = asked == Mode::Shared && self.has(waiter, key);
         let line = self.lines.entry(key).or_default();
-        let first = self.engine.keys[key].holds.head();
+        let first = self.engine.holds_at(key).next();
         // They all go with each other, so the first answers for all.
         let shares = |first| asked == Mode::Shared && self.engine.holds.mode(first) == asked;
         if line.has_holders || first.is_none_or(|first| shares(first) && !has_it) {

@@ -89,7 +89,7 @@ impl Engine {
     /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
     pub fn census(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyCensus> {
         let key = self.keys.find(key)?;
-        let holders = self.holds.of_key(&self.keys, key);
+        let holders = self.holds_at(key);
         let waiters = self.queues.of_key(&self.keys, key);
         let census = KeyCensus {
             holders: holders
@@ -111,11 +111,14 @@ impl Engine {
     }
 
     fn count_living(&self, key: Id<KeyRecord>) -> usize {
-        let count = self.holds.count(&self.keys, key);
+        let count = match self.is_flushed(key) {
+            true => 0,
+            false => self.holds.count(&self.keys, key),
+        };
         if self.clients.first_ended().is_none() || count > MANY {
             return count;
         }
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds_at(key);
         let living = |hold: &Id<Hold>| !self.clients[self.holds[*hold].client].ended;
         holds.filter(living).count()
     }
@@ -195,7 +198,7 @@ impl Engine {
 
     /// Whether a connection holds or waits for a key. O(holders and waiters).
     fn concerns(&self, key: Id<KeyRecord>, client: ClientId) -> bool {
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds_at(key);
         let waits = self.queues.of_key(&self.keys, key);
         let mut owners = holds
             .map(|hold| self.holds[hold].client)
@@ -207,7 +210,7 @@ impl Engine {
     }
 
     fn key_line(&self, now: Moment, id: Id<KeyRecord>) -> Option<KeyLine> {
-        let holds = || self.holds.of_key(&self.keys, id).map(|id| &self.holds[id]);
+        let holds = || self.holds_at(id).map(|id| &self.holds[id]);
         let living = || holds().filter(|hold| !self.clients[hold.client].ended);
         let line = KeyLine {
             key: self.keys[id].key().to_owned(),

@@ -158,22 +158,6 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    pub(in crate::engine) fn flushed(
-        &mut self,
-        db: Option<Db>,
-        by: Hand,
-        effects: &mut Vec<Effect>,
-    ) {
-        for key in self.known(|record| db.is_none_or(|db| db == record.key().db)) {
-            if !self.loading && self.lose_lone(key, by, Loss::Flushed, effects) {
-                continue;
-            }
-            self.set_present(key, false, effects);
-            self.keys[key].set_stands(Standing::Absent);
-            self.lose(key, by, Loss::Flushed, effects);
-        }
-    }
-
     /// Holds go with their keys to the other database; watches and queues stay with the name.
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
         let held = self.known(|record| {
@@ -298,7 +282,10 @@ impl Engine {
         keys.map(Key::to_owned).collect()
     }
 
-    fn known(&self, is_meant: impl Fn(&KeyRecord) -> bool) -> Vec<Id<KeyRecord>> {
+    pub(in crate::engine) fn known(
+        &self,
+        is_meant: impl Fn(&KeyRecord) -> bool,
+    ) -> Vec<Id<KeyRecord>> {
         let meant = self.keys.iter().filter(|(_, record)| is_meant(record));
         meant.map(|(id, _)| id).collect()
     }

@@ -32,8 +32,9 @@ impl Engine {
         self.clients.end(client);
     }
 
-    /// Forgets up to so many watches of ended connections, and places in queues.
-    pub(in crate::engine) fn fade(&mut self, most: usize) {
+    /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues.
+    pub(in crate::engine) fn fade(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        self.go_on_flushing(most, effects);
         let mut left = most;
         while left > 0
             && let Some(client) = self.clients.first_fading()
@@ -95,7 +96,7 @@ impl Engine {
 
     /// Does what had to wait until the keyspace may be written.
     pub(in crate::engine) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.fade(most);
+        self.fade(most, effects);
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
@@ -111,7 +112,10 @@ impl Engine {
                 return;
             };
             let hold = self.clients[client].holding.head();
-            self.release_after_end(hold.expect("kept for what it holds"), effects);
+            let hold = hold.expect("kept for what it holds");
+            if !self.end_flush_of_hold(hold, effects) {
+                self.release_after_end(hold, effects);
+            }
         }
     }
 
@@ -150,7 +154,11 @@ impl Engine {
     pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.holds.first_lease() {
-                Some((end, hold)) if end <= self.now => self.take_away(hold, Loss::Lease, effects),
+                Some((end, hold)) if end <= self.now => {
+                    if !self.end_flush_of_hold(hold, effects) {
+                        self.take_away(hold, Loss::Lease, effects);
+                    }
+                }
                 _ => return,
             }
         }

@@ -8,10 +8,11 @@
 //!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
 //!   quarantine.rs  the time after a start in which nothing is granted
 //!   rights.rs      rights that may be gone since somebody began to wait
-//!   notify.rs      who is told of a loss
+//!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
 //! ```
 
 pub(in crate::engine) mod acquire;
+pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod handoff;
 pub(in crate::engine) mod keyspace;
 pub(in crate::engine) mod lifecycle;

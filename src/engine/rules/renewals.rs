@@ -195,8 +195,9 @@ impl Engine {
     }
 
     fn is_to_renew(&self, hold: Id<Hold>) -> bool {
-        let owner = self.holds[hold].client;
-        self.holds.mode(hold) == Mode::Temporary && !self.clients[owner].ended
+        let Hold { client, key, .. } = self.holds[hold];
+        let is_alive = !self.clients[client].ended;
+        self.holds.mode(hold) == Mode::Temporary && is_alive && !self.is_flushed(key)
     }
 
     fn order_renewal(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {

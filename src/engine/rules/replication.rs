@@ -61,6 +61,7 @@ impl Engine {
         });
         let holds = self.sessions.iter().flat_map(move |(owner, session)| {
             let holds = self.holds.of_client(&self.clients, owner);
+            let holds = holds.filter(|hold| !self.is_flushed(self.holds[*hold].key));
             holds.map(move |hold| Told::Held(self.held(hold, session.id, now)))
         });
         sessions.chain(holds)
@@ -261,6 +262,7 @@ impl Engine {
     pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.drop_carried();
+        self.end_flushes(effects);
         let mode = Mode::Temporary;
         let made = self.keys.add_all(keys, mode.stands());
         for (key, made) in keys.iter().zip(made) {

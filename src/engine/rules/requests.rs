@@ -98,7 +98,7 @@ impl Engine {
         let owner = self.clients.owner(client);
         let is_it = |hold: Id<Hold>| {
             let hold = &self.holds[hold];
-            hold.client == owner && hold.token == token
+            hold.client == owner && hold.token == token && !self.is_flushed(hold.key)
         };
         let here = self.keys.find(key).is_some_and(|key| {
             let mut holds = self.holds.of_key(&self.keys, key);

@@ -89,6 +89,7 @@ impl Engine {
         let mut served = false;
         let mut looks = LOOKS;
         while let Some(waiter) = self.first_in_line(key, &mut looks) {
+            self.end_flushes_for(waiter, effects);
             self.clear_lines_of(waiter, key, &mut looks);
             if !self.can_serve(waiter) {
                 break;

@@ -114,7 +114,9 @@ impl Engine {
             let Some(hold) = self.clients[session].holding.head() else {
                 break;
             };
-            self.release(hold, effects);
+            if !self.end_flush_of_hold(hold, effects) {
+                self.release(hold, effects);
+            }
         }
         if let Some(former) = self.sessions.remove(session) {
             effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));

@@ -26,7 +26,7 @@ pub(in crate::engine) struct KeyRecord {
     pub queue: Chain<Place, { queues::BY_KEY }>,
 }
 
-/// Four small facts about a key in one byte. With millions of keys it counts.
+/// Small facts about a key in one byte. With millions of keys it counts.
 #[derive(Clone, Copy)]
 struct Marks(u8);
 
@@ -36,6 +36,8 @@ impl Marks {
     const LOCK: u8 = 4;
     const OTHER: u8 = 8;
     const TIMED: u8 = 16;
+    /// Two bits.
+    const ROUND_AT: u32 = 5;
 
     fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -51,12 +53,12 @@ impl Marks {
 }
 
 impl KeyRecord {
-    fn new(key: Key<'_>, standing: Standing) -> Self {
+    fn new(key: Key<'_>, standing: Standing, round: Round) -> Self {
         let [low, middle, high, _] = key.db.0.to_le_bytes();
         let mut record = KeyRecord {
             name: key.name.into(),
             db: [low, middle, high],
-            marks: Marks(0),
+            marks: Marks(round.0 << Marks::ROUND_AT),
             watchers: Chain::default(),
             holds: Chain::default(),
             queue: Chain::default(),
@@ -130,11 +132,36 @@ impl KeyRecord {
         self.stands() == Standing::Other && self.holds.is_empty()
     }
 
+    fn round(&self) -> Round {
+        Round(self.marks.0 >> Marks::ROUND_AT & Round::MOST)
+    }
+
+    fn set_round(&mut self, round: Round) {
+        let others = self.marks.0 & !(Round::MOST << Marks::ROUND_AT);
+        self.marks.0 = others | round.0 << Marks::ROUND_AT;
+    }
+
     pub fn is_idle(&self) -> bool {
         self.watchers.is_empty()
             && self.holds.is_empty()
             && self.queue.is_empty()
             && !self.is_ready()
+    }
+}
+
+/// In which of the rounds of flushes a key was last worked off. There are never records of more than three at a time.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Round(u8);
+
+impl Round {
+    const MOST: u8 = 3;
+
+    fn next(self) -> Self {
+        Round((self.0 + 1) & Self::MOST)
+    }
+
+    fn former(self) -> Self {
+        Round((self.0 + Self::MOST) & Self::MOST)
     }
 }
 
@@ -147,6 +174,10 @@ pub(in crate::engine) struct Keys {
     hasher: DefaultHashBuilder,
     /// What was found last, with its hash: what is asked for once is asked for again soon.
     last: Cell<Option<(Id<KeyRecord>, u32)>>,
+    /// Each record is of this round, of the one before, or while it goes on, of the one before that.
+    round: Round,
+    /// While a round goes on, the records of this round that there may be something to say of should another flush come.
+    named: Option<Vec<Id<KeyRecord>>>,
 }
 
 /// What a look for a key found, so that it need not be looked for again.
@@ -197,7 +228,11 @@ impl Keys {
         if let Some(id) = spot.found {
             return id;
         }
-        let id = self.records.insert(KeyRecord::new(key, standing));
+        let record = KeyRecord::new(key, standing, self.round);
+        let id = self.records.insert(record);
+        if let Some(named) = &mut self.named {
+            named.push(id);
+        }
         self.index.insert(spot.hash, id);
         self.last.set(Some((id, spot.hash)));
         id
@@ -209,8 +244,8 @@ impl Keys {
     /// atomic operations, and each of these waits for the index's far-off memory. That was most of the time.
     pub fn add_all(&mut self, keys: &[Key<'_>], standing: Standing) -> Vec<Option<Id<KeyRecord>>> {
         self.index.reserve(keys.len());
-        let records = &mut self.records;
-        let add = |key: &Key<'_>| Some(records.insert(KeyRecord::new(*key, standing)));
+        let (records, round) = (&mut self.records, self.round);
+        let add = |key: &Key<'_>| Some(records.insert(KeyRecord::new(*key, standing, round)));
         let mut made: Vec<_> = keys.iter().map(add).collect();
         for (key, made) in keys.iter().zip(&mut made) {
             let hash = self.hash(*key);
@@ -245,6 +280,53 @@ impl Keys {
             db: record.db(),
             name: record.name,
         }
+    }
+
+    /// Whether there is a record of this id. O(1).
+    pub fn has(&self, id: Id<KeyRecord>) -> bool {
+        self.records.has(id)
+    }
+
+    /// A round begins: each record is of one before. O(1).
+    pub fn begin_round(&mut self) {
+        self.round = self.round.next();
+        self.named = Some(Vec::new());
+    }
+
+    /// No record is left of any but the last two. O(1).
+    pub fn end_round(&mut self) {
+        self.named = None;
+    }
+
+    /// Whether a record is of an earlier round. O(1).
+    pub fn is_old(&self, id: Id<KeyRecord>) -> bool {
+        self.records[id].round() != self.round
+    }
+
+    /// A record is of this round from now on. O(1).
+    pub fn renew(&mut self, id: Id<KeyRecord>) {
+        let round = self.round;
+        self.records[id].set_round(round);
+    }
+
+    /// A record that no flush of this round concerned is of the one before from now on. O(1).
+    pub fn pass_by(&mut self, id: Id<KeyRecord>) {
+        let former = self.round.former();
+        self.records[id].set_round(former);
+    }
+
+    /// Something may change at this key: see `named`. O(1).
+    pub fn name(&mut self, id: Id<KeyRecord>) {
+        if let Some(named) = &mut self.named {
+            named.push(id);
+        }
+    }
+
+    /// Those of which that was said and that are there still. O(their number).
+    pub fn take_named(&mut self) -> Vec<Id<KeyRecord>> {
+        let mut named = self.named.replace(Vec::new()).unwrap_or_default();
+        named.retain(|id| self.records.has(*id));
+        named
     }
 
     /// The places among which the records stand. One stays at its place as long as it is there.
@@ -296,14 +378,19 @@ mod tests {
     fn a_record_is_small_and_keeps_what_it_is_told() {
         assert_eq!(size_of::<Option<KeyRecord>>(), 40);
         let db = Db(0x00ab_cdef);
-        let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock);
+        let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock, Round(2));
         assert_eq!(record.key(), Key { db, name: b"k" });
         for standing in [Standing::Other, Standing::Absent, Standing::Lock] {
             record.set_stands(standing);
             record.set_ready(standing == Standing::Other);
             assert_eq!(record.stands(), standing);
             assert_eq!(record.is_ready(), standing == Standing::Other);
-            assert!(record.is_present());
+            assert!(record.is_present() && record.round() == Round(2));
         }
+        for round in [3, 0, 1] {
+            record.set_round(Round(round));
+            assert!(record.round() == Round(round) && record.is_present());
+        }
+        assert!(Round(3).next() == Round(0) && Round(0).former() == Round(3));
     }
 }

@@ -5,7 +5,7 @@
 //! orders are carried out before the next order of the outer one: the order of things is the
 //! keyspace's.
 
-use crate::engine::{Db, Event, Moment, Timing};
+use crate::engine::{Db, Engine, Event, Moment, Timing};
 use crate::shell::bridge::perform::{self, InHand};
 use crate::shell::bridge::{recheck, rights};
 use crate::shell::delivery::push;
@@ -111,6 +111,9 @@ fn tell_it(ctx: Ctx<'_>) {
         push::hold(tell_it);
     } else {
         tell_it();
+    }
+    if shell().engine.with(Engine::is_flushing) {
+        timer::wake_in_ms(0);
     }
 }
 

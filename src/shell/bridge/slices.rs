@@ -64,11 +64,12 @@ pub fn go_on(ctx: Ctx<'_>) {
     work(ctx, slice);
 }
 
-/// Forgets what ended connections have watched and waited for, for no longer than a slice; the rest soon. This writes nothing,
-/// so it can be done at any time.
+/// Does what is left to be done of flushes, and forgets what ended connections have watched and waited for, for no longer than
+/// half a slice; the rest soon. This writes nothing, so it can be done at any time.
 fn forget(ctx: Ctx<'_>, slice: Slice) {
-    while shell().engine.with(Engine::is_fading) {
-        if slice.is_over() {
+    let has_more = |engine: &Engine| engine.is_flushing() || engine.is_fading();
+    while shell().engine.with(has_more) {
+        if slice.is_half_over() {
             return go_on_soon();
         }
         tell(ctx, Event::Fade { most: STEP });
@@ -91,6 +92,11 @@ impl Slice {
 
     fn begin() -> Self {
         Slice(Instant::now())
+    }
+
+    /// The other half is for what writes.
+    fn is_half_over(self) -> bool {
+        self.0.elapsed() >= Self::LENGTH / 2
     }
 
     fn is_over(self) -> bool {

@@ -1,0 +1,421 @@
+//! A flush that is done with in slices comes to the same as one that is done with at once.
+//!
+//! Two engines are told the same. One does what follows from a flush at once; the other one does it when a key is named, or
+//! when it is told to go on. Whoever asks is answered the same by both, and in the end both have said the same.
+
+use crate::random::{Random, seed, steps};
+use std::collections::{BTreeMap, BTreeSet};
+use tether::engine::{
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Hand, Key, Limits, Loss, Mode,
+    Moment, News, Reply, Seen, Standing, Totals, Wait,
+};
+
+const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+const LABELS: [&[u8]; 2] = [b"", b"x"];
+const CLIENTS: usize = 4;
+
+type Spot = (u32, usize);
+
+fn key((db, name): Spot) -> Key<'static> {
+    let (db, name) = (Db(db), NAMES[name].as_bytes());
+    Key { db, name }
+}
+
+fn spot(key: Key<'_>) -> Spot {
+    let mut names = NAMES.iter();
+    let name = names.position(|name| name.as_bytes() == key.name);
+    (key.db.0, name.expect("one of the names"))
+}
+
+/// An engine, the keyspace as its orders make it, and what was said to whom about what.
+struct Side {
+    engine: Engine,
+    now: Moment,
+    /// Whether it is a lock that stands there.
+    things: BTreeMap<Spot, bool>,
+    said: BTreeMap<(ClientId, Spot), Vec<String>>,
+    replies: Vec<String>,
+}
+
+impl Side {
+    fn new(at_once: usize) -> Side {
+        let mut engine = Engine::default();
+        engine.set_limits(Limits {
+            at_once,
+            ..Limits::default()
+        });
+        Side {
+            engine,
+            now: Moment(1),
+            things: BTreeMap::new(),
+            said: BTreeMap::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    fn standing(&self, spot: Spot) -> Standing {
+        match self.things.get(&spot) {
+            None => Standing::Absent,
+            Some(true) => Standing::Lock,
+            Some(false) => Standing::Other,
+        }
+    }
+
+    fn tell(&mut self, event: Event<'_>) {
+        let mut effects = Vec::new();
+        let asked = match &event {
+            Event::Acquire(ask) => Some((spot(ask.seen[0].key), ask.mode.is_lock())),
+            _ => None,
+        };
+        self.engine.handle(self.now, event, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Reply(reply) => self.replies.push(words(&reply)),
+                Effect::MakeInHand => {
+                    let (spot, is_lock) = asked.expect("a request");
+                    assert!(self.things.insert(spot, is_lock).is_none());
+                }
+                Effect::Make { key, .. } => drop(self.things.insert(spot(key.as_key()), false)),
+                Effect::MakeLock { key } => {
+                    let former = self.things.insert(spot(key.as_key()), true);
+                    assert!(former != Some(true), "{key:?} is made twice");
+                }
+                Effect::Remove(key) => {
+                    let former = self.things.remove(&spot(key.as_key()));
+                    assert!(former.is_some(), "{key:?} is removed, and is not there");
+                }
+                Effect::Push { to, push } => {
+                    for client in to {
+                        let about = (client, spot(push.key.as_key()));
+                        let said = match push.news() {
+                            News::Granted(kind, _) => format!("{kind:?} granted"),
+                            news => format!("{news:?}"),
+                        };
+                        self.said.entry(about).or_default().push(said);
+                    }
+                }
+                Effect::TellToken(_) | Effect::Attend(_) | Effect::Guard(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        if !self.engine.is_carrying() {
+            self.engine.check_invariants();
+        }
+    }
+
+    fn go_on(&mut self, most: usize) {
+        self.tell(Event::Fade { most });
+    }
+
+    fn settle(&mut self) {
+        while self.engine.is_flushing() || self.engine.is_fading() {
+            self.go_on(3);
+        }
+        while self.engine.has_work(self.now) {
+            self.tell(Event::Work { most: 64 });
+        }
+    }
+
+    /// Who holds and who waits; tokens depend on who is served first.
+    fn state(&self) -> Vec<String> {
+        let spots = (0..2).flat_map(|db| (0..NAMES.len()).map(move |name| (db, name)));
+        let state = spots.map(|spot| {
+            let census = self.engine.census(self.now, key(spot), usize::MAX);
+            let census = census.map(|census| {
+                let holders = census.holders.iter();
+                let holders = holders.map(|one| (one.client, one.label.clone(), one.depth));
+                let waiters = census.waiters.iter();
+                let waiters = waiters.map(|one| (one.client, one.label.clone()));
+                let counts = (census.holder_count, census.waiter_count);
+                (
+                    holders.collect::<Vec<_>>(),
+                    waiters.collect::<Vec<_>>(),
+                    counts,
+                )
+            });
+            let holders: Vec<_> = self.engine.holders(key(spot)).to_vec();
+            format!("{census:?} {holders:?} {:?}", self.things.get(&spot))
+        });
+        state.collect()
+    }
+}
+
+fn words(reply: &Reply) -> String {
+    match reply {
+        // A token.
+        Reply::Integer(number) if *number > 1000 => "granted".to_owned(),
+        reply => format!("{reply:?}"),
+    }
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Ask,
+    Release,
+    Drop,
+    Cancel,
+    Watch,
+    Unwatch,
+    Set,
+    Del,
+    Rename,
+    Flush,
+    End,
+    Pass,
+    Work,
+    GoOn,
+}
+
+const WHAT: [(usize, What); 14] = [
+    (30, What::Ask),
+    (6, What::Release),
+    (6, What::Drop),
+    (3, What::Cancel),
+    (8, What::Watch),
+    (3, What::Unwatch),
+    (6, What::Set),
+    (6, What::Del),
+    (5, What::Rename),
+    (9, What::Flush),
+    (2, What::End),
+    (3, What::Pass),
+    (6, What::Work),
+    (6, What::GoOn),
+];
+
+struct World {
+    sides: [Side; 2],
+    random: Random,
+    clients: [u64; CLIENTS],
+    /// Nothing is written while there is something to do of a flush, so that both serve in the same moments.
+    is_strict: bool,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        World {
+            sides: [Side::new(usize::MAX), Side::new(0)],
+            random: Random::new(seed),
+            clients: [1, 2, 3, 4],
+            is_strict: seed.is_multiple_of(2),
+        }
+    }
+
+    fn both(&mut self, tell: impl Fn(&mut Side)) {
+        self.sides.iter_mut().for_each(tell);
+    }
+
+    fn step(&mut self) {
+        let place = self.random.below(CLIENTS);
+        let client = ClientId(self.clients[place]);
+        let at: Spot = (self.random.below(2) as u32, self.random.below(NAMES.len()));
+        let label = self.random.pick(&LABELS);
+        let what = self.random.weighted(&WHAT);
+        match what {
+            What::Ask => self.ask(client, at, label),
+            What::Release => self.both(|side| {
+                side.tell(Event::Release {
+                    client,
+                    key: key(at),
+                    label,
+                    all: true,
+                });
+            }),
+            What::Drop => self.both(|side| {
+                let keys = &[key(at)];
+                side.tell(Event::Drop { client, keys });
+            }),
+            What::Cancel => self.both(|side| {
+                let key = key(at);
+                side.tell(Event::Cancel { client, key, label });
+            }),
+            What::Watch => self.both(|side| {
+                let (key, standing) = (key(at), side.standing(at));
+                let seen = &[Seen { key, standing }];
+                side.tell(Event::Watch { client, seen });
+            }),
+            What::Unwatch => self.both(|side| {
+                let keys = &[key(at)];
+                side.tell(Event::Unwatch { client, keys });
+            }),
+            What::Set => self.both(|side| set(side, at)),
+            What::Del => self.both(|side| {
+                if side.things.remove(&at).is_some() && side.engine.knows(key(at)) {
+                    let (key, by, why) = (key(at), Hand::Client(client), Loss::Deleted);
+                    side.tell(Event::Gone { key, by, why });
+                }
+            }),
+            What::Rename => {
+                let to = (at.0, self.random.below(NAMES.len()));
+                self.both(|side| rename(side, client, at, to));
+            }
+            What::Flush => {
+                let db = self.random.per_mille(500).then_some(at.0);
+                self.both(|side| {
+                    side.things
+                        .retain(|(of, _), _| db.is_some_and(|db| db != *of));
+                    let (db, by) = (db.map(Db), Hand::Client(client));
+                    side.tell(Event::Flushed { db, by });
+                });
+            }
+            What::End => self.end(place),
+            What::Pass => self.both(|side| {
+                side.now = side.now.after_ms(5);
+                side.tell(Event::Tick);
+                side.tell(Event::Lapse { most: 3 });
+            }),
+            What::Work if self.is_strict => self.both(Side::settle),
+            What::Work => self.both(|side| side.tell(Event::Work { most: 2 })),
+            What::GoOn => {
+                let most = 1 + self.random.below(3);
+                self.both(|side| side.go_on(most));
+            }
+        }
+        self.compare(&format!("{what:?} of {client:?} at {at:?}"));
+    }
+
+    fn end(&mut self, place: usize) {
+        let client = ClientId(self.clients[place]);
+        self.clients[place] += CLIENTS as u64;
+        self.both(|side| {
+            side.tell(Event::Ended { client });
+            // It hears nothing any more.
+            side.said.retain(|(to, _), _| *to != client);
+        });
+    }
+
+    fn ask(&mut self, client: ClientId, at: Spot, label: &[u8]) {
+        let (mode, form) = self.random.pick(&[
+            (Mode::Temporary, Form::Settp),
+            (Mode::Exclusive, Form::Lock),
+            (Mode::Shared, Form::Lock),
+        ]);
+        let label = if mode.is_lock() { label } else { b"" };
+        let (waits, leased) = (self.random.per_mille(400), self.random.per_mille(200));
+        self.both(|side| {
+            // As the shell: what is over at the key ends first.
+            side.tell(Event::LapseOf { keys: &[key(at)] });
+            let (key, standing) = (key(at), side.standing(at));
+            side.tell(Event::Acquire(Acquire {
+                client,
+                seen: &[Seen { key, standing }],
+                mode,
+                attributes: Attributes {
+                    notify: true,
+                    ..Attributes::default()
+                },
+                value: b"",
+                label,
+                lease_ms: (leased && mode.is_lock()).then_some(12),
+                wait: waits.then_some(Wait {
+                    limit_ms: Some(1000),
+                    push: true,
+                }),
+                form,
+                in_hand: true,
+            }));
+        });
+    }
+
+    fn compare(&mut self, what: &str) {
+        let [at_once, in_slices] = &mut self.sides;
+        let replies = [at_once, in_slices].map(|side| std::mem::take(&mut side.replies));
+        if self.is_strict {
+            assert_eq!(replies[0], replies[1], "{what}");
+            assert_eq!(self.sides[0].state(), self.sides[1].state(), "{what}");
+        }
+    }
+
+    /// Everybody goes, and nothing is left but what strangers have made.
+    fn close(&mut self) {
+        self.both(Side::settle);
+        if self.is_strict {
+            assert_eq!(self.sides[0].said, self.sides[1].said);
+            // Whoever has ended meanwhile has lost nothing.
+            let totals = |side: &Side| Totals {
+                lost: 0,
+                ..side.engine.totals()
+            };
+            assert_eq!(totals(&self.sides[0]), totals(&self.sides[1]));
+            assert_eq!(self.sides[0].engine.gauges(), self.sides[1].engine.gauges());
+        }
+        for client in self.clients {
+            let client = ClientId(client);
+            self.both(|side| side.tell(Event::Ended { client }));
+        }
+        self.both(Side::settle);
+        for side in &self.sides {
+            assert!(side.engine.is_idle());
+        }
+    }
+}
+
+/// Somebody writes a string there.
+fn set(side: &mut Side, at: Spot) {
+    let former = side.things.insert(at, false);
+    if !side.engine.knows(key(at)) {
+        return;
+    }
+    let key = key(at);
+    match former {
+        None => side.tell(Event::Replaced {
+            key,
+            by: Hand::Nobody,
+        }),
+        Some(true) => side.tell(Event::Found {
+            seen: Seen {
+                key,
+                standing: Standing::Other,
+            },
+            gone: Loss::Deleted,
+        }),
+        Some(false) => {}
+    }
+}
+
+fn rename(side: &mut Side, client: ClientId, from: Spot, to: Spot) {
+    if from == to {
+        return;
+    }
+    let Some(thing) = side.things.remove(&from) else {
+        return;
+    };
+    if side.things.insert(to, thing).is_none() && side.engine.knows(key(to)) {
+        side.tell(Event::Made { key: key(to) });
+    }
+    let (known, by) = (side.engine.knows(key(from)), Hand::Client(client));
+    if known {
+        side.tell(Event::MovedFrom { key: key(from) });
+    }
+    if side.engine.knows(key(to)) || side.engine.is_carrying() {
+        side.tell(Event::MovedTo { key: key(to), by });
+    }
+}
+
+#[test]
+fn a_flush_in_slices_comes_to_the_same_as_one_at_once() {
+    const STEPS: usize = 200;
+    let worlds = steps(100_000).div_ceil(STEPS) as u64;
+    let first = seed();
+    let mut kinds = BTreeSet::new();
+    for seed in first..first + worlds {
+        let tried = std::panic::catch_unwind(|| {
+            let mut world = World::new(seed);
+            (0..STEPS).for_each(|_| world.step());
+            world.close();
+            let [_, in_slices] = world.sides;
+            let said = in_slices.said.into_values().flatten();
+            said.collect::<BTreeSet<_>>()
+        });
+        match tried {
+            Ok(said) => kinds.extend(said),
+            Err(panic) => {
+                println!("TETHER_SEED={seed} fails");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    // Worlds in which nothing happens prove nothing.
+    assert!(kinds.len() >= 10, "{kinds:?}");
+}
