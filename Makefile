@@ -1,8 +1,8 @@
 # Everything that one does with this project. The work is in scripts/, each of which says what it does.
 # SERVER=/path/to/redis-server takes another server than the first one on PATH; SERVERS="redis-8.0 ..." a part of the matrix;
-# PORT=... another port.
+# PORT=... another port; PROFILE=1 builds the module as a release has it (after `make profile`), for whatever is done with it.
 
-export SERVER PORT
+export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
@@ -17,7 +17,7 @@ run: build ## a server with the module on port 6379 (PORT=... for another), in t
 run-cluster: build ## a cluster of three masters and three replicas on ports 7001 to 7006 (PORT=... for others)
 	@scripts/run-cluster.sh
 
-build: ## the module in release mode: target/release/libtether.so
+build: ## the module in release mode: target/release/libtether.so; PROFILE=1 as in a release, after `make profile`
 	@scripts/build.sh
 
 test: ## unit tests, then integration tests on a real server (installs what is missing)
@@ -38,7 +38,7 @@ hostile: ## builds whatever could make us slow, and fails if another client's PI
 instructions: ## fails if an operation needs over 5 % more instructions than were kept; INSTRUCTIONS=--keep keeps today's
 	@scripts/instructions.sh $(or $(INSTRUCTIONS),--check)
 
-profile: ## records what of the module is used most, for `make build` to lay its code out by (see scripts/profile.sh)
+profile: ## records what of the module is used most, for `make build PROFILE=1` to lay its code out by; some minutes
 	@scripts/profile.sh
 
 lint: ## formatting and clippy, as CI asks for

@@ -3,6 +3,7 @@
 # when cargo's own target folder is elsewhere, and on macOS, where cargo names it libtether.dylib.
 #
 #   scripts/build.sh --checked   the one that looks after itself, for tests: target/checked/libtether.so
+#   PROFILE=1 scripts/build.sh   the code laid out by what scripts/profile.sh has recorded, as in a release
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -11,11 +12,11 @@ scripts/need.sh cargo cc libclang
 kind=release
 [ "${1:-}" != --checked ] || kind=checked
 
-# How the code is mostly used, if that was recorded with this compiler.
 layout=()
-if [ $kind = release ]; then
+if [ -n "${PROFILE:-}" ] && [ $kind = release ]; then
     profile=$(scripts/profile.sh --path)
-    [ -z "$profile" ] || layout=("-Cprofile-use=$profile")
+    [ -e "$profile" ] || { echo "build: there is no $profile: make profile records it" >&2; exit 1; }
+    layout=("-Cprofile-use=$profile")
 fi
 
 # Cargo itself says where it has put the library: no guess about CARGO_TARGET_DIR, a target triple or a config file.

@@ -171,13 +171,13 @@ fn conditions(servers: &[String]) -> String {
         text,
         "- {processors} processors ({model}){memory}; clients and servers share them."
     );
-    let profile = match said("scripts/profile.sh", &["--path"]).is_empty() {
-        true => "without a record of its use",
-        false => "by a record of its use (`scripts/profile.sh`)",
+    let build = match std::env::var("PROFILE").is_ok_and(|value| !value.is_empty()) {
+        true => "`make build PROFILE=1`, as in a release",
+        false => "a plain `make build`",
     };
     let _ = writeln!(
         text,
-        "- {}; {}, the module laid out {profile}.",
+        "- {}; {}; the module is that of {build}.",
         said("uname", &["-sr"]),
         said("rustc", &["--version"])
     );
