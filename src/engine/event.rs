@@ -3,7 +3,7 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
-use super::effect::{Effect, Form, Loss, NoRight};
+use super::effect::{Form, Loss, NoRight};
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::replication::Told;
 use crate::engine::rules::rights::WaitId;
@@ -81,16 +81,6 @@ impl Acquire<'_> {
     /// Whether it asks for nothing that most holds have not.
     pub(super) fn is_plain(&self) -> bool {
         self.label.is_empty() && self.lease_ms.is_none() && self.mode.permits() == 0
-    }
-
-    /// The order to make what is asked for at one of the keys.
-    pub(super) fn make(&self, key: Key<'_>) -> Effect {
-        if self.in_hand {
-            Effect::MakeInHand
-        } else {
-            let key = key.to_owned();
-            Effect::MakeLock { key }
-        }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Loss, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, Hand, Seen, Standing};
 use crate::engine::mode::{Attributes, Mode};
+use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::MOST_DEPTH;
@@ -14,7 +15,7 @@ use crate::engine::state::queues::{Request, Sort};
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, Key};
+use crate::engine::types::Key;
 
 /// A key that is asked for, once what stands there is put right.
 #[derive(Clone, Copy)]
@@ -34,10 +35,11 @@ enum Again {
 
 impl Engine {
     pub(in crate::engine) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
-        if let Some(token) = self.grant_unknown(&ask, effects) {
-            return effects.push(Effect::Reply(ask.form.granted(token)));
-        }
-        let reply = match self.try_acquire(ask, effects) {
+        let outcome = match self.look_for_unknown(&ask) {
+            Some(asked) => self.grant_now(&ask, &[asked], effects).map(Some),
+            None => self.try_acquire(&ask, effects),
+        };
+        let reply = match outcome {
             Ok(Some(token)) => ask.form.granted(token),
             Ok(None) if ask.wait.is_some_and(|wait| !wait.push) => {
                 return effects.push(Effect::Block);
@@ -48,24 +50,37 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
+    /// The one key that is asked for, if it is not there and nobody knows it: then it can be had, and there is nothing else to
+    /// ask. Mostly that is so.
+    fn look_for_unknown<'a>(&self, ask: &Acquire<'a>) -> Option<Asked<'a>> {
+        let &[Seen { key, standing }] = ask.seen else {
+            return None;
+        };
+        if standing.is_present() || self.is_quarantined() {
+            return None;
+        }
+        let spot = self.keys.spot(key);
+        let asked = Asked {
+            key,
+            standing,
+            spot,
+        };
+        spot.found.is_none().then_some(asked)
+    }
+
     /// The token, or none if the request waits or is turned down.
     fn try_acquire(
         &mut self,
-        ask: Acquire<'_>,
+        ask: &Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
         let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
-        if self.clients.is_anyone_ended()
-            || matches!(asked, Few::Many(_))
-            || self.is_any_lease_over()
-        {
-            self.put_right(&ask, &mut asked, effects);
-        }
+        self.put_right(ask, &mut asked, effects);
         let wrong = |asked: &Asked<'_>| asked.standing == Standing::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
-        if let Again::Answered(token) = self.again(&ask, &asked, effects)? {
+        if let Again::Answered(token) = self.again(ask, &asked, effects)? {
             return Ok(token);
         }
         let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
@@ -77,16 +92,38 @@ impl Engine {
             let left_ms = self.quarantine_left_ms(self.now);
             return Err(Refusal::Quarantine { left_ms });
         }
+        match free {
+            true => self.grant_now(ask, &asked, effects).map(Some),
+            false => self.line_up(ask, &asked, effects).map(|()| None),
+        }
+    }
+
+    /// The caller's record, if it may hold or wait for what it asks for.
+    fn admit(
+        &mut self,
+        ask: &Acquire<'_>,
+        is_plain: bool,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Id<Client>, Refusal> {
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
-        if ask.mode.is_lock() && !(free && ask.is_plain()) {
+        if ask.mode.is_lock() && !is_plain {
             self.check_extras(ask.seen.len())?;
         }
-        if free {
-            return Ok(Some(self.grant_now(client, &ask, &asked, effects)));
-        }
+        Ok(client)
+    }
+
+    /// Takes the last place in the queue of each of these keys, unless who has them would then wait for the caller.
+    fn line_up(
+        &mut self,
+        ask: &Acquire<'_>,
+        asked: &[Asked<'_>],
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Refusal> {
+        // Whoever waits may come to have what plain holds have not.
+        let client = self.admit(ask, false, effects)?;
         let wait = ask.wait.expect("what is not free is waited for");
-        let keys = Few::of(&asked, |asked| self.fill(asked));
+        let keys = Few::of(asked, |asked| self.fill(asked));
         let request = Request {
             client,
             label: ask.label,
@@ -104,7 +141,7 @@ impl Engine {
         self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
         if let Verdict::Circle(circle) = verdict {
             self.dequeue(waiter);
-            let refusal = self.why_stuck(circle, &ask, &keys);
+            let refusal = self.why_stuck(circle, ask, &keys);
             for key in &*keys {
                 self.keys.remove_if_idle(*key);
             }
@@ -117,7 +154,7 @@ impl Engine {
             self.forget_unawaited();
         }
         self.guard(client, effects);
-        Ok(None)
+        Ok(())
     }
 
     /// Takes in what the look shows, and ends holds of what is no longer there (another module can
@@ -143,12 +180,10 @@ impl Engine {
 
     /// Ends what is over of the caller's and what ended connections left at these keys, and says what stands there then: each can have
     /// been handed over after the look at it, to somebody who waited for several.
-    fn put_right(
-        &mut self,
-        ask: &Acquire<'_>,
-        asked: &mut Few<Asked<'_>>,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn put_right(&mut self, ask: &Acquire<'_>, asked: &mut [Asked<'_>], effects: &mut Vec<Effect>) {
+        if !self.clients.is_anyone_ended() && asked.len() == 1 && !self.is_any_lease_over() {
+            return;
+        }
         let mut looks = LOOKS;
         for asked in asked.iter_mut() {
             if let Some(known) = self.keys.find(asked.key) {
@@ -247,12 +282,7 @@ impl Engine {
         self.check_extras_of(&held)?;
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
-            self.holds.deepen(id, ask.mode);
-            self.deepen_notice(id, ask.attributes.notify);
-            if lease.is_some() {
-                self.holds.set_lease(id, lease);
-            }
-            self.tell_held(id, effects);
+            self.grant_again(id, (ask.mode, ask.attributes), lease, effects);
         }
         Ok(token)
     }
@@ -312,13 +342,14 @@ impl Engine {
         self.keys.fill(asked.spot, asked.key, asked.standing)
     }
 
+    /// Grants what can be had.
     fn grant_now(
         &mut self,
-        client: Id<Client>,
         ask: &Acquire<'_>,
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
-    ) -> Token {
+    ) -> Result<Token, Refusal> {
+        let client = self.admit(ask, ask.is_plain(), effects)?;
         let token = self.next_token(effects);
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         let grant = Grant {
@@ -332,66 +363,13 @@ impl Engine {
         };
         for asked in asked {
             let key = self.fill(asked);
-            let (hold, stood) = self.write_down(key, &grant);
-            if !ask.mode.is_lock() || stood != Standing::Lock {
-                self.keys[key].set_timed(false);
-                effects.push(ask.make(asked.key));
-            }
-            self.tell_held(hold, effects);
-            self.back_up(key, effects);
-            self.set_present(key, true, effects);
+            let making = match ask.in_hand {
+                true => Making::InHand,
+                false => Making::ByName(ask.value.into()),
+            };
+            self.grant_key(key, &grant, making, None, effects);
         }
         self.guard(client, effects);
-        token
-    }
-
-    /// A grant's token. The first of an epoch is made known, so that whoever goes on after this
-    /// server (itself started again, a replica) begins above it.
-    pub(in crate::engine) fn next_token(&mut self, effects: &mut Vec<Effect>) -> Token {
-        self.totals.grants += 1;
-        self.take_token(effects)
-    }
-
-    /// A number that is nobody else's, ever.
-    pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
-        let token = self.tokens.next();
-        if self.tokens.mark_told() {
-            effects.push(Effect::TellToken(token));
-        }
-        token
-    }
-
-    /// Writes a grant down and says what stood at its key.
-    pub(in crate::engine) fn write_down(
-        &mut self,
-        key: Id<KeyRecord>,
-        grant: &Grant<'_>,
-    ) -> (Id<Hold>, Standing) {
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let hold = self.holds.add(keys, clients, key, grant);
-        let record = &mut self.keys[key];
-        let stood = record.stands();
-        record.set_stands(grant.mode.stands());
-        (hold, stood)
-    }
-
-    /// The caller's record.
-    pub(in crate::engine) fn attend(
-        &mut self,
-        caller: ClientId,
-        effects: &mut Vec<Effect>,
-    ) -> Id<Client> {
-        let (client, made) = self.clients.find_or_add(caller);
-        if made {
-            effects.push(Effect::Attend(caller));
-        }
-        client
-    }
-
-    pub(in crate::engine) fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
-        let record = &mut self.clients[client];
-        if !std::mem::replace(&mut record.guarded, true) {
-            effects.push(Effect::Guard(record.id));
-        }
+        Ok(token)
     }
 }

@@ -92,9 +92,6 @@ impl Engine {
 
     /// A key went by a flush.
     fn flush(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
-        if !self.loading && self.lose_lone(key, by, Loss::Flushed, effects) {
-            return;
-        }
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
         self.lose(key, by, Loss::Flushed, effects);

@@ -33,9 +33,7 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(key) = self.keys.find(key)
-            && (self.loading || !self.lose_lone(key, by, why, effects))
-        {
+        if let Some(key) = self.keys.find(key) {
             self.changed(key, Standing::Absent, (by, why), effects);
         }
     }
@@ -204,6 +202,7 @@ impl Engine {
     }
 
     /// Tells the watchers, if it is news to them. While a data set is loaded nothing is.
+    #[inline]
     pub(in crate::engine) fn set_present(
         &mut self,
         key: Id<KeyRecord>,
@@ -241,11 +240,22 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        for &hold in &*self.holds_that_go(key) {
-            let client = self.holds[hold].client;
+        if self.loading {
             // What a file says was lost once.
-            if !self.loading && by != Hand::Client(self.clients[client].id) {
+            for &hold in &*self.holds_that_go(key) {
+                self.forget_hold(hold);
+            }
+        }
+        while !self.loading
+            && let Some(hold) = self.keys[key].holds.head()
+        {
+            let client = self.holds[hold].client;
+            if by != Hand::Client(self.clients[client].id) {
                 self.tell_lost(hold, why, effects);
+            }
+            if self.is_all_of(key, hold) {
+                self.end_with_key(hold);
+                return self.clients.forget_if_done(client);
             }
             self.forget_hold(hold);
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acquire.rs     asking for keys                serve.rs    handing them over to who waits
-//!   handoff.rs, lone.rs  the two common cases of these, by the shortest way
+//!   grant.rs       what follows from a grant, either way
 //!   requests.rs    the other commands             keyspace.rs what happened to keys
 //!   lifecycle.rs   connections, waits and leases that end     sessions.rs  sessions that come and go
 //!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
@@ -13,10 +13,9 @@
 
 pub(in crate::engine) mod acquire;
 pub(in crate::engine) mod flushes;
-pub(in crate::engine) mod handoff;
+pub(in crate::engine) mod grant;
 pub(in crate::engine) mod keyspace;
 pub(in crate::engine) mod lifecycle;
-pub(in crate::engine) mod lone;
 pub(in crate::engine) mod notify;
 pub(in crate::engine) mod quarantine;
 pub(in crate::engine) mod renewals;

@@ -184,9 +184,16 @@ impl Engine {
     }
 
     /// A temporary key was made: it has its backstop from the same step on.
+    #[inline]
     pub(in crate::engine) fn back_up(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
-        if self.renewals.backstop_ms > 0
-            && let Some(hold) = self.keys[key].holds.head()
+        if self.renewals.backstop_ms > 0 {
+            self.begin_to_back_up(key, effects);
+        }
+    }
+
+    #[cold]
+    fn begin_to_back_up(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
+        if let Some(hold) = self.keys[key].holds.head()
             && self.is_to_renew(hold)
         {
             self.order_renewal(hold, true, effects);

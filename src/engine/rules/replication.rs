@@ -86,10 +86,15 @@ impl Engine {
     }
 
     /// Tells others how a key is held, if a session holds it. O(1).
+    #[inline]
     pub(in crate::engine) fn tell_held(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        if !self.is_of_session(hold) {
-            return;
+        if self.is_of_session(hold) {
+            self.tell_held_by_session(hold, effects);
         }
+    }
+
+    #[cold]
+    fn tell_held_by_session(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let owner = self.holds[hold].client;
         if let Some(session) = self.sessions.get(owner) {
             let held = self.held(hold, session.id, self.now);
@@ -97,21 +102,28 @@ impl Engine {
         }
     }
 
+    #[inline]
     fn is_of_session(&self, hold: Id<Hold>) -> bool {
         !self.sessions.is_empty() && self.clients[self.holds[hold].client].is_session
     }
 
     /// What is to be told when this hold ends and its key stays. O(1).
-    pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Told> {
-        if !self.is_of_session(hold) {
-            return None;
+    #[inline]
+    pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Box<Told>> {
+        match self.is_of_session(hold) {
+            true => self.freed_by_session(hold),
+            false => None,
         }
+    }
+
+    #[cold]
+    fn freed_by_session(&self, hold: Id<Hold>) -> Option<Box<Told>> {
         let owner = self.holds[hold].client;
-        Some(Told::Freed {
+        Some(Box::new(Told::Freed {
             session: self.sessions.get(owner)?.id,
             key: self.keys[self.holds[hold].key].key().to_owned(),
             label: self.holds.label(hold).into(),
-        })
+        }))
     }
 
     pub(in crate::engine) fn told(&mut self, told: &Told, effects: &mut Vec<Effect>) {
@@ -195,7 +207,7 @@ impl Engine {
             since: self.now,
             lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
         };
-        let (hold, _) = self.write_down(key, &grant);
+        let hold = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
         // A lock may have a time to live, of which nobody told.
         self.keys[key].set_timed(held.timed || held.mode.is_lock());

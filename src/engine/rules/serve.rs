@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, News, Push};
 use crate::engine::event::{Seen, Standing};
+use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::{Grant, Hold};
@@ -43,24 +44,31 @@ impl Engine {
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
     /// key goes with its last hold. O(1) for each that is served.
     pub(in crate::engine) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        if self.release_lone(hold, effects) || self.hand_over(hold, effects) {
-            return;
-        }
         let key = self.holds[hold].key;
+        if self.is_all_of(key, hold) {
+            let name = self.end_with_key(hold);
+            return effects.push(Effect::Remove(name));
+        }
         let freed = self.freed(hold);
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.holds.remove(keys, clients, hold);
+        let heir = self.heir(key, hold);
+        if heir.is_none() {
+            let (keys, clients) = (&mut self.keys, &mut self.clients);
+            self.holds.remove(keys, clients, hold);
+        }
         let record = &mut self.keys[key];
         if let Some(freed) = freed
             && !(record.holds.is_empty() && record.queue.is_empty())
         {
-            effects.push(Effect::Tell(Box::new(freed)));
+            effects.push(Effect::Tell(freed));
         }
         if record.holds.is_empty() && record.stands() == Standing::Other {
             // A temporary key that has no owner any more: it is replaced or removed below.
             record.set_stands(Standing::Absent);
         }
-        if self.serve(key, effects) {
+        if let Some(heir) = heir {
+            self.grant(heir, Some(hold), effects);
+        }
+        if self.serve(key, effects) || heir.is_some() {
             self.totals.handoffs += 1;
         }
         if self.keys[key].holds.is_empty() {
@@ -76,12 +84,66 @@ impl Engine {
         }
     }
 
+    /// Whether a plain hold is all that is known of its key: nobody watches that, waits for it, or holds it besides. It may be
+    /// no although it is so. O(1).
+    #[inline]
+    pub(in crate::engine) fn is_all_of(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> bool {
+        let record = &self.keys[key];
+        record.watchers.is_empty()
+            && record.queue.is_empty()
+            && !record.is_ready()
+            && self.holds.is_plain_and_alone(record, hold)
+    }
+
+    /// Ends such a hold, and forgets its key. O(1).
+    pub(in crate::engine) fn end_with_key(&mut self, hold: Id<Hold>) -> KeyBuf {
+        let key = self.holds[hold].key;
+        self.holds.remove_alone(&mut self.clients, hold);
+        self.keys.remove(key)
+    }
+
+    /// Who is served next when this hold ends, if it can have that in its owner's place: both are plain, and nobody else
+    /// holds the key. O(1).
+    fn heir(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> Option<Id<Waiter>> {
+        let id = self.queues.head(&self.keys, key)?;
+        let waiter = &self.queues[id];
+        let is_heir = self.holds.is_plain_and_alone(&self.keys[key], hold)
+            && waiter.is_plain()
+            && self.queues.asks_for_one(id)
+            && !self.is_quarantined()
+            && !self.is_faded(id)
+            && !self.queues.is_doubted(id);
+        is_heir.then_some(id)
+    }
+
     /// Serves a key's queue from its head as far as it can be, and says whether anyone was served.
+    #[inline]
     pub(in crate::engine) fn serve(
         &mut self,
         key: Id<KeyRecord>,
         effects: &mut Vec<Effect>,
     ) -> bool {
+        !self.is_shut(key) && self.serve_queue(key, effects)
+    }
+
+    /// Whether nobody waits for this key, or somebody else holds it alone: mostly who was served right before. O(1).
+    #[inline]
+    fn is_shut(&self, key: Id<KeyRecord>) -> bool {
+        let Some(first) = self.queues.head(&self.keys, key) else {
+            return true;
+        };
+        let Some(hold) = self.keys[key].holds.head() else {
+            return false;
+        };
+        let mode = self.holds.mode(hold);
+        let owner = self.clients.owner(self.queues[first].client);
+        !mode.goes_with(mode)
+            && self.holds[hold].client != owner
+            && !self.is_fading()
+            && !self.flushes.is_any()
+    }
+
+    fn serve_queue(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) -> bool {
         if self.is_quarantined() {
             self.make_ready(key);
             return false;
@@ -90,7 +152,9 @@ impl Engine {
         let mut looks = LOOKS;
         while let Some(waiter) = self.first_in_line(key, &mut looks) {
             self.end_flushes_for(waiter, effects);
-            self.clear_lines_of(waiter, key, &mut looks);
+            if self.is_fading() {
+                self.clear_lines_of(waiter, key, &mut looks);
+            }
             if !self.can_serve(waiter) {
                 break;
             }
@@ -98,7 +162,7 @@ impl Engine {
                 self.make_ready(key);
                 break;
             }
-            self.grant(waiter, effects);
+            self.grant(waiter, None, effects);
             served = true;
         }
         served
@@ -106,9 +170,6 @@ impl Engine {
 
     /// Lets places of ended connections keep nobody waiting who is first in line for this key and asks for others, too.
     fn clear_lines_of(&mut self, waiter: Id<Waiter>, key: Id<KeyRecord>, looks: &mut usize) {
-        if !self.is_fading() {
-            return;
-        }
         let asked: Few<_> = self.queues.keys_of(waiter).collect();
         for other in asked.iter().filter(|other| **other != key) {
             self.first_in_line(*other, looks);
@@ -174,9 +235,8 @@ impl Engine {
         &mut self,
         waiter: Id<Waiter>,
     ) -> (Few<Id<KeyRecord>>, Waiter) {
-        let asked: Few<_> = self.queues.keys_of(waiter).collect();
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let waiter = self.queues.remove(keys, clients, waiter);
+        let (asked, waiter) = self.queues.remove(keys, clients, waiter);
         if clients[waiter.client].ended {
             let (waits, watches) = (1, 0);
             clients.fade(waiter.client, Faded { waits, watches });
@@ -196,9 +256,9 @@ impl Engine {
     /// Whether a key's holders let the waiter hold it, too. Is its owner one of them (two of its
     /// requests have waited, or what it held came to go by this name), then if it can make its hold deeper.
     fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
-        let Some(first) = self.keys[key].holds.head() else {
+        if self.keys[key].holds.is_empty() {
             return true;
-        };
+        }
         let Waiter {
             client,
             label,
@@ -207,11 +267,6 @@ impl Engine {
             ..
         } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
-        // Mostly somebody else holds the key alone: whoever was served right before.
-        let held = self.holds.mode(first);
-        if !held.goes_with(held) && self.holds[first].client != owner {
-            return false;
-        }
         match self.holds.find(&self.keys, key, owner, label) {
             Some(own) => {
                 let may_again =
@@ -223,22 +278,51 @@ impl Engine {
         }
     }
 
-    fn grant(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
+    /// Grants a waiter what it asks for; in the place of the hold `former`, see [`grant_key`](Self::grant_key).
+    fn grant(&mut self, waiter: Id<Waiter>, former: Option<Id<Hold>>, effects: &mut Vec<Effect>) {
         let (asked, mut waiter) = self.dequeue(waiter);
-        let token = self.token_for(&waiter, &asked, effects);
+        let owner = self.clients.owner(waiter.client);
         self.waits.note(self.now.us_since(waiter.since));
-        for key in &*asked {
-            self.grant_key(*key, &mut waiter, token, effects);
-            if asked.len() > 1 {
-                // The owner's next request for this one alone can make its hold deeper.
-                self.make_ready(*key);
+        let lease = waiter.lease_ms.map(|ms| self.now.after_ms(ms));
+        // Two requests of one owner can have waited, for this one key.
+        let own = match former {
+            Some(_) => None,
+            None => (self.holds).find(&self.keys, asked[0], owner, &waiter.label),
+        };
+        let token = match own {
+            Some(own) => {
+                let token = self.holds[own].token;
+                self.grant_again(own, (waiter.mode, waiter.attributes), lease, effects);
+                token
             }
+            None => {
+                let token = self.next_token(effects);
+                let mut value = std::mem::take(&mut waiter.value);
+                let grant = Grant {
+                    client: owner,
+                    label: &waiter.label,
+                    mode: waiter.mode,
+                    attributes: waiter.attributes,
+                    token,
+                    since: self.now,
+                    lease,
+                };
+                for key in &*asked {
+                    let making = Making::ByName(std::mem::take(&mut value));
+                    self.grant_key(*key, &grant, making, former, effects);
+                }
+                token
+            }
+        };
+        if asked.len() > 1 {
+            // The owner's next request for one of them alone can make its hold deeper.
+            asked.iter().for_each(|key| self.make_ready(*key));
         }
         self.tell_granted(asked[0], &waiter, token, effects);
     }
 
     /// Tells a waiter that it was granted what it asked for; `key` is the first of its keys.
-    pub(in crate::engine) fn tell_granted(
+    fn tell_granted(
         &self,
         key: Id<KeyRecord>,
         waiter: &Waiter,
@@ -260,73 +344,5 @@ impl Engine {
                 granted: Some(token),
             });
         }
-    }
-
-    /// A new token; or the one of the hold that is deepened, where two requests of one owner waited.
-    fn token_for(
-        &mut self,
-        waiter: &Waiter,
-        asked: &[Id<KeyRecord>],
-        effects: &mut Vec<Effect>,
-    ) -> Token {
-        let own = asked.first().and_then(|key| {
-            let owner = self.clients.owner(waiter.client);
-            self.holds.find(&self.keys, *key, owner, &waiter.label)
-        });
-        match own {
-            Some(hold) => self.holds[hold].token,
-            None => self.next_token(effects),
-        }
-    }
-
-    fn grant_key(
-        &mut self,
-        key: Id<KeyRecord>,
-        waiter: &mut Waiter,
-        token: Token,
-        effects: &mut Vec<Effect>,
-    ) {
-        let (client, label) = (self.clients.owner(waiter.client), &waiter.label);
-        let lease = waiter.lease_ms.map(|ms| self.now.after_ms(ms));
-        // Two requests of the same readers' or permits' owner can have waited.
-        if let Some(hold) = self.holds.find(&self.keys, key, client, label) {
-            self.holds.deepen(hold, waiter.mode);
-            self.deepen_notice(hold, waiter.attributes.notify);
-            if lease.is_some() {
-                self.holds.set_lease(hold, lease);
-            }
-            self.tell_held(hold, effects);
-            return;
-        }
-        let grant = Grant {
-            client,
-            label,
-            mode: waiter.mode,
-            attributes: waiter.attributes,
-            token,
-            since: self.now,
-            lease,
-        };
-        // Beside others the lock is theirs, and so is the time to live that somebody may have given it.
-        let is_living = |hold: Id<Hold>| !self.clients[self.holds[hold].client].ended;
-        let record = &self.keys[key];
-        let goes = record.is_timed() && !self.holds.of_key(&self.keys, key).any(is_living);
-        let (hold, stood) = self.write_down(key, &grant);
-        let stays = stood == Standing::Lock && !goes;
-        if !stays {
-            self.keys[key].set_timed(false);
-        }
-        if !waiter.mode.is_lock() {
-            // There is only this one key.
-            let value = std::mem::take(&mut waiter.value);
-            let key = self.keys[key].key().to_owned();
-            effects.push(Effect::Make { key, value });
-        } else if !stays {
-            let key = self.keys[key].key().to_owned();
-            effects.push(Effect::MakeLock { key });
-        }
-        self.tell_held(hold, effects);
-        self.back_up(key, effects);
-        self.set_present(key, true, effects);
     }
 }

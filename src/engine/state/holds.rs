@@ -305,10 +305,13 @@ impl Holds {
         let hold = &self.all[id];
         let (key, client, kind) = (hold.key, hold.client, hold.nature.kind());
         let record = &mut keys[key];
-        self.crowd
-            .leave((key, client, hold.label(&self.extras)), id);
+        if !record.has_one_hold() {
+            let label = hold.label(&self.extras);
+            self.crowd.leave((key, client, label), id);
+            self.sizes.leave(key);
+        }
+        record.set_one_hold(false);
         record.holds.remove(&mut self.all, id);
-        self.sizes.leave(key);
         if kind == Kind::Permits {
             self.give_permits_back(key, self.mode(id).permits());
         }
@@ -330,7 +333,9 @@ impl Holds {
         hold.key = key;
         let (client, kind) = (hold.client, hold.nature.kind());
         // As a rule it is the key's first, which needs none of this.
-        if !record.holds.is_empty() {
+        let is_first = record.holds.is_empty();
+        record.set_one_hold(is_first);
+        if !is_first {
             let chain = record.holds.iter(&self.all);
             let label = self.all[id].label(&self.extras);
             if self.crowd.join(chain, (key, client, label), id) {

@@ -38,6 +38,7 @@ impl Marks {
     const TIMED: u8 = 16;
     /// Two bits.
     const ROUND_AT: u32 = 5;
+    const ONE_HOLD: u8 = 128;
 
     fn has(self, mark: u8) -> bool {
         self.0 & mark != 0
@@ -125,6 +126,16 @@ impl KeyRecord {
 
     pub fn set_ready(&mut self, ready: bool) {
         self.marks.set(Marks::READY, ready);
+    }
+
+    /// It has exactly one hold, which was its first: so that one stands in no other list of its key's holds. It may be no
+    /// although there is one.
+    pub fn has_one_hold(&self) -> bool {
+        self.marks.has(Marks::ONE_HOLD)
+    }
+
+    pub fn set_one_hold(&mut self, one: bool) {
+        self.marks.set(Marks::ONE_HOLD, one);
     }
 
     /// Whether something that is not ours stands here, so that nobody can be granted the key.

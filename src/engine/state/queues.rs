@@ -14,6 +14,7 @@ use crate::engine::state::owner::{Owner, OwnerKey};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Chained, Link};
+use crate::engine::storage::few::Few;
 use crate::engine::storage::index;
 use crate::engine::types::Moment;
 use doubts::{Doubts, Stamp};
@@ -63,6 +64,11 @@ impl Sort {
 }
 
 impl Waiter {
+    /// Whether it asks for nothing that most holds have not.
+    pub fn is_plain(&self) -> bool {
+        self.label.is_empty() && self.lease_ms.is_none() && self.mode.permits() == 0
+    }
+
     fn sort(&self) -> Sort {
         match self.mode.is_lock() {
             false => Sort::Temporary,
@@ -220,8 +226,14 @@ impl Queues {
         id
     }
 
-    /// Leaves all queues. O(places), with a deadline also O(log of deadlines).
-    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Waiter>) -> Waiter {
+    /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of deadlines).
+    pub fn remove(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        id: Id<Waiter>,
+    ) -> (Few<Id<KeyRecord>>, Waiter) {
+        let asked = self.asked_by(id);
         let client = &mut clients[self.waiters[id].client];
         client.waiting.remove(&mut self.waiters, id);
         client.wait_count -= 1;
@@ -259,7 +271,7 @@ impl Queues {
                 self.by_owner.remove(&(mark, place));
             }
         }
-        waiter
+        (asked, waiter)
     }
 
     /// A wait of this owner for this key, of one of these sorts, that is told by a push; whichever of several.
@@ -350,7 +362,16 @@ impl Queues {
 
     /// Whether a waiter asks for one key only. O(1).
     pub fn asks_for_one(&self, id: Id<Waiter>) -> bool {
-        self.keys_of(id).nth(1).is_none()
+        let places = &self.waiters[id].places;
+        places.head() == places.tail(&self.places)
+    }
+
+    /// All keys that a waiter asks for.
+    fn asked_by(&self, id: Id<Waiter>) -> Few<Id<KeyRecord>> {
+        match self.waiters[id].places.head() {
+            Some(only) if self.asks_for_one(id) => Few::One(self.places[only].key),
+            _ => self.keys_of(id).collect(),
+        }
     }
 
     /// The keys that a waiter asks for, as they stood in its request.

@@ -29,6 +29,7 @@ impl Holds {
                     assert!(*taken <= total);
                 }
             }
+            assert!(!record.has_one_hold() || holds.len() == 1);
             assert_eq!(self.count(keys, key), holds.len());
             chained += holds.len();
         }

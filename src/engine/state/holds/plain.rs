@@ -7,16 +7,13 @@ use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
 
 impl Holds {
-    /// Whether a hold stands alone at its key, and has nothing that only few have. O(1).
-    pub fn is_lone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
-        key.holds.head() == Some(id)
-            && key.holds.tail(&self.all) == Some(id)
-            && self.all[id].nature.extra().is_none()
-            && self.crowd.len() == 0
+    /// Whether a hold is its key's only one, and has nothing that only few have. It may be no although it is so. O(1).
+    pub fn is_plain_and_alone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
+        key.has_one_hold() && self.all[id].nature.extra().is_none()
     }
 
-    /// Ends such a hold, whose key goes with it. O(1).
-    pub fn remove_lone(&mut self, clients: &mut Clients, id: Id<Hold>) {
+    /// Ends such a hold, whose key's record goes with it. O(1).
+    pub fn remove_alone(&mut self, clients: &mut Clients, id: Id<Hold>) {
         let owner = &mut clients[self.all[id].client];
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
@@ -25,7 +22,7 @@ impl Holds {
     }
 
     /// Such a hold becomes another's, with a grant that is as plain. O(1).
-    pub fn hand_over(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
+    pub fn transfer(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
         let hold = &mut self.all[id];
         let was_temporary = hold.nature.kind() == Kind::Temporary;
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];

@@ -1,0 +1,145 @@
+//! The one grant: all that follows when somebody is granted a key, whatever led to it.
+
+use crate::engine::Engine;
+use crate::engine::effect::Effect;
+use crate::engine::event::Standing;
+use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::clients::Client;
+use crate::engine::state::holds::{Grant, Hold};
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::bytes::Bytes;
+use crate::engine::types::{ClientId, Key, Moment};
+
+/// How a key is made when it is granted.
+pub(in crate::engine) enum Making {
+    /// By the command in hand, which has all that it takes.
+    InHand,
+    /// By its name: as a temporary key with this value, or as a lock.
+    ByName(Bytes),
+}
+
+impl Making {
+    fn order(self, key: Key<'_>, mode: Mode) -> Effect {
+        match self {
+            Making::InHand => Effect::MakeInHand,
+            Making::ByName(_) if mode.is_lock() => Effect::MakeLock {
+                key: key.to_owned(),
+            },
+            Making::ByName(value) => Effect::Make {
+                key: key.to_owned(),
+                value,
+            },
+        }
+    }
+}
+
+impl Engine {
+    /// Grants one key: writes the hold down, and orders all that follows from it. The key can be had: its holders, if there
+    /// are any, go with the new one. Where the new hold comes in place of the key's only other one, that is `former`, and
+    /// both are plain. O(1), with a lease O(log of leases).
+    pub(in crate::engine) fn grant_key(
+        &mut self,
+        key: Id<KeyRecord>,
+        grant: &Grant<'_>,
+        making: Making,
+        former: Option<Id<Hold>>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let stays = grant.mode.is_lock() && self.has_lock_that_stays(key, former);
+        let hold = match former {
+            Some(former) => {
+                self.holds.transfer(&mut self.clients, former, grant);
+                self.keys[key].set_stands(grant.mode.stands());
+                former
+            }
+            None => self.write_down(key, grant),
+        };
+        if !stays {
+            let record = &mut self.keys[key];
+            record.set_timed(false);
+            effects.push(making.order(record.key(), grant.mode));
+        }
+        self.tell_held(hold, effects);
+        self.back_up(key, effects);
+        self.set_present(key, true, effects);
+    }
+
+    /// Whether the lock that stands at a key can be the next holder's as it is. Beside living holders it is theirs, and so is
+    /// the time to live that somebody may have given it; else it would not do to inherit that.
+    fn has_lock_that_stays(&self, key: Id<KeyRecord>, former: Option<Id<Hold>>) -> bool {
+        let record = &self.keys[key];
+        if record.stands() != Standing::Lock || !record.is_timed() {
+            return record.stands() == Standing::Lock;
+        }
+        let is_living =
+            |hold: Id<Hold>| Some(hold) != former && !self.clients[self.holds[hold].client].ended;
+        self.holds.of_key(&self.keys, key).any(is_living)
+    }
+
+    /// Writes a hold down, and what stands at its key then.
+    pub(in crate::engine) fn write_down(
+        &mut self,
+        key: Id<KeyRecord>,
+        grant: &Grant<'_>,
+    ) -> Id<Hold> {
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        let hold = self.holds.add(keys, clients, key, grant);
+        self.keys[key].set_stands(grant.mode.stands());
+        hold
+    }
+
+    /// An owner that holds a lock is granted it once more, in this mode.
+    pub(in crate::engine) fn grant_again(
+        &mut self,
+        hold: Id<Hold>,
+        (mode, attributes): (Mode, Attributes),
+        lease: Option<Moment>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.holds.deepen(hold, mode);
+        self.deepen_notice(hold, attributes.notify);
+        if lease.is_some() {
+            self.holds.set_lease(hold, lease);
+        }
+        self.tell_held(hold, effects);
+    }
+
+    /// A grant's token. The first of an epoch is made known, so that whoever goes on after this
+    /// server (itself started again, a replica) begins above it.
+    pub(in crate::engine) fn next_token(&mut self, effects: &mut Vec<Effect>) -> Token {
+        self.totals.grants += 1;
+        self.take_token(effects)
+    }
+
+    /// A number that is nobody else's, ever.
+    pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
+        let token = self.tokens.next();
+        if self.tokens.mark_told() {
+            effects.push(Effect::TellToken(token));
+        }
+        token
+    }
+
+    /// The caller's record.
+    pub(in crate::engine) fn attend(
+        &mut self,
+        caller: ClientId,
+        effects: &mut Vec<Effect>,
+    ) -> Id<Client> {
+        let (client, made) = self.clients.find_or_add(caller);
+        if made {
+            effects.push(Effect::Attend(caller));
+        }
+        client
+    }
+
+    /// A connection's end matters from now on.
+    pub(in crate::engine) fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
+        let record = &mut self.clients[client];
+        if !std::mem::replace(&mut record.guarded, true) {
+            effects.push(Effect::Guard(record.id));
+        }
+    }
+}
