@@ -6,6 +6,7 @@
 use crate::model::command::{DATABASES, NAMES, Spot, Who};
 use crate::model::told::{Arrival, Reply, Tokens};
 use crate::model::world::Fact;
+use crate::twins::Twins;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
 use std::collections::BTreeMap;
 use tether::engine::{
@@ -15,6 +16,8 @@ use tether::engine::{
 
 pub struct Machine {
     pub engine: Engine,
+    /// The same once more, by the short ways and by the long ones.
+    pub twins: Option<Twins>,
     pub things: BTreeMap<Spot, Thing>,
     pub(super) lines: Vec<Option<Line>>,
     next_id: u64,
@@ -62,6 +65,7 @@ impl Machine {
         engine.set_limits(limits);
         Machine {
             engine,
+            twins: None,
             things: BTreeMap::new(),
             lines: (0..places).map(|_| None).collect(),
             next_id: 1,
@@ -225,6 +229,9 @@ impl Machine {
             Timing::Late => Moment(self.now.0.saturating_sub(10_000)),
             Timing::Any => Moment::default(),
         };
+        if let Some(twins) = &mut self.twins {
+            twins.tell(time, event);
+        }
         self.engine.handle(time, event, &mut effects);
         assert!(!at_once || !self.engine.is_awaited());
         let is_reply = |effect: &Effect| matches!(effect, Effect::Reply(_));
@@ -289,9 +296,8 @@ impl Machine {
                 let former = self.things.remove(&spot);
                 assert!(former.is_some(), "{key:?} is removed twice");
             }
-            // What replicas are told is not this test's affair.
+            // What replicas are told, and what is renewed: see `twins.rs` and `renewals.rs`.
             Effect::TellToken(_) | Effect::Tell(_) => {}
-            // See `renewals.rs`.
             Effect::Renew { .. } | Effect::Persist(_) => panic!("there is no backstop"),
             Effect::Push { to, push } => {
                 if matches!(push.news(), News::Lost(..)) {

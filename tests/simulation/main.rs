@@ -24,6 +24,7 @@ mod sessions;
 mod slices;
 mod told;
 mod trial;
+mod twins;
 mod words;
 
 use tether_testing::{model, random};

@@ -7,6 +7,7 @@ use crate::model::shrink::shortest;
 use crate::model::step::Step;
 use crate::model::told::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
+use crate::twins::Twins;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 use tether::engine::Event;
@@ -39,6 +40,13 @@ impl Trial {
         }
     }
 
+    /// What the machine is told is told to the twins, too.
+    pub fn with_twins(mut self) -> Trial {
+        let limits = self.machine.engine.limits();
+        self.machine.twins = Some(Twins::new(limits));
+        self
+    }
+
     /// Takes a step that the world allows; a step that it does not allow is left out.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
         if !self.world.allows(step) {
@@ -56,6 +64,7 @@ impl Trial {
         }
         if self.taken.is_multiple_of(self.check_every) {
             self.machine.engine.check_invariants();
+            self.machine.twins.iter().for_each(Twins::check_invariants);
         }
         Ok(())
     }
@@ -241,7 +250,7 @@ pub fn try_history(
     close: Close,
 ) -> Result<(), String> {
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let mut trial = Trial::new(scope, limits, check_every);
+        let mut trial = Trial::new(scope, limits, check_every).with_twins();
         for (at, step) in steps.iter().enumerate() {
             trial
                 .take(step)
@@ -271,7 +280,7 @@ pub fn random_world(
     let mut generator = Generator::new(seed, scope);
     let mut taken = Vec::with_capacity(steps);
     let tried = catch_unwind(AssertUnwindSafe(|| {
-        let mut trial = Trial::new(scope, limits, check_every);
+        let mut trial = Trial::new(scope, limits, check_every).with_twins();
         for _ in 0..steps {
             let step = generator.step(&trial.world);
             taken.push(step.clone());
