@@ -78,9 +78,10 @@ mod tests {
         let name = name.as_bytes();
         let key = Key { db: Db(0), name };
         let standing = Standing::Absent;
+        let seen = [Seen { key, standing }];
         let acquire = Event::Acquire(Acquire {
             client: ClientId(7),
-            seen: &[Seen { key, standing }],
+            seen: &seen,
             mode: Mode::Exclusive,
             attributes: Attributes::default(),
             value: b"",
