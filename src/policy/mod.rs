@@ -4,7 +4,7 @@
 //!   server.rs       what differs between servers      attribution.rs  whose command ended a key
 //!   slots.rs        whose a slot is                   recheck.rs      keys that are to be looked at again
 //!   rights.rs       rights that may have changed      blocked.rs      what became of each blocked client
-//!   outbox.rs       pushes that wait                  io_threads.rs   clients that are kept from I/O threads
+//!   outbox.rs       pushes that wait, and how much    io_threads.rs   clients that are kept from I/O threads
 //! ```
 
 pub mod attribution;

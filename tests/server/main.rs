@@ -8,6 +8,7 @@ mod limits;
 mod loading;
 mod many;
 mod memory;
+mod outbox;
 mod own_del;
 mod peers;
 mod private;

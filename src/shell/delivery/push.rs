@@ -10,29 +10,21 @@
 //! loses count of their bytes, and ends by that, where its command came upon a lapsed key (`GETDEL`), or where the
 //! connection wants no replies. What goes to many connections waits a moment everywhere, since more may follow.
 
-use crate::engine::{ClientId, Engine, Key, News, Push};
+use crate::engine::{ClientId, Key, Push, Token};
 use crate::policy::attribution::field;
+use crate::policy::outbox::{Circumstances, Limits, Outbox, Post, Run, Until};
 use crate::shell::delivery::frames;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim::{self, Frames, Pushed};
 use crate::shell::timer;
-use hashbrown::HashSet;
 use redis_module::raw as c;
-use std::collections::VecDeque;
 use std::ffi::c_void;
-
-/// From so many watchers on it is worth it to wait for what else goes to the same ones: what is written
-/// to a connection at once costs half of what it costs one by one.
-const MANY: usize = 64;
-
-/// So many pushes wait at most where they need not.
-const MOST: usize = 64;
 
 /// A flush is under way, and may be answered later.
 pub fn expect_late_reply() {
-    shell().outbox.with_mut(|outbox| outbox.flushing = true);
+    shell().outbox.with_mut(Outbox::expect_late_reply);
 }
 
 /// Does what follows from a keyspace event, which tells that a key has lapsed or something else.
@@ -80,34 +72,24 @@ pub fn hold(act: impl FnOnce()) {
 /// Sends a frame to each of these connections, now or as soon as may be.
 pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let shell = shell();
-    let in_exec = ctx.state().in_exec();
-    if let (false, &[client]) = (in_exec, &*to)
-        && shell.turn.get() == Some(client)
-        && !is_watch(&push)
-    {
-        return write_in_front(ctx, client, push);
-    }
-    let (holding, flushing, is_empty) = shell.outbox.with(|outbox| {
-        let is_empty = outbox.waiting.is_empty();
-        (outbox.holding, outbox.flushing, is_empty)
+    let now = Circumstances {
+        turn: shell.turn.get(),
+        in_exec: ctx.state().in_exec(),
+        late: shell.server.get().late_pushes,
+    };
+    let (post, is_any_doubtful) = shell.outbox.with_mut(|outbox| {
+        let post = outbox.post(to, push, now);
+        (post, outbox.is_any_doubtful())
     });
-    // Before the next command of the connection, unlike the timer.
-    let soon = holding && !in_exec;
-    let late = soon || shell.server.get().late_pushes || in_exec;
-    let is_worth_it = to.len() >= MANY && !flushing;
-    if !late && !is_worth_it && is_empty {
-        return write(ctx, &to, &push);
+    if is_any_doubtful {
+        tell_limits(ctx);
     }
-    if in_exec && is_grant(&push) {
-        shell.outbox.with_mut(|outbox| outbox.grants_in_exec = true);
-    }
-    let is_full = put(to, push) >= MOST;
-    if soon {
-        push_soon();
-    } else if is_full && !late {
-        send_waiting(ctx);
-    } else {
-        timer::wake_in_ms(0);
+    match post {
+        Post::InFront(client, push) => write_in_front(ctx, client, push),
+        Post::Now(to, push) => write(ctx, &to, &[push]),
+        Post::Waits(Until::Soon) => push_soon(),
+        Post::Waits(Until::Later) => timer::wake_in_ms(0),
+        Post::Waits(Until::Full) => send_waiting(ctx),
     }
 }
 
@@ -123,18 +105,34 @@ unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut
     });
 }
 
-/// Has a push wait, and says how many do.
-fn put(to: Vec<ClientId>, push: Push) -> usize {
-    shell().outbox.with_mut(|outbox| {
-        outbox.waiting.push_back((to, push));
-        outbox.waiting.len()
-    })
+/// Has a push wait that could not be written.
+fn put(ctx: Ctx<'_>, client: ClientId, push: Push) {
+    let is_any_doubtful = shell().outbox.with_mut(|outbox| {
+        outbox.put(vec![client], push);
+        outbox.is_any_doubtful()
+    });
+    if is_any_doubtful {
+        tell_limits(ctx);
+    }
+    push_soon();
+}
+
+/// Tells how much the server lets wait for those for whom much waits. Without `CONFIG` it is not known, and taken for what it
+/// is by default: as much as there is.
+#[cold]
+fn tell_limits(ctx: Ctx<'_>) {
+    let outbox = &shell().outbox;
+    let setting = ctx.server_setting(c"client-output-buffer-limit");
+    let limits = Limits::read(&setting.unwrap_or_default());
+    for client in outbox.with_mut(Outbox::doubtful) {
+        let limit = limits.of(raw::is_subscribed(client));
+        outbox.with_mut(|outbox| outbox.limit(client, limit));
+    }
 }
 
 /// Whether anything waits. O(1).
 pub fn is_any_waiting() -> bool {
-    let outbox = &shell().outbox;
-    outbox.with(|outbox| !outbox.waiting.is_empty() || !outbox.kept_back.is_empty())
+    !shell().outbox.with(Outbox::is_empty)
 }
 
 /// Sends what waits before a command of this connection's does anything. What is for itself comes before the reply, where a
@@ -142,29 +140,12 @@ pub fn is_any_waiting() -> bool {
 pub fn send_before(ctx: Ctx<'_>, client: ClientId) {
     send_kept_back(ctx);
     if !shell().server.get().late_pushes {
-        for push in take_out(client) {
+        let outbox = &shell().outbox;
+        for push in outbox.with_mut(|outbox| outbox.take_out(client, holds)) {
             write_in_front(ctx, client, push);
         }
     }
     send_others(ctx);
-}
-
-/// What waits for this connection, in its order.
-fn take_out(client: ClientId) -> Vec<Push> {
-    let mut own = Vec::new();
-    shell().outbox.with_mut(|outbox| {
-        if std::mem::take(&mut outbox.grants_in_exec) {
-            leave_out_what_was_given_back(&mut outbox.waiting);
-        }
-        for (to, push) in &mut outbox.waiting {
-            let all = to.len();
-            to.retain(|id| *id != client);
-            if to.len() < all {
-                own.push(push.clone());
-            }
-        }
-    });
-    own
 }
 
 /// Sends what waits; to be called when no command is running, or before one has written anything.
@@ -174,40 +155,61 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 }
 
 fn send_others(ctx: Ctx<'_>) {
-    let outbox = &shell().outbox;
-    let (mut waiting, grants_in_exec) = outbox.with_mut(|outbox| {
-        let grants_in_exec = std::mem::take(&mut outbox.grants_in_exec);
-        (std::mem::take(&mut outbox.waiting), grants_in_exec)
-    });
-    if grants_in_exec {
-        leave_out_what_was_given_back(&mut waiting);
+    let taken = shell().outbox.with_mut(|outbox| outbox.take(holds));
+    for Run { to, pushes, .. } in taken.runs {
+        write(ctx, &to, &pushes);
     }
-    let mut waiting = waiting.into_iter().peekable();
-    while let Some((to, push)) = waiting.next() {
-        // What is toggled many times at once goes to the same watchers each time, and very many leases can be one owner's.
-        let mut run = vec![push];
-        while let Some((_, push)) = waiting.next_if(|(next, _)| *next == to) {
-            run.push(push);
-        }
-        write_all(ctx, &to, &run);
+    for client in taken.too_much {
+        close(ctx, client);
     }
 }
 
-/// Sends what was kept back until a flush was answered, as far as it is.
+/// Whether a connection still has what it was granted.
+fn holds(client: ClientId, push: &Push, token: Token) -> bool {
+    let key = push.key.as_key();
+    shell()
+        .engine
+        .with(|engine| engine.holds_as(client, key, token))
+}
+
+/// Ends a connection for which more waited than it may have. Mostly the server does so by itself when that is written.
+fn close(ctx: Ctx<'_>, client: ClientId) {
+    if ctx.close(client) {
+        let ClientId(id) = client;
+        ctx.log(c"warning", &format!("client id={id} is closed: what waits to be pushed to it is over client-output-buffer-limit"));
+    }
+}
+
+/// Sends what was kept back, as far as nothing is in its way any more.
 fn send_kept_back(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
-    let kept_back = outbox.with_mut(|outbox| std::mem::take(&mut outbox.kept_back));
-    for (client, push) in kept_back {
+    if outbox.with(|outbox| outbox.in_event) {
+        return;
+    }
+    for client in outbox.with(Outbox::all_kept_back) {
         // The flusher's next command is being executed already, so its flush is answered; and this
         // was before that command.
         let is_executing = client == ctx.client() && !raw::is_blocked(client);
-        match is_executing {
-            true => write_in_front(ctx, client, push),
-            // In its order: what is still to wait is put back.
-            false => write(ctx, &[client], &push),
+        if !is_executing && is_flushing(ctx, client) {
+            timer::wake_in_ms(1);
+            continue;
+        }
+        let pushes = outbox.with_mut(|outbox| outbox.take_kept_back(client));
+        if !is_executing {
+            write(ctx, &[client], &pushes);
+            continue;
+        }
+        for push in pushes {
+            write_in_front(ctx, client, push);
         }
     }
-    outbox.with_mut(|outbox| outbox.flushing = !outbox.kept_back.is_empty());
+    outbox.with_mut(Outbox::flushes_are_answered);
+}
+
+/// Whether a connection waits for the answer to its own flush.
+fn is_flushing(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let is_flush = |line: &String| matches!(field(line, "cmd="), Some("flushall" | "flushdb"));
+    raw::is_blocked(client) && ctx.client_line(client).as_ref().is_some_and(is_flush)
 }
 
 /// Writes a push to the connection that executes a command, before what that replies; or when the command is over, to one
@@ -218,89 +220,60 @@ fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
     if shim::write(client, &frames::frame(ctx, client, resp3, &push)) {
         count_sent(1);
     } else {
-        put(vec![client], push);
-        push_soon();
+        put(ctx, client, push);
     }
 }
 
-/// Whether these pushes have to wait until the connection's own flush is answered.
-fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) -> bool {
-    let is_kept = |(kept, _): &(ClientId, Push)| *kept == client;
-    let outbox = &shell().outbox;
-    let has_kept = outbox.with(|outbox| outbox.kept_back.iter().any(is_kept));
-    let is_flusher = has_kept
-        || raw::is_blocked(client)
-            && ctx
-                .client_line(client)
-                .is_some_and(|line| matches!(field(&line, "cmd="), Some("flushall" | "flushdb")));
-    if is_flusher {
-        let kept = pushes.iter().map(|push| (client, push.clone()));
-        outbox.with_mut(|outbox| outbox.kept_back.extend(kept));
-        timer::wake_in_ms(1);
+/// Whether something has to wait that others need not wait for.
+fn has_to_wait(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let (is_kept_back, is_flushing_at_all) = shell()
+        .outbox
+        .with(|outbox| (outbox.is_kept_back(client), outbox.is_flushing()));
+    is_kept_back || is_flushing_at_all && is_flushing(ctx, client)
+}
+
+/// Keeps pushes to a connection back until its own flush is answered, or the command is over in which it wants no replies.
+fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) {
+    let (is_kept, is_any_doubtful) = shell().outbox.with_mut(|outbox| {
+        let is_kept = outbox.keep_back(client, pushes);
+        (is_kept, outbox.is_any_doubtful())
+    });
+    if !is_kept {
+        close(ctx, client);
     }
-    is_flusher
+    if is_any_doubtful {
+        tell_limits(ctx);
+    }
+    timer::wake_in_ms(1);
 }
 
 /// Takes back what waits for a connection's watches of these keys, or of all.
 pub fn take_back(client: ClientId, keys: Option<&[Key<'_>]>) {
-    shell().outbox.with_mut(|outbox| {
-        for (to, push) in &mut outbox.waiting {
-            if is_watch(push) && keys.is_none_or(|keys| keys.contains(&push.key.as_key())) {
-                to.retain(|id| *id != client);
-            }
-        }
-    });
-}
-
-/// Leaves out of what waits the grants that were given back since, in the same transaction: its replies have told that, and
-/// nothing says that they were lost.
-fn leave_out_what_was_given_back(waiting: &mut VecDeque<(Vec<ClientId>, Push)>) {
-    let hold = |client: ClientId, push: &Push| (client, push.key.clone(), push.label().to_vec());
-    // From the last on: what is lost was granted before.
-    let mut lost = HashSet::new();
-    let mut is_told = |to: &[ClientId], push: &Push| match (push.news(), to) {
-        (News::Lost(..), &[client]) => {
-            lost.insert(hold(client, push));
-            true
-        }
-        (News::Granted(_, token), &[client]) => {
-            let holds = |engine: &Engine| engine.holds_as(client, push.key.as_key(), *token);
-            lost.remove(&hold(client, push)) || shell().engine.with(holds)
-        }
-        _ => true,
-    };
-    let all = std::mem::take(waiting).into_iter().rev();
-    for told in all.filter(|(to, push)| is_told(to, push)) {
-        waiting.push_front(told);
-    }
-}
-
-fn write(ctx: Ctx<'_>, to: &[ClientId], push: &Push) {
-    write_all(ctx, to, std::slice::from_ref(push));
+    let outbox = &shell().outbox;
+    outbox.with_mut(|outbox| outbox.take_back(client, keys));
 }
 
 /// Writes the same pushes to each of these connections: each is looked up once.
-fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
+fn write(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
     let mut frames = Frames::default();
     for push in pushes {
         let (head, news) = frames::texts(ctx, to, push);
         frames.add(head, news);
     }
-    let (flushing, in_event) = shell()
+    let (keeps_back, in_event) = shell()
         .outbox
-        .with(|outbox| (outbox.flushing, outbox.in_event));
+        .with(|outbox| (outbox.keeps_back(), outbox.in_event));
     let mut sent = 0;
     for client in to {
-        if flushing && keep_back(ctx, *client, pushes) {
+        if keeps_back && has_to_wait(ctx, *client) {
+            keep_back(ctx, *client, pushes);
             continue;
         }
         match frames.push(*client, in_event) {
             Pushed::All => sent += frames.len() as u64,
             Pushed::ToNobody => {}
             Pushed::NotNow => {
-                for push in pushes {
-                    put(vec![*client], push.clone());
-                }
+                keep_back(ctx, *client, pushes);
                 push_soon();
             }
         }
@@ -311,14 +284,6 @@ fn write_all(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
 fn count_sent(more: u64) {
     let sent = &shell().pushes_sent;
     sent.set(sent.get() + more);
-}
-
-fn is_watch(push: &Push) -> bool {
-    matches!(push.news(), News::Added | News::Deleted)
-}
-
-fn is_grant(push: &Push) -> bool {
-    matches!(push.news(), News::Granted(..))
 }
 
 /// Asked for at the last moment: HELLO changes it at any time.

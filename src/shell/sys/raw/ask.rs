@@ -74,6 +74,18 @@ impl Ctx<'_> {
         }
     }
 
+    /// Has the server end a connection, when the command in hand is over. False if there is none.
+    pub fn close(self, client: ClientId) -> bool {
+        // SAFETY: the table, the context; any id may be given.
+        let done = unsafe {
+            api!(RedisModule_DeauthenticateAndCloseClient(
+                self.as_ptr(),
+                client.0
+            ))
+        };
+        done == raw::REDISMODULE_OK as c_int
+    }
+
     /// Whether the server knows no command ACL: it was given another name.
     pub fn has_no_acl(self) -> bool {
         self.answer_of(c"ACL", c"WHOAMI").is_none()
@@ -345,6 +357,11 @@ pub fn is_tracking(client: ClientId) -> bool {
 /// Whether this connection stands still until a command of its own is answered.
 pub fn is_blocked(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
+}
+
+/// Whether this connection is subscribed to channels.
+pub fn is_subscribed(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_PUBSUB) != 0
 }
 
 /// None where there is no such connection.

@@ -18,7 +18,7 @@ mod replies;
 mod table;
 mod timers;
 
-pub use ask::{Refusal, is_blocked, is_tracking};
+pub use ask::{Refusal, is_blocked, is_subscribed, is_tracking};
 pub use files::{Damaged, Loading, Saving};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, Word, lock_value};

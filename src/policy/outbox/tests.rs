@@ -1,0 +1,369 @@
+//! What the outbox decides: when something is to be written, in what order, and what not at all.
+
+use super::*;
+use crate::engine::{Db, Kind, Loss, Name};
+
+const ANN: ClientId = ClientId(1);
+const BOB: ClientId = ClientId(2);
+
+/// In nobody's turn, on a server that holds pushes back until the reply is there.
+const OUTSIDE: Circumstances = Circumstances {
+    turn: None,
+    in_exec: false,
+    late: false,
+};
+const IN_EXEC: Circumstances = Circumstances {
+    in_exec: true,
+    ..OUTSIDE
+};
+/// Redis 7.0.
+const LATE: Circumstances = Circumstances {
+    late: true,
+    ..OUTSIDE
+};
+
+fn key(name: &str) -> KeyBuf {
+    let name = name.as_bytes();
+    Key::to_owned(Key { db: Db(0), name })
+}
+
+fn said(name: &str, news: News) -> Push {
+    Push::new(key(name), news, b"")
+}
+
+fn added(name: &str) -> Push {
+    said(name, News::Added)
+}
+
+fn granted(name: &str, token: u64) -> Push {
+    said(name, News::Granted(Kind::Lock, Token(token)))
+}
+
+fn lost(name: &str) -> Push {
+    said(name, News::Lost(Kind::Lock, Loss::Deleted, Name::Asked))
+}
+
+/// A push that counts as so many bytes.
+fn of_bytes(bytes: usize) -> Push {
+    let push = added(&"k".repeat(bytes - least_bytes(&added(""))));
+    assert_eq!(least_bytes(&push), bytes);
+    push
+}
+
+/// Those to whom something goes, in order, each with the names of keys.
+fn told(taken: &Taken) -> Vec<(Vec<u64>, Vec<String>)> {
+    let name = |push: &Push| String::from_utf8_lossy(&push.key.name).into_owned();
+    let run = |run: &Run| {
+        let to = run.to.iter().map(|id| id.0).collect();
+        (to, run.pushes.iter().map(name).collect())
+    };
+    taken.runs.iter().map(run).collect()
+}
+
+fn is_held(_: ClientId, _: &Push, _: Token) -> bool {
+    true
+}
+
+fn is_not_held(_: ClientId, _: &Push, _: Token) -> bool {
+    false
+}
+
+fn take(outbox: &mut Outbox) -> Vec<(Vec<u64>, Vec<String>)> {
+    told(&outbox.take(is_held))
+}
+
+fn names(pushes: &[Push]) -> Vec<String> {
+    let name = |push: &Push| String::from_utf8_lossy(&push.key.name).into_owned();
+    pushes.iter().map(name).collect()
+}
+
+// ---- what waits ----
+
+#[test]
+fn what_is_told_is_written_at_once_unless_something_waits() {
+    let mut outbox = Outbox::default();
+    let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
+    assert_eq!(post, Post::Now(vec![ANN], added("a")));
+    assert!(outbox.is_empty());
+    outbox.put(vec![BOB], added("b"));
+    let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
+    assert_eq!(post, Post::Waits(Until::Later));
+    assert_eq!(
+        take(&mut outbox),
+        [(vec![2], vec!["b".into()]), (vec![1], vec!["a".into()])]
+    );
+    assert!(outbox.is_empty());
+}
+
+#[test]
+fn a_caller_is_told_of_its_holds_in_front_of_its_reply_and_of_watches_after_it() {
+    let mut outbox = Outbox::default();
+    let turn = Some(ANN);
+    let now = Circumstances { turn, ..LATE };
+    let post = outbox.post(vec![ANN], granted("a", 7), now);
+    assert_eq!(post, Post::InFront(ANN, granted("a", 7)));
+    let post = outbox.post(vec![ANN], added("a"), now);
+    assert_eq!(post, Post::Waits(Until::Later));
+    for (to, now) in [
+        (vec![BOB], now),
+        (vec![ANN, BOB], now),
+        (vec![ANN], Circumstances { turn, ..IN_EXEC }),
+    ] {
+        let post = outbox.post(to, granted("a", 7), now);
+        assert_eq!(post, Post::Waits(Until::Later));
+    }
+}
+
+#[test]
+fn what_comes_while_the_outbox_holds_waits_for_the_end_of_the_command() {
+    let mut outbox = Outbox {
+        holding: true,
+        ..Outbox::default()
+    };
+    let mut post = |now| outbox.post(vec![ANN], added("a"), now);
+    assert_eq!(post(OUTSIDE), Post::Waits(Until::Soon));
+    assert_eq!(post(LATE), Post::Waits(Until::Soon));
+    // EXEC's reply is not there by then.
+    assert_eq!(post(IN_EXEC), Post::Waits(Until::Later));
+}
+
+#[test]
+fn what_goes_to_many_waits_for_more_but_not_for_much_more() {
+    let mut outbox = Outbox::default();
+    let crowd: Vec<_> = (0..MANY as u64).map(ClientId).collect();
+    for number in 1..=MOST {
+        let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
+        let until = match number {
+            MOST => Until::Full,
+            _ => Until::Later,
+        };
+        assert_eq!(post, Post::Waits(until), "number {number}");
+    }
+    let taken = outbox.take(is_held);
+    assert_eq!((taken.runs.len(), taken.runs[0].pushes.len()), (1, MOST));
+    outbox.expect_late_reply();
+    let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
+    assert_eq!(post, Post::Now(crowd.clone(), added("a")));
+    // Where it must wait it does, however much it is.
+    for _ in 0..2 * MOST {
+        let post = outbox.post(crowd.clone(), added("a"), LATE);
+        assert_eq!(post, Post::Waits(Until::Later));
+    }
+}
+
+#[test]
+fn what_goes_to_the_same_ones_is_written_together_and_nothing_overtakes() {
+    let mut outbox = Outbox::default();
+    for (to, name) in [
+        (vec![ANN, BOB], "a"),
+        (vec![ANN, BOB], "b"),
+        (vec![BOB], "c"),
+        (vec![ANN, BOB], "d"),
+    ] {
+        outbox.put(to, added(name));
+    }
+    let own = outbox.take_out(ANN, is_held);
+    assert_eq!(names(&own), ["a", "b", "d"]);
+    let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let expected: [(Vec<u64>, Vec<String>); 3] = [
+        (vec![2], strings(&["a", "b"])),
+        (vec![2], strings(&["c"])),
+        (vec![2], strings(&["d"])),
+    ];
+    assert_eq!(take(&mut outbox), expected);
+}
+
+// ---- what is not so any more ----
+
+#[test]
+fn what_was_told_of_a_watch_before_its_end_is_void_and_nothing_else() {
+    let mut outbox = Outbox::default();
+    let both = || vec![ANN, BOB];
+    outbox.put(both(), added("a"));
+    outbox.put(both(), added("b"));
+    outbox.put(vec![ANN], lost("a"));
+    let a = key("a");
+    outbox.take_back(ANN, Some(&[a.as_key()]));
+    outbox.put(both(), added("a"));
+    outbox.put(vec![ANN], added("c"));
+    assert_eq!(names(&outbox.take_out(ANN, is_held)), ["b", "a", "a", "c"]);
+    let of_bob: Vec<_> = take(&mut outbox)
+        .into_iter()
+        .filter(|(to, _)| *to == [2])
+        .flat_map(|(_, names)| names)
+        .collect();
+    assert_eq!(of_bob, ["a", "b", "a"]);
+}
+
+#[test]
+fn all_watches_can_end_at_once() {
+    let mut outbox = Outbox::default();
+    outbox.put(vec![ANN, BOB], added("a"));
+    outbox.put(vec![ANN], granted("b", 1));
+    outbox.take_back(ANN, None);
+    outbox.put(vec![ANN], added("c"));
+    assert_eq!(names(&outbox.take_out(ANN, is_held)), ["b", "c"]);
+    // It is not void for ever.
+    outbox.take(is_held);
+    outbox.put(vec![ANN], added("a"));
+    assert_eq!(take(&mut outbox), [(vec![1], vec!["a".into()])]);
+}
+
+#[test]
+fn a_grant_that_was_given_back_is_not_told_and_one_that_was_lost_is() {
+    let mut outbox = Outbox::default();
+    for push in [granted("a", 1), granted("b", 2), lost("b"), added("c")] {
+        let post = outbox.post(vec![ANN], push, IN_EXEC);
+        assert_eq!(post, Post::Waits(Until::Later));
+    }
+    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["b", "b", "c"]);
+    // What came outside a transaction was so, whatever has become of it.
+    outbox.take(is_held);
+    outbox.put(vec![ANN], granted("a", 1));
+    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["a"]);
+}
+
+// ---- what is too much ----
+
+/// An outbox in which so much waits for somebody else that everybody's share is counted.
+fn counting() -> Outbox {
+    let mut outbox = Outbox::default();
+    outbox.put(vec![BOB], of_bytes(UNCOUNTED + 1));
+    assert_eq!(outbox.doubtful(), [BOB]);
+    outbox.limit(BOB, None);
+    outbox
+}
+
+#[test]
+fn nobodys_share_is_asked_for_before_it_is_much() {
+    let mut outbox = Outbox::default();
+    outbox.put(vec![ANN], of_bytes(UNCOUNTED));
+    outbox.put(vec![BOB], of_bytes(UNCOUNTED));
+    assert!(!outbox.is_any_doubtful());
+    let mut outbox = counting();
+    outbox.put(vec![ANN], of_bytes(UNCOUNTED));
+    assert!(!outbox.is_any_doubtful());
+    outbox.put(vec![ANN], of_bytes(27));
+    assert!(outbox.is_any_doubtful());
+    assert_eq!(outbox.doubtful(), [ANN]);
+    outbox.put(vec![ANN], of_bytes(27));
+    assert!(!outbox.is_any_doubtful());
+}
+
+#[test]
+fn what_waits_up_to_the_limit_is_told_and_one_byte_more_is_dropped() {
+    const LIMIT: usize = 1 << 20;
+    for is_over in [false, true] {
+        let mut outbox = counting();
+        outbox.put(vec![ANN], of_bytes(LIMIT));
+        assert_eq!(outbox.doubtful(), [ANN]);
+        outbox.limit(ANN, Some(LIMIT));
+        outbox.put(vec![ANN], of_bytes(UNCOUNTED - 100));
+        outbox.put(vec![ANN, BOB], of_bytes(100 + usize::from(is_over)));
+        if is_over {
+            // What comes after a drop is dropped, however little it is, or there would be a hole.
+            outbox.put(vec![ANN, BOB], of_bytes(30));
+        }
+        let taken = outbox.take(is_held);
+        let count_of = |id| {
+            let runs = taken.runs.iter().filter(|run| run.to.contains(&id));
+            runs.map(|run| run.pushes.len()).sum::<usize>()
+        };
+        let (counts, too_much) = match is_over {
+            false => ((3, 2), vec![]),
+            true => ((2, 3), vec![ANN]),
+        };
+        assert_eq!((count_of(ANN), count_of(BOB)), counts);
+        assert_eq!(taken.too_much, too_much);
+    }
+}
+
+#[test]
+fn what_waits_is_no_more_than_the_limits_however_much_is_told() {
+    const LIMIT: usize = 100_000;
+    let crowd: Vec<_> = (10..30).map(ClientId).collect();
+    let mut outbox = Outbox::default();
+    for _ in 0..20_000 {
+        outbox.put(crowd.clone(), of_bytes(100));
+        for client in outbox.doubtful() {
+            outbox.limit(client, Some(LIMIT));
+        }
+    }
+    let most = (LIMIT + UNCOUNTED) / 100;
+    assert_eq!(outbox.count, most);
+    let taken = outbox.take(is_held);
+    assert_eq!(taken.runs.len(), 1);
+    assert_eq!(taken.runs[0].pushes.len(), most);
+    assert_eq!(taken.too_much, crowd);
+    // With the next command it begins anew.
+    outbox.put(crowd.clone(), of_bytes(100));
+    let taken = outbox.take(is_held);
+    assert_eq!((taken.runs.len(), taken.too_much), (1, vec![]));
+}
+
+#[test]
+fn what_is_void_is_not_counted() {
+    const LIMIT: usize = 1000;
+    let mut outbox = counting();
+    for round in 0..1000 {
+        outbox.put(vec![ANN], of_bytes(1000));
+        for client in outbox.doubtful() {
+            outbox.limit(client, Some(LIMIT));
+        }
+        if round % 10 == 9 {
+            outbox.take_back(ANN, None);
+        }
+    }
+    outbox.put(vec![ANN], added("a"));
+    let taken = outbox.take(is_held);
+    assert_eq!(taken.too_much, []);
+    assert_eq!(told(&taken).last(), Some(&(vec![1], vec!["a".into()])));
+}
+
+#[test]
+fn the_servers_setting_is_read_by_classes() {
+    let limits =
+        Limits::read("normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60");
+    assert_eq!(
+        (limits.of(false), limits.of(true)),
+        (None, Some(33_554_432))
+    );
+    let limits = Limits::read("pubsub 0 0 0 normal 1048576 0 0");
+    assert_eq!((limits.of(false), limits.of(true)), (Some(1 << 20), None));
+    assert_eq!(Limits::read(""), Limits::default());
+    assert_eq!(Limits::read("normal"), Limits::default());
+}
+
+// ---- what others need not wait for ----
+
+#[test]
+fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
+    let mut outbox = Outbox::default();
+    outbox.expect_late_reply();
+    assert!(!outbox.is_kept_back(ANN));
+    assert!(outbox.keep_back(ANN, &[added("a"), added("b")]));
+    assert!(outbox.keep_back(ANN, &[added("c")]));
+    assert!(outbox.is_kept_back(ANN) && !outbox.is_empty());
+    outbox.flushes_are_answered();
+    assert!(outbox.is_flushing());
+    assert_eq!(outbox.all_kept_back(), [ANN]);
+    assert_eq!(names(&outbox.take_kept_back(ANN)), ["a", "b", "c"]);
+    outbox.flushes_are_answered();
+    assert!(!outbox.is_flushing() && outbox.is_empty());
+}
+
+#[test]
+fn what_is_kept_back_is_bounded_too() {
+    const LIMIT: usize = 1 << 20;
+    let mut outbox = Outbox::default();
+    assert!(outbox.keep_back(ANN, &[of_bytes(UNCOUNTED)]));
+    assert_eq!(outbox.doubtful(), []);
+    assert!(outbox.keep_back(ANN, &[of_bytes(LIMIT - 100)]));
+    assert_eq!(outbox.doubtful(), [ANN]);
+    outbox.limit(ANN, Some(LIMIT));
+    assert!(outbox.keep_back(ANN, &[of_bytes(100)]));
+    assert!(!outbox.keep_back(ANN, &[of_bytes(30)]));
+    // It is said once.
+    assert!(outbox.keep_back(ANN, &[of_bytes(30)]));
+    assert_eq!(outbox.take_kept_back(ANN), []);
+}

@@ -1,0 +1,158 @@
+//! What waits to be pushed until a command is over is bounded as the server bounds output buffers: what is within the limit
+//! arrives, in order, and whose pushes are over it is closed.
+
+use crate::harness::*;
+
+const LIMIT: usize = 256 << 10;
+const LIMITED: &str = "client-output-buffer-limit normal 256kb 0 0 pubsub 1mb 0 0";
+
+/// Makes a key and deletes it, so many times, in one command.
+const TOGGLE: &str =
+    "for _ = 1, ARGV[1] do redis.call('SET', KEYS[1], 'v') redis.call('DEL', KEYS[1]) end";
+
+fn toggle(key: &str, times: usize) -> Vec<String> {
+    let times = times.to_string();
+    let words = ["EVAL", TOGGLE, "1", key, &times];
+    words.map(str::to_owned).to_vec()
+}
+
+/// A name for which a frame takes a thousandth of a megabyte or so, and how much that is.
+fn long_name() -> (String, usize) {
+    let name = "k".repeat(970);
+    let frame = format!(">3\r\n$7\r\nwatchex\r\n$970\r\n{name}\r\n$3\r\nADD\r\n");
+    (name, frame.len())
+}
+
+/// Whether a connection that watches hears of so many toggles, each in its place. If not, it is closed.
+fn hears(server: &Server, watcher: &mut Client, id: i64, name: &str, toggles: usize) -> bool {
+    server.settle();
+    let list = server
+        .resp2()
+        .run(["CLIENT", "LIST", "ID", &id.to_string()]);
+    if list.text().is_empty() {
+        watcher.expect_closed();
+        return false;
+    }
+    let pushes = watcher.next_pushes(2 * toggles);
+    for (number, push) in pushes.iter().enumerate() {
+        let news = ["ADD", "DEL"][number % 2];
+        assert_eq!(*push, format!("watchex {name} {news}"), "{number}");
+    }
+    // Its own command is answered.
+    let is_fine = |frame: &Frame| matches!(frame, Frame::Null | Frame::Array(_));
+    let rest = watcher.arrived();
+    assert!(
+        rest.iter()
+            .all(|rest| matches!(rest, Arrival::Reply(frame) if is_fine(frame)))
+    );
+    true
+}
+
+/// The most toggles of which somebody hears. One more, and the connection is closed.
+fn most_heard(mut hears: impl FnMut(usize) -> bool) -> usize {
+    let (mut heard, mut not_heard) = (1, 1000);
+    assert!(hears(heard) && !hears(not_heard));
+    while heard + 1 < not_heard {
+        let middle = (heard + not_heard) / 2;
+        match hears(middle) {
+            true => heard = middle,
+            false => not_heard = middle,
+        }
+    }
+    heard
+}
+
+/// The limit, and what servers do not count of a connection's output, or only by whole blocks.
+fn assert_is_the_limit(toggles: usize, frame: usize, limit: usize) {
+    let bytes = 2 * toggles * frame;
+    say(&format!("{bytes} bytes of {limit}"));
+    assert!(bytes > limit - (64 << 10), "{bytes}");
+    assert!(bytes < limit + (64 << 10), "{bytes}");
+}
+
+#[test]
+fn a_watcher_hears_of_as_much_as_its_limit_allows_and_is_closed_beyond() {
+    let server = Server::with(&[LIMITED]);
+    let (name, frame) = long_name();
+    let most = most_heard(|toggles| {
+        let (mut watcher, mut other) = (server.resp3(), server.resp2());
+        let id = watcher.id();
+        watcher.run(["WATCHEX", &name]);
+        other.run(toggle(&name, toggles));
+        hears(&server, &mut watcher, id, &name, toggles)
+    });
+    assert_is_the_limit(most, frame, LIMIT);
+}
+
+#[test]
+fn what_a_connection_causes_itself_is_bounded_as_well() {
+    let server = Server::with(&[LIMITED]);
+    let (name, frame) = long_name();
+    let most = most_heard(|toggles| {
+        let mut watcher = server.resp3();
+        let id = watcher.id();
+        watcher.run(["WATCHEX", &name]);
+        watcher.send(toggle(&name, toggles));
+        hears(&server, &mut watcher, id, &name, toggles)
+    });
+    assert_is_the_limit(most, frame, LIMIT);
+    let most = most_heard(|toggles| {
+        let mut watcher = server.resp3();
+        let id = watcher.id();
+        watcher.run_all(&[&format!("WATCHEX {name}"), "MULTI"]);
+        watcher.run(toggle(&name, toggles));
+        watcher.send("EXEC");
+        hears(&server, &mut watcher, id, &name, toggles)
+    });
+    assert_is_the_limit(most, frame, LIMIT);
+}
+
+#[test]
+fn who_is_subscribed_has_the_limit_of_those() {
+    let server = Server::with(&[LIMITED]);
+    let (name, frame) = long_name();
+    let most = most_heard(|toggles| {
+        let (mut watcher, mut other) = (server.resp3(), server.resp2());
+        let id = watcher.id();
+        watcher.run(["WATCHEX", &name]);
+        watcher.send("SUBSCRIBE channel");
+        assert_eq!(watcher.next_push(), "subscribe channel :1");
+        other.run(toggle(&name, toggles));
+        hears(&server, &mut watcher, id, &name, toggles)
+    });
+    assert_is_the_limit(most, frame, 1 << 20);
+}
+
+#[test]
+fn what_waits_takes_no_more_memory_than_output_buffers_may() {
+    let server = Server::with(&[LIMITED]);
+    let (mut watcher, mut other) = (server.resp3(), server.resp2());
+    let name = "k".repeat(200);
+    watcher.run(["WATCHEX", &name]);
+    let before = server.gauge("memory", "used_memory");
+    other.run(toggle(&name, 8000));
+    watcher.expect_closed();
+    let most = server.gauge("memory", "used_memory_peak") - before;
+    say(&format!("{} kB more at most", most >> 10));
+    assert!(most < 2 << 20, "{most} bytes more");
+}
+
+#[test]
+fn who_was_not_told_all_is_closed_although_the_limit_was_raised_meanwhile() {
+    let server = Server::with(&[LIMITED]);
+    let (name, _) = long_name();
+    let (mut watcher, mut other) = (server.resp3(), server.resp2());
+    let id = watcher.id();
+    watcher.run(["WATCHEX", &name]);
+    other.run("MULTI");
+    other.run(toggle(&name, 400));
+    other.run([
+        "CONFIG",
+        "SET",
+        "client-output-buffer-limit",
+        "normal 0 0 0",
+    ]);
+    other.run(toggle(&name, 1));
+    other.run("EXEC");
+    assert!(!hears(&server, &mut watcher, id, &name, 401));
+}
