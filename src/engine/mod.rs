@@ -192,7 +192,9 @@ impl Engine {
     /// What is not known or done yet of what has happened, as far as this fact is about it.
     #[inline]
     fn catch_up(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        if !self.carried.is_empty() && !matches!(event, Event::MovedTo { .. }) {
+        // That rights have changed may be noticed between the two facts of a key that is carried. It is no news of the key.
+        let goes_on = matches!(event, Event::MovedTo { .. } | Event::RightsChanged);
+        if !self.carried.is_empty() && !goes_on {
             self.drop_carried();
         }
         if self.flushes.is_any() {

@@ -254,3 +254,26 @@ fn readers_who_have_their_rights_are_let_in_together() {
     }
     assert_eq!(server.gauge("tether", "tether_holds"), MANY as i64);
 }
+
+/// In a transaction, that rights have changed is noticed at any event, so also between the two of a key that is carried.
+#[test]
+fn what_a_transaction_carries_stays_held_after_rights_have_changed() {
+    for (carried, db) in [("RENAME k other", 0), ("MOVE k 1", 1)] {
+        for (taken, given_back) in [
+            ("SETTP k v", "DELTP"),
+            ("LOCK.ACQUIRE k SHARED", "LOCK.RELEASE"),
+        ] {
+            let server = Server::start();
+            let (mut owner, mut other) = (server.resp3(), server.resp2());
+            owner.run("SETTP first v");
+            assert_eq!(other.call("SETTP first v WAIT 1"), int(0));
+            assert!(owner.run(taken).number() > 0);
+            other.run_all(&["ACL SETUSER u on", "MULTI", carried, "EXEC"]);
+            owner.run(&format!("SELECT {db}"));
+            let name = if db == 0 { "other" } else { "k" };
+            let left = owner.call([given_back, name]).number();
+            assert_eq!(left, i64::from(given_back == "DELTP"), "{carried} {taken}");
+            assert_eq!(owner.call(["EXISTS", name]), int(0));
+        }
+    }
+}
