@@ -11,6 +11,7 @@
 
 mod line;
 mod presence;
+mod settings;
 mod spoken;
 mod storm;
 mod words;

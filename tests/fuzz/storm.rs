@@ -3,6 +3,7 @@
 use crate::harness::{Client, Server, eventually, say};
 use crate::line::Line;
 use crate::presence::staying_without;
+use crate::settings::{FOR_A_WHILE, SETTINGS};
 use crate::spoken::Unit;
 use crate::words::{Speaker, World, words_of};
 use std::io::{Read, Write};
@@ -55,44 +56,6 @@ const WHAT: [&str; 6] = [
     "timeouts_total",
     "deadlocks_refused",
     "lost_total",
-];
-
-/// The servers' settings, of which each storm has one of each line.
-const SETTINGS: [&[&str]; 5] = [
-    &["io-threads 4", "io-threads 1", "io-threads 1"],
-    &["appendonly no", "appendonly yes"],
-    &["aof-use-rdb-preamble yes", "aof-use-rdb-preamble no"],
-    &["lazyfree-lazy-user-del no", "lazyfree-lazy-user-del yes"],
-    &[
-        "tether.max-keys-per-client 65536",
-        "tether.max-keys-per-client 3",
-    ],
-];
-
-/// What may be otherwise for a while, and as it is else.
-const FOR_A_WHILE: [(&str, &str); 7] = [
-    (
-        "CONFIG SET tether.resp2-push no",
-        "CONFIG SET tether.resp2-push yes",
-    ),
-    ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
-    (
-        "CONFIG SET min-replicas-to-write 1",
-        "CONFIG SET min-replicas-to-write 0",
-    ),
-    (
-        "CONFIG SET tether.max-watches-per-client 2",
-        "CONFIG SET tether.max-watches-per-client 65536",
-    ),
-    (
-        "CONFIG SET maxmemory-policy allkeys-random",
-        "CONFIG SET maxmemory-policy noeviction",
-    ),
-    (
-        "CONFIG SET notify-keyspace-events KEA",
-        "CONFIG SET notify-keyspace-events A",
-    ),
-    ("DEBUG SET-ACTIVE-EXPIRE 0", "DEBUG SET-ACTIVE-EXPIRE 1"),
 ];
 
 struct Storm {
@@ -223,8 +186,8 @@ impl Storm {
     /// What an operator does, or a program that is broken.
     fn something_else(&mut self) {
         match self.speaker.random.below(14) {
-            0 | 1 => self.order("DEBUG RELOAD"),
-            2 if self.has_file => self.order("DEBUG LOADAOF"),
+            0 | 1 => self.load("DEBUG RELOAD"),
+            2 if self.has_file => self.load("DEBUG LOADAOF"),
             3 => self.order("BGREWRITEAOF"),
             4 => self.demotion(),
             5 => self.pause(),
@@ -236,6 +199,11 @@ impl Storm {
     /// May be refused, as where another is under way.
     fn order(&mut self, command: &str) {
         self.control.call(command);
+    }
+
+    /// What others publish to themselves while servers since Redis 7.2 load comes to who ordered that, also without the module.
+    fn load(&mut self, command: &str) {
+        self.server.resp2().changing_protocol().call(command);
     }
 
     /// For a moment the server follows another one, which is not there. Who waits is hung up on; a server of its own would not
