@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz upstream servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize upstream servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 
 fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short a quick look at the parsers, else some hours
 	@SERVERS="$(SERVERS)" scripts/fuzz.sh $(FUZZ)
+
+sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong use of memory; SANITIZE="locks" a part
+	@SERVERS="$(SERVERS)" scripts/sanitize.sh $(SANITIZE)
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)
