@@ -43,11 +43,11 @@ pub struct Seen<'a> {
 
 /// Whose hand changed the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hand {
+pub enum Cause {
     /// A connection's, by a command of the server.
     Client(ClientId),
     /// Somebody's whom it is no use to name: expiry, eviction, a master's stream.
-    Nobody,
+    Server,
 }
 
 /// How a request waits that cannot be granted at once.
@@ -175,14 +175,14 @@ pub enum Event<'a> {
     /// holds has been `Replaced`.)
     Made { key: Key<'a> },
     /// Another's hand put a key in the place of what stood there, if anything did. Told after `Made`.
-    Replaced { key: Key<'a>, by: Hand },
+    Replaced { key: Key<'a>, by: Cause },
     /// A key went by another's hand.
-    Gone { key: Key<'a>, by: Hand, why: Loss },
+    Gone { key: Key<'a>, by: Cause, why: Loss },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },
     /// The name by which a key goes from now on, in the place of what stood there: of the key that just
     /// went, or of one that nobody knows. Told after `Made`.
-    MovedTo { key: Key<'a>, by: Hand },
+    MovedTo { key: Key<'a>, by: Cause },
     /// A key was given a time to live. Its next owner shall not inherit that.
     Timed { key: Key<'a> },
     /// A key has no time to live but the backstop that the master gave it.
@@ -196,7 +196,7 @@ pub enum Event<'a> {
     /// and who holds it here has lost it. May write.
     Disowned { key: Key<'a> },
     /// All keys of one database, or of all, went.
-    Flushed { db: Option<Db>, by: Hand },
+    Flushed { db: Option<Db>, by: Cause },
     /// Two databases have exchanged their contents. Followed by `Found` for each key that is watched or
     /// waited for in them.
     Swapped { one: Db, other: Db },

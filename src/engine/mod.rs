@@ -27,7 +27,7 @@ mod storage;
 mod types;
 
 pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Event, Hand, Seen, Standing, Start, Timing, Wait};
+pub use event::{Acquire, Cause, Event, Seen, Standing, Start, Timing, Wait};
 pub use inspect::census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};

@@ -1,6 +1,6 @@
 //! All that the shell remembers, in one place that only the server's main thread enters.
 
-use crate::engine::{ClientId, Db, Effect, Engine, Hand, Moment};
+use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment};
 use crate::policy::attribution::Noted;
 use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::Threads;
@@ -45,7 +45,7 @@ pub struct Shell {
     pub knows_arguments: Cell<bool>,
     pub server: Cell<Server>,
     /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
-    pub flush: Cell<Option<(Option<Db>, Hand)>>,
+    pub flush: Cell<Option<(Option<Db>, Cause)>>,
     /// The key whose effect is being carried out: events for it are of our own making.
     pub performing: Cell<Option<*mut raw::RedisModuleString>>,
     /// The connection whose command is being executed, and has not replied.

@@ -6,7 +6,7 @@
 use crate::random::{Random, seed, steps};
 use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Hand, Key, Limits, Loss, Mode,
+    Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, Limits, Loss, Mode,
     Moment, News, Reply, Seen, Standing, Totals, Wait,
 };
 
@@ -242,7 +242,7 @@ impl World {
             What::Set => self.both(|side| set(side, at)),
             What::Del => self.both(|side| {
                 if side.things.remove(&at).is_some() && side.engine.knows(key(at)) {
-                    let (key, by, why) = (key(at), Hand::Client(client), Loss::Deleted);
+                    let (key, by, why) = (key(at), Cause::Client(client), Loss::Deleted);
                     side.tell(Event::Gone { key, by, why });
                 }
             }),
@@ -255,7 +255,7 @@ impl World {
                 self.both(|side| {
                     side.things
                         .retain(|(of, _), _| db.is_some_and(|db| db != *of));
-                    let (db, by) = (db.map(Db), Hand::Client(client));
+                    let (db, by) = (db.map(Db), Cause::Client(client));
                     side.tell(Event::Flushed { db, by });
                 });
             }
@@ -361,7 +361,7 @@ fn set(side: &mut Side, at: Spot) {
     match former {
         None => side.tell(Event::Replaced {
             key,
-            by: Hand::Nobody,
+            by: Cause::Server,
         }),
         Some(true) => side.tell(Event::Found {
             seen: Seen {
@@ -384,7 +384,7 @@ fn rename(side: &mut Side, client: ClientId, from: Spot, to: Spot) {
     if side.things.insert(to, thing).is_none() && side.engine.knows(key(to)) {
         side.tell(Event::Made { key: key(to) });
     }
-    let (known, by) = (side.engine.knows(key(from)), Hand::Client(client));
+    let (known, by) = (side.engine.knows(key(from)), Cause::Client(client));
     if known {
         side.tell(Event::MovedFrom { key: key(from) });
     }

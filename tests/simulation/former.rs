@@ -2,7 +2,7 @@
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key, Kind,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key, Kind,
     Loss, Mode, Moment, Name, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told,
     Wait,
 };
@@ -189,7 +189,7 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
 #[test]
 fn on_a_replica_nobody_loses_what_the_masters_stream_ends() {
     let mut server = Server::replica(&[session(1), held(1, "a", Mode::Temporary)]);
-    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    let (by, why) = (Cause::Server, Loss::Deleted);
     let key = key("a");
     server.tell(Event::Gone { key, by, why });
     assert_eq!((server.engine.totals().lost, server.holds()), (0, (0, 0)));

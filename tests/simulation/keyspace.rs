@@ -5,7 +5,7 @@ use crate::machine::{Machine, Thing};
 use crate::model::changes::{Change, Loaded};
 use crate::model::command::{DATABASES, Spot, Who};
 use crate::words::{key_of, spot_of};
-use tether::engine::{ClientId, Db, Event, Hand, KeyBuf, Loss, Mode};
+use tether::engine::{Cause, ClientId, Db, Event, KeyBuf, Loss, Mode};
 
 impl Machine {
     pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
@@ -55,7 +55,7 @@ impl Machine {
                 self.things
                     .retain(|spot, _| db.is_some_and(|db| db != spot.db));
                 let hand = by.and_then(|who| self.id(who));
-                let by = hand.map_or(Hand::Nobody, Hand::Client);
+                let by = hand.map_or(Cause::Server, Cause::Client);
                 let db = db.map(|db| Db(db as u32));
                 self.tell(None, Event::Flushed { db, by });
             }
@@ -137,10 +137,10 @@ impl Machine {
     }
 
     /// The shell asks whose hand it was only where somebody holds the key.
-    fn hand(&self, by: Option<Who>, holder: Option<ClientId>) -> Hand {
+    fn hand(&self, by: Option<Who>, holder: Option<ClientId>) -> Cause {
         match (by.and_then(|who| self.id(who)), holder) {
-            (Some(client), Some(_)) => Hand::Client(client),
-            _ => Hand::Nobody,
+            (Some(client), Some(_)) => Cause::Client(client),
+            _ => Cause::Server,
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Held, Key,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
     KeyBuf, Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
 };
 
@@ -193,7 +193,7 @@ fn however_fast_the_keys_become_many_none_is_forgotten() {
             // As many come as go.
             for number in (2..count).step_by(3) {
                 let name = format!("key {number}");
-                let (by, why) = (Hand::Nobody, Loss::Deleted);
+                let (by, why) = (Cause::Server, Loss::Deleted);
                 world.tell(Event::Gone {
                     key: key(&name),
                     by,
@@ -258,7 +258,7 @@ fn what_a_user_said_of_a_key_goes_along_with_its_name() {
     world.settp(1, "a");
     world.tell(Event::Timed { key: key("a") });
     world.tell(Event::MovedFrom { key: key("a") });
-    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    let (by, why) = (Cause::Server, Loss::Deleted);
     world.tell(Event::MovedTo { key: key("b"), by });
     world.ends.clear();
     world.ends.insert(key("b").to_owned(), Moment(1));
@@ -365,7 +365,7 @@ fn who_waits_for_a_key_of_another_server_is_sent_there() {
         let wait = Some(Wait { limit_ms, push });
         world.tell(Event::Acquire(ask(client, &seen, wait)));
     }
-    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    let (by, why) = (Cause::Server, Loss::Deleted);
     world.tell(Event::Gone {
         key: key("a"),
         by,

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Hand, Key, Loss, Mode,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, Loss, Mode,
     Moment, Reply, Seen, Standing, Start, Told, Wait,
 };
 
@@ -120,7 +120,7 @@ impl Pair {
                 Effect::MakeLock { key } => self.make(name_of(key.as_key()), Mode::Exclusive),
                 Effect::Remove(key) => {
                     assert!(self.things.remove(&name_of(key.as_key())).is_some());
-                    let (key, by, why) = (key.as_key(), Hand::Nobody, Loss::Deleted);
+                    let (key, by, why) = (key.as_key(), Cause::Server, Loss::Deleted);
                     self.tell_replica(Event::Gone { key, by, why });
                 }
                 Effect::Tell(told) => self.tell_replica(Event::Told(&told)),
@@ -249,7 +249,7 @@ impl Pair {
         match *step {
             Step::Delete(name) => {
                 if self.things.remove(&name).is_some() {
-                    let (key, by, why) = (key_of(name), Hand::Nobody, Loss::Deleted);
+                    let (key, by, why) = (key_of(name), Cause::Server, Loss::Deleted);
                     self.happen(Event::Gone { key, by, why });
                 }
             }
@@ -258,14 +258,14 @@ impl Pair {
                     && let Some(thing) = self.things.remove(&from)
                 {
                     self.things.insert(to, thing);
-                    let (key, by) = (key_of(to), Hand::Nobody);
+                    let (key, by) = (key_of(to), Cause::Server);
                     self.happen(Event::MovedFrom { key: key_of(from) });
                     self.happen(Event::MovedTo { key, by });
                 }
             }
             Step::Flush => {
                 self.things.clear();
-                let (db, by) = (None, Hand::Nobody);
+                let (db, by) = (None, Cause::Server);
                 self.happen(Event::Flushed { db, by });
             }
             _ => unreachable!("{step:?} changes no key"),

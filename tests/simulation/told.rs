@@ -3,7 +3,7 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Effect, Event, Hand, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
+    Cause, Effect, Event, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
 };
 
 /// Watches keys that are not there.
@@ -148,7 +148,7 @@ fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
 #[test]
 fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
     let mut server = Server::default();
-    let (by, why) = (Hand::Nobody, Loss::Deleted);
+    let (by, why) = (Cause::Server, Loss::Deleted);
     for round in 0..2 {
         server.acquire(1, "a", LOCK);
         server.acquire(2, "a", LOCK);

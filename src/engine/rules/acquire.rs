@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Loss, Refusal, Reply, Waits};
-use crate::engine::event::{Acquire, Hand, Seen, Standing};
+use crate::engine::event::{Acquire, Cause, Seen, Standing};
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
@@ -167,7 +167,7 @@ impl Engine {
             let hold = self.keys[known].holds.head();
             if hold.is_some_and(|hold| !self.holds.mode(hold).stands_as(standing)) {
                 let why = standing.loss_or(Loss::Deleted);
-                self.lose(known, Hand::Nobody, why, effects);
+                self.lose(known, Cause::Server, why, effects);
                 spot = self.keys.spot(key);
             }
         }

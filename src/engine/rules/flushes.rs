@@ -8,7 +8,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
-use crate::engine::event::{Event, Hand, Seen, Standing};
+use crate::engine::event::{Cause, Event, Seen, Standing};
 use crate::engine::rules::replication::Told;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -25,7 +25,7 @@ const ALONG: usize = 16;
 /// `all` that is for its database, if one is. No record before `next` is such a key.
 #[derive(Default)]
 pub(in crate::engine) struct Flushes {
-    all: Vec<(Option<Db>, Hand)>,
+    all: Vec<(Option<Db>, Cause)>,
     /// At which place to go on.
     next: usize,
     /// So many places there were when the round began.
@@ -43,14 +43,14 @@ impl Flushes {
         self.next
     }
 
-    fn first_of(&self, db: Db) -> Option<Hand> {
+    fn first_of(&self, db: Db) -> Option<Cause> {
         let mut all = self.all.iter();
         let first = all.find(|(of, _)| of.is_none_or(|of| of == db));
         first.map(|(_, by)| *by)
     }
 
     /// Unless an earlier one is for the same keys.
-    fn add(&mut self, db: Option<Db>, by: Hand) {
+    fn add(&mut self, db: Option<Db>, by: Cause) {
         let is_for = |of: &Option<Db>| of.is_none() || *of == db;
         if !self.all.iter().any(|(of, _)| is_for(of)) {
             self.all.push((db, by));
@@ -63,7 +63,7 @@ impl Engine {
     pub(in crate::engine) fn flushed(
         &mut self,
         db: Option<Db>,
-        by: Hand,
+        by: Cause,
         effects: &mut Vec<Effect>,
     ) {
         if self.loading || self.keys.len() <= self.limits.at_once {
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// A key went by a flush.
-    fn flush(&mut self, key: Id<KeyRecord>, by: Hand, effects: &mut Vec<Effect>) {
+    fn flush(&mut self, key: Id<KeyRecord>, by: Cause, effects: &mut Vec<Effect>) {
         self.set_present(key, false, effects);
         self.keys[key].set_stands(Standing::Absent);
         self.lose(key, by, Loss::Flushed, effects);

@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
-use crate::engine::event::{Hand, Seen, Standing};
+use crate::engine::event::{Cause, Seen, Standing};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
@@ -29,7 +29,7 @@ impl Engine {
     pub(in crate::engine) fn gone(
         &mut self,
         key: Key<'_>,
-        by: Hand,
+        by: Cause,
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
@@ -43,7 +43,7 @@ impl Engine {
     pub(in crate::engine) fn replaced(
         &mut self,
         key: Key<'_>,
-        by: Hand,
+        by: Cause,
         effects: &mut Vec<Effect>,
     ) {
         if let Some(key) = self.keys.find(key) {
@@ -55,7 +55,7 @@ impl Engine {
         &mut self,
         key: Id<KeyRecord>,
         standing: Standing,
-        (by, why): (Hand, Loss),
+        (by, why): (Cause, Loss),
         effects: &mut Vec<Effect>,
     ) {
         let record = &mut self.keys[key];
@@ -113,7 +113,7 @@ impl Engine {
     pub(in crate::engine) fn moved_to(
         &mut self,
         key: Key<'_>,
-        by: Hand,
+        by: Cause,
         effects: &mut Vec<Effect>,
     ) {
         self.replaced(key, by, effects);
@@ -197,7 +197,7 @@ impl Engine {
         let held = self.keys[key].holds.head();
         let is_there = held.is_some_and(|hold| self.holds.mode(hold).stands_as(seen.standing));
         if !is_there {
-            self.lose(key, Hand::Nobody, seen.standing.loss_or(gone), effects);
+            self.lose(key, Cause::Server, seen.standing.loss_or(gone), effects);
         }
     }
 
@@ -236,7 +236,7 @@ impl Engine {
     pub(in crate::engine) fn lose(
         &mut self,
         key: Id<KeyRecord>,
-        by: Hand,
+        by: Cause,
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
@@ -250,7 +250,7 @@ impl Engine {
             && let Some(hold) = self.keys[key].holds.head()
         {
             let client = self.holds[hold].client;
-            if by != Hand::Client(self.clients[client].id) {
+            if by != Cause::Client(self.clients[client].id) {
                 self.tell_lost(hold, why, effects);
             }
             if self.is_all_of(key, hold) {

@@ -5,7 +5,7 @@
 //! come into being only those need to know who watch or wait, so `new` is subscribed to when somebody first does: each
 //! key that anybody makes pays for it, and there is no way back on all servers.
 
-use crate::engine::{ClientId, Engine, Event, Hand, Key, Loss};
+use crate::engine::{Cause, ClientId, Engine, Event, Key, Loss};
 use crate::shell::bridge::dispatch::tell;
 use crate::shell::bridge::{recheck, server_events, slots};
 use crate::shell::delivery::push;
@@ -160,13 +160,13 @@ impl<'a> Happened<'a> {
             b"copy_to" | b"restore" => self.replaced(),
             b"del" | b"expired" | b"evicted" => {
                 let (by, why) = match word {
-                    _ if self.holder.is_none() => (Hand::Nobody, Loss::Deleted),
+                    _ if self.holder.is_none() => (Cause::Server, Loss::Deleted),
                     b"del" => {
                         let by = cluster::hand_of_removal(ctx, key, self.hand());
                         (by, cluster::loss_of_removal(ctx, key))
                     }
                     b"expired" => (attribution::hand_of_expiry(ctx, key), Loss::Expired),
-                    _ => (Hand::Nobody, Loss::Evicted),
+                    _ => (Cause::Server, Loss::Evicted),
                 };
                 Event::Gone { key, by, why }
             }
@@ -186,8 +186,8 @@ impl<'a> Happened<'a> {
         Event::Replaced { key, by }
     }
 
-    fn hand(&self) -> Hand {
-        self.holder.map_or(Hand::Nobody, |one| {
+    fn hand(&self) -> Cause {
+        self.holder.map_or(Cause::Server, |one| {
             attribution::hand(self.ctx, self.key, self.string, one)
         })
     }

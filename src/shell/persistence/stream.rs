@@ -6,7 +6,7 @@
 //! stream says all, in words that only it has (see `command/told.rs`).
 
 use crate::command::{Request, told};
-use crate::engine::{Event, Hand, Key, Mode, Standing};
+use crate::engine::{Cause, Event, Key, Mode, Standing};
 use crate::shell::bridge::perform::write;
 use crate::shell::bridge::{dispatch, recheck, server_events};
 use crate::shell::guard::guard;
@@ -40,7 +40,7 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
     match is_import(ctx, Some(name)) {
         // Nobody's key from now on: whoever follows this server must not take it away.
         true if !mode.is_lock() => {
-            let by = Hand::Nobody;
+            let by = Cause::Server;
             dispatch::tell(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }

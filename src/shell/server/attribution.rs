@@ -14,7 +14,7 @@
 //! same, and is not told of a foreign hand that is quicker.) A flush names no key, so for one, and
 //! where the arguments cannot be had, `CLIENT LIST` is asked.
 
-use crate::engine::{ClientId, Hand, Key};
+use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
     Noted, can_be_executing, ends_keys, field, is_executing, is_script, sets_time, unblocks,
 };
@@ -69,7 +69,7 @@ fn may_be_put_off() -> bool {
 
 /// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
 /// `one`. Where the server cannot tell, O(holders).
-pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
+pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
     if has_filter && !may_be_put_off() {
         return noted();
@@ -86,11 +86,11 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Hand {
     };
     // Mostly it is the only one, and then the key need not be looked up once more.
     if is_own(&one) {
-        return Hand::Client(one);
+        return Cause::Client(one);
     }
     let holders = shell().engine.with(|engine| engine.holders(key));
     let mut others = holders.iter().copied().filter(|holder| *holder != one);
-    others.find(is_own).map_or(Hand::Nobody, Hand::Client)
+    others.find(is_own).map_or(Cause::Server, Cause::Client)
 }
 
 /// Whether a connection's command is being executed at this moment. Some microseconds.
@@ -101,9 +101,9 @@ pub fn is_in_hand(ctx: Ctx<'_>, client: ClientId) -> bool {
 
 /// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has
 /// passed. A lapse that the owner's own command only comes upon is nobody's.
-pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
+pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !have!(RedisModule_CommandFilterGetClientId) {
-        return Hand::Nobody;
+        return Cause::Server;
     }
     let put_off = may_be_put_off();
     let noted = noted();
@@ -111,12 +111,12 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Hand {
     let mut holders = holders
         .iter()
         .copied()
-        .filter(|holder| put_off || noted == Hand::Client(*holder));
+        .filter(|holder| put_off || noted == Cause::Client(*holder));
     let own = holders.find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
     });
-    own.map_or(Hand::Nobody, Hand::Client)
+    own.map_or(Cause::Server, Cause::Client)
 }
 
 fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) -> bool {
@@ -128,7 +128,7 @@ fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) ->
 }
 
 /// Whose command is being executed, when any holder may matter.
-pub fn hand_among_all(ctx: Ctx<'_>) -> Hand {
+pub fn hand_among_all(ctx: Ctx<'_>) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
     if has_filter && !may_be_put_off() {
         return noted();
@@ -139,12 +139,12 @@ pub fn hand_among_all(ctx: Ctx<'_>) -> Hand {
         false => can_be_executing(line),
     });
     let id = line.and_then(|line| field(line, "id=")?.parse().ok());
-    id.map_or(Hand::Nobody, |id| Hand::Client(ClientId(id)))
+    id.map_or(Cause::Server, |id| Cause::Client(ClientId(id)))
 }
 
 /// Whether the command that is executed is a MIGRATE.
 pub fn is_migrating(ctx: Ctx<'_>) -> bool {
-    let Hand::Client(id) = hand_among_all(ctx) else {
+    let Cause::Client(id) = hand_among_all(ctx) else {
         return false;
     };
     let line = ctx.client_line(id);
@@ -167,10 +167,10 @@ pub fn is_unblocking(ctx: Ctx<'_>, client: ClientId) -> bool {
     ids.any(|id| shim::arguments(ClientId(id), unblocks).unwrap_or(false))
 }
 
-fn noted() -> Hand {
+fn noted() -> Cause {
     let Noted { last, before, .. } = shell().noted.get();
     [last, before]
         .into_iter()
         .find(|id| shim::is_connected(*id))
-        .map_or(Hand::Nobody, Hand::Client)
+        .map_or(Cause::Server, Cause::Client)
 }

@@ -4,7 +4,7 @@
 //! commands by itself, but a connection that stands still has given its command already, and a key
 //! that is handed over is made without one.
 
-use crate::engine::{Hand, Key, Loss};
+use crate::engine::{Cause, Key, Loss};
 use crate::policy::slots::{Place, Slots, coming_to_master, find};
 use crate::shell::server::{attribution, epochs};
 use crate::shell::state::shell;
@@ -64,8 +64,8 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
 
 /// Whose hand it was, if it seems to be a connection's. What goes with its slot goes by nobody's command, but whoever gave
 /// the last one looks like it.
-pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Hand) -> Hand {
-    let Hand::Client(client) = by else {
+pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
+    let Cause::Client(client) = by else {
         return by;
     };
     let refusal = refusal(ctx, key);
@@ -75,7 +75,7 @@ pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Hand) -> Hand {
             // This may have been so a moment ago only.
             Place::Here | Place::Leaving(_) => attribution::is_in_hand(ctx, client),
         };
-    if is_own { by } else { Hand::Nobody }
+    if is_own { by } else { Cause::Server }
 }
 
 /// How a key went that is not there, and neither lapsed nor was evicted. (What MIGRATE deletes follows its slot.)
