@@ -25,7 +25,7 @@ pub enum Effect {
     },
     /// Make the key of the command in hand, in place of whatever stands there: with its value, or as
     /// a lock.
-    MakeInHand,
+    CreateKey,
     /// Make a key with this value, in place of whatever stands there.
     Make { key: KeyBuf, value: Bytes },
     /// Make a lock at this key, in place of whatever stands there.

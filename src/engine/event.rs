@@ -74,7 +74,7 @@ pub struct Acquire<'a> {
     pub wait: Option<Wait>,
     pub form: Form,
     /// The shell has the (only) key in hand, and can make it without being told its name.
-    pub in_hand: bool,
+    pub in_command: bool,
 }
 
 impl Acquire<'_> {

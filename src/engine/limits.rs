@@ -112,7 +112,7 @@ mod tests {
                 lease_ms: None,
                 wait: push.then_some(Wait { limit_ms, push }),
                 form: Form::Lock,
-                in_hand: true,
+                in_command: true,
             }))
         }
     }

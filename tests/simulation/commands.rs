@@ -159,7 +159,7 @@ impl Machine {
         });
         self.hears_of_new |= wait.is_some();
         // The shell has a single key in hand, as it does for all but LOCK.MACQUIRE.
-        let in_hand = keys.len() == 1;
+        let in_command = keys.len() == 1;
         let ask = Acquire {
             client,
             seen: &seen,
@@ -173,14 +173,14 @@ impl Machine {
             lease_ms: ask.lease_ms,
             wait,
             form,
-            in_hand,
+            in_command,
         };
         let spot = Spot { db, name: keys[0] };
         let thing = Thing {
             is_lock: mode.is_lock(),
             expires: false,
         };
-        self.tell(in_hand.then_some((spot, thing)), Event::Acquire(ask));
+        self.tell(in_command.then_some((spot, thing)), Event::Acquire(ask));
     }
 }
 

@@ -36,7 +36,7 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: Standing) -> 
         lease_ms: None,
         wait,
         form: Form::Settp,
-        in_hand: true,
+        in_command: true,
     };
     tell(engine, Event::Acquire(ask))
 }

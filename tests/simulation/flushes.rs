@@ -71,7 +71,7 @@ impl Side {
         for effect in effects {
             match effect {
                 Effect::Reply(reply) => self.replies.push(words(&reply)),
-                Effect::MakeInHand => {
+                Effect::CreateKey => {
                     let (spot, is_lock) = asked.expect("a request");
                     assert!(self.things.insert(spot, is_lock).is_none());
                 }
@@ -313,7 +313,7 @@ impl World {
                     push: true,
                 }),
                 form,
-                in_hand: true,
+                in_command: true,
             }));
         });
     }

@@ -141,7 +141,7 @@ impl Server {
             lease_ms: None,
             wait: Some(Wait { limit_ms, push }),
             form: Form::Lock,
-            in_hand: true,
+            in_command: true,
         }))
     }
 

@@ -42,7 +42,7 @@ impl Server {
             lease_ms: None,
             wait: None,
             form: Form::Lock,
-            in_hand: true,
+            in_command: true,
         }));
     }
 

@@ -213,7 +213,7 @@ impl Machine {
 
     // ---- the engine and its orders ----
 
-    pub(super) fn tell(&mut self, in_hand: Option<(Spot, Thing)>, event: Event<'_>) {
+    pub(super) fn tell(&mut self, in_command: Option<(Spot, Thing)>, event: Event<'_>) {
         if self.engine.has_doubts() {
             self.look_at_rights(&event);
         }
@@ -238,7 +238,7 @@ impl Machine {
         let before_last = effects.len().saturating_sub(1);
         assert!(!effects[..before_last].iter().any(is_reply), "{effects:?}");
         for effect in effects {
-            self.perform(in_hand, asked.as_ref(), effect);
+            self.perform(in_command, asked.as_ref(), effect);
         }
     }
 
@@ -261,7 +261,7 @@ impl Machine {
 
     fn perform(
         &mut self,
-        in_hand: Option<(Spot, Thing)>,
+        in_command: Option<(Spot, Thing)>,
         asked: Option<&Acquire<'_>>,
         effect: Effect,
     ) {
@@ -283,8 +283,8 @@ impl Machine {
                 line.granted = granted;
                 self.heard[who].push(Arrival::Reply(answer(reply)));
             }
-            Effect::MakeInHand => {
-                let (spot, thing) = in_hand.expect("a command that asks for a key");
+            Effect::CreateKey => {
+                let (spot, thing) = in_command.expect("a command that asks for a key");
                 let former = self.things.insert(spot, thing);
                 assert_eq!(former, None, "{spot:?} is made over another");
             }

@@ -42,7 +42,7 @@ fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, Standing)]) -> Vec<
             push: false,
         }),
         form: Form::Lock,
-        in_hand: false,
+        in_command: false,
     };
     tell(engine, Event::Acquire(ask))
 }

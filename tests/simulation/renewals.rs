@@ -116,7 +116,7 @@ fn ask<'a>(client: u64, seen: &'a [Seen<'a>], wait: Option<Wait>) -> Acquire<'a>
         lease_ms: None,
         wait,
         form: Form::Settp,
-        in_hand: true,
+        in_command: true,
     }
 }
 

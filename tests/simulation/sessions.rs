@@ -112,7 +112,7 @@ impl Pair {
         self.master.handle(self.now, event, &mut effects);
         for effect in effects {
             match effect {
-                Effect::MakeInHand => {
+                Effect::CreateKey => {
                     let (name, mode) = asked.expect("a command that asks for a key");
                     self.make(name, mode);
                 }
@@ -240,7 +240,7 @@ impl Pair {
             } else {
                 Form::Settp
             },
-            in_hand: true,
+            in_command: true,
         };
         self.tell(Some((name, mode)), Event::Acquire(ask));
     }

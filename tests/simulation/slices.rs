@@ -68,7 +68,7 @@ impl Server {
                 push: true,
             }),
             form: Form::Lock,
-            in_hand: true,
+            in_command: true,
         }))
     }
 

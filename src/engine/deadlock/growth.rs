@@ -34,7 +34,7 @@ impl World {
             lease_ms: None,
             wait: None,
             form: Form::Lock,
-            in_hand: false,
+            in_command: false,
         };
         let granted = self.0.totals().grants + 1;
         let mut effects = Vec::new();

@@ -363,8 +363,8 @@ impl Engine {
         };
         for asked in asked {
             let key = self.fill(asked);
-            let making = match ask.in_hand {
-                true => Making::InHand,
+            let making = match ask.in_command {
+                true => Making::InCommand,
                 false => Making::ByName(ask.value.into()),
             };
             self.grant_key(key, &grant, making, None, effects);

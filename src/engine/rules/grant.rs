@@ -15,7 +15,7 @@ use crate::engine::types::{ClientId, Key, Moment};
 /// How a key is made when it is granted.
 pub(in crate::engine) enum Making {
     /// By the command in hand, which has all that it takes.
-    InHand,
+    InCommand,
     /// By its name: as a temporary key with this value, or as a lock.
     ByName(Bytes),
 }
@@ -23,7 +23,7 @@ pub(in crate::engine) enum Making {
 impl Making {
     fn order(self, key: Key<'_>, mode: Mode) -> Effect {
         match self {
-            Making::InHand => Effect::MakeInHand,
+            Making::InCommand => Effect::CreateKey,
             Making::ByName(_) if mode.is_lock() => Effect::MakeLock {
                 key: key.to_owned(),
             },

@@ -92,7 +92,7 @@ mod tests {
                 push: true,
             }),
             form: Form::Lock,
-            in_hand: false,
+            in_command: false,
         });
         let mut effects = Vec::new();
         engine.handle(Moment(now_ms * 1000), acquire, &mut effects);

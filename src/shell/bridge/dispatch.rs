@@ -6,7 +6,7 @@
 //! keyspace's.
 
 use crate::engine::{Db, Engine, Event, Moment, Timing};
-use crate::shell::bridge::perform::{self, InHand};
+use crate::shell::bridge::perform::{self, CommandContext};
 use crate::shell::bridge::{recheck, rights};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
@@ -20,11 +20,11 @@ use std::ffi::c_void;
 
 /// Tells the engine a fact that is no command.
 pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
-    tell_in_hand(ctx, None, event);
+    tell_of_command(ctx, None, event);
 }
 
-/// Tells the engine a fact; `in_hand` is the command that it stands for.
-pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>) {
+/// Tells the engine a fact; `in_command` is the command that it stands for.
+pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
     let shell = shell();
     tell_flush(ctx);
     if shell.rights.matter() {
@@ -45,7 +45,7 @@ pub fn tell_in_hand(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, event: Event<'_>
         (now, engine.next_work(now))
     });
     for effect in effects.drain(..) {
-        perform::perform(ctx, in_hand, effect);
+        perform::perform(ctx, in_command, effect);
     }
     shell.spare.set(effects);
     // On a replica nobody waits, and leases and graces are the master's affair.

@@ -11,7 +11,7 @@ use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use std::cell::Cell;
 
 /// The command that is being answered.
-pub struct InHand<'a> {
+pub struct CommandContext<'a> {
     /// Its first argument: where it is about one key, that key.
     pub key: Key<'a>,
     /// The same, as the server has it.
@@ -23,7 +23,7 @@ pub struct InHand<'a> {
 }
 
 /// Carries out one order.
-pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
+pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => {
@@ -38,26 +38,26 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             granted,
         } => {
             let answer = Answer { reply, granted };
-            blocked::answer(ctx, client, answer, in_hand.is_some());
+            blocked::answer(ctx, client, answer, in_command.is_some());
         }
-        Effect::MakeInHand => match in_hand {
-            Some(in_hand) => make_in_hand(ctx, in_hand),
+        Effect::CreateKey => match in_command {
+            Some(in_command) => create_key(ctx, in_command),
             None => state::fault("a key was to be made without a command that asks for it"),
         },
         Effect::Make { key, value } => {
             let string = string_of(&value);
-            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+            with_name(ctx, in_command, key.as_key(), |ctx, name| {
                 make(ctx, key.db, name, Some(string.as_str()));
             });
             shell().value.set((value.len() <= SHORT).then_some(string));
         }
         Effect::MakeLock { key } => {
-            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+            with_name(ctx, in_command, key.as_key(), |ctx, name| {
                 make(ctx, key.db, name, None);
             });
         }
         Effect::Remove(key) => {
-            with_name(ctx, in_hand, key.as_key(), |ctx, name| {
+            with_name(ctx, in_command, key.as_key(), |ctx, name| {
                 remove(ctx, key.db, name);
             });
         }
@@ -66,11 +66,11 @@ pub fn perform(ctx: Ctx<'_>, in_hand: Option<&InHand<'_>>, effect: Effect) {
             least_ms,
             most_ms,
         } => {
-            close(in_hand);
+            close(in_command);
             renew(ctx, key.as_key(), least_ms, most_ms);
         }
         Effect::Persist(key) => {
-            close(in_hand);
+            close(in_command);
             persist(ctx, key.as_key());
         }
         Effect::TellToken(token) => {
@@ -103,9 +103,9 @@ fn string_of(value: &[u8]) -> Text {
 
 /// Closes what was opened, before a key is written by its name: it may be the same key, and would be closed after its value
 /// is freed.
-fn close(in_hand: Option<&InHand<'_>>) {
-    if let Some(in_hand) = in_hand {
-        in_hand.open.take();
+fn close(in_command: Option<&CommandContext<'_>>) {
+    if let Some(in_command) = in_command {
+        in_command.open.take();
     }
 }
 
@@ -113,23 +113,23 @@ fn close(in_hand: Option<&InHand<'_>>) {
 /// server's. Both are the command's own where it is that key.
 fn with_name(
     ctx: Ctx<'_>,
-    in_hand: Option<&InHand<'_>>,
+    in_command: Option<&CommandContext<'_>>,
     key: Key<'_>,
     act: impl FnOnce(Ctx<'_>, Str<'_>),
 ) {
-    close(in_hand);
-    match in_hand {
-        Some(in_hand) if in_hand.key == key => act(ctx, in_hand.name),
+    close(in_command);
+    match in_command {
+        Some(in_command) if in_command.key == key => act(ctx, in_command.name),
         _ => act(ctx.in_db(key.db), Text::new(key.name).as_str()),
     }
 }
 
 /// A command of ours that was granted what it asked for tells replicas the same: there it means
 /// that the key was made, and that somebody here holds it.
-fn make_in_hand(ctx: Ctx<'_>, in_hand: &InHand<'_>) {
-    let open = in_hand.open.take();
-    let open = || open.unwrap_or_else(|| ctx.open(in_hand.name));
-    write(ctx, in_hand.name, in_hand.value, open);
+fn create_key(ctx: Ctx<'_>, in_command: &CommandContext<'_>) {
+    let open = in_command.open.take();
+    let open = || open.unwrap_or_else(|| ctx.open(in_command.name));
+    write(ctx, in_command.name, in_command.value, open);
     ctx.replicate_verbatim();
 }
 

@@ -4,8 +4,8 @@ use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABL
 use crate::engine::{
     Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, Mode, Seen, Start, Wait,
 };
-use crate::shell::bridge::dispatch::{Reach, tell_in_hand};
-use crate::shell::bridge::perform::InHand;
+use crate::shell::bridge::dispatch::{Reach, tell_of_command};
+use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::{dispatch, keyspace_events, slices};
 use crate::shell::commands::{inspect, places};
 use crate::shell::delivery::{blocked, push};
@@ -218,7 +218,7 @@ impl<'c> Caller<'c> {
         attributes: Attributes,
         wait: Option<Wait>,
     ) {
-        let (in_hand, seen) = self.open(name, Some(self.strings[1]));
+        let (in_command, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
             mode: Mode::Temporary,
@@ -228,7 +228,7 @@ impl<'c> Caller<'c> {
             form: if token { Form::SettpToken } else { Form::Settp },
             ..self.ask()
         };
-        self.request(Some(&in_hand), ask);
+        self.request(Some(&in_command), ask);
     }
 
     /// What is asked for with no option.
@@ -246,7 +246,7 @@ impl<'c> Caller<'c> {
                 KeyPlaces::First => Form::Lock,
                 _ => Form::Locks,
             },
-            in_hand: self.spec.keys == KeyPlaces::First,
+            in_command: self.spec.keys == KeyPlaces::First,
         }
     }
 
@@ -266,46 +266,46 @@ impl<'c> Caller<'c> {
             wait,
             ..self.ask()
         };
-        if ask.in_hand {
-            let (in_hand, seen) = self.open(names[0], None);
+        if ask.in_command {
+            let (in_command, seen) = self.open(names[0], None);
             let seen = &[seen];
-            self.request(Some(&in_hand), Acquire { seen, ..ask });
+            self.request(Some(&in_command), Acquire { seen, ..ask });
         } else {
             // The keys come after their number.
             let seen = &self.look_at_all(&self.strings[1..], names);
-            let in_hand = self.first_in_hand();
-            self.request(in_hand.as_ref(), Acquire { seen, ..ask });
+            let in_command = self.first_in_hand();
+            self.request(in_command.as_ref(), Acquire { seen, ..ask });
         }
     }
 
     /// Tells a request, to wait as it may, unless it is refused.
     #[inline(always)]
-    fn request(&self, in_hand: Option<&InHand<'_>>, ask: Acquire<'_>) {
+    fn request(&self, in_command: Option<&CommandContext<'_>>, ask: Acquire<'_>) {
         // Whoever is told of its turn is told of a loss, too.
         if ask.attributes.notify && !self.may_push() {
             return;
         }
         let wait = self.wait_allowed(ask.wait, ask.seen);
         let event = Event::Acquire(Acquire { wait, ..ask });
-        tell_in_hand(self.ctx, in_hand, event);
+        tell_of_command(self.ctx, in_command, event);
         self.hear_of_new_keys(wait);
     }
 
     /// Opens the key that a command asks for, and looks at it.
     #[inline(always)]
-    fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (InHand<'c>, Seen<'a>) {
+    fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (CommandContext<'c>, Seen<'a>) {
         let open = self.ctx.open(self.strings[0]);
         let seen = Seen {
             key: self.key(name),
             standing: open.standing(),
         };
-        let in_hand = InHand {
+        let in_command = CommandContext {
             key: self.key(self.words[0]),
             name: self.strings[0],
             value,
             open: Cell::new(Some(open)),
         };
-        (in_hand, seen)
+        (in_command, seen)
     }
 
     /// How this request may wait. In a transaction nobody can be blocked, and so none waits.
@@ -371,12 +371,12 @@ impl<'c> Caller<'c> {
     }
 
     fn tell(&self, event: Event<'_>) {
-        tell_in_hand(self.ctx, self.first_in_hand().as_ref(), event);
+        tell_of_command(self.ctx, self.first_in_hand().as_ref(), event);
     }
 
     /// A command's first word, which is mostly a key.
-    fn first_in_hand(&self) -> Option<InHand<'c>> {
-        Some(InHand {
+    fn first_in_hand(&self) -> Option<CommandContext<'c>> {
+        Some(CommandContext {
             key: self.key(self.words.first()?),
             name: *self.strings.first()?,
             value: None,

@@ -76,7 +76,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
     }
     let is_own = |holder: &ClientId| {
         if has_filter {
-            return is_in_hand(ctx, *holder);
+            return is_executing_now(ctx, *holder);
         }
         let names_key = |arguments: &[Str<'_>]| names(ctx, *holder, arguments, name);
         shim::arguments(*holder, names_key).unwrap_or_else(|| {
@@ -94,7 +94,7 @@ pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
 }
 
 /// Whether a connection's command is being executed at this moment. Some microseconds.
-pub fn is_in_hand(ctx: Ctx<'_>, client: ClientId) -> bool {
+pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
     let line = ctx.client_line(client);
     line.is_some_and(|line| is_executing(&line))
 }

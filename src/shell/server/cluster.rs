@@ -73,7 +73,7 @@ pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
         || match place_of_refused(ctx, key, refusal) {
             Place::There(_) | Place::Nowhere => false,
             // This may have been so a moment ago only.
-            Place::Here | Place::Leaving(_) => attribution::is_in_hand(ctx, client),
+            Place::Here | Place::Leaving(_) => attribution::is_executing_now(ctx, client),
         };
     if is_own { by } else { Cause::Server }
 }
