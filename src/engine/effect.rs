@@ -48,9 +48,9 @@ pub enum Effect {
     /// Send a frame to each of these connections, in this order.
     Push { to: Vec<ClientId>, push: Push },
     /// From now on pushes may go to this connection at any time.
-    Attend(ClientId),
+    EnablePush(ClientId),
     /// From now on this connection's death matters: notice it soon.
-    Guard(ClientId),
+    TrackDisconnect(ClientId),
 }
 
 /// In whose words a grant is told.

@@ -94,7 +94,7 @@ impl Side {
                         self.said.entry(about).or_default().push(said);
                     }
                 }
-                Effect::TellToken(_) | Effect::Attend(_) | Effect::Guard(_) => {}
+                Effect::TellToken(_) | Effect::EnablePush(_) | Effect::TrackDisconnect(_) => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -308,11 +308,11 @@ impl Machine {
                     false => self.deliver(&to, &push),
                 }
             }
-            Effect::Attend(client) => {
+            Effect::EnablePush(client) => {
                 let line = self.line(client).expect("who is attended lives");
                 assert!(!std::mem::replace(&mut line.attended, true));
             }
-            Effect::Guard(client) => {
+            Effect::TrackDisconnect(client) => {
                 let line = self.line(client).expect("who is guarded lives");
                 assert!(!std::mem::replace(&mut line.guarded, true));
             }

@@ -130,7 +130,7 @@ impl Engine {
     ) -> Id<Client> {
         let (client, made) = self.clients.find_or_add(caller);
         if made {
-            effects.push(Effect::Attend(caller));
+            effects.push(Effect::EnablePush(caller));
         }
         client
     }
@@ -139,7 +139,7 @@ impl Engine {
     pub(in crate::engine) fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
         let record = &mut self.clients[client];
         if !std::mem::replace(&mut record.guarded, true) {
-            effects.push(Effect::Guard(record.id));
+            effects.push(Effect::TrackDisconnect(record.id));
         }
     }
 }

@@ -79,11 +79,11 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
         }
         Effect::Tell(told) => replication::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
-        Effect::Attend(client) => {
+        Effect::EnablePush(client) => {
             keyspace_events::subscribe(ctx);
             io_threads::attend(ctx, client);
         }
-        Effect::Guard(client) => {
+        Effect::TrackDisconnect(client) => {
             attribution::observe(ctx);
             let _ = keepalive::notice_death(ctx, client);
         }
