@@ -31,9 +31,9 @@ pub enum Effect {
     /// Make a lock at this key, in place of whatever stands there.
     MakeLock { key: KeyBuf },
     /// Tell replicas and the append-only file that tokens from this one on may be given.
-    TellToken(Token),
+    ReplicateToken(Token),
     /// Tell replicas and the append-only file what sessions hold.
-    Tell(Box<Told>),
+    Replicate(Box<Told>),
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// See that this temporary key has at least so much of its time left; give it `most_ms` if not. With 0, only

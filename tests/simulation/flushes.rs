@@ -94,7 +94,7 @@ impl Side {
                         self.said.entry(about).or_default().push(said);
                     }
                 }
-                Effect::TellToken(_) | Effect::EnablePush(_) | Effect::TrackDisconnect(_) => {}
+                Effect::ReplicateToken(_) | Effect::EnablePush(_) | Effect::TrackDisconnect(_) => {}
                 other => panic!("{other:?}"),
             }
         }

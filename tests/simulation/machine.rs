@@ -297,7 +297,7 @@ impl Machine {
                 assert!(former.is_some(), "{key:?} is removed twice");
             }
             // What replicas are told, and what is renewed: see `twins.rs` and `renewals.rs`.
-            Effect::TellToken(_) | Effect::Tell(_) => {}
+            Effect::ReplicateToken(_) | Effect::Replicate(_) => {}
             Effect::Renew { .. } | Effect::Persist(_) => panic!("there is no backstop"),
             Effect::Push { to, push } => {
                 if matches!(push.news(), News::Lost(..)) {

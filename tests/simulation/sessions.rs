@@ -123,7 +123,7 @@ impl Pair {
                     let (key, by, why) = (key.as_key(), Cause::Server, Loss::Deleted);
                     self.tell_replica(Event::Gone { key, by, why });
                 }
-                Effect::Tell(told) => self.tell_replica(Event::Told(&told)),
+                Effect::Replicate(told) => self.tell_replica(Event::Told(&told)),
                 Effect::Reply(reply) => self.reply = Some(reply),
                 Effect::Block => self.reply = Some(Reply::Null),
                 _ => {}

@@ -52,7 +52,7 @@ impl Twins {
         let next = |engine: &Engine| (engine.deadline(), engine.next_work(now));
         assert_eq!(next(&self.short), next(&self.long));
         for order in orders {
-            self.seen.told += u64::from(matches!(order, Effect::Tell(_)));
+            self.seen.told += u64::from(matches!(order, Effect::Replicate(_)));
             self.seen.renewed += u64::from(matches!(order, Effect::Renew { .. }));
         }
     }

@@ -61,7 +61,7 @@ impl Engine {
             record.set_timed(false);
             effects.push(making.order(record.key(), grant.mode));
         }
-        self.tell_held(hold, effects);
+        self.replicate_hold(hold, effects);
         self.back_up(key, effects);
         self.set_present(key, true, effects);
     }
@@ -103,7 +103,7 @@ impl Engine {
         if lease.is_some() {
             self.holds.set_lease(hold, lease);
         }
-        self.tell_held(hold, effects);
+        self.replicate_hold(hold, effects);
     }
 
     /// A grant's token. The first of an epoch is made known, so that whoever goes on after this
@@ -117,7 +117,7 @@ impl Engine {
     pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
         if self.tokens.mark_told() {
-            effects.push(Effect::TellToken(token));
+            effects.push(Effect::ReplicateToken(token));
         }
         token
     }

@@ -251,7 +251,7 @@ impl Engine {
         {
             let client = self.holds[hold].client;
             if by != Cause::Client(self.clients[client].id) {
-                self.tell_lost(hold, why, effects);
+                self.notify_lost(hold, why, effects);
             }
             if self.is_all_of(key, hold) {
                 self.end_with_key(hold);

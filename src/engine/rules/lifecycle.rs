@@ -219,7 +219,7 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        self.tell_lost(hold, why, effects);
+        self.notify_lost(hold, why, effects);
         let client = self.holds[hold].client;
         self.release(hold, effects);
         self.clients.forget_if_done(client);
@@ -294,7 +294,7 @@ impl Engine {
             let holds: Vec<_> = self.holds.of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
             for hold in holds {
-                self.tell_lost(hold, Loss::Demoted, effects);
+                self.notify_lost(hold, Loss::Demoted, effects);
                 let owner = self.holds[hold].client;
                 if self.sessions.get(owner).is_none() {
                     self.forget_hold(hold);

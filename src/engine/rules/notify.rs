@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Counts a hold that ended by another hand than its owner's, and tells that owner if it asked for it.
-    pub(in crate::engine) fn tell_lost(
+    pub(in crate::engine) fn notify_lost(
         &mut self,
         id: Id<Hold>,
         why: Loss,

@@ -87,7 +87,7 @@ impl Engine {
 
     /// Tells others how a key is held, if a session holds it. O(1).
     #[inline]
-    pub(in crate::engine) fn tell_held(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn replicate_hold(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         if self.is_of_session(hold) {
             self.tell_held_by_session(hold, effects);
         }
@@ -98,7 +98,7 @@ impl Engine {
         let owner = self.holds[hold].client;
         if let Some(session) = self.sessions.get(owner) {
             let held = self.held(hold, session.id, self.now);
-            effects.push(Effect::Tell(Box::new(Told::Held(held))));
+            effects.push(Effect::Replicate(Box::new(Told::Held(held))));
         }
     }
 

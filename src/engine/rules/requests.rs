@@ -124,7 +124,7 @@ impl Engine {
             self.release(hold, effects);
         } else {
             let serves = self.holds.lower(hold);
-            self.tell_held(hold, effects);
+            self.replicate_hold(hold, effects);
             if serves {
                 self.serve(self.holds[hold].key, effects);
             }
@@ -145,7 +145,7 @@ impl Engine {
                 Ok(()) => {
                     let lease = Some(self.now.after_ms(lease_ms));
                     self.holds.set_lease(hold, lease);
-                    self.tell_held(hold, effects);
+                    self.replicate_hold(hold, effects);
                     Reply::Integer(1)
                 }
                 Err(refusal) => Reply::Refused(refusal),

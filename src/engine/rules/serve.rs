@@ -59,7 +59,7 @@ impl Engine {
         if let Some(freed) = freed
             && !(record.holds.is_empty() && record.queue.is_empty())
         {
-            effects.push(Effect::Tell(freed));
+            effects.push(Effect::Replicate(freed));
         }
         if record.holds.is_empty() && record.stands() == Standing::Other {
             // A temporary key that has no owner any more: it is replaced or removed below.

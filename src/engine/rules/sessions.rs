@@ -24,7 +24,7 @@ impl Engine {
         let session = self.clients.add_session();
         self.sessions.add(session, id, start.digest, start.grace_ms);
         self.clients.attach(session, connection);
-        effects.push(Effect::Tell(Box::new(Told::Session {
+        effects.push(Effect::Replicate(Box::new(Told::Session {
             id,
             digest: start.digest,
             grace_ms: start.grace_ms,
@@ -119,7 +119,7 @@ impl Engine {
             }
         }
         if let Some(former) = self.sessions.remove(session) {
-            effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
+            effects.push(Effect::Replicate(Box::new(Told::SessionEnded(former.id))));
         }
         if self.clients[session].hold_count > 0 {
             self.clients.end(session);
@@ -158,7 +158,7 @@ impl Engine {
             match self.sessions.first_end() {
                 Some((end, session)) if end <= self.now => {
                     if let Some(former) = self.sessions.remove(session) {
-                        effects.push(Effect::Tell(Box::new(Told::SessionEnded(former.id))));
+                        effects.push(Effect::Replicate(Box::new(Told::SessionEnded(former.id))));
                     }
                     self.clients.end(session);
                 }

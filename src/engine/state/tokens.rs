@@ -98,7 +98,7 @@ impl Tokens {
     }
 
     /// Somebody has come who may not have been told.
-    pub fn forget_who_was_told(&mut self) {
+    pub fn invalidate_epoch_sync(&mut self) {
         self.told = 0;
     }
 
@@ -139,7 +139,7 @@ impl Engine {
     }
 
     /// Makes all tokens from now on greater than one that is known to have been given.
-    pub fn know_token(&mut self, token: Token) {
+    pub fn apply_token(&mut self, token: Token) {
         self.tokens.know(token);
     }
 
@@ -154,20 +154,20 @@ impl Engine {
     }
 
     /// Another server of the cluster has come to this token, at this time since 1970.
-    pub fn hear_of_token(&mut self, token: Token, wall_clock: Duration) {
+    pub fn observe_token(&mut self, token: Token, wall_clock: Duration) {
         self.tokens.hear(token, wall_clock);
     }
 
     /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
-    /// data says nothing. Unless a grant has told it meanwhile, see [`forget_who_was_told`](Self::forget_who_was_told).
-    pub fn untold_token(&mut self) -> Option<Token> {
+    /// data says nothing. Unless a grant has told it meanwhile, see [`invalidate_epoch_sync`](Self::invalidate_epoch_sync).
+    pub fn pending_epoch(&mut self) -> Option<Token> {
         let token = self.tokens.last_given()?;
         self.tokens.mark_told().then_some(token)
     }
 
     /// The next grant tells replicas the epoch again: one has come that may not know it.
-    pub fn forget_who_was_told(&mut self) {
-        self.tokens.forget_who_was_told();
+    pub fn invalidate_epoch_sync(&mut self) {
+        self.tokens.invalidate_epoch_sync();
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
         assert!(tokens.mark_told());
-        tokens.forget_who_was_told();
+        tokens.invalidate_epoch_sync();
         assert!(tokens.mark_told() && !tokens.mark_told());
     }
 

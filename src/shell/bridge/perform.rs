@@ -73,11 +73,11 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             close(in_command);
             persist(ctx, key.as_key());
         }
-        Effect::TellToken(token) => {
+        Effect::ReplicateToken(token) => {
             ctx.replicate_token(token);
             epochs::tell_others(ctx, token);
         }
-        Effect::Tell(told) => replication::tell(ctx, &told),
+        Effect::Replicate(told) => replication::tell(ctx, &told),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::EnablePush(client) => {
             keyspace_events::subscribe(ctx);

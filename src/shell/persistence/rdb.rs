@@ -117,7 +117,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     let mut effects = Vec::new();
     let engine = &shell().engine;
     engine.with_mut(|engine| {
-        engine.know_token(token);
+        engine.apply_token(token);
         // Not more than a file can mean; and memory for no more is taken before they are there.
         engine.make_room(count.min(1 << 20) as usize);
     });

@@ -61,7 +61,7 @@ fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
 }
 
 /// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.
-struct Saying {
+struct InternalCommand {
     name: &'static str,
     /// Where its only key stands; 0 where it has none or several.
     key: c_int,
@@ -70,33 +70,33 @@ struct Saying {
     know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
 }
 
-const SAYINGS: [Saying; 6] = [
-    saying("TETHER.TOKEN", 0, know_token),
-    saying("TETHER.BOUND", 0, know_bound),
-    saying(told::SESSION, 0, know_of_sessions),
-    saying(told::HOLD, 1, know_of_sessions),
-    saying(told::FREE, 1, know_of_sessions),
-    saying("TETHER.RENEW", 1, know_renewal),
+const INTERNAL_COMMANDS: [InternalCommand; 6] = [
+    internal_command("TETHER.TOKEN", 0, apply_token),
+    internal_command("TETHER.BOUND", 0, apply_bound),
+    internal_command(told::SESSION, 0, apply_session_record),
+    internal_command(told::HOLD, 1, apply_session_record),
+    internal_command(told::FREE, 1, apply_session_record),
+    internal_command("TETHER.RENEW", 1, apply_renewal),
 ];
 
 /// Each one's entry.
-const ENTRIES: [c::RedisModuleCmdFunc; SAYINGS.len()] = entries![entry: 0 1 2 3 4 5];
+const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] = entries![entry: 0 1 2 3 4 5];
 
-const fn saying(
+const fn internal_command(
     name: &'static str,
     key: c_int,
     know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
-) -> Saying {
-    Saying { name, key, know }
+) -> InternalCommand {
+    InternalCommand { name, key, know }
 }
 
 /// Registers the commands that only the stream and the append-only file have. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    let mut all = SAYINGS.iter().zip(ENTRIES);
+    let mut all = INTERNAL_COMMANDS.iter().zip(ENTRIES);
     all.all(|(saying, entry)| create(ctx, saying, entry))
 }
 
-fn create(ctx: Ctx<'_>, saying: &Saying, entry: c::RedisModuleCmdFunc) -> bool {
+fn create(ctx: Ctx<'_>, saying: &InternalCommand, entry: c::RedisModuleCmdFunc) -> bool {
     let name = c_string(&saying.name.to_ascii_lowercase());
     let flags = c"write deny-script fast no-monitor".as_ptr();
     // SAFETY: the table, the context; the server copies the name.
@@ -114,7 +114,7 @@ fn create(ctx: Ctx<'_>, saying: &Saying, entry: c::RedisModuleCmdFunc) -> bool {
     made == c::REDISMODULE_OK as c_int
 }
 
-/// The entry of the command number `N` of [`SAYINGS`].
+/// The entry of the command number `N` of [`INTERNAL_COMMANDS`].
 unsafe extern "C" fn entry<const N: usize>(
     ctx: *mut c::RedisModuleCtx,
     arguments: *mut *mut c::RedisModuleString,
@@ -124,7 +124,7 @@ unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         let arguments = &arguments[1..];
-        let Saying { name, key, know } = SAYINGS[N];
+        let InternalCommand { name, key, know } = INTERNAL_COMMANDS[N];
         if arguments.is_empty() {
             return ctx.reply_wrong_arity();
         }
@@ -147,17 +147,17 @@ unsafe extern "C" fn entry<const N: usize>(
 }
 
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
-fn know_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let token = told::read_token(arguments[0].bytes());
     if let Some(token) = token {
         server_events::subscribe_to_more(ctx);
-        shell().engine.with_mut(|engine| engine.know_token(token));
+        shell().engine.with_mut(|engine| engine.apply_token(token));
     }
     token.is_some()
 }
 
 /// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
-fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
         if look::standing(ctx, db, *key) == Standing::Other {
@@ -169,7 +169,7 @@ fn know_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 
 /// `TETHER.RENEW key end`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
 /// but that is what users say, and goes before the backstop.
-fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end] = arguments else {
         return false;
     };
@@ -188,7 +188,7 @@ fn know_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 }
 
 /// See `command/told.rs`.
-fn know_of_sessions(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
     let said = told::told(name, ctx.db(), &words);
     if let Some(said) = &said {

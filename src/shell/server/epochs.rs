@@ -53,7 +53,7 @@ unsafe extern "C" fn heard(
         let token = Token(u64::from_le_bytes(token));
         shell()
             .engine
-            .with_mut(|engine| engine.hear_of_token(token, clock::since_1970()));
+            .with_mut(|engine| engine.observe_token(token, clock::since_1970()));
     });
 }
 

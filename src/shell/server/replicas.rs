@@ -26,7 +26,7 @@ pub unsafe extern "C" fn on_change(
             shell().newcomer.set(true);
             shell()
                 .engine
-                .with_mut(|engine| engine.forget_who_was_told());
+                .with_mut(|engine| engine.invalidate_epoch_sync());
             // Here the server is in the middle of greeting it.
             timer::wake_in_ms(0);
         }
@@ -62,7 +62,7 @@ pub fn tell_newcomer(ctx: Ctx<'_>) {
         return timer::wake_in_ms(timer::RETRY_MS);
     }
     shell.newcomer.set(false);
-    let token = shell.engine.with_mut(|engine| engine.untold_token());
+    let token = shell.engine.with_mut(|engine| engine.pending_epoch());
     if let Some(token) = token {
         ctx.replicate_token(token);
     }
