@@ -27,7 +27,7 @@ pub struct Plot {
     pub curves: Vec<Curve>,
 }
 
-/// Told apart also by those who see few colours: neighbours differ in lightness.
+/// SessionRecord apart also by those who see few colours: neighbours differ in lightness.
 const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 0, 0),
     RGBColor(213, 94, 0),

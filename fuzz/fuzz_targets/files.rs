@@ -25,7 +25,7 @@ fuzz_target!(|data: &[u8]| {
             let name = String::from_utf8_lossy(words.next().unwrap_or_default());
             let words: Vec<&[u8]> = words.collect();
             if let Some(said) = told::told(&name, Db(0), &words) {
-                engine.handle(now, Event::Told(&said), &mut effects);
+                engine.handle(now, Event::SessionRecord(&said), &mut effects);
             }
         }
         engine.check_invariants();

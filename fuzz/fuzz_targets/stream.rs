@@ -7,7 +7,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tether::command::told::{db_of, read_moment_ms, read_token, told, words_of};
-use tether::engine::{Db, Engine, Event, Moment, Told};
+use tether::engine::{Db, Engine, Event, Moment, SessionRecord};
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::default();
@@ -25,17 +25,17 @@ fuzz_target!(|data: &[u8]| {
         };
         assert_eq!(again(&said), Some(&said).cloned());
         let now = Moment(at as u64);
-        engine.handle(now, Event::Told(&said), &mut effects);
+        engine.handle(now, Event::SessionRecord(&said), &mut effects);
         engine.check_invariants();
     }
     let now = Moment(1 << 20);
-    for said in engine.all_told(now) {
+    for said in engine.session_records(now) {
         assert_eq!(again(&said).as_ref(), Some(&said));
     }
 });
 
 /// The same, as another server understands it.
-fn again(said: &Told) -> Option<Told> {
+fn again(said: &SessionRecord) -> Option<SessionRecord> {
     let (name, words) = words_of(said);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
     told(name, db_of(said).unwrap_or(Db(0)), &words)

@@ -18,13 +18,13 @@ mod tests;
 use super::options::{MOST_MS, number_in};
 use super::parse::LONGEST_GRACE_MS;
 use crate::engine::{
-    Attributes, Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, SessionId, Token, Told,
+    Attributes, Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, SessionId, SessionRecord, Token,
 };
 
 /// The command's name and its arguments.
-pub fn words_of(told: &Told) -> (&'static str, Vec<Vec<u8>>) {
+pub fn words_of(told: &SessionRecord) -> (&'static str, Vec<Vec<u8>>) {
     match told {
-        Told::Session {
+        SessionRecord::Session {
             id,
             digest,
             grace_ms,
@@ -37,9 +37,9 @@ pub fn words_of(told: &Told) -> (&'static str, Vec<Vec<u8>>) {
                 number(*grace_ms),
             ],
         ),
-        Told::SessionEnded(id) => (SESSION, vec![b"END".to_vec(), number(id.0)]),
-        Told::Held(held) => (HOLD, words_of_held(held)),
-        Told::Freed {
+        SessionRecord::SessionEnded(id) => (SESSION, vec![b"END".to_vec(), number(id.0)]),
+        SessionRecord::Held(held) => (HOLD, words_of_held(held)),
+        SessionRecord::Freed {
             session,
             key,
             label,
@@ -82,27 +82,27 @@ pub const FREE: &str = "TETHER.FREE";
 pub const MOST_WORDS: usize = HELD + 3;
 
 /// The database whose key it is about, if it is about one.
-pub fn db_of(told: &Told) -> Option<Db> {
+pub fn db_of(told: &SessionRecord) -> Option<Db> {
     match told {
-        Told::Held(held) => Some(held.key.db),
-        Told::Freed { key, .. } => Some(key.db),
-        Told::Session { .. } | Told::SessionEnded(_) => None,
+        SessionRecord::Held(held) => Some(held.key.db),
+        SessionRecord::Freed { key, .. } => Some(key.db),
+        SessionRecord::Session { .. } | SessionRecord::SessionEnded(_) => None,
     }
 }
 
 /// Understands such words. Total: nothing where they make no sense.
-pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
+pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<SessionRecord> {
     let key = |name: &[u8]| KeyBuf {
         db,
         name: name.into(),
     };
     match (name, words) {
-        (SESSION, [b"START", id, digest, grace]) => Some(Told::Session {
+        (SESSION, [b"START", id, digest, grace]) => Some(SessionRecord::Session {
             id: read_id(id)?,
             digest: Digest(unhex(digest)?),
             grace_ms: read(grace, 1, LONGEST_GRACE_MS)?,
         }),
-        (SESSION, [b"END", id]) => Some(Told::SessionEnded(read_id(id)?)),
+        (SESSION, [b"END", id]) => Some(SessionRecord::SessionEnded(read_id(id)?)),
         (HOLD, words) => {
             let (words, besides) = words.split_at_checked(HELD)?;
             let mut held = read_held(db, words)?;
@@ -116,9 +116,9 @@ pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<Told> {
                     _ => return None,
                 }
             }
-            Some(Told::Held(held))
+            Some(SessionRecord::Held(held))
         }
-        (FREE, [name, id, label]) => Some(Told::Freed {
+        (FREE, [name, id, label]) => Some(SessionRecord::Freed {
             session: read_id(id)?,
             key: key(name),
             label: (*label).into(),

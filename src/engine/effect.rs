@@ -3,7 +3,7 @@
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
 
-use crate::engine::rules::replication::Told;
+use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::types::{ClientId, KeyBuf};
@@ -33,7 +33,7 @@ pub enum Effect {
     /// Tell replicas and the append-only file that tokens from this one on may be given.
     ReplicateToken(Token),
     /// Tell replicas and the append-only file what sessions hold.
-    Replicate(Box<Told>),
+    Replicate(Box<SessionRecord>),
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// See that this temporary key has at least so much of its time left; give it `most_ms` if not. With 0, only

@@ -31,7 +31,7 @@ pub use event::{Acquire, Cause, Event, Seen, Standing, Start, Timing, Wait};
 pub use inspect::census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
-pub use rules::replication::{Held, Told};
+pub use rules::replication::{Held, SessionRecord};
 pub use rules::rights::{Doubt, WaitId};
 pub use state::hold::MOST_DEPTH_TOLD;
 pub use state::tokens::Token;
@@ -170,7 +170,7 @@ impl Engine {
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen, gone } => self.found(seen, gone, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
-            Event::Told(told) => self.told(told, effects),
+            Event::SessionRecord(told) => self.told(told, effects),
             Event::LoadBegins => self.load_begins(),
             Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),

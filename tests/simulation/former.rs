@@ -3,8 +3,8 @@
 
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key, Kind,
-    Loss, Mode, Moment, Name, News, Refusal, Reply, Seen, SessionId, Standing, Start, Token, Told,
-    Wait,
+    Loss, Mode, Moment, Name, News, Refusal, Reply, Seen, SessionId, SessionRecord, Standing,
+    Start, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -32,8 +32,8 @@ fn digest(session: u8) -> Digest {
     Digest([session; 32])
 }
 
-pub fn session(number: u8) -> Told {
-    Told::Session {
+pub fn session(number: u8) -> SessionRecord {
+    SessionRecord::Session {
         id: SessionId(number.into()),
         digest: digest(number),
         grace_ms: GRACE_MS,
@@ -41,8 +41,8 @@ pub fn session(number: u8) -> Told {
 }
 
 /// That this session holds a key.
-pub fn held(number: u8, name: &'static str, mode: Mode) -> Told {
-    Told::Held(Held {
+pub fn held(number: u8, name: &'static str, mode: Mode) -> SessionRecord {
+    SessionRecord::Held(Held {
         session: SessionId(number.into()),
         key: key(name).to_owned(),
         label: b"".as_slice().into(),
@@ -58,7 +58,7 @@ pub fn held(number: u8, name: &'static str, mode: Mode) -> Told {
 
 impl Server {
     /// With a master that tells it this.
-    pub fn replica(told: &[Told]) -> Server {
+    pub fn replica(told: &[SessionRecord]) -> Server {
         let mut server = Server::default();
         server.tell(Event::Demoted);
         server.hear(told);
@@ -70,8 +70,9 @@ impl Server {
         self.engine.check_invariants();
     }
 
-    pub fn hear(&mut self, told: &[Told]) {
-        told.iter().for_each(|told| self.tell(Event::Told(told)));
+    pub fn hear(&mut self, told: &[SessionRecord]) {
+        told.iter()
+            .for_each(|told| self.tell(Event::SessionRecord(told)));
     }
 
     pub fn inherit(&mut self, name: &'static str, mode: Mode) {
@@ -260,16 +261,16 @@ fn what_is_known_here_best_stays_whatever_is_told() {
     server.acquire(1, "a", LOCK);
     let id = server
         .engine
-        .all_told(server.now)
+        .session_records(server.now)
         .find_map(|told| match told {
-            Told::Session { id, .. } => Some(id),
+            SessionRecord::Session { id, .. } => Some(id),
             _ => None,
         });
     let number = id.expect("it is told of").0;
     server.acquire(2, "c", LOCK);
     server.tell(Event::LoadBegins);
     let its = |name| match held(0, name, LOCK) {
-        Told::Held(held) => Told::Held(Held {
+        SessionRecord::Held(held) => SessionRecord::Held(Held {
             session: SessionId(number),
             depth: 5,
             ..held
@@ -299,7 +300,10 @@ fn a_key_is_kept_for_former_owners_or_for_sessions_and_never_for_both() {
     let census = server.engine.census(server.now, key("a"), 100).unwrap();
     let sessions: Vec<_> = census.holders.iter().map(|holder| holder.session).collect();
     assert_eq!(sessions, [Some(false)]);
-    server.hear(&[Told::SessionEnded(SessionId(1)), held(2, "a", shared)]);
+    server.hear(&[
+        SessionRecord::SessionEnded(SessionId(1)),
+        held(2, "a", shared),
+    ]);
     assert_eq!(server.holds(), (0, 1));
     server.tell(Event::Promoted);
     assert_eq!(server.resume(1, 2), Reply::Integer(1));
@@ -349,7 +353,7 @@ fn a_lock_that_was_told_of_is_handed_over_without_a_time_to_live() {
 fn a_promoted_server_renews_what_no_user_limited() {
     for timed in [false, true] {
         let its = match held(1, "a", Mode::Temporary) {
-            Told::Held(held) => Told::Held(Held { timed, ..held }),
+            SessionRecord::Held(held) => SessionRecord::Held(Held { timed, ..held }),
             other => other,
         };
         let mut server = Server::replica(&[session(1), its]);

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
-    KeyBuf, Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, Standing, Token, Told, Wait,
+    KeyBuf, Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, SessionRecord, Standing,
+    Token, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -309,12 +310,12 @@ fn a_promoted_server_knows_which_times_are_of_users() {
     let mut world = World::new(BACKSTOP_MS);
     world.tell(Event::Demoted);
     let id = SessionId(1);
-    let told = Told::Session {
+    let told = SessionRecord::Session {
         id,
         digest: Digest([1; 32]),
         grace_ms: 100 * BACKSTOP_MS,
     };
-    world.tell(Event::Told(&told));
+    world.tell(Event::SessionRecord(&told));
     let short = Moment(5_000_000);
     for (name, timed) in [
         ("ours", false),
@@ -334,14 +335,14 @@ fn a_promoted_server_knows_which_times_are_of_users() {
             lease_ms: None,
             timed,
         };
-        world.tell(Event::Told(&Told::Held(held)));
+        world.tell(Event::SessionRecord(&SessionRecord::Held(held)));
         world.ends.insert(key(name).to_owned(), short);
     }
     world.tell(Event::Timed { key: key("theirs") });
     world.tell(Event::Renewed { key: key("again") });
     assert_eq!(world.renewed, 0);
-    let all: Vec<_> = world.engine.all_told(world.now).collect();
-    let timed = |told: &&Told| matches!(told, Told::Held(held) if held.timed);
+    let all: Vec<_> = world.engine.session_records(world.now).collect();
+    let timed = |told: &&SessionRecord| matches!(told, SessionRecord::Held(held) if held.timed);
     assert_eq!(all.iter().filter(timed).count(), 2);
     world.tell(Event::Promoted);
     world.tell(Event::RenewAll);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, Loss, Mode,
-    Moment, Reply, Seen, Standing, Start, Told, Wait,
+    Moment, Reply, Seen, SessionRecord, Standing, Start, Wait,
 };
 
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl Pair {
                     let (key, by, why) = (key.as_key(), Cause::Server, Loss::Deleted);
                     self.tell_replica(Event::Gone { key, by, why });
                 }
-                Effect::Replicate(told) => self.tell_replica(Event::Told(&told)),
+                Effect::Replicate(told) => self.tell_replica(Event::SessionRecord(&told)),
                 Effect::Reply(reply) => self.reply = Some(reply),
                 Effect::Block => self.reply = Some(Reply::Null),
                 _ => {}
@@ -279,8 +279,8 @@ impl Pair {
     }
 }
 
-fn told(engine: &Engine, now: Moment) -> Vec<Told> {
-    let mut told: Vec<_> = engine.all_told(now).collect();
+fn told(engine: &Engine, now: Moment) -> Vec<SessionRecord> {
+    let mut told: Vec<_> = engine.session_records(now).collect();
     told.sort_by_key(|told| format!("{told:?}"));
     told
 }
@@ -301,7 +301,7 @@ proptest! {
         replica.handle(pair.now, Event::Work { most: usize::MAX }, &mut effects);
         replica.check_invariants();
         // Leases that were over go, and so does what connections held; all else stays.
-        let lapsed = |told: &Told| matches!(told, Told::Held(held) if held.lease_ms == Some(0));
+        let lapsed = |told: &SessionRecord| matches!(told, SessionRecord::Held(held) if held.lease_ms == Some(0));
         let stays: Vec<_> = held.iter().filter(|told| !lapsed(told)).cloned().collect();
         prop_assert_eq!(told(replica, pair.now), stays.clone());
         let mut count = 0;
@@ -315,7 +315,7 @@ proptest! {
                 count += kept;
             }
         }
-        let holds = stays.iter().filter(|told| matches!(told, Told::Held(_))).count();
+        let holds = stays.iter().filter(|told| matches!(told, SessionRecord::Held(_))).count();
         prop_assert_eq!(count, holds as i64);
     }
 }

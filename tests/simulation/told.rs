@@ -3,7 +3,8 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Cause, Effect, Event, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, Standing, Told,
+    Cause, Effect, Event, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, SessionRecord,
+    Standing,
 };
 
 /// Watches keys that are not there.
@@ -90,19 +91,19 @@ fn nobody_else_ends_what_is_held_here() {
     let mut server = Server::default();
     server.start(1, 1);
     server.acquire(1, "a", LOCK);
-    let told: Vec<_> = server.engine.all_told(server.now).collect();
-    let its = |told: &Told| match told {
-        Told::Held(Held { session, .. }) => Some(*session),
+    let told: Vec<_> = server.engine.session_records(server.now).collect();
+    let its = |told: &SessionRecord| match told {
+        SessionRecord::Held(Held { session, .. }) => Some(*session),
         _ => None,
     };
     let id: SessionId = told.iter().find_map(its).expect("it is told of");
     server.tell(Event::LoadBegins);
-    let freed = Told::Freed {
+    let freed = SessionRecord::Freed {
         session: id,
         key: key("a").to_owned(),
         label: b"".as_slice().into(),
     };
-    server.hear(&[freed, Told::SessionEnded(id)]);
+    server.hear(&[freed, SessionRecord::SessionEnded(id)]);
     server.tell(Event::LoadEnded);
     server.orders.clear();
     server.work();

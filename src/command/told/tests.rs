@@ -16,7 +16,7 @@ fn modes() -> impl Strategy<Value = Mode> {
     ]
 }
 
-fn anything_told() -> impl Strategy<Value = Told> {
+fn anything_told() -> impl Strategy<Value = SessionRecord> {
     let key = || {
         (0..16_u32, bytes()).prop_map(|(db, name)| KeyBuf {
             db: Db(db),
@@ -26,14 +26,14 @@ fn anything_told() -> impl Strategy<Value = Told> {
     let id = || (1..=Token::MOST).prop_map(SessionId);
     prop_oneof![
         (id(), any::<[u8; 32]>(), 1..=LONGEST_GRACE_MS).prop_map(|(id, digest, grace_ms)| {
-            Told::Session {
+            SessionRecord::Session {
                 id,
                 digest: Digest(digest),
                 grace_ms,
             }
         }),
-        id().prop_map(Told::SessionEnded),
-        (id(), key(), bytes()).prop_map(|(session, key, label)| Told::Freed {
+        id().prop_map(SessionRecord::SessionEnded),
+        (id(), key(), bytes()).prop_map(|(session, key, label)| SessionRecord::Freed {
             session,
             key,
             label
@@ -58,10 +58,10 @@ fn extras() -> impl Strategy<Value = Extras> {
 
 type Whose = (SessionId, KeyBuf, Box<[u8]>, Mode);
 
-fn held(((session, key, label, mode), extras): (Whose, Extras)) -> Told {
+fn held(((session, key, label, mode), extras): (Whose, Extras)) -> SessionRecord {
     let (depth, below, token, lease_ms, [timed, reentrant, notify]) = extras;
     let is_temporary = mode == Mode::Temporary;
-    Told::Held(Held {
+    SessionRecord::Held(Held {
         session,
         key,
         label: if is_temporary { [].into() } else { label },
@@ -79,7 +79,7 @@ fn held(((session, key, label, mode), extras): (Whose, Extras)) -> Told {
 }
 
 /// The words of a hold, with one of them in another one's place.
-fn held_but(place: usize, word: &str) -> Option<Told> {
+fn held_but(place: usize, word: &str) -> Option<SessionRecord> {
     let words = ["k", "5", "job", "exclusive", "1", "0", "9", "100"];
     let mut words = words.map(str::as_bytes);
     words[place] = word.as_bytes();

@@ -9,7 +9,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
 use crate::engine::event::{Cause, Event, Seen, Standing};
-use crate::engine::rules::replication::Told;
+use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
@@ -225,8 +225,10 @@ impl Engine {
             | Event::Elsewhere { key }
             | Event::Disowned { key }
             | Event::Inherited { key, .. } => self.end_flush_of_all(&[key], effects),
-            Event::Told(Told::Held(held)) => self.end_flush_of_all(&[held.key.as_key()], effects),
-            Event::Told(Told::Freed { key, .. }) => {
+            Event::SessionRecord(SessionRecord::Held(held)) => {
+                self.end_flush_of_all(&[held.key.as_key()], effects)
+            }
+            Event::SessionRecord(SessionRecord::Freed { key, .. }) => {
                 self.end_flush_of_all(&[key.as_key()], effects);
             }
             Event::Start(start) => self.end_flush_of_holds(start.client, effects),
@@ -243,7 +245,9 @@ impl Engine {
             | Event::RightsChanged
             | Event::Rights { .. }
             | Event::Flushed { .. }
-            | Event::Told(Told::Session { .. } | Told::SessionEnded(_))
+            | Event::SessionRecord(
+                SessionRecord::Session { .. } | SessionRecord::SessionEnded(_),
+            )
             | Event::LoadEnded
             | Event::Ended { .. }
             | Event::Fade { .. }

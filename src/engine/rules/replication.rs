@@ -15,7 +15,7 @@ use crate::engine::types::{Digest, Key, KeyBuf, Moment, SessionId};
 
 /// What sessions hold. Each can be told again without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum SessionRecord {
     /// There is a session.
     Session {
         id: SessionId,
@@ -53,16 +53,19 @@ pub struct Held {
 
 impl Engine {
     /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
-    pub fn all_told(&self, now: Moment) -> impl Iterator<Item = Told> {
-        let sessions = self.sessions.iter().map(|(_, session)| Told::Session {
-            id: session.id,
-            digest: session.digest,
-            grace_ms: session.grace_ms,
-        });
+    pub fn session_records(&self, now: Moment) -> impl Iterator<Item = SessionRecord> {
+        let sessions = self
+            .sessions
+            .iter()
+            .map(|(_, session)| SessionRecord::Session {
+                id: session.id,
+                digest: session.digest,
+                grace_ms: session.grace_ms,
+            });
         let holds = self.sessions.iter().flat_map(move |(owner, session)| {
             let holds = self.holds.of_client(&self.clients, owner);
             let holds = holds.filter(|hold| !self.is_flushed(self.holds[*hold].key));
-            holds.map(move |hold| Told::Held(self.held(hold, session.id, now)))
+            holds.map(move |hold| SessionRecord::Held(self.held(hold, session.id, now)))
         });
         sessions.chain(holds)
     }
@@ -98,7 +101,7 @@ impl Engine {
         let owner = self.holds[hold].client;
         if let Some(session) = self.sessions.get(owner) {
             let held = self.held(hold, session.id, self.now);
-            effects.push(Effect::Replicate(Box::new(Told::Held(held))));
+            effects.push(Effect::Replicate(Box::new(SessionRecord::Held(held))));
         }
     }
 
@@ -109,7 +112,7 @@ impl Engine {
 
     /// What is to be told when this hold ends and its key stays. O(1).
     #[inline]
-    pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Box<Told>> {
+    pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Box<SessionRecord>> {
         match self.is_of_session(hold) {
             true => self.freed_by_session(hold),
             false => None,
@@ -117,18 +120,18 @@ impl Engine {
     }
 
     #[cold]
-    fn freed_by_session(&self, hold: Id<Hold>) -> Option<Box<Told>> {
+    fn freed_by_session(&self, hold: Id<Hold>) -> Option<Box<SessionRecord>> {
         let owner = self.holds[hold].client;
-        Some(Box::new(Told::Freed {
+        Some(Box::new(SessionRecord::Freed {
             session: self.sessions.get(owner)?.id,
             key: self.keys[self.holds[hold].key].key().to_owned(),
             label: self.holds.label(hold).into(),
         }))
     }
 
-    pub(in crate::engine) fn told(&mut self, told: &Told, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn told(&mut self, told: &SessionRecord, effects: &mut Vec<Effect>) {
         match told {
-            Told::Session {
+            SessionRecord::Session {
                 id,
                 digest,
                 grace_ms,
@@ -139,7 +142,7 @@ impl Engine {
                     self.sessions.add(session, *id, *digest, *grace_ms);
                 }
             }
-            Told::SessionEnded(id) => {
+            SessionRecord::SessionEnded(id) => {
                 if let Some(session) = self.sessions.numbered(*id)
                     && !self.is_at_home(session)
                 {
@@ -147,8 +150,8 @@ impl Engine {
                     self.clients.end(session);
                 }
             }
-            Told::Held(held) => self.told_held(held, effects),
-            Told::Freed {
+            SessionRecord::Held(held) => self.told_held(held, effects),
+            SessionRecord::Freed {
                 session,
                 key,
                 label,
@@ -381,15 +384,15 @@ mod tests {
     fn of_two_sessions_with_the_same_digest_the_first_is_taken_in() {
         let (mut engine, mut effects) = (Engine::default(), Vec::new());
         for id in [7, 3] {
-            let said = Told::Session {
+            let said = SessionRecord::Session {
                 id: SessionId(id),
                 digest: Digest([9; 32]),
                 grace_ms: 1000,
             };
-            engine.handle(Moment(1), Event::Told(&said), &mut effects);
+            engine.handle(Moment(1), Event::SessionRecord(&said), &mut effects);
             engine.check_invariants();
         }
-        assert_eq!(engine.all_told(Moment(1)).count(), 1);
+        assert_eq!(engine.session_records(Moment(1)).count(), 1);
     }
 
     #[test]

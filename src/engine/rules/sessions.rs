@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
-use crate::engine::rules::replication::Told;
+use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::clients::Client;
 use crate::engine::state::sessions::Session;
 use crate::engine::state::tokens::Token;
@@ -24,7 +24,7 @@ impl Engine {
         let session = self.clients.add_session();
         self.sessions.add(session, id, start.digest, start.grace_ms);
         self.clients.attach(session, connection);
-        effects.push(Effect::Replicate(Box::new(Told::Session {
+        effects.push(Effect::Replicate(Box::new(SessionRecord::Session {
             id,
             digest: start.digest,
             grace_ms: start.grace_ms,
@@ -119,7 +119,9 @@ impl Engine {
             }
         }
         if let Some(former) = self.sessions.remove(session) {
-            effects.push(Effect::Replicate(Box::new(Told::SessionEnded(former.id))));
+            effects.push(Effect::Replicate(Box::new(SessionRecord::SessionEnded(
+                former.id,
+            ))));
         }
         if self.clients[session].hold_count > 0 {
             self.clients.end(session);
@@ -158,7 +160,9 @@ impl Engine {
             match self.sessions.first_end() {
                 Some((end, session)) if end <= self.now => {
                     if let Some(former) = self.sessions.remove(session) {
-                        effects.push(Effect::Replicate(Box::new(Told::SessionEnded(former.id))));
+                        effects.push(Effect::Replicate(Box::new(SessionRecord::SessionEnded(
+                            former.id,
+                        ))));
                     }
                     self.clients.end(session);
                 }

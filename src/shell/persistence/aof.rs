@@ -70,7 +70,7 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         let now = clock::now();
         shell.engine.with(|engine| {
             names.extend(engine.temporary_keys().map(Key::to_owned));
-            told.extend(engine.all_told(now));
+            told.extend(engine.session_records(now));
         });
     }
     for key in names {

@@ -5,7 +5,7 @@
 
 use crate::command::pack::{self, Pack};
 use crate::command::told;
-use crate::engine::{Db, Engine, Event, Key, Mode, Token, Told};
+use crate::engine::{Db, Engine, Event, Key, Mode, SessionRecord, Token};
 use crate::shell::bridge::{keyspace_events, server_events};
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
@@ -36,7 +36,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         let now = clock::now();
         // Mostly a child process saves, which has the engine as it was when it was born.
         let (token, (count, packs), mut told) = shell().engine.with(|engine| {
-            let told: Vec<_> = engine.all_told(now).collect();
+            let told: Vec<_> = engine.session_records(now).collect();
             (
                 engine.last_token_given().unwrap_or_default(),
                 pack_up(engine),
@@ -59,7 +59,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
     });
 }
 
-fn save_told(file: Saving<'_>, said: &Told) {
+fn save_told(file: Saving<'_>, said: &SessionRecord) {
     let (name, words) = told::words_of(said);
     file.number(told::db_of(said).unwrap_or(Db(0)).0.into());
     file.number(words.len() as u64);
@@ -132,7 +132,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     for _ in 0..told {
         let said = load_told(ctx, file)?;
         keyspace_events::subscribe(ctx);
-        engine.with_mut(|engine| engine.handle(now, Event::Told(&said), &mut effects));
+        engine.with_mut(|engine| engine.handle(now, Event::SessionRecord(&said), &mut effects));
     }
     // What is loaded is told to nobody before all of it is there.
     debug_assert!(effects.is_empty());
@@ -144,7 +144,7 @@ fn load_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
     ctx.has_db(db).then_some(db).ok_or(Damaged)
 }
 
-fn load_told(ctx: Ctx<'_>, file: Loading<'_>) -> Result<Told, Damaged> {
+fn load_told(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged> {
     let db = load_db(ctx, file.number()?)?;
     let count = file.number()?;
     if count > told::MOST_WORDS as u64 {
@@ -194,6 +194,6 @@ pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
 }
 
 /// A session, or what it holds, on the server that wrote the file or the stream.
-pub fn told(ctx: Ctx<'_>, said: &Told) {
-    keyspace_events::tell_and_subscribe(ctx, Event::Told(said));
+pub fn told(ctx: Ctx<'_>, said: &SessionRecord) {
+    keyspace_events::tell_and_subscribe(ctx, Event::SessionRecord(said));
 }

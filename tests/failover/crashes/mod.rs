@@ -17,7 +17,7 @@ use crate::harness::*;
 use crate::random::{self, Random};
 use std::time::Duration;
 use std::{fs, thread};
-use told::{State, Told};
+use told::{SessionRecord, State};
 use workload::{Workload, key_names};
 
 /// What a server writes to disk.
@@ -45,7 +45,7 @@ fn round(seed: u64, disk: Disk) {
     let lines = disk.lines(&mut dice);
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let mut server = Server::with(&lines);
-    let mut told = Told::nothing();
+    let mut told = SessionRecord::nothing();
     // The second life begins with what the first has left.
     for life in 1..=2 {
         let what = format!("TETHER_SEED={seed}, {disk:?}, life {life}");
@@ -67,7 +67,7 @@ fn round(seed: u64, disk: Disk) {
 }
 
 /// Lets the workload run until the server is killed in the middle of it.
-fn live_and_crash(server: &Server, disk: Disk, dice: &mut Random, told: &mut Told) {
+fn live_and_crash(server: &Server, disk: Disk, dice: &mut Random, told: &mut SessionRecord) {
     let pid = server.pid();
     let after = Duration::from_micros(dice.below(150_000) as u64);
     let killer = thread::spawn(move || {
@@ -96,7 +96,7 @@ fn wait_for_orphans(server: &Server) {
 }
 
 /// The first request for each key is granted, unless a plain key stands there.
-fn newcomers_are_not_refused(server: &Server, told: &mut Told, what: &str) {
+fn newcomers_are_not_refused(server: &Server, told: &mut SessionRecord, what: &str) {
     let mut newcomer = server.resp2();
     let keys = key_names();
     let requests: Vec<_> = keys
@@ -133,7 +133,7 @@ fn newcomers_are_not_refused(server: &Server, told: &mut Told, what: &str) {
 }
 
 /// In the end exactly the plain keys of one of the states are there.
-fn only_plain_keys_are_left(server: &Server, told: &mut Told, what: &str) {
+fn only_plain_keys_are_left(server: &Server, told: &mut SessionRecord, what: &str) {
     let mut looker = server.resp2();
     let seen = eventually(&format!("{what}: the end of what was bound"), || {
         let seen = plain_keys(&mut looker);

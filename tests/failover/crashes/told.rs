@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Plain keys with their values.
 pub type State = BTreeMap<String, String>;
 
-pub struct Told {
+pub struct SessionRecord {
     /// The plain keys as replies tell them; while a command is under way, as they may be.
     pub now: Vec<State>,
     /// The plain keys as RDB files may hold them.
@@ -23,7 +23,7 @@ pub struct Told {
     story: Vec<String>,
 }
 
-impl Drop for Told {
+impl Drop for SessionRecord {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let from = self.story.len().saturating_sub(200);
@@ -32,9 +32,9 @@ impl Drop for Told {
     }
 }
 
-impl Told {
-    pub fn nothing() -> Told {
-        Told {
+impl SessionRecord {
+    pub fn nothing() -> SessionRecord {
+        SessionRecord {
             now: vec![State::new()],
             saved: vec![State::new()],
             tokens: BTreeMap::new(),

@@ -1,13 +1,13 @@
 //! Random commands of a few connections, until the server is gone.
 //!
 //! The names `t:` are for temporary keys and locks, and at times for plain keys; `p:` for plain keys; `e:` for plain keys
-//! with a short time to live, which are gone when somebody looks ([`Told::wait_for_lapses`]).
+//! with a short time to live, which are gone when somebody looks ([`SessionRecord::wait_for_lapses`]).
 //!
 //! One command is under way at a time (but for waits, which touch no plain key), so the replies tell which plain keys
 //! there are; of the last one, which the server's end cuts off, nobody knows whether it was done.
 
 use super::Disk;
-use super::told::{State, Told, one_of};
+use super::told::{SessionRecord, State, one_of};
 use crate::harness::*;
 use crate::random::Random;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Workload<'a> {
     server: &'a Server,
     disk: Disk,
     dice: &'a mut Random,
-    told: &'a mut Told,
+    told: &'a mut SessionRecord,
     takers: Vec<Taker>,
     made: usize,
 }
@@ -48,7 +48,7 @@ impl<'a> Workload<'a> {
         server: &'a Server,
         disk: Disk,
         dice: &'a mut Random,
-        told: &'a mut Told,
+        told: &'a mut SessionRecord,
     ) -> Workload<'a> {
         Workload {
             server,
