@@ -12,7 +12,7 @@ use crate::engine::types::{ClientId, Db, Digest, Key};
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum KeyState {
     Absent,
     /// A lock, made by us.
     Lock,
@@ -20,25 +20,25 @@ pub enum Standing {
     Other,
 }
 
-impl Standing {
+impl KeyState {
     pub fn is_present(self) -> bool {
-        self != Standing::Absent
+        self != KeyState::Absent
     }
 
     /// Why what a look shows here is not what was held; `gone` if nothing is there.
     pub(super) fn loss_or(self, gone: Loss) -> Loss {
         match self {
-            Standing::Absent => gone,
-            Standing::Lock | Standing::Other => Loss::Overwritten,
+            KeyState::Absent => gone,
+            KeyState::Lock | KeyState::Other => Loss::Overwritten,
         }
     }
 }
 
 /// A key and what the keyspace has there at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen<'a> {
+pub struct KeySnapshot<'a> {
     pub key: Key<'a>,
-    pub standing: Standing,
+    pub standing: KeyState,
 }
 
 /// Whose hand changed the keyspace.
@@ -64,7 +64,7 @@ pub struct Wait {
 pub struct Acquire<'a> {
     pub client: ClientId,
     /// The keys, each once; more than one only for an exclusive lock.
-    pub seen: &'a [Seen<'a>],
+    pub seen: &'a [KeySnapshot<'a>],
     pub mode: Mode,
     pub attributes: Attributes,
     /// A temporary key's value.
@@ -127,7 +127,7 @@ pub enum Event<'a> {
     /// `WATCHEX`. Answered by one reply; keys may be repeated.
     Watch {
         client: ClientId,
-        seen: &'a [Seen<'a>],
+        seen: &'a [KeySnapshot<'a>],
     },
     /// `UNWATCHEX` with keys. Answered by one reply; keys may be repeated.
     Unwatch {
@@ -202,7 +202,7 @@ pub enum Event<'a> {
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
     Found {
-        seen: Seen<'a>,
+        seen: KeySnapshot<'a>,
         /// Should it not be there.
         gone: Loss,
     },

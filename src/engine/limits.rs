@@ -73,8 +73,8 @@ mod tests {
     use super::*;
     use crate::engine::state::hold::MOST_DEPTH;
     use crate::engine::{
-        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, Mode, Moment, Reply, Seen,
-        Standing, Wait,
+        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
+        Moment, Reply, Wait,
     };
 
     struct World(Engine);
@@ -96,12 +96,12 @@ mod tests {
             let (db, limit_ms) = (Db(0), None);
             let key = Key { db, name };
             let standing = match self.0.knows(key) {
-                true => Standing::Lock,
-                false => Standing::Absent,
+                true => KeyState::Lock,
+                false => KeyState::Absent,
             };
             self.tell(Event::Acquire(Acquire {
                 client: ClientId(client),
-                seen: &[Seen { key, standing }],
+                seen: &[KeySnapshot { key, standing }],
                 mode: Mode::Exclusive,
                 attributes: Attributes {
                     reentrant: true,

@@ -27,7 +27,7 @@ mod storage;
 mod types;
 
 pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Cause, Event, Seen, Standing, Start, Timing, Wait};
+pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Start, Timing, Wait};
 pub use inspect::census::{Holder, KeyCensus, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
@@ -296,10 +296,10 @@ impl Engine {
     }
 
     /// What stands at a key that is there: a lock where one is held. O(1).
-    pub fn stands(&self, key: Key<'_>) -> Standing {
+    pub fn stands(&self, key: Key<'_>) -> KeyState {
         let key = self.keys.find(key);
         let held = key.and_then(|key| self.holds_at(key).next());
-        held.map_or(Standing::Other, |hold| self.holds.mode(hold).stands())
+        held.map_or(KeyState::Other, |hold| self.holds.mode(hold).stands())
     }
 
     /// Whether the new name of a key is about to be told.

@@ -1,6 +1,6 @@
 //! In what way a key is asked for and held, and which ways go together.
 
-use crate::engine::event::Standing;
+use crate::engine::event::KeyState;
 
 /// The way in which a key is asked for, and then held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,20 +49,20 @@ impl Mode {
     }
 
     /// What stands at a key that is held in this way.
-    pub(in crate::engine) fn stands(self) -> Standing {
+    pub(in crate::engine) fn stands(self) -> KeyState {
         if self.is_lock() {
-            Standing::Lock
+            KeyState::Lock
         } else {
-            Standing::Other
+            KeyState::Other
         }
     }
 
     /// Whether a key can be held in this way with this standing there. A temporary key may have
     /// been overwritten with anything; a lock that was is gone.
-    pub(in crate::engine) fn stands_as(self, standing: Standing) -> bool {
+    pub(in crate::engine) fn stands_as(self, standing: KeyState) -> bool {
         match self {
             Mode::Temporary => standing.is_present(),
-            _ => standing == Standing::Lock,
+            _ => standing == KeyState::Lock,
         }
     }
 

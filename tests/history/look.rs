@@ -8,7 +8,7 @@ use crate::model::told::Tokens;
 use crate::model::world::World;
 use crate::trial::USED_NAMES;
 
-pub struct Seen {
+pub struct KeySnapshot {
     pub spot: Spot,
     pub exists: bool,
     expires: bool,
@@ -17,7 +17,7 @@ pub struct Seen {
 }
 
 /// Looks at all keys of all databases.
-pub fn at_all(observer: &mut Client) -> Vec<Seen> {
+pub fn at_all(observer: &mut Client) -> Vec<KeySnapshot> {
     let mut bytes = Vec::new();
     for db in 0..DATABASES {
         bytes.extend(encode(["SELECT", &db.to_string()]));
@@ -34,7 +34,7 @@ pub fn at_all(observer: &mut Client) -> Vec<Seen> {
             let spot = Spot { db, name };
             let (ttl, info) = (observer.read_reply(), observer.read_reply());
             let (exists, expires) = (ttl != int(-2), ttl.number() >= 0);
-            seen.push(Seen {
+            seen.push(KeySnapshot {
                 spot,
                 exists,
                 expires,
@@ -45,7 +45,7 @@ pub fn at_all(observer: &mut Client) -> Vec<Seen> {
     seen
 }
 
-impl Seen {
+impl KeySnapshot {
     /// `ids` are those of the connections in each place.
     pub fn compare(&self, world: &World, ids: &[i64], tokens: &mut Tokens) -> Result<(), String> {
         let spot = self.spot;

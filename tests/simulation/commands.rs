@@ -6,7 +6,7 @@ use crate::model::sessions::Number;
 use crate::model::told::Reply;
 use crate::words::key_of;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Digest, Event, Form, Key, Mode, Seen, Start, Wait,
+    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Start, Wait,
 };
 
 impl Machine {
@@ -116,7 +116,7 @@ impl Machine {
             Command::Watchex { keys } => {
                 self.hears_of_new = true;
                 let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
-                let seen: Vec<Seen<'_>> = looks.collect();
+                let seen: Vec<KeySnapshot<'_>> = looks.collect();
                 let seen = &seen;
                 self.tell(None, Event::Watch { client, seen });
             }
@@ -152,7 +152,7 @@ impl Machine {
     fn acquire(&mut self, who: Who, db: usize, keys: &[Name], mode: Mode, form: Form, ask: Ask) {
         let client = self.id(who).expect("only connections send commands");
         let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
-        let seen: Vec<Seen<'_>> = looks.collect();
+        let seen: Vec<KeySnapshot<'_>> = looks.collect();
         let wait = ask.wait.filter(|_| !self.in_exec).map(|wait| Wait {
             limit_ms: (wait.limit_ms > 0).then_some(wait.limit_ms),
             push: wait.push,

@@ -1,8 +1,8 @@
 //! A key that is here, though its slot is another server's: who holds it has lost it, and nobody waits for it here.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Loss, Mode, Moment, News,
-    Seen, Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
+    Loss, Mode, Moment, News, Wait,
 };
 
 const KEY: Key<'static> = Key {
@@ -17,8 +17,8 @@ fn tell(engine: &mut Engine, event: Event<'_>) -> Vec<Effect> {
     effects
 }
 
-fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: Standing) -> Vec<Effect> {
-    let seen = [Seen { key: KEY, standing }];
+fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: KeyState) -> Vec<Effect> {
+    let seen = [KeySnapshot { key: KEY, standing }];
     let wait = Some(Wait {
         limit_ms: None,
         push: true,
@@ -44,11 +44,11 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: Standing) -> 
 #[test]
 fn whoever_holds_or_waits_is_told_and_the_key_is_removed() {
     for (mode, stands, waits, holders) in [
-        (Mode::Temporary, Standing::Other, Mode::Temporary, 1),
-        (Mode::Shared, Standing::Lock, Mode::Exclusive, 3),
+        (Mode::Temporary, KeyState::Other, Mode::Temporary, 1),
+        (Mode::Shared, KeyState::Lock, Mode::Exclusive, 3),
     ] {
         let mut engine = Engine::default();
-        acquire(&mut engine, 1, mode, Standing::Absent);
+        acquire(&mut engine, 1, mode, KeyState::Absent);
         for client in 2..=holders {
             acquire(&mut engine, client, mode, stands);
         }

@@ -6,8 +6,8 @@
 use crate::random::{Random, seed, steps};
 use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
-    Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, Limits, Loss, Mode,
-    Moment, News, Reply, Seen, Standing, Totals, Wait,
+    Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot,
+    KeyState, Limits, Loss, Mode, Moment, News, Reply, Totals, Wait,
 };
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -53,11 +53,11 @@ impl Side {
         }
     }
 
-    fn standing(&self, spot: Spot) -> Standing {
+    fn standing(&self, spot: Spot) -> KeyState {
         match self.things.get(&spot) {
-            None => Standing::Absent,
-            Some(true) => Standing::Lock,
-            Some(false) => Standing::Other,
+            None => KeyState::Absent,
+            Some(true) => KeyState::Lock,
+            Some(false) => KeyState::Other,
         }
     }
 
@@ -232,7 +232,7 @@ impl World {
             }),
             What::Watch => self.both(|side| {
                 let (key, standing) = (key(at), side.standing(at));
-                let seen = &[Seen { key, standing }];
+                let seen = &[KeySnapshot { key, standing }];
                 side.tell(Event::Watch { client, seen });
             }),
             What::Unwatch => self.both(|side| {
@@ -299,7 +299,7 @@ impl World {
             let (key, standing) = (key(at), side.standing(at));
             side.tell(Event::Acquire(Acquire {
                 client,
-                seen: &[Seen { key, standing }],
+                seen: &[KeySnapshot { key, standing }],
                 mode,
                 attributes: Attributes {
                     notify: true,
@@ -364,9 +364,9 @@ fn set(side: &mut Side, at: Spot) {
             by: Cause::Server,
         }),
         Some(true) => side.tell(Event::Found {
-            seen: Seen {
+            seen: KeySnapshot {
                 key,
-                standing: Standing::Other,
+                standing: KeyState::Other,
             },
             gone: Loss::Deleted,
         }),

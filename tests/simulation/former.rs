@@ -2,9 +2,9 @@
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
 use tether::engine::{
-    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key, Kind,
-    Loss, Mode, Moment, Name, News, Refusal, Reply, Seen, SessionId, SessionRecord, Standing,
-    Start, Token, Wait,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
+    KeySnapshot, KeyState, Kind, Loss, Mode, Moment, Name, News, Refusal, Reply, SessionId,
+    SessionRecord, Start, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -126,12 +126,12 @@ impl Server {
         let key = key(name);
         let standing = match self.engine.look_up(key) {
             Some(_) => self.engine.stands(key),
-            None => Standing::Absent,
+            None => KeyState::Absent,
         };
         let (limit_ms, push) = (None, false);
         self.reply(Event::Acquire(Acquire {
             client: client(number),
-            seen: &[Seen { key, standing }],
+            seen: &[KeySnapshot { key, standing }],
             mode,
             attributes: Attributes {
                 notify: true,
@@ -319,7 +319,7 @@ fn what_is_made_of_another_type_is_of_that_type() {
     server.inherit("a", LOCK);
     assert_eq!(
         (server.holds(), server.engine.stands(key("a"))),
-        ((0, 1), Standing::Lock)
+        ((0, 1), KeyState::Lock)
     );
 }
 

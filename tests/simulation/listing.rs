@@ -4,8 +4,8 @@ use crate::random::Random;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Form, Key, Mode, Moment, Page, Seen,
-    Standing, Walk,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode,
+    Moment, Page, Walk,
 };
 
 #[derive(Default)]
@@ -24,12 +24,12 @@ impl Server {
 
     fn takes(&mut self, who: u64, name: &[u8]) {
         let is_held = self.engine.look_up(key(name)).flatten().is_some();
-        let seen = Seen {
+        let seen = KeySnapshot {
             key: key(name),
             standing: if is_held {
-                Standing::Lock
+                KeyState::Lock
             } else {
-                Standing::Absent
+                KeyState::Absent
             },
         };
         self.tell(Event::Acquire(Acquire {
@@ -56,9 +56,9 @@ impl Server {
     }
 
     fn watches(&mut self, who: u64, name: &[u8]) {
-        let seen = Seen {
+        let seen = KeySnapshot {
             key: key(name),
-            standing: Standing::Absent,
+            standing: KeyState::Absent,
         };
         self.tell(Event::Watch {
             client: ClientId(who),

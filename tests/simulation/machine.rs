@@ -10,8 +10,8 @@ use crate::twins::Twins;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
 use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, ClientId, Effect, Engine, Event, Key, Limits, Moment, News, Push, Seen, Standing,
-    Timing, Token,
+    Acquire, ClientId, Effect, Engine, Event, Key, KeySnapshot, KeyState, Limits, Moment, News,
+    Push, Timing, Token,
 };
 
 pub struct Machine {
@@ -190,13 +190,13 @@ impl Machine {
         self.heard[who].push(Arrival::Reply(reply));
     }
 
-    pub(super) fn look(&self, spot: Spot) -> Seen<'static> {
-        Seen {
+    pub(super) fn look(&self, spot: Spot) -> KeySnapshot<'static> {
+        KeySnapshot {
             key: key_of(spot.db, spot.name),
             standing: match self.things.get(&spot) {
-                Some(thing) if thing.is_lock => Standing::Lock,
-                Some(_) => Standing::Other,
-                None => Standing::Absent,
+                Some(thing) if thing.is_lock => KeyState::Lock,
+                Some(_) => KeyState::Other,
+                None => KeyState::Absent,
             },
         }
     }

@@ -1,8 +1,8 @@
 //! What comes between a wait and its grant: a server that refuses to block the connection, a right that is gone.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, NoRight,
-    Refusal, Reply, Seen, Standing, Wait,
+    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
+    Mode, Moment, NoRight, Refusal, Reply, Wait,
 };
 
 const OWNER: ClientId = ClientId(1);
@@ -21,10 +21,10 @@ fn tell(engine: &mut Engine, event: Event<'_>) -> Vec<Effect> {
     effects
 }
 
-fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, Standing)]) -> Vec<Effect> {
+fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, KeyState)]) -> Vec<Effect> {
     let seen: Vec<_> = keys
         .iter()
-        .map(|(name, standing)| Seen {
+        .map(|(name, standing)| KeySnapshot {
             key: key(name),
             standing: *standing,
         })
@@ -50,10 +50,10 @@ fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, Standing)]) -> Vec<
 #[test]
 fn a_wait_that_cannot_block_is_withdrawn() {
     let engine = &mut Engine::default();
-    ask(engine, OWNER, &[("a", Standing::Absent)]);
-    let both = [("a", Standing::Lock), ("b", Standing::Absent)];
+    ask(engine, OWNER, &[("a", KeyState::Absent)]);
+    let both = [("a", KeyState::Lock), ("b", KeyState::Absent)];
     assert!(ask(engine, REFUSED, &both).contains(&Effect::Block));
-    assert!(ask(engine, BEHIND, &[("b", Standing::Absent)]).contains(&Effect::Block));
+    assert!(ask(engine, BEHIND, &[("b", KeyState::Absent)]).contains(&Effect::Block));
     let client = REFUSED;
     let told = tell(engine, Event::BlockRefused { client });
     assert_eq!(told, [Effect::Reply(Reply::Refused(Refusal::CannotBlock))]);
@@ -63,7 +63,7 @@ fn a_wait_that_cannot_block_is_withdrawn() {
     let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { client: BEHIND, .. });
     assert!(served.iter().any(is_answer), "{served:?}");
     // It is in no one's way, and may ask again.
-    assert!(ask(engine, REFUSED, &[("a", Standing::Lock)]).contains(&Effect::Block));
+    assert!(ask(engine, REFUSED, &[("a", KeyState::Lock)]).contains(&Effect::Block));
 }
 
 fn release(engine: &mut Engine, name: &str) -> Vec<Effect> {
@@ -88,13 +88,13 @@ fn release(engine: &mut Engine, name: &str) -> Vec<Effect> {
 #[test]
 fn who_has_lost_its_right_is_passed_over_in_the_step_in_which_its_turn_would_come() {
     let engine = &mut Engine::default();
-    ask(engine, OWNER, &[("a", Standing::Absent)]);
+    ask(engine, OWNER, &[("a", KeyState::Absent)]);
     ask(
         engine,
         REFUSED,
-        &[("a", Standing::Lock), ("b", Standing::Absent)],
+        &[("a", KeyState::Lock), ("b", KeyState::Absent)],
     );
-    ask(engine, BEHIND, &[("a", Standing::Lock)]);
+    ask(engine, BEHIND, &[("a", KeyState::Lock)]);
     assert!(!engine.has_doubts());
     assert_eq!(tell(engine, Event::RightsChanged), []);
     let served = release(engine, "a");
@@ -110,8 +110,8 @@ fn who_has_lost_its_right_is_passed_over_in_the_step_in_which_its_turn_would_com
 #[test]
 fn nobody_in_doubt_is_served() {
     let engine = &mut Engine::default();
-    ask(engine, OWNER, &[("a", Standing::Absent)]);
-    ask(engine, BEHIND, &[("a", Standing::Lock)]);
+    ask(engine, OWNER, &[("a", KeyState::Absent)]);
+    ask(engine, BEHIND, &[("a", KeyState::Lock)]);
     tell(engine, Event::RightsChanged);
     let event = Event::Release {
         client: OWNER,

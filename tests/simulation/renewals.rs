@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
-    KeyBuf, Loss, Mode, Moment, News, Refusal, Reply, Seen, SessionId, SessionRecord, Standing,
-    Token, Wait,
+    KeyBuf, KeySnapshot, KeyState, Loss, Mode, Moment, News, Refusal, Reply, SessionId,
+    SessionRecord, Token, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -90,8 +90,8 @@ impl World {
 
     fn settp(&mut self, client: u64, name: &str) {
         let key = key(name);
-        let standing = Standing::Absent;
-        let seen = [Seen { key, standing }];
+        let standing = KeyState::Absent;
+        let seen = [KeySnapshot { key, standing }];
         self.tell(Event::Acquire(ask(client, &seen, None)));
     }
 
@@ -106,7 +106,7 @@ fn key(name: &str) -> Key<'_> {
     Key { db: Db(0), name }
 }
 
-fn ask<'a>(client: u64, seen: &'a [Seen<'a>], wait: Option<Wait>) -> Acquire<'a> {
+fn ask<'a>(client: u64, seen: &'a [KeySnapshot<'a>], wait: Option<Wait>) -> Acquire<'a> {
     Acquire {
         client: ClientId(client),
         seen,
@@ -356,8 +356,8 @@ fn a_promoted_server_knows_which_times_are_of_users() {
 fn who_waits_for_a_key_of_another_server_is_sent_there() {
     let mut world = World::new(BACKSTOP_MS);
     world.settp(1, "a");
-    let standing = Standing::Other;
-    let seen = [Seen {
+    let standing = KeyState::Other;
+    let seen = [KeySnapshot {
         key: key("a"),
         standing,
     }];

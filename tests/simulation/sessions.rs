@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
-    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, Loss, Mode,
-    Moment, Reply, Seen, SessionRecord, Standing, Start, Wait,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key,
+    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, SessionRecord, Start, Wait,
 };
 
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ struct Pair {
     master: Engine,
     replica: Engine,
     now: Moment,
-    things: BTreeMap<usize, Standing>,
+    things: BTreeMap<usize, KeyState>,
     clients: Vec<ClientId>,
     next_id: u64,
     /// How many sessions were ever started; each digest says which.
@@ -133,9 +133,9 @@ impl Pair {
 
     fn make(&mut self, name: usize, mode: Mode) {
         let standing = if mode.is_lock() {
-            Standing::Lock
+            KeyState::Lock
         } else {
-            Standing::Other
+            KeyState::Other
         };
         self.things.insert(name, standing);
         let key = key_of(name);
@@ -213,8 +213,8 @@ impl Pair {
         let Step::Acquire(who, name, mode, label, lease_ms, how) = *step else {
             unreachable!("{step:?} asks for no key")
         };
-        let standing = self.things.get(&name).copied().unwrap_or(Standing::Absent);
-        let seen = [Seen {
+        let standing = self.things.get(&name).copied().unwrap_or(KeyState::Absent);
+        let seen = [KeySnapshot {
             key: key_of(name),
             standing,
         }];

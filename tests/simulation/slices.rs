@@ -1,8 +1,8 @@
 //! What is due in great numbers is done in slices, and no fact causes more of it than it was asked for.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key, Mode,
-    Moment, Reply, Seen, Standing, Start, Wait,
+    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key,
+    KeySnapshot, KeyState, Mode, Moment, Reply, Start, Wait,
 };
 
 const LEASES: usize = 1000;
@@ -46,12 +46,12 @@ impl Server {
 
     fn request(&mut self, who: u64, name: &str, what: What<'_>) -> Vec<Effect> {
         let standing = match self.engine.holders(key(name)).is_empty() {
-            true => Standing::Absent,
-            false => Standing::Lock,
+            true => KeyState::Absent,
+            false => KeyState::Lock,
         };
         self.tell(Event::Acquire(Acquire {
             client: ClientId(who),
-            seen: &[Seen {
+            seen: &[KeySnapshot {
                 key: key(name),
                 standing,
             }],
@@ -236,9 +236,9 @@ fn with_a_connection_that_has_ended() -> Server {
         }
         server.wait(2, "line", label);
         let name = name(number);
-        let seen = Seen {
+        let seen = KeySnapshot {
             key: key(&name),
-            standing: Standing::Lock,
+            standing: KeyState::Lock,
         };
         let client = ClientId(2);
         server.tell(Event::Watch {
@@ -333,9 +333,9 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
         server.acquire(1, &name(number));
     }
     server.wait(2, "key:7", b"");
-    let seen = Seen {
+    let seen = KeySnapshot {
         key: key("watched"),
-        standing: Standing::Absent,
+        standing: KeyState::Absent,
     };
     let client = ClientId(3);
     server.tell(Event::Watch {

@@ -3,14 +3,14 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Cause, Effect, Event, Held, Loss, Mode, News, Refusal, Reply, Seen, SessionId, SessionRecord,
-    Standing,
+    Cause, Effect, Event, Held, KeySnapshot, KeyState, Loss, Mode, News, Refusal, Reply, SessionId,
+    SessionRecord,
 };
 
 /// Watches keys that are not there.
 fn watch(server: &mut Server, number: u64, names: &[&'static str]) {
-    let standing = Standing::Absent;
-    let absent = |name: &&'static str| Seen {
+    let standing = KeyState::Absent;
+    let absent = |name: &&'static str| KeySnapshot {
         key: key(name),
         standing,
     };

@@ -14,7 +14,7 @@ const BACKSTOP_MS: u64 = 60;
 
 /// What is looked for, as often as it has come about.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct KeySnapshot {
     /// Orders to tell replicas what sessions hold.
     pub told: u64,
     /// Orders to renew a key.
@@ -26,7 +26,7 @@ pub struct Seen {
 pub struct Twins {
     short: Engine,
     long: Engine,
-    pub seen: Seen,
+    pub seen: KeySnapshot,
 }
 
 impl Twins {
@@ -40,7 +40,7 @@ impl Twins {
         Twins {
             short: engine(),
             long: engine(),
-            seen: Seen::default(),
+            seen: KeySnapshot::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::search::Search;
 use super::{SEARCH_STEPS, Verdict, WALK_STEPS, Walk};
 use crate::engine::effect::Form;
-use crate::engine::event::{Acquire, Event, Seen, Standing};
+use crate::engine::event::{Acquire, Event, KeySnapshot, KeyState};
 use crate::engine::state::queues::{Request, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Db, Key, Moment};
@@ -21,12 +21,12 @@ impl World {
         let key = Key { db: Db(0), name };
         let label = label.to_string();
         let standing = match self.0.knows(key) {
-            true => Standing::Lock,
-            false => Standing::Absent,
+            true => KeyState::Lock,
+            false => KeyState::Absent,
         };
         let ask = Acquire {
             client: ClientId(client),
-            seen: &[Seen { key, standing }],
+            seen: &[KeySnapshot { key, standing }],
             mode,
             attributes: Attributes::default(),
             value: b"",

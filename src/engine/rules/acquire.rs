@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Loss, Refusal, Reply, Waits};
-use crate::engine::event::{Acquire, Cause, Seen, Standing};
+use crate::engine::event::{Acquire, Cause, KeySnapshot, KeyState};
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
@@ -21,7 +21,7 @@ use crate::engine::types::Key;
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     key: Key<'a>,
-    standing: Standing,
+    standing: KeyState,
     spot: Spot,
 }
 
@@ -53,7 +53,7 @@ impl Engine {
     /// The one key that is asked for, if it is not there and nobody knows it: then it can be had, and there is nothing else to
     /// ask. Mostly that is so.
     fn look_for_unknown<'a>(&self, ask: &Acquire<'a>) -> Option<Asked<'a>> {
-        let &[Seen { key, standing }] = ask.seen else {
+        let &[KeySnapshot { key, standing }] = ask.seen else {
             return None;
         };
         if standing.is_present() || self.is_quarantined() {
@@ -76,7 +76,7 @@ impl Engine {
     ) -> Result<Option<Token>, Refusal> {
         let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
         self.put_right(ask, &mut asked, effects);
-        let wrong = |asked: &Asked<'_>| asked.standing == Standing::Other;
+        let wrong = |asked: &Asked<'_>| asked.standing == KeyState::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
@@ -159,8 +159,8 @@ impl Engine {
 
     /// Takes in what the look shows, and ends holds of what is no longer there (another module can
     /// take a key away without an event; a lock can be overwritten).
-    fn take_in<'a>(&mut self, seen: Seen<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
-        let Seen { key, standing } = seen;
+    fn take_in<'a>(&mut self, seen: KeySnapshot<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
+        let KeySnapshot { key, standing } = seen;
         let mut spot = self.keys.spot(key);
         if let Some(known) = spot.found {
             self.keys[known].set_stands(standing);
@@ -189,7 +189,7 @@ impl Engine {
             if let Some(known) = self.keys.find(asked.key) {
                 // It goes with its last hold.
                 if !self.keys[known].holds.is_empty() {
-                    asked.standing = Standing::Absent;
+                    asked.standing = KeyState::Absent;
                 }
                 self.end_own_lease(ask.client, known, ask.label, effects);
             }
@@ -330,7 +330,7 @@ impl Engine {
     /// Whether a newcomer can have the key now.
     fn is_free(&self, asked: &Asked<'_>, mode: Mode) -> bool {
         let Some(key) = asked.spot.found else {
-            return asked.standing != Standing::Other;
+            return asked.standing != KeyState::Other;
         };
         let record = &self.keys[key];
         !record.is_taken_by_a_stranger()

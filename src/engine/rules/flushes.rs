@@ -8,7 +8,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
-use crate::engine::event::{Cause, Event, Seen, Standing};
+use crate::engine::event::{Cause, Event, KeySnapshot, KeyState};
 use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -93,7 +93,7 @@ impl Engine {
     /// A key went by a flush.
     fn flush(&mut self, key: Id<KeyRecord>, by: Cause, effects: &mut Vec<Effect>) {
         self.set_present(key, false, effects);
-        self.keys[key].set_stands(Standing::Absent);
+        self.keys[key].set_stands(KeyState::Absent);
         self.lose(key, by, Loss::Flushed, effects);
     }
 
@@ -261,7 +261,7 @@ impl Engine {
         }
     }
 
-    fn end_flush_of_seen(&mut self, seen: &[Seen<'_>], effects: &mut Vec<Effect>) {
+    fn end_flush_of_seen(&mut self, seen: &[KeySnapshot<'_>], effects: &mut Vec<Effect>) {
         for seen in seen {
             self.end_flush_of_all(&[seen.key], effects);
         }

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
-use crate::engine::event::Standing;
+use crate::engine::event::KeyState;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::{Grant, Hold};
@@ -70,8 +70,8 @@ impl Engine {
     /// the time to live that somebody may have given it; else it would not do to inherit that.
     fn has_lock_that_stays(&self, key: Id<KeyRecord>, former: Option<Id<Hold>>) -> bool {
         let record = &self.keys[key];
-        if record.stands() != Standing::Lock || !record.is_timed() {
-            return record.stands() == Standing::Lock;
+        if record.stands() != KeyState::Lock || !record.is_timed() {
+            return record.stands() == KeyState::Lock;
         }
         let is_living =
             |hold: Id<Hold>| Some(hold) != former && !self.clients[self.holds[hold].client].ended;

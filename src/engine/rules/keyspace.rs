@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
-use crate::engine::event::{Cause, Seen, Standing};
+use crate::engine::event::{Cause, KeySnapshot, KeyState};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
@@ -18,7 +18,7 @@ impl Engine {
         if let Some(key) = self.keys.find(key) {
             let record = &mut self.keys[key];
             if record.holds.is_empty() {
-                record.set_stands(Standing::Other);
+                record.set_stands(KeyState::Other);
                 record.set_timed(false);
             }
             self.set_present(key, true, effects);
@@ -34,7 +34,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(key) = self.keys.find(key) {
-            self.changed(key, Standing::Absent, (by, why), effects);
+            self.changed(key, KeyState::Absent, (by, why), effects);
         }
     }
 
@@ -47,14 +47,14 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(key) = self.keys.find(key) {
-            self.changed(key, Standing::Other, (by, Loss::Overwritten), effects);
+            self.changed(key, KeyState::Other, (by, Loss::Overwritten), effects);
         }
     }
 
     fn changed(
         &mut self,
         key: Id<KeyRecord>,
-        standing: Standing,
+        standing: KeyState,
         (by, why): (Cause, Loss),
         effects: &mut Vec<Effect>,
     ) {
@@ -88,7 +88,7 @@ impl Engine {
             return;
         };
         self.set_present(key, false, effects);
-        self.keys[key].set_stands(Standing::Absent);
+        self.keys[key].set_stands(KeyState::Absent);
         self.carried_timed = self.keys[key].is_timed();
         let goes = self.holds_that_go(key);
         if !goes.is_empty() {
@@ -185,7 +185,7 @@ impl Engine {
 
     pub(in crate::engine) fn found(
         &mut self,
-        seen: Seen<'_>,
+        seen: KeySnapshot<'_>,
         gone: Loss,
         effects: &mut Vec<Effect>,
     ) {

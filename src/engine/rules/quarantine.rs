@@ -69,16 +69,16 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use crate::engine::{
-        Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, Mode, Moment, Refusal,
-        Reply, Seen, Standing, Wait,
+        Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
+        Mode, Moment, Refusal, Reply, Wait,
     };
 
     /// What the request for a lock that is not there comes to.
     fn ask(engine: &mut Engine, now_ms: u64, name: &str, wait_ms: Option<u64>) -> Vec<Effect> {
         let name = name.as_bytes();
         let key = Key { db: Db(0), name };
-        let standing = Standing::Absent;
-        let seen = [Seen { key, standing }];
+        let standing = KeyState::Absent;
+        let seen = [KeySnapshot { key, standing }];
         let acquire = Event::Acquire(Acquire {
             client: ClientId(7),
             seen: &seen,

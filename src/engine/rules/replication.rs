@@ -351,7 +351,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{ClientId, Db, Event, Seen, Standing};
+    use crate::engine::{ClientId, Db, Event, KeySnapshot, KeyState};
 
     fn key(name: &[u8]) -> Key<'_> {
         Key { db: Db(3), name }
@@ -361,11 +361,11 @@ mod tests {
     fn engine() -> Engine {
         let mut engine = Engine::default();
         let client = ClientId(7);
-        let seen = |name, standing| Seen {
+        let seen = |name, standing| KeySnapshot {
             key: key(name),
             standing,
         };
-        let watched = [seen(b"watched", Standing::Absent)];
+        let watched = [seen(b"watched", KeyState::Absent)];
         let watch = Event::Watch {
             client,
             seen: &watched,

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
-use crate::engine::event::Seen;
+use crate::engine::event::KeySnapshot;
 use crate::engine::mode::Mode;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -176,7 +176,7 @@ impl Engine {
     pub(in crate::engine) fn watch(
         &mut self,
         client: ClientId,
-        seen: &[Seen<'_>],
+        seen: &[KeySnapshot<'_>],
         effects: &mut Vec<Effect>,
     ) {
         let client = self.attend(client, effects);
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Whether all of these watches fit under the limit; keys already watched or repeated count once.
-    fn may_watch(&self, client: Id<Client>, seen: &[Seen<'_>]) -> bool {
+    fn may_watch(&self, client: Id<Client>, seen: &[KeySnapshot<'_>]) -> bool {
         let limit = self.limits.watches_per_client;
         let room = limit.saturating_sub(self.clients[client].watch_count) as usize;
         if seen.len() <= room {

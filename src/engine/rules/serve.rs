@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, News, Push};
-use crate::engine::event::{Seen, Standing};
+use crate::engine::event::{KeySnapshot, KeyState};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Faded;
@@ -28,10 +28,10 @@ impl Engine {
 
     /// Whether a request for these keys is answered at once, whoever asks: none is there, so none is held, and nobody waits
     /// for any. It may be no although it is so. O(keys).
-    pub fn can_be_had_at_once(&self, keys: &[Seen<'_>]) -> bool {
+    pub fn can_be_had_at_once(&self, keys: &[KeySnapshot<'_>]) -> bool {
         !self.is_awaited()
             && !self.quarantine.is_set()
-            && keys.iter().all(|key| key.standing == Standing::Absent)
+            && keys.iter().all(|key| key.standing == KeyState::Absent)
     }
 
     /// All keys that somebody waits for. O(keys known).
@@ -61,9 +61,9 @@ impl Engine {
         {
             effects.push(Effect::Replicate(freed));
         }
-        if record.holds.is_empty() && record.stands() == Standing::Other {
+        if record.holds.is_empty() && record.stands() == KeyState::Other {
             // A temporary key that has no owner any more: it is replaced or removed below.
-            record.set_stands(Standing::Absent);
+            record.set_stands(KeyState::Absent);
         }
         if let Some(heir) = heir {
             self.grant(heir, Some(hold), effects);
@@ -72,7 +72,7 @@ impl Engine {
             self.totals.handoffs += 1;
         }
         if self.keys[key].holds.is_empty() {
-            self.keys[key].set_stands(Standing::Absent);
+            self.keys[key].set_stands(KeyState::Absent);
             match self.keys.remove_if_idle(key) {
                 Some(name) => effects.push(Effect::Remove(name)),
                 None => {

@@ -1,7 +1,7 @@
 //! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
 //! has no record here, and finding that out is one hash and one probe.
 
-use crate::engine::event::Standing;
+use crate::engine::event::KeyState;
 use crate::engine::state::holds::{self, Hold};
 use crate::engine::state::queues::{self, Place};
 use crate::engine::state::watches::{self, Watch};
@@ -54,7 +54,7 @@ impl Marks {
 }
 
 impl KeyRecord {
-    fn new(key: Key<'_>, standing: Standing, round: Round) -> Self {
+    fn new(key: Key<'_>, standing: KeyState, round: Round) -> Self {
         let [low, middle, high, _] = key.db.0.to_le_bytes();
         let mut record = KeyRecord {
             name: key.name.into(),
@@ -91,21 +91,21 @@ impl KeyRecord {
     }
 
     /// What stands at this key as soon as the orders given so far are carried out.
-    pub fn stands(&self) -> Standing {
+    pub fn stands(&self) -> KeyState {
         if self.marks.has(Marks::LOCK) {
-            Standing::Lock
+            KeyState::Lock
         } else if self.marks.has(Marks::OTHER) {
-            Standing::Other
+            KeyState::Other
         } else {
-            Standing::Absent
+            KeyState::Absent
         }
     }
 
-    pub fn set_stands(&mut self, standing: Standing) {
+    pub fn set_stands(&mut self, standing: KeyState) {
         let mark = match standing {
-            Standing::Absent => 0,
-            Standing::Lock => Marks::LOCK,
-            Standing::Other => Marks::OTHER,
+            KeyState::Absent => 0,
+            KeyState::Lock => Marks::LOCK,
+            KeyState::Other => Marks::OTHER,
         };
         self.marks.0 = self.marks.0 & !(Marks::LOCK | Marks::OTHER) | mark;
     }
@@ -140,7 +140,7 @@ impl KeyRecord {
 
     /// Whether something that is not ours stands here, so that nobody can be granted the key.
     pub fn is_taken_by_a_stranger(&self) -> bool {
-        self.stands() == Standing::Other && self.holds.is_empty()
+        self.stands() == KeyState::Other && self.holds.is_empty()
     }
 
     fn round(&self) -> Round {
@@ -212,7 +212,7 @@ impl Keys {
     }
 
     /// The key's record, made with what stands there where there is none. O(1).
-    pub fn find_or_add(&mut self, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+    pub fn find_or_add(&mut self, key: Key<'_>, standing: KeyState) -> Id<KeyRecord> {
         let spot = self.spot(key);
         self.fill(spot, key, standing)
     }
@@ -235,7 +235,7 @@ impl Keys {
 
     /// The record at the key's spot, made with what stands there where there is none. Nothing was
     /// added or forgotten at this spot since it was looked for. O(1).
-    pub fn fill(&mut self, spot: Spot, key: Key<'_>, standing: Standing) -> Id<KeyRecord> {
+    pub fn fill(&mut self, spot: Spot, key: Key<'_>, standing: KeyState) -> Id<KeyRecord> {
         if let Some(id) = spot.found {
             return id;
         }
@@ -253,7 +253,7 @@ impl Keys {
     ///
     /// All memory is taken before the first record is put into the index: the servers' allocators count in
     /// atomic operations, and each of these waits for the index's far-off memory. That was most of the time.
-    pub fn add_all(&mut self, keys: &[Key<'_>], standing: Standing) -> Vec<Option<Id<KeyRecord>>> {
+    pub fn add_all(&mut self, keys: &[Key<'_>], standing: KeyState) -> Vec<Option<Id<KeyRecord>>> {
         self.index.reserve(keys.len());
         let (records, round) = (&mut self.records, self.round);
         let add = |key: &Key<'_>| Some(records.insert(KeyRecord::new(*key, standing, round)));
@@ -389,13 +389,13 @@ mod tests {
     fn a_record_is_small_and_keeps_what_it_is_told() {
         assert_eq!(size_of::<Option<KeyRecord>>(), 40);
         let db = Db(0x00ab_cdef);
-        let mut record = KeyRecord::new(Key { db, name: b"k" }, Standing::Lock, Round(2));
+        let mut record = KeyRecord::new(Key { db, name: b"k" }, KeyState::Lock, Round(2));
         assert_eq!(record.key(), Key { db, name: b"k" });
-        for standing in [Standing::Other, Standing::Absent, Standing::Lock] {
+        for standing in [KeyState::Other, KeyState::Absent, KeyState::Lock] {
             record.set_stands(standing);
-            record.set_ready(standing == Standing::Other);
+            record.set_ready(standing == KeyState::Other);
             assert_eq!(record.stands(), standing);
-            assert_eq!(record.is_ready(), standing == Standing::Other);
+            assert_eq!(record.is_ready(), standing == KeyState::Other);
             assert!(record.is_present() && record.round() == Round(2));
         }
         for round in [3, 0, 1] {

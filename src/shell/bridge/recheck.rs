@@ -4,7 +4,7 @@
 //! ours leaves its key, a lock is read from what `RESTORE` brings, a key is overwritten. Until the look, the key can go by
 //! another name: so what is known of it follows it, through `RENAME`, `MOVE`, `SWAPDB`, flushes and what takes its place.
 
-use crate::engine::{Db, Event, Key, KeyBuf, Loss, Mode, Seen, Standing};
+use crate::engine::{Db, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
 use crate::policy::recheck::{Queue, Why};
 use crate::policy::slots::{FRESH_MS, Place};
 use crate::shell::bridge::dispatch::{self, Reach, tell};
@@ -74,10 +74,10 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
     let from = from.as_key();
     // The command in hand has looked at the key itself, so this look does not find that its time is over.
     let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
-    if standing != Standing::Lock {
-        let seen = Seen {
+    if standing != KeyState::Lock {
+        let seen = KeySnapshot {
             key: from,
-            standing: Standing::Other,
+            standing: KeyState::Other,
         };
         let gone = Loss::Deleted;
         tell(ctx, Event::Found { seen, gone });
@@ -145,7 +145,7 @@ pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
 
 /// What stands at a key, without a trace of the look: no key is expired by it. (To expire one in
 /// the middle of a SWAPDB would be told to replicas before the swap.)
-fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> Standing {
+fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> KeyState {
     if have!(RedisModule_CommandFilterGetClientId) {
         return look::standing_without_trace(ctx, key.db, name);
     }
@@ -160,14 +160,14 @@ fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> Standing {
             suspect(key);
             shell().engine.with(|engine| engine.stands(key))
         }
-        Some(false) => Standing::Absent,
+        Some(false) => KeyState::Absent,
         None => look::standing(ctx, key.db, name),
     }
 }
 
 /// Has a key looked at again that is held as a lock.
 pub fn suspect(key: Key<'_>) {
-    if shell().engine.with(|engine| engine.stands(key)) == Standing::Lock {
+    if shell().engine.with(|engine| engine.stands(key)) == KeyState::Lock {
         soon(key, Why::OVERWRITTEN);
     }
 }
@@ -185,7 +185,7 @@ pub fn restored(key: Key<'_>) {
 /// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
 pub fn put_back(key: Key<'_>) {
     let shell = shell();
-    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == Standing::Lock {
+    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == KeyState::Lock {
         restored(key);
     }
 }
@@ -194,7 +194,7 @@ pub fn put_back(key: Key<'_>) {
 /// is still another server's, that one's stream may yet name it.
 fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
     let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
-    if standing != Standing::Lock {
+    if standing != KeyState::Lock {
         return;
     }
     if shell().is_replica.get() || cluster::place(ctx, key) == Place::Here {
@@ -228,11 +228,11 @@ fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
 }
 
 /// What a fresh look at a key showed.
-pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: Standing) {
-    let seen = Seen { key, standing };
+pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: KeyState) {
+    let seen = KeySnapshot { key, standing };
     let gone = match standing {
-        Standing::Absent => cluster::loss_of_removal(ctx, key),
-        Standing::Lock | Standing::Other => Loss::Overwritten,
+        KeyState::Absent => cluster::loss_of_removal(ctx, key),
+        KeyState::Lock | KeyState::Other => Loss::Overwritten,
     };
     tell(ctx, Event::Found { seen, gone });
     if !standing.is_present() {

@@ -2,7 +2,8 @@
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, Mode, Seen, Start, Wait,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, Start,
+    Wait,
 };
 use crate::shell::bridge::dispatch::{Reach, tell_of_command};
 use crate::shell::bridge::perform::CommandContext;
@@ -293,9 +294,13 @@ impl<'c> Caller<'c> {
 
     /// Opens the key that a command asks for, and looks at it.
     #[inline(always)]
-    fn open<'a>(&self, name: &'a [u8], value: Option<Str<'c>>) -> (CommandContext<'c>, Seen<'a>) {
+    fn open<'a>(
+        &self,
+        name: &'a [u8],
+        value: Option<Str<'c>>,
+    ) -> (CommandContext<'c>, KeySnapshot<'a>) {
         let open = self.ctx.open(self.strings[0]);
-        let seen = Seen {
+        let seen = KeySnapshot {
             key: self.key(name),
             standing: open.standing(),
         };
@@ -309,7 +314,7 @@ impl<'c> Caller<'c> {
     }
 
     /// How this request may wait. In a transaction nobody can be blocked, and so none waits.
-    fn wait_allowed(&self, wait: Option<Wait>, seen: &[Seen<'_>]) -> Option<Wait> {
+    fn wait_allowed(&self, wait: Option<Wait>, seen: &[KeySnapshot<'_>]) -> Option<Wait> {
         let wait = wait?;
         // It costs something to ask, and mostly a lock is free.
         let is_had = |engine: &Engine| engine.can_be_had_at_once(seen);
@@ -393,13 +398,13 @@ impl<'c> Caller<'c> {
         Few::of(names, |name| self.key(name))
     }
 
-    fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> Seen<'a> {
+    fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> KeySnapshot<'a> {
         let key = self.key(name);
         let standing = look::standing(self.ctx, key.db, string);
-        Seen { key, standing }
+        KeySnapshot { key, standing }
     }
 
-    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<Seen<'a>> {
+    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<KeySnapshot<'a>> {
         let pairs = strings.iter().zip(names);
         pairs
             .map(|(string, name)| self.look(*string, name))

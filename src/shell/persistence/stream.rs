@@ -6,7 +6,7 @@
 //! stream says all, in words that only it has (see `command/told.rs`).
 
 use crate::command::{Request, told};
-use crate::engine::{Cause, Event, Key, Mode, Standing};
+use crate::engine::{Cause, Event, Key, KeyState, Mode};
 use crate::shell::bridge::perform::write;
 use crate::shell::bridge::{dispatch, recheck, server_events};
 use crate::shell::guard::guard;
@@ -160,7 +160,7 @@ fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
-        if look::standing(ctx, db, *key) == Standing::Other {
+        if look::standing(ctx, db, *key) == KeyState::Other {
             rdb::inherited(ctx, db, key.bytes(), Mode::Temporary);
         }
     }

@@ -1,6 +1,6 @@
 //! Keys: opened, made, removed, and told to replicas.
 
-use crate::engine::{Db, Standing, Token};
+use crate::engine::{Db, KeyState, Token};
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often, published_classes};
@@ -325,17 +325,17 @@ impl OpenKey<'_> {
         !self.0.is_null()
     }
 
-    pub fn standing(&self) -> Standing {
+    pub fn standing(&self) -> KeyState {
         // SAFETY: the table; an open key, or null, which the server takes for an absent one.
         unsafe {
             if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
-                return Standing::Absent;
+                return KeyState::Absent;
             }
             match known().lock_type.get() {
                 Some(lock) if often!(RedisModule_ModuleTypeGetType(self.0)) == lock => {
-                    Standing::Lock
+                    KeyState::Lock
                 }
-                _ => Standing::Other,
+                _ => KeyState::Other,
             }
         }
     }
