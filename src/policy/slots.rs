@@ -4,7 +4,7 @@ use crate::engine::Moment;
 
 /// Where commands for a key that is not there are to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SlotOwner {
     /// Here; also as long as its slot is on its way to here.
     Here,
     /// There, with `ASKING`: its slot is on its way to there.
@@ -21,19 +21,19 @@ pub const FRESH_MS: u64 = 50;
 #[derive(Default)]
 pub struct Slots {
     /// The last slot that was looked for, when, and where it was.
-    last: Option<(u64, Moment, Place)>,
+    last: Option<(u64, Moment, SlotOwner)>,
     /// On a replica: the slots that are on their way to its master, first and last of each range. None: to be asked for.
     coming: Option<Vec<(u64, u64)>>,
 }
 
 impl Slots {
     /// Where this slot was a moment ago, if that was found out then.
-    pub fn last_place(&self, slot: u64, now: Moment) -> Option<Place> {
+    pub fn last_place(&self, slot: u64, now: Moment) -> Option<SlotOwner> {
         let (last, when, place) = self.last.as_ref()?;
         (*last == slot && now.ms_since(*when) < FRESH_MS).then(|| place.clone())
     }
 
-    pub fn found(&mut self, slot: u64, now: Moment, place: Place) {
+    pub fn found(&mut self, slot: u64, now: Moment, place: SlotOwner) {
         self.last = Some((slot, now, place));
     }
 
@@ -180,7 +180,7 @@ impl SlotSet {
 }
 
 /// Reads `CLUSTER NODES`.
-pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
+pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
     let address = |line: &str| {
         let words = line.split(' ').nth(1)?;
         let (address, rest) = words.split_once('@')?;
@@ -196,7 +196,7 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
         let open = word.strip_prefix('[').and_then(|w| w.strip_suffix(']'));
         let Some(open) = open else { continue };
         if open.split_once("-<-").is_some_and(|(s, _)| is(s, slot)) {
-            return Place::Here;
+            return SlotOwner::Here;
         }
         if let Some((number, target)) = open.split_once("->-")
             && is(number, slot)
@@ -204,7 +204,7 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
             let line = nodes.lines().find(|line| line.starts_with(target));
             return line
                 .and_then(address)
-                .map_or(Place::Nowhere, Place::Leaving);
+                .map_or(SlotOwner::Nowhere, SlotOwner::Leaving);
         }
     }
     let has_slot = |line: &&str| {
@@ -217,9 +217,9 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> Place {
         })
     };
     match nodes.lines().find(has_slot) {
-        Some(line) if line == mine => Place::Here,
-        Some(line) => address(line).map_or(Place::Nowhere, Place::There),
-        None => Place::Nowhere,
+        Some(line) if line == mine => SlotOwner::Here,
+        Some(line) => address(line).map_or(SlotOwner::Nowhere, SlotOwner::There),
+        None => SlotOwner::Nowhere,
     }
 }
 
@@ -319,8 +319,8 @@ mod tests {
     fn an_answer_about_a_slot_is_good_for_a_moment() {
         let at = |ms: u64| Moment(ms * 1000);
         let mut slots = Slots::default();
-        slots.found(7, at(100), Place::Nowhere);
-        assert_eq!(slots.last_place(7, at(149)), Some(Place::Nowhere));
+        slots.found(7, at(100), SlotOwner::Nowhere);
+        assert_eq!(slots.last_place(7, at(149)), Some(SlotOwner::Nowhere));
         assert_eq!(slots.last_place(8, at(149)), None);
         assert_eq!(slots.last_place(7, at(150)), None);
         slots.change();
@@ -340,21 +340,21 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
 
     #[test]
     fn the_owner_of_each_slot_is_found() {
-        let there = |address: &str| Place::There(address.to_owned());
+        let there = |address: &str| SlotOwner::There(address.to_owned());
         for (slot, expected) in [
-            (0, Place::Here),
-            (200, Place::Here),
-            (7, Place::Leaving("127.0.0.1:7002".to_owned())),
-            (300, Place::Here),
+            (0, SlotOwner::Here),
+            (200, SlotOwner::Here),
+            (7, SlotOwner::Leaving("127.0.0.1:7002".to_owned())),
+            (300, SlotOwner::Here),
             (150, there("127.0.0.1:7002")),
             (450, there("::1:7003")),
-            (201, Place::Nowhere),
+            (201, SlotOwner::Nowhere),
         ] {
             assert_eq!(find(NODES, slot, false), expected, "slot {slot}");
         }
         assert_eq!(find(NODES, 450, true), there("three.example:7003"));
         assert_eq!(find(NODES, 150, true), there("127.0.0.1:7002"));
-        assert_eq!(find("", 0, false), Place::Nowhere);
+        assert_eq!(find("", 0, false), SlotOwner::Nowhere);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What was put off, when its time has come: pushes, a flush, waits and leases whose time is over, handovers, removals.
 
 use crate::engine::Event;
-use crate::shell::bridge::dispatch::{self, Reach};
+use crate::shell::bridge::dispatch::{self, KeyScope};
 use crate::shell::bridge::{slices, slots};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
@@ -21,7 +21,7 @@ pub unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
         timer::gone_off();
         shell().is_behind.set(false);
         shell().has_started.set(true);
-        dispatch::catch_up(ctx, Reach::All);
+        dispatch::catch_up(ctx, KeyScope::All);
         slots::look(ctx);
         dispatch::tell(ctx, Event::Tick);
         blocked::give_back();

@@ -2,7 +2,7 @@
 //! lease in a row, and a watch on the one before it.
 
 use super::grpc::{Channel, bytes_field, field, number_field};
-use super::process::{Place, Process, version_of};
+use super::process::{Process, QueueEntry, version_of};
 use super::{Contender, Crash, Way, unexpected};
 use std::io;
 use std::process::Command;
@@ -37,7 +37,7 @@ impl Way for Server {
 }
 
 pub fn start() -> io::Result<Box<dyn Way>> {
-    let place = Place::new()?;
+    let place = QueueEntry::new()?;
     let address = |port: u16| format!("http://127.0.0.1:{port}");
     let (clients, peers) = (address(place.port), address(free_port()));
     let mut etcd = Command::new("etcd");

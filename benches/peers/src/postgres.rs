@@ -1,6 +1,6 @@
 //! PostgreSQL's advisory locks, by prepared statements over its own protocol.
 
-use super::process::{Place, Process, version_of};
+use super::process::{Process, QueueEntry, version_of};
 use super::{Contender, Crash, Way, unexpected};
 use std::cmp::Reverse;
 use std::ffi::OsString;
@@ -40,7 +40,7 @@ impl Way for Server {
 
 /// A fresh cluster in a temporary folder; PostgreSQL refuses to run as root.
 pub fn start() -> io::Result<Box<dyn Way>> {
-    let place = Place::new()?;
+    let place = QueueEntry::new()?;
     let data = place.path().join("data");
     let programs = programs().ok_or_else(|| {
         io::Error::other("PostgreSQL is not installed (scripts/need.sh postgresql)")
@@ -113,7 +113,7 @@ fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-fn give_to_user(place: &Place) -> io::Result<()> {
+fn give_to_user(place: &QueueEntry) -> io::Result<()> {
     if is_root() {
         let given = Command::new("chown").arg(USER).arg(place.path()).status()?;
         if !given.success() {

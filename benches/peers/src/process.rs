@@ -17,14 +17,14 @@ pub struct Process {
 }
 
 /// A folder for its data, and a port.
-pub struct Place {
+pub struct QueueEntry {
     pub folder: TempDir,
     pub port: u16,
 }
 
-impl Place {
-    pub fn new() -> io::Result<Place> {
-        Ok(Place {
+impl QueueEntry {
+    pub fn new() -> io::Result<QueueEntry> {
+        Ok(QueueEntry {
             folder: TempDir::with_prefix("tether-bench-")?,
             port: free_port(),
         })

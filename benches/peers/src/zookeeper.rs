@@ -1,6 +1,6 @@
 //! ZooKeeper's lock recipe: a node of one's own in a row, and a watch on the one before it.
 
-use super::process::{Place, Process};
+use super::process::{Process, QueueEntry};
 use super::{Contender, Crash, Way, unexpected};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -77,7 +77,7 @@ pub fn start() -> io::Result<Box<dyn Way>> {
             "ZooKeeper is not installed (scripts/need.sh zookeeper)",
         ));
     }
-    let place = Place::new()?;
+    let place = QueueEntry::new()?;
     let settings = place.path().join("zoo.cfg");
     let lines = format!(
         "tickTime=2000\ndataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\nmaxClientCnxns=0\n\

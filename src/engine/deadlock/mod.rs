@@ -25,7 +25,7 @@ mod search;
 use super::Engine;
 use super::effect::Waits;
 use crate::engine::state::holds::Hold;
-use crate::engine::state::queues::{Place, Waiter};
+use crate::engine::state::queues::{QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use direct::Walk;
 use hashbrown::HashMap;
@@ -137,7 +137,7 @@ fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
 /// the steps do not suffice.
 fn living_ahead(
     engine: &Engine,
-    place: Id<Place>,
+    place: Id<QueueEntry>,
     budget: &mut Budget,
 ) -> Option<Option<Id<Waiter>>> {
     let mut ahead = engine.queues.ahead_of(&engine.keys, place);

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::{Place, Waiter};
+use crate::engine::state::queues::{QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::Key;
 
@@ -27,7 +27,7 @@ impl Engine {
     fn bytes_of_wait(&self, id: Id<Waiter>) -> usize {
         let waiter = &self.queues[id];
         let whole = size_of::<Waiter>() + waiter.label.len() + waiter.value.len();
-        size_of::<Place>() + whole
+        size_of::<QueueEntry>() + whole
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::engine::event::KeyState;
 use crate::engine::state::holds::{self, Hold};
-use crate::engine::state::queues::{self, Place};
+use crate::engine::state::queues::{self, QueueEntry};
 use crate::engine::state::watches::{self, Watch};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
@@ -23,7 +23,7 @@ pub(in crate::engine) struct KeyRecord {
     marks: Marks,
     pub watchers: Chain<Watch, { watches::BY_KEY }>,
     pub holds: Chain<Hold, { holds::BY_KEY }>,
-    pub queue: Chain<Place, { queues::BY_KEY }>,
+    pub queue: Chain<QueueEntry, { queues::BY_KEY }>,
 }
 
 /// Small facts about a key in one byte. With millions of keys it counts.

@@ -42,7 +42,7 @@ pub(in crate::engine) struct Waiter {
     pub push: bool,
     pub form: Form,
     rights: Stamp,
-    places: Chain<Place, BY_WAITER>,
+    places: Chain<QueueEntry, BY_WAITER>,
     by_client: Link<Waiter>,
     /// Among the owner's waits that are told by a push.
     by_owner: Link<Waiter>,
@@ -79,13 +79,13 @@ impl Waiter {
 }
 
 /// One waiter's place in one key's queue.
-pub(in crate::engine) struct Place {
+pub(in crate::engine) struct QueueEntry {
     waiter: Id<Waiter>,
     key: Id<KeyRecord>,
     /// At the head of a queue: how many places that has.
     length: u32,
-    by_key: Link<Place>,
-    by_waiter: Link<Place>,
+    by_key: Link<QueueEntry>,
+    by_waiter: Link<QueueEntry>,
 }
 
 impl Chained<BY_CLIENT> for Waiter {
@@ -106,7 +106,7 @@ impl Chained<BY_OWNER> for Waiter {
     }
 }
 
-impl Chained<BY_KEY> for Place {
+impl Chained<BY_KEY> for QueueEntry {
     fn link(&self) -> &Link<Self> {
         &self.by_key
     }
@@ -115,7 +115,7 @@ impl Chained<BY_KEY> for Place {
     }
 }
 
-impl Chained<BY_WAITER> for Place {
+impl Chained<BY_WAITER> for QueueEntry {
     fn link(&self) -> &Link<Self> {
         &self.by_waiter
     }
@@ -145,13 +145,13 @@ pub(in crate::engine) struct Request<'a> {
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
-    places: Arena<Place>,
+    places: Arena<QueueEntry>,
     deadlines: BTreeSet<(Moment, Id<Waiter>)>,
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
     /// Their places, under their key and owner: of one that is blocked nobody asks.
     /// An owner may have very many for one key, all with the same mark: in a hash table each would go past all the others.
-    by_owner: BTreeSet<(u32, Id<Place>)>,
+    by_owner: BTreeSet<(u32, Id<QueueEntry>)>,
     doubts: Doubts,
     hasher: DefaultHashBuilder,
 }
@@ -192,7 +192,7 @@ impl Queues {
             by_owner: Link::default(),
         });
         for key in asked {
-            let place = self.places.insert(Place {
+            let place = self.places.insert(QueueEntry {
                 waiter: id,
                 key: *key,
                 length: 0,
@@ -287,7 +287,7 @@ impl Queues {
             return None;
         }
         sorts.iter().find_map(|sort| {
-            let is_it = |place: &&Place| {
+            let is_it = |place: &&QueueEntry| {
                 let waiter = &self.waiters[place.waiter];
                 let is_owners = waiter.client == client && *waiter.label == *label;
                 place.key == key && is_owners && waiter.sort() == *sort
@@ -381,13 +381,20 @@ impl Queues {
     }
 
     /// The same, each with the place in its queue.
-    pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<KeyRecord>, Id<Place>)> {
+    pub fn places_of(
+        &self,
+        id: Id<Waiter>,
+    ) -> impl Iterator<Item = (Id<KeyRecord>, Id<QueueEntry>)> {
         let places = self.waiters[id].places.iter(&self.places);
         places.map(|place| (self.places[place].key, place))
     }
 
     /// The place right ahead in a queue, and who has it. O(1).
-    pub fn ahead_of(&self, keys: &Keys, place: Id<Place>) -> Option<(Id<Place>, Id<Waiter>)> {
+    pub fn ahead_of(
+        &self,
+        keys: &Keys,
+        place: Id<QueueEntry>,
+    ) -> Option<(Id<QueueEntry>, Id<Waiter>)> {
         let queue = &keys[self.places[place].key].queue;
         let ahead = queue.before(&self.places, place)?;
         Some((ahead, self.places[ahead].waiter))

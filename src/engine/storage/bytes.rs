@@ -11,11 +11,11 @@ const FEW: usize = 22;
 
 /// Any bytes. O(1) to move.
 #[derive(Clone)]
-pub struct Bytes(Place);
+pub struct Bytes(QueueEntry);
 
 /// Invariant: `length` is at most [`FEW`].
 #[derive(Clone)]
-enum Place {
+enum QueueEntry {
     Here { length: u8, bytes: [u8; FEW] },
     Apart(Box<[u8]>),
 }
@@ -27,16 +27,16 @@ impl From<&[u8]> for Bytes {
             Some(place) => {
                 place.copy_from_slice(given);
                 let length = given.len() as u8;
-                Place::Here { length, bytes }
+                QueueEntry::Here { length, bytes }
             }
-            None => Place::Apart(given.into()),
+            None => QueueEntry::Apart(given.into()),
         })
     }
 }
 
 impl From<Box<[u8]>> for Bytes {
     fn from(given: Box<[u8]>) -> Self {
-        Bytes(Place::Apart(given))
+        Bytes(QueueEntry::Apart(given))
     }
 }
 
@@ -50,8 +50,8 @@ impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            Place::Here { length, bytes } => &bytes[..usize::from(*length)],
-            Place::Apart(bytes) => bytes,
+            QueueEntry::Here { length, bytes } => &bytes[..usize::from(*length)],
+            QueueEntry::Apart(bytes) => bytes,
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
             let (copied, taken) = (Bytes::from(given), Bytes::from(Box::from(given)));
             assert_eq!((&*copied, &*taken), (given, given));
             assert_eq!(copied, taken);
-            assert_eq!(matches!(copied.0, Place::Here { .. }), length <= FEW);
+            assert_eq!(matches!(copied.0, QueueEntry::Here { .. }), length <= FEW);
         }
         assert!(Bytes::default().is_empty());
         assert!(Bytes::from(&b"a"[..]) < Bytes::from(&b"b"[..]));

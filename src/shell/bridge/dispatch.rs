@@ -62,26 +62,26 @@ pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, ev
 /// executed. So in the middle of a command keys of other slots cannot be found, or are made where
 /// nobody finds them.
 #[derive(Clone, Copy)]
-pub enum Reach<'a> {
+pub enum KeyScope<'a> {
     All,
     /// These, of this database.
     Only(Db, &'a [Str<'a>]),
 }
 
-impl<'a> Reach<'a> {
+impl<'a> KeyScope<'a> {
     /// In a command for these keys.
     pub fn of_command(ctx: Ctx<'_>, keys: &'a [Str<'a>]) -> Self {
         if shell().server.get().is_cluster {
-            Reach::Only(ctx.db(), keys)
+            KeyScope::Only(ctx.db(), keys)
         } else {
-            Reach::All
+            KeyScope::All
         }
     }
 }
 
 /// Tells what was put off. Before anything else is told, and before pushes are sent or taken back. Says whether there may
 /// have been anything.
-pub fn catch_up(ctx: Ctx<'_>, reach: Reach<'_>) -> bool {
+pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
     // This comes before every command, and mostly there is nothing.
     let (flush, look) = (shell().flush.get().is_some(), shell().is_any_put_off.get());
     if flush {
@@ -126,6 +126,6 @@ pub fn catch_up_soon() {
 unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        catch_up(unsafe { Ctx::new(&ctx) }, Reach::All);
+        catch_up(unsafe { Ctx::new(&ctx) }, KeyScope::All);
     });
 }

@@ -6,8 +6,8 @@
 
 use crate::engine::{Db, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
 use crate::policy::recheck::{Queue, Why};
-use crate::policy::slots::{FRESH_MS, Place};
-use crate::shell::bridge::dispatch::{self, Reach, tell};
+use crate::policy::slots::{FRESH_MS, SlotOwner};
+use crate::shell::bridge::dispatch::{self, KeyScope, tell};
 use crate::shell::bridge::{keyspace_events, slots};
 use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
@@ -88,14 +88,14 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
 
 /// Looks at those within reach. While a data set is loaded they wait for its end.
 #[cold]
-pub fn look(ctx: Ctx<'_>, reach: Reach<'_>) {
+pub fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
     let shell = shell();
     if shell.loading.get() {
         return;
     }
     let due = match reach {
-        Reach::All => shell.rechecks.with_mut(Queue::take_all),
-        Reach::Only(db, names) => {
+        KeyScope::All => shell.rechecks.with_mut(Queue::take_all),
+        KeyScope::Only(db, names) => {
             let names: Vec<_> = names.iter().map(|name| name.bytes()).collect();
             let keys = names.into_iter().map(|name| Key { db, name });
             let take = |queue: &mut Queue| {
@@ -197,7 +197,7 @@ fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
     if standing != KeyState::Lock {
         return;
     }
-    if shell().is_replica.get() || cluster::place(ctx, key) == Place::Here {
+    if shell().is_replica.get() || cluster::place(ctx, key) == SlotOwner::Here {
         nobodys(ctx, key);
     } else {
         put_off(key, Why::RESTORED);

@@ -1,7 +1,7 @@
 //! What else the server tells us: of connections, flushes, loads, roles.
 
 use crate::engine::{ClientId, Db, Engine, Event};
-use crate::shell::bridge::dispatch::{self, Reach, tell};
+use crate::shell::bridge::dispatch::{self, KeyScope, tell};
 use crate::shell::bridge::{io_threads, recheck, slices, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
@@ -78,7 +78,7 @@ unsafe extern "C" fn on_client(
             io_threads::forget(client);
             arguments::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
-            dispatch::catch_up(ctx, Reach::of_command(ctx, &[]));
+            dispatch::catch_up(ctx, KeyScope::of_command(ctx, &[]));
             slices::end(ctx, client);
         }
     });
@@ -97,7 +97,7 @@ unsafe extern "C" fn on_flush(
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
             // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
             // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
-            dispatch::catch_up(ctx, Reach::All);
+            dispatch::catch_up(ctx, KeyScope::All);
             return io_threads::flush_begins();
         }
         io_threads::flush_ends();

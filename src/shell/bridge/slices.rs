@@ -1,7 +1,7 @@
 //! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
 
 use crate::engine::{ClientId, Engine, Event, Key};
-use crate::shell::bridge::dispatch::{Reach, tell};
+use crate::shell::bridge::dispatch::{KeyScope, tell};
 use crate::shell::bridge::slots;
 use crate::shell::server::writes::{may_write, wants_writes};
 use crate::shell::state::shell;
@@ -20,7 +20,7 @@ const LEASES: usize = 16;
 
 /// Ends leases whose time is over, before a command that may write looks at its keys: all of those keys, so that it sees
 /// what is so, and a few others. Where more are over, the rest is ended in slices.
-pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>, names: &[Str<'_>]) {
+pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
     let is_any_over = || {
         let end = shell().engine.with(|engine| engine.first_lease_end());
         end.is_some_and(|end| end <= clock::now())
@@ -28,7 +28,7 @@ pub fn end_leases(ctx: Ctx<'_>, reach: Reach<'_>, names: &[Str<'_>]) {
     if !is_any_over() {
         return;
     }
-    if matches!(reach, Reach::All) {
+    if matches!(reach, KeyScope::All) {
         let most = at_once(LEASES);
         tell(ctx, Event::Lapse { most });
         if !is_any_over() {
@@ -50,7 +50,7 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
     }
     let slice = Slice::begin();
     forget(ctx, slice);
-    // In a cluster not now: this may be in the middle of a command (see `Reach`).
+    // In a cluster not now: this may be in the middle of a command (see `KeyScope`).
     if !shell().server.get().is_cluster {
         work(ctx, slice);
     }

@@ -6,7 +6,7 @@
 //! long as there can be such slots, the server is asked which ones it has. What is held and waited for in others ends.
 
 use crate::engine::{Engine, Event, Key, KeyBuf};
-use crate::policy::slots::{Ask, Own, Place, SlotSet, own_line, slot_of};
+use crate::policy::slots::{Ask, Own, SlotOwner, SlotSet, own_line, slot_of};
 use crate::shell::bridge::dispatch::tell;
 use crate::shell::bridge::recheck;
 use crate::shell::server::{cluster, epochs, writes};
@@ -82,7 +82,7 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
         return;
     }
     let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
-    if is_waited_for && cluster::place(ctx, key) != Place::Here {
+    if is_waited_for && cluster::place(ctx, key) != SlotOwner::Here {
         tell(ctx, Event::Elsewhere { key });
     }
 }

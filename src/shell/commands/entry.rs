@@ -5,7 +5,7 @@ use crate::engine::{
     Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, Start,
     Wait,
 };
-use crate::shell::bridge::dispatch::{Reach, tell_of_command};
+use crate::shell::bridge::dispatch::{KeyScope, tell_of_command};
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::{dispatch, keyspace_events, slices};
 use crate::shell::commands::{inspect, places};
@@ -76,7 +76,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
     let keys = places::keys_among(spec.keys, strings);
-    let reach = Reach::of_command(ctx, keys);
+    let reach = KeyScope::of_command(ctx, keys);
     let _turn = push::begin_turn(client);
     send_before(ctx, client);
     if dispatch::catch_up(ctx, reach) {
@@ -184,7 +184,7 @@ impl<'c> Caller<'c> {
             Request::Resume { secret, notify } => self.resume(secret, notify),
             Request::EndSession => self.tell(Event::EndSession {
                 client: self.client,
-                // A transaction may be about another slot than what the session holds; see `Reach`.
+                // A transaction may be about another slot than what the session holds; see `KeyScope`.
                 later: shell().server.get().is_cluster && ctx.state().in_exec(),
             }),
         }

@@ -5,7 +5,7 @@
 //! that is handed over is made without one.
 
 use crate::engine::{Cause, Key, Loss};
-use crate::policy::slots::{Place, Slots, coming_to_master, find};
+use crate::policy::slots::{SlotOwner, Slots, coming_to_master, find};
 use crate::shell::server::{attribution, epochs};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -13,9 +13,9 @@ use crate::shell::sys::raw::{Ctx, Refusal, Text};
 use crate::shell::timer;
 
 /// Where a key is to be asked for that is not there.
-pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> Place {
+pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> SlotOwner {
     match refusal(ctx, key) {
-        Refusal::None => Place::Here,
+        Refusal::None => SlotOwner::Here,
         refusal => place_of_refused(ctx, key, refusal),
     }
 }
@@ -27,7 +27,7 @@ fn refusal(ctx: Ctx<'_>, key: Key<'_>) -> Refusal {
     }
 }
 
-fn place_of_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> Place {
+fn place_of_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> SlotOwner {
     let slot = ctx.slot(Text::new(key.name).as_str());
     let now = clock::now();
     if let Some(place) = shell().slots.with(|slots| slots.last_place(slot, now)) {
@@ -36,7 +36,7 @@ fn place_of_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> Place {
     let place = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
     // Of what is this server's own it is not told when that ends. (Who is redirected all the same has to do with a slot that
     // is on its way to here.)
-    if (refusal, &place) != (Refusal::Down, &Place::Here) {
+    if (refusal, &place) != (Refusal::Down, &SlotOwner::Here) {
         let place = place.clone();
         shell()
             .slots
@@ -55,10 +55,10 @@ fn uses_host_names(ctx: Ctx<'_>) -> bool {
 pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     let slot = ctx.slot(Text::new(key.name).as_str());
     match place(ctx, key) {
-        Place::There(address) => format!("MOVED {slot} {address}"),
-        Place::Leaving(address) => format!("ASK {slot} {address}"),
-        Place::Here => "TRYAGAIN the key's slot was on its way to another server".to_owned(),
-        Place::Nowhere => "CLUSTERDOWN Hash slot not served".to_owned(),
+        SlotOwner::There(address) => format!("MOVED {slot} {address}"),
+        SlotOwner::Leaving(address) => format!("ASK {slot} {address}"),
+        SlotOwner::Here => "TRYAGAIN the key's slot was on its way to another server".to_owned(),
+        SlotOwner::Nowhere => "CLUSTERDOWN Hash slot not served".to_owned(),
     }
 }
 
@@ -71,9 +71,9 @@ pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
     let refusal = refusal(ctx, key);
     let is_own = refusal == Refusal::None
         || match place_of_refused(ctx, key, refusal) {
-            Place::There(_) | Place::Nowhere => false,
+            SlotOwner::There(_) | SlotOwner::Nowhere => false,
             // This may have been so a moment ago only.
-            Place::Here | Place::Leaving(_) => attribution::is_executing_now(ctx, client),
+            SlotOwner::Here | SlotOwner::Leaving(_) => attribution::is_executing_now(ctx, client),
         };
     if is_own { by } else { Cause::Server }
 }
@@ -81,9 +81,9 @@ pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
 /// How a key went that is not there, and neither lapsed nor was evicted. (What MIGRATE deletes follows its slot.)
 pub fn loss_of_removal(ctx: Ctx<'_>, key: Key<'_>) -> Loss {
     match place(ctx, key) {
-        Place::There(_) | Place::Nowhere => Loss::Moved,
-        Place::Leaving(_) if attribution::is_migrating(ctx) => Loss::Moved,
-        Place::Here | Place::Leaving(_) => Loss::Deleted,
+        SlotOwner::There(_) | SlotOwner::Nowhere => Loss::Moved,
+        SlotOwner::Leaving(_) if attribution::is_migrating(ctx) => Loss::Moved,
+        SlotOwner::Here | SlotOwner::Leaving(_) => Loss::Deleted,
     }
 }
 
