@@ -10,7 +10,7 @@ pub struct Threads {
     /// The event of the server's loop is subscribed to.
     pub looping: bool,
     /// Those that gave a command which may have been put off.
-    pub put_off: HashSet<ClientId>,
+    pub deferred: HashSet<ClientId>,
     /// The connections whose tracking is of our making.
     pub kept: HashSet<ClientId>,
 }

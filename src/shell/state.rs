@@ -39,7 +39,7 @@ pub struct Shell {
     /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
     pub has_started: Cell<bool>,
     /// `rechecks` has something in it, perhaps.
-    pub is_any_put_off: Cell<bool>,
+    pub has_deferred: Cell<bool>,
     /// See [`shim::learn_arguments`](crate::shell::sys::shim::learn_arguments): there is no more to learn. The shim knows that as
     /// well; but it is asked with each command, and for who gives that.
     pub knows_arguments: Cell<bool>,
@@ -124,7 +124,7 @@ impl Shell {
             rights: Rights::default(),
             loading: Cell::default(),
             has_started: Cell::default(),
-            is_any_put_off: Cell::default(),
+            has_deferred: Cell::default(),
             knows_arguments: Cell::default(),
             server: Cell::default(),
             flush: Cell::default(),

@@ -83,7 +83,7 @@ impl<'a> KeyScope<'a> {
 /// have been anything.
 pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
     // This comes before every command, and mostly there is nothing.
-    let (flush, look) = (shell().flush.get().is_some(), shell().is_any_put_off.get());
+    let (flush, look) = (shell().flush.get().is_some(), shell().has_deferred.get());
     if flush {
         tell_it(ctx);
     }

@@ -50,7 +50,7 @@ pub fn attend(ctx: Ctx<'_>, client: ClientId) {
 pub fn forget(client: ClientId) {
     shell().threads.with_mut(|threads| {
         threads.kept.remove(&client);
-        threads.put_off.remove(&client);
+        threads.deferred.remove(&client);
     });
 }
 
@@ -121,10 +121,10 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
             shim::let_go_of_main_thread(client);
         }
         if raw::must_not_write() && !shell.is_replica.get() {
-            return put_off(ctx, client);
+            return defer(ctx, client);
         }
         // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
-        let put_off = unsafe {
+        let deferred = unsafe {
             api!(RedisModule_AddPostNotificationJob(
                 ctx.as_ptr(),
                 Some(after_command),
@@ -132,7 +132,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
                 None
             ))
         };
-        if put_off != c::REDISMODULE_OK as c_int {
+        if deferred != c::REDISMODULE_OK as c_int {
             // A replica's server does not call us after the command, so the connection would go to
             // a thread: its watches have to end. It holds nothing there.
             tell(ctx, Event::Ended { client });
@@ -151,9 +151,9 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
 }
 
 /// This connection's command may be put off: it is kept again once it is executed.
-fn put_off(ctx: Ctx<'_>, client: ClientId) {
+fn defer(ctx: Ctx<'_>, client: ClientId) {
     let was_looping = shell().threads.with_mut(|threads| {
-        threads.put_off.insert(client);
+        threads.deferred.insert(client);
         std::mem::replace(&mut threads.looping, true)
     });
     if was_looping {
@@ -186,7 +186,7 @@ unsafe extern "C" fn on_loop(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let threads = &shell().threads;
-        let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.put_off));
+        let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.deferred));
         waiting.retain(|client| {
             let line = ctx.client_line(*client);
             let is_waiting = line.is_some_and(|line| {
@@ -198,7 +198,7 @@ unsafe extern "C" fn on_loop(
             }
             is_waiting
         });
-        threads.with_mut(|threads| threads.put_off = waiting);
+        threads.with_mut(|threads| threads.deferred = waiting);
     });
 }
 

@@ -86,7 +86,7 @@ fn hear(
     if shell.performing.get() == Some(key) {
         return;
     }
-    if shell.engine.with(Engine::is_idle) && !shell.is_any_put_off.get() {
+    if shell.engine.with(Engine::is_idle) && !shell.has_deferred.get() {
         return;
     }
     // SAFETY: the server's arguments, for the length of this call.

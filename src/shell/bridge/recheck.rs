@@ -16,8 +16,8 @@ use crate::shell::timer;
 
 /// Has a key looked at again as soon as the command in hand is over.
 pub fn soon(key: Key<'_>, why: Why) {
-    let is_next = shell().is_any_put_off.get();
-    put_off(key, why);
+    let is_next = shell().has_deferred.get();
+    defer(key, why);
     // One look is for all of them.
     match is_next {
         true => timer::wake_in_ms(0),
@@ -26,22 +26,22 @@ pub fn soon(key: Key<'_>, why: Why) {
 }
 
 /// Has a key looked at again when [`dispatch::catch_up`] is called next.
-pub fn put_off(key: Key<'_>, why: Why) {
+pub fn defer(key: Key<'_>, why: Why) {
     let shell = shell();
     shell.rechecks.with_mut(|queue| queue.put(key, why));
-    shell.is_any_put_off.set(true);
+    shell.has_deferred.set(true);
 }
 
 /// Whether an event of this key matters here.
 pub fn concerns(key: Key<'_>) -> bool {
     let shell = shell();
-    shell.is_any_put_off.get() && shell.rechecks.with(|queue| queue.concerns(key))
+    shell.has_deferred.get() && shell.rechecks.with(|queue| queue.concerns(key))
 }
 
 /// A key has gone: there is nothing to look at.
 pub fn gone(key: Key<'_>) {
     let shell = shell();
-    if shell.is_any_put_off.get() {
+    if shell.has_deferred.get() {
         shell.rechecks.with_mut(|queue| queue.take(key));
     }
 }
@@ -50,7 +50,7 @@ pub fn gone(key: Key<'_>) {
 /// may be what somebody has written over a lock, and at its new place it can be seen.
 pub fn leaves(key: Key<'_>) -> bool {
     let shell = shell();
-    if !shell.is_any_put_off.get() {
+    if !shell.has_deferred.get() {
         return false;
     }
     let why = shell.rechecks.with_mut(|queue| {
@@ -64,7 +64,7 @@ pub fn leaves(key: Key<'_>) -> bool {
 /// The key that has just left its place stands at this one from now on.
 pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
     let shell = shell();
-    if !shell.is_any_put_off.get() {
+    if !shell.has_deferred.get() {
         return;
     }
     let arrived = shell.rechecks.with_mut(|queue| queue.arrives(key));
@@ -109,7 +109,7 @@ pub fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
         look_at(ctx, key.as_key(), why);
     }
     let is_any_left = !shell.rechecks.with(Queue::is_empty);
-    shell.is_any_put_off.set(is_any_left);
+    shell.has_deferred.set(is_any_left);
 }
 
 fn look_at(ctx: Ctx<'_>, key: Key<'_>, why: Why) {
@@ -157,7 +157,7 @@ fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> KeyState {
     // Redis 7.0 does not say what it is.
     match is_there {
         Some(true) => {
-            suspect(key);
+            recheck_lock(key);
             shell().engine.with(|engine| engine.stands(key))
         }
         Some(false) => KeyState::Absent,
@@ -166,7 +166,7 @@ fn without_trace(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> KeyState {
 }
 
 /// Has a key looked at again that is held as a lock.
-pub fn suspect(key: Key<'_>) {
+pub fn recheck_lock(key: Key<'_>) {
     if shell().engine.with(|engine| engine.stands(key)) == KeyState::Lock {
         soon(key, Why::OVERWRITTEN);
     }
@@ -198,15 +198,15 @@ fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
         return;
     }
     if shell().is_replica.get() || cluster::place(ctx, key) == SlotOwner::Here {
-        nobodys(ctx, key);
+        orphan(ctx, key);
     } else {
-        put_off(key, Why::RESTORED);
+        defer(key, Why::RESTORED);
         timer::wake_in_ms(FRESH_MS);
     }
 }
 
 /// A lock that nobody here holds.
-pub fn nobodys(ctx: Ctx<'_>, key: Key<'_>) {
+pub fn orphan(ctx: Ctx<'_>, key: Key<'_>) {
     let mode = Mode::Exclusive;
     keyspace_events::tell_and_subscribe(ctx, Event::Inherited { key, mode });
 }

@@ -57,7 +57,7 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         if !shell().loading.get() {
             recheck::restored(key);
         } else if let Some(ctx) = raw::detached() {
-            recheck::nobodys(ctx, key);
+            recheck::orphan(ctx, key);
         }
     });
     raw::lock_value()

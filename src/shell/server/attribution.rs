@@ -105,13 +105,13 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !have!(RedisModule_CommandFilterGetClientId) {
         return Cause::Server;
     }
-    let put_off = may_be_put_off();
+    let deferred = may_be_put_off();
     let noted = noted();
     let holders = shell().engine.with(|engine| engine.holders(key));
     let mut holders = holders
         .iter()
         .copied()
-        .filter(|holder| put_off || noted == Cause::Client(*holder));
+        .filter(|holder| deferred || noted == Cause::Client(*holder));
     let own = holders.find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
