@@ -3,7 +3,7 @@
 use super::Engine;
 use super::effect::Refusal;
 use crate::engine::state::clients::Client;
-use crate::engine::state::hold::Nature;
+use crate::engine::state::hold::Header;
 use crate::engine::state::holds::Hold;
 use crate::engine::storage::arena::Id;
 
@@ -31,7 +31,7 @@ impl Default for Limits {
 const MOST_EXTRAS: usize = if cfg!(test) {
     50_000
 } else {
-    Nature::MOST_EXTRAS - (1 << 20)
+    Header::MOST_EXTRAS - (1 << 20)
 };
 
 impl Engine {

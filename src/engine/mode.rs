@@ -32,7 +32,7 @@ impl Mode {
 
     /// Whether two different owners can hold a key in these ways at once, as far as the ways alone
     /// say it (a semaphore's permits must also suffice). Symmetric.
-    pub fn goes_with(self, other: Mode) -> bool {
+    pub fn is_compatible_with(self, other: Mode) -> bool {
         match (self, other) {
             (Mode::Shared, Mode::Shared) => true,
             (Mode::Permits { total, .. }, Mode::Permits { total: others, .. }) => total == others,
@@ -43,7 +43,7 @@ impl Mode {
     /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too, and
     /// so make its hold deeper: in the same way again, or from exclusive to shared; never from shared to
     /// exclusive, for which two readers would wait for each other.
-    pub(in crate::engine) fn deepens_as(self, asked: Mode) -> bool {
+    pub(in crate::engine) fn reenters_as(self, asked: Mode) -> bool {
         let same = self == asked || (self == Mode::Exclusive && asked == Mode::Shared);
         self.is_lock() && same
     }

@@ -167,7 +167,7 @@ fn must_go(
     let waiter = &engine.queues[id];
     let is_own = waiter.client == client && *waiter.label == *label;
     if is_own {
-        return !(engine.queues.asks_for_one(id) && mode.deepens_as(waiter.mode));
+        return !(engine.queues.asks_for_one(id) && mode.reenters_as(waiter.mode));
     }
-    !mode.goes_with(waiter.mode)
+    !mode.is_compatible_with(waiter.mode)
 }

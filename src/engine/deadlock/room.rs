@@ -52,13 +52,13 @@ impl<'a> Room<'a> {
         match (self.modes.get(&owner), self.way, asked) {
             (Some((own, its)), ..) => {
                 let may_again = its.reentrant && attributes.reentrant;
-                may_again && asks_for_one && own.deepens_as(asked)
+                may_again && asks_for_one && own.reenters_as(asked)
             }
             (None, None, _) => true,
             (None, Some(way), Mode::Permits { count, total }) => {
-                asked.goes_with(way) && self.taken + u64::from(count) <= u64::from(total)
+                asked.is_compatible_with(way) && self.taken + u64::from(count) <= u64::from(total)
             }
-            (None, Some(way), _) => asked.goes_with(way),
+            (None, Some(way), _) => asked.is_compatible_with(way),
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> Room<'a> {
 
     /// With whom there is no room for this owner any more. O(log of those who stay).
     pub fn who_is_too_many(&self, owner: Owner<'a>, asked: Mode) -> Option<Owner<'a>> {
-        let goes = self.way.is_some_and(|way| asked.goes_with(way));
+        let goes = self.way.is_some_and(|way| asked.is_compatible_with(way));
         if goes && self.modes.contains_key(&owner) {
             return Some(owner);
         }

@@ -235,7 +235,7 @@ impl<'a> Search<'a> {
                 for hold in holds.filter(|hold| is_lasting(engine, *hold)) {
                     let way = (
                         engine.holds.mode(hold),
-                        engine.holds[hold].nature.attributes(),
+                        engine.holds[hold].header.attributes(),
                     );
                     self.stay(holder_of(engine, hold), key, way);
                 }

@@ -216,7 +216,7 @@ impl Engine {
             key: self.keys[id].key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
             waiters: self.count_waiting(id),
-            oldest_ms: living().map(|hold| hold.nature.held_ms(now)).max(),
+            oldest_ms: living().map(|hold| hold.header.held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)
     }
@@ -231,7 +231,7 @@ impl Engine {
             mode: self.holds.mode(id),
             token: hold.token,
             depth: self.holds.depth(id),
-            held_ms: hold.nature.held_ms(now),
+            held_ms: hold.header.held_ms(now),
             lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
         })
     }

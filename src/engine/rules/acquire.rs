@@ -234,7 +234,7 @@ impl Engine {
                 Err(Refusal::Reentry)
             }
             Some(_) => {
-                let token = self.deepen(ask, held, effects)?;
+                let token = self.reenter(ask, held, effects)?;
                 Ok(Again::Answered(Some(token)))
             }
             None => Ok(Again::No),
@@ -250,7 +250,7 @@ impl Engine {
         };
         let owner = self.clients.owner(client);
         let held = self.holds.find(&self.keys, key, owner, ask.label);
-        held.is_some_and(|hold| may_not(self.holds[hold].nature.attributes()))
+        held.is_some_and(|hold| may_not(self.holds[hold].header.attributes()))
             || self.clients[client].wait_count > 0
                 && self
                     .queues
@@ -258,7 +258,7 @@ impl Engine {
                     .is_some()
     }
 
-    fn deepen(
+    fn reenter(
         &mut self,
         ask: &Acquire<'_>,
         held: Vec<Id<Hold>>,
@@ -272,7 +272,7 @@ impl Engine {
             return Err(Refusal::HeldAlready { key });
         }
         for id in &held {
-            if !self.holds.mode(*id).deepens_as(ask.mode) {
+            if !self.holds.mode(*id).reenters_as(ask.mode) {
                 return Err(Refusal::HeldOtherwise);
             }
             if self.holds.depth(*id) >= MOST_DEPTH {

@@ -98,7 +98,7 @@ impl Engine {
         lease: Option<Moment>,
         effects: &mut Vec<Effect>,
     ) {
-        self.holds.deepen(hold, mode);
+        self.holds.reenter(hold, mode);
         self.deepen_notice(hold, attributes.notify);
         if lease.is_some() {
             self.holds.set_lease(hold, lease);

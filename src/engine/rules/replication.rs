@@ -79,7 +79,7 @@ impl Engine {
             key: key.key().to_owned(),
             label: self.holds.label(hold).into(),
             mode,
-            attributes: self.holds[hold].nature.attributes(),
+            attributes: self.holds[hold].header.attributes(),
             depth,
             shared_below,
             token: self.holds[hold].token,

@@ -88,7 +88,7 @@ impl Engine {
         let mut first = first.filter(|id| !self.is_faded(*id));
         let goes_alone = |id: &Id<Waiter>| {
             let waiter = &self.queues[*id];
-            !waiter.mode.goes_with(waiter.mode) && !waiter.attributes.reentrant
+            !waiter.mode.is_compatible_with(waiter.mode) && !waiter.attributes.reentrant
         };
         let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
         if !self.queues.is_doubted(next) {

@@ -137,7 +137,7 @@ impl Engine {
         };
         let mode = self.holds.mode(hold);
         let owner = self.clients.owner(self.queues[first].client);
-        !mode.goes_with(mode)
+        !mode.is_compatible_with(mode)
             && self.holds[hold].client != owner
             && !self.is_fading()
             && !self.flushes.is_any()
@@ -270,9 +270,9 @@ impl Engine {
         match self.holds.find(&self.keys, key, owner, label) {
             Some(own) => {
                 let may_again =
-                    attributes.reentrant && self.holds[own].nature.attributes().reentrant;
-                let deepens = self.holds.mode(own).deepens_as(*mode);
-                may_again && deepens && self.queues.asks_for_one(waiter)
+                    attributes.reentrant && self.holds[own].header.attributes().reentrant;
+                let reenters = self.holds.mode(own).reenters_as(*mode);
+                may_again && reenters && self.queues.asks_for_one(waiter)
             }
             None => self.holds.admit(&self.keys, key, *mode),
         }

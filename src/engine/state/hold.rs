@@ -17,14 +17,14 @@ pub(in crate::engine) struct Hold {
     /// The owner: a connection, or a session.
     pub client: Id<Client>,
     pub token: Token,
-    pub nature: Nature,
+    pub header: Header,
     pub by_key: Link<Hold>,
     pub by_client: Link<Hold>,
 }
 
 impl Hold {
     pub fn extra<'a>(&self, extras: &'a Arena<Extra>) -> Option<&'a Extra> {
-        self.nature.extra().map(|extra| &extras[extra])
+        self.header.extra().map(|extra| &extras[extra])
     }
 
     pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
@@ -126,9 +126,9 @@ impl Kind {
 /// [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
 /// again after a year: longer than that no hold is told to last).
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct Nature(u64);
+pub(in crate::engine) struct Header(u64);
 
-impl Nature {
+impl Header {
     const KIND: u64 = 0b11;
     const REENTRANT: u64 = 0b100;
     const NOTIFY: u64 = 0b1000;
@@ -145,7 +145,7 @@ impl Nature {
         let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;
         let notify = u64::from(attributes.notify) * Self::NOTIFY;
         let units = Self::ms(since).div_ceil(Self::UNIT_MS);
-        Nature((units << Self::SINCE_AT) | reentrant | notify | kind as u64)
+        Header((units << Self::SINCE_AT) | reentrant | notify | kind as u64)
     }
 
     fn ms(moment: Moment) -> u64 {
@@ -191,7 +191,7 @@ impl Nature {
 
     /// For how many milliseconds it is held; or one less, and never more.
     pub fn held_ms(self, now: Moment) -> u64 {
-        const AROUND_MS: u64 = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        const AROUND_MS: u64 = Header::UNIT_MS << (u64::BITS - Header::SINCE_AT);
         let since_ms = (self.0 >> Self::SINCE_AT) * Self::UNIT_MS;
         // The beginning may be told one too late.
         let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % AROUND_MS;
@@ -215,32 +215,32 @@ mod tests {
             for (reentrant, notify) in [(false, false), (false, true), (true, false), (true, true)]
             {
                 let attributes = Attributes { reentrant, notify };
-                let mut nature = Nature::new(Kind::Exclusive, attributes, Moment(7_000_000));
-                nature.set_kind(kind);
-                assert!(nature.kind() == kind && nature.extra().is_none());
-                let extra = Id::of_number((1 << Nature::EXTRA_BITS) - 1).unwrap();
-                nature.set_extra(extra);
-                assert!(nature.kind() == kind && nature.extra() == Some(extra));
-                assert_eq!(nature.attributes(), attributes);
-                assert_eq!(nature.held_ms(Moment(8_000_999)), 1000);
-                nature.set_notify(!notify);
-                assert_eq!(nature.attributes().notify, !notify);
-                assert_eq!(nature.attributes().reentrant, reentrant);
-                assert!(nature.kind() == kind && nature.extra() == Some(extra));
+                let mut header = Header::new(Kind::Exclusive, attributes, Moment(7_000_000));
+                header.set_kind(kind);
+                assert!(header.kind() == kind && header.extra().is_none());
+                let extra = Id::of_number((1 << Header::EXTRA_BITS) - 1).unwrap();
+                header.set_extra(extra);
+                assert!(header.kind() == kind && header.extra() == Some(extra));
+                assert_eq!(header.attributes(), attributes);
+                assert_eq!(header.held_ms(Moment(8_000_999)), 1000);
+                header.set_notify(!notify);
+                assert_eq!(header.attributes().notify, !notify);
+                assert_eq!(header.attributes().reentrant, reentrant);
+                assert!(header.kind() == kind && header.extra() == Some(extra));
             }
         }
     }
 
     #[test]
     fn time_passes_and_comes_around_without_going_wrong() {
-        let around = Nature::UNIT_MS << (u64::BITS - Nature::SINCE_AT);
+        let around = Header::UNIT_MS << (u64::BITS - Header::SINCE_AT);
         let year_ms = 365 * 86_400_000;
         assert!(around > year_ms);
         for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
             let begin = Moment::default().after_ms(begin);
             for passed in [0, 1, 1_000, 1_001, around - 2] {
-                let nature = Nature::new(Kind::Shared, Attributes::default(), begin);
-                let held = nature.held_ms(begin.after_ms(passed));
+                let header = Header::new(Kind::Shared, Attributes::default(), begin);
+                let held = header.held_ms(begin.after_ms(passed));
                 assert!(held == passed || held + 1 == passed, "{held} of {passed}");
             }
         }

@@ -8,7 +8,7 @@ mod sizes;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::{Client, Clients};
 pub(in crate::engine) use crate::engine::state::hold::{BY_CLIENT, BY_KEY, Hold};
-use crate::engine::state::hold::{BY_OWNER, Extra, Kind, Nature};
+use crate::engine::state::hold::{BY_OWNER, Extra, Header, Kind};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::state::owner::{Owner, OwnerKey};
 use crate::engine::state::tokens::Token;
@@ -112,7 +112,7 @@ impl Holds {
     }
 
     pub fn mode(&self, id: Id<Hold>) -> Mode {
-        match self.all[id].nature.kind() {
+        match self.all[id].header.kind() {
             Kind::Temporary => Mode::Temporary,
             Kind::Exclusive => Mode::Exclusive,
             Kind::Shared => Mode::Shared,
@@ -168,7 +168,7 @@ impl Holds {
     }
 
     /// Acquired once more: in its mode, or shared below an exclusive hold.
-    pub fn deepen(&mut self, id: Id<Hold>, mode: Mode) {
+    pub fn reenter(&mut self, id: Id<Hold>, mode: Mode) {
         let is_same = self.mode(id) == mode;
         let extra = self.extra_mut(id);
         if is_same {
@@ -186,7 +186,7 @@ impl Holds {
             return false;
         }
         extra.depth = std::mem::take(&mut extra.shared_below);
-        self.all[id].nature.set_kind(Kind::Shared);
+        self.all[id].header.set_kind(Kind::Shared);
         true
     }
 
@@ -203,7 +203,7 @@ impl Holds {
         extra.label = label.into();
         extra.hold = Some(id);
         let owner = (client, extra.label.clone());
-        if let Some(extra) = self.all[id].nature.extra() {
+        if let Some(extra) = self.all[id].header.extra() {
             let chain = self.owners.entry(owner).or_default();
             chain.push(&mut self.extras, extra);
         }
@@ -226,9 +226,9 @@ impl Holds {
 
     /// Made where there is none.
     fn extra_mut(&mut self, id: Id<Hold>) -> &mut Extra {
-        let extra = self.all[id].nature.extra().unwrap_or_else(|| {
+        let extra = self.all[id].header.extra().unwrap_or_else(|| {
             let made = self.extras.insert(Extra::default());
-            self.all[id].nature.set_extra(made);
+            self.all[id].header.set_extra(made);
             made
         });
         &mut self.extras[extra]
@@ -255,10 +255,10 @@ impl Holds {
             return true;
         };
         let Mode::Permits { count, total } = mode else {
-            return self.mode(first).goes_with(mode);
+            return self.mode(first).is_compatible_with(mode);
         };
         let taken = self.permits.get(&key).copied().unwrap_or(0);
-        self.mode(first).goes_with(mode) && count <= total.saturating_sub(taken)
+        self.mode(first).is_compatible_with(mode) && count <= total.saturating_sub(taken)
     }
 
     /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
@@ -273,7 +273,7 @@ impl Holds {
             key,
             client: grant.client,
             token: grant.token,
-            nature: Nature::new(Kind::of(grant.mode), grant.attributes, grant.since),
+            header: Header::new(Kind::of(grant.mode), grant.attributes, grant.since),
             by_key: Link::default(),
             by_client: Link::default(),
         });
@@ -303,7 +303,7 @@ impl Holds {
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
     pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
-        let (key, client, kind) = (hold.key, hold.client, hold.nature.kind());
+        let (key, client, kind) = (hold.key, hold.client, hold.header.kind());
         let record = &mut keys[key];
         if !record.has_one_hold() {
             let label = hold.label(&self.extras);
@@ -331,7 +331,7 @@ impl Holds {
         let record = &mut keys[key];
         let hold = &mut self.all[id];
         hold.key = key;
-        let (client, kind) = (hold.client, hold.nature.kind());
+        let (client, kind) = (hold.client, hold.header.kind());
         // As a rule it is the key's first, which needs none of this.
         let is_first = record.holds.is_empty();
         record.set_one_hold(is_first);
@@ -351,8 +351,8 @@ impl Holds {
     /// Ends a carried hold. O(1), with a lease O(log of leases).
     pub fn drop_carried(&mut self, clients: &mut Clients, id: Id<Hold>) {
         let hold = &self.all[id];
-        let (client, nature) = (hold.client, hold.nature);
-        if let Some(extra) = nature.extra() {
+        let (client, header) = (hold.client, hold.header);
+        if let Some(extra) = header.extra() {
             self.set_lease(id, None);
             self.forget_label(client, extra);
             self.extras.remove(extra);
@@ -361,7 +361,7 @@ impl Holds {
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
         self.all.remove(id);
-        self.temporary -= usize::from(nature.kind() == Kind::Temporary);
+        self.temporary -= usize::from(header.kind() == Kind::Temporary);
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).

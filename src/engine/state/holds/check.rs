@@ -20,7 +20,9 @@ impl Holds {
                 assert!(hold.key == key && self.depth(*id) > 0);
                 assert!(owners.insert((hold.client, self.label(*id))));
                 let others = holds.iter().filter(|other| *other != id);
-                assert!({ others }.all(|other| self.mode(*other).goes_with(self.mode(*id))));
+                assert!(
+                    { others }.all(|other| self.mode(*other).is_compatible_with(self.mode(*id)))
+                );
                 self.crowd
                     .check(place, (key, hold.client, self.label(*id)), *id);
                 if let Mode::Permits { count, total } = self.mode(*id) {
@@ -45,7 +47,7 @@ impl Holds {
         let leased = |(id, _)| self.lease(id).map(|lease| (lease, id));
         let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
         assert_eq!(leases, self.leases);
-        let extras = self.all.iter().filter_map(|(_, hold)| hold.nature.extra());
+        let extras = self.all.iter().filter_map(|(_, hold)| hold.header.extra());
         let extras: std::collections::HashSet<_> = extras.collect();
         assert_eq!(extras.len(), self.extras.len());
         let mut labelled = 0;

@@ -7,7 +7,7 @@ use crate::engine::storage::arena::Id;
 impl Holds {
     /// Whether that was asked for. O(1).
     pub fn is_notified(&self, id: Id<Hold>) -> bool {
-        self.all[id].nature.attributes().notify
+        self.all[id].header.attributes().notify
     }
 
     /// Its key goes by another name from now on. What nobody is told of needs no note. O(1).
@@ -24,12 +24,12 @@ impl Holds {
 
     /// It is not to be told any more. O(1).
     pub fn forget_notify(&mut self, id: Id<Hold>) {
-        self.all[id].nature.set_notify(false);
+        self.all[id].header.set_notify(false);
     }
 
     /// It was asked for with a request that made the hold deeper, in this attachment of its session. O(1).
     pub fn notify_in(&mut self, id: Id<Hold>, attachment: u32) {
-        self.all[id].nature.set_notify(true);
+        self.all[id].header.set_notify(true);
         self.extra_mut(id).asked_in = attachment;
     }
 

@@ -1,7 +1,7 @@
 //! Plain holds, as nearly all are: each alone at its key, and with nothing that only few have.
 
 use crate::engine::state::clients::Clients;
-use crate::engine::state::hold::{Hold, Kind, Nature};
+use crate::engine::state::hold::{Header, Hold, Kind};
 use crate::engine::state::holds::{Grant, Holds};
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
@@ -9,7 +9,7 @@ use crate::engine::storage::arena::Id;
 impl Holds {
     /// Whether a hold is its key's only one, and has nothing that only few have. It may be no although it is so. O(1).
     pub fn is_plain_and_alone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
-        key.has_one_hold() && self.all[id].nature.extra().is_none()
+        key.has_one_hold() && self.all[id].header.extra().is_none()
     }
 
     /// Ends such a hold, whose key's record goes with it. O(1).
@@ -18,16 +18,16 @@ impl Holds {
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
         let hold = self.all.remove(id);
-        self.temporary -= usize::from(hold.nature.kind() == Kind::Temporary);
+        self.temporary -= usize::from(hold.header.kind() == Kind::Temporary);
     }
 
     /// Such a hold becomes another's, with a grant that is as plain. O(1).
     pub fn transfer(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
         let hold = &mut self.all[id];
-        let was_temporary = hold.nature.kind() == Kind::Temporary;
+        let was_temporary = hold.header.kind() == Kind::Temporary;
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
         hold.token = grant.token;
-        hold.nature = Nature::new(Kind::of(grant.mode), grant.attributes, grant.since);
+        hold.header = Header::new(Kind::of(grant.mode), grant.attributes, grant.since);
         giver.holding.remove(&mut self.all, id);
         giver.hold_count -= 1;
         let taker = &mut clients[grant.client];

@@ -197,7 +197,7 @@ pub enum Mode {
 
 impl Mode {
     /// Whether who holds a lock in this way can take it in that one, too.
-    pub fn deepens_as(self, asked: Mode) -> bool {
+    pub fn reenters_as(self, asked: Mode) -> bool {
         match self {
             Mode::Temporary => false,
             Mode::Exclusive => matches!(asked, Mode::Exclusive | Mode::Shared),

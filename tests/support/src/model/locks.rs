@@ -141,15 +141,15 @@ impl World {
         if own.len() < request.spots.len() || !own.iter().all(as_one) {
             return Err(Reply::refused("ERR this owner holds '"));
         }
-        let deepens = |at: &usize| self.holds[*at].mode.deepens_as(request.mode);
-        if !own.iter().all(deepens) {
+        let reenters = |at: &usize| self.holds[*at].mode.reenters_as(request.mode);
+        if !own.iter().all(reenters) {
             return Err(Reply::refused(
                 "ERR this owner holds the lock in another way",
             ));
         }
         let ends = request.lease_ms.map(|ms| self.now + ms);
         for at in own {
-            self.deepen(at, request.mode, ends, request.notify);
+            self.reenter(at, request.mode, ends, request.notify);
         }
         Ok(Some(first.serial))
     }
@@ -175,7 +175,7 @@ impl World {
             .any(|spot| is_held(spot) || is_awaited(spot))
     }
 
-    pub(super) fn deepen(&mut self, at: usize, mode: Mode, ends: Option<u64>, notify: bool) {
+    pub(super) fn reenter(&mut self, at: usize, mode: Mode, ends: Option<u64>, notify: bool) {
         let resumed = self.resumed(self.holds[at].owner);
         let hold = &mut self.holds[at];
         if notify {

@@ -54,7 +54,7 @@ impl World {
                     // It asked twice before it had the lock: this makes its hold deeper.
                     Some(own) => {
                         let again = own.reentrant && waiter.reentrant;
-                        again && waiter.spots.len() == 1 && own.mode.deepens_as(waiter.mode)
+                        again && waiter.spots.len() == 1 && own.mode.reenters_as(waiter.mode)
                     }
                     None => self.admits(*spot, waiter.mode),
                 };
@@ -110,7 +110,7 @@ impl World {
         };
         for spot in &waiter.spots {
             if let Some(at) = self.own_hold(who, label, *spot) {
-                self.deepen(at, waiter.mode, ends, waiter.notify);
+                self.reenter(at, waiter.mode, ends, waiter.notify);
                 continue;
             }
             let owner = self.owner(who);

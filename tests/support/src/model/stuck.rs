@@ -74,7 +74,7 @@ impl World {
             let admitted = match (there.iter().find(is_own), waiter.mode) {
                 (Some(own), asked) => {
                     let again = own.reentrant && waiter.reentrant;
-                    again && waiter.spots.len() == 1 && own.mode.deepens_as(asked)
+                    again && waiter.spots.len() == 1 && own.mode.reenters_as(asked)
                 }
                 (None, Mode::Temporary | Mode::Exclusive) => there.is_empty(),
                 (None, Mode::Shared) => there.iter().all(|held| held.mode == Mode::Shared),
