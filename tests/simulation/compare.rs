@@ -7,7 +7,7 @@ use crate::model::queues::Waiter;
 use crate::model::world::{Value, World};
 use crate::trial::{Trial, all_spots};
 use crate::words::key_of;
-use tether::engine::{ClientId, Holder, KeyCensus, Mode, Waiting};
+use tether::engine::{ClientId, Holder, KeyInspection, Mode, Waiting};
 
 impl Trial {
     pub fn compare_state(&mut self, scope: Scope) -> Result<(), String> {
@@ -41,13 +41,13 @@ impl Trial {
     fn compare_census(&mut self, spot: Spot) -> Result<(), String> {
         let machine = &self.machine;
         let key = key_of(spot.db, spot.name);
-        let census = machine.engine.census(machine.now, key, usize::MAX);
-        let KeyCensus {
+        let inspection = machine.engine.inspect(machine.now, key, usize::MAX);
+        let KeyInspection {
             mut holders,
             holder_count,
             waiters,
             waiter_count,
-        } = census.unwrap_or(KeyCensus {
+        } = inspection.unwrap_or(KeyInspection {
             holders: Vec::new(),
             holder_count: 0,
             waiters: Vec::new(),

@@ -120,13 +120,13 @@ impl Side {
     fn state(&self) -> Vec<String> {
         let spots = (0..2).flat_map(|db| (0..NAMES.len()).map(move |name| (db, name)));
         let state = spots.map(|spot| {
-            let census = self.engine.census(self.now, key(spot), usize::MAX);
-            let census = census.map(|census| {
-                let holders = census.holders.iter();
+            let inspection = self.engine.inspect(self.now, key(spot), usize::MAX);
+            let inspection = inspection.map(|inspection| {
+                let holders = inspection.holders.iter();
                 let holders = holders.map(|one| (one.client, one.label.clone(), one.depth));
-                let waiters = census.waiters.iter();
+                let waiters = inspection.waiters.iter();
                 let waiters = waiters.map(|one| (one.client, one.label.clone()));
-                let counts = (census.holder_count, census.waiter_count);
+                let counts = (inspection.holder_count, inspection.waiter_count);
                 (
                     holders.collect::<Vec<_>>(),
                     waiters.collect::<Vec<_>>(),
@@ -134,7 +134,7 @@ impl Side {
                 )
             });
             let holders: Vec<_> = self.engine.holders(key(spot)).to_vec();
-            format!("{census:?} {holders:?} {:?}", self.things.get(&spot))
+            format!("{inspection:?} {holders:?} {:?}", self.things.get(&spot))
         });
         state.collect()
     }

@@ -285,10 +285,10 @@ fn what_is_known_here_best_stays_whatever_is_told() {
     assert_eq!(server.orders, [Effect::Remove(key("b").to_owned())]);
     assert_eq!(server.resume(1, 1), Reply::Integer(1));
     assert_eq!(server.resume(3, 2), Reply::Integer(0));
-    let census = server.engine.census(server.now, key("a"), 100).unwrap();
-    assert_eq!(census.holders[0].depth, 1);
-    let census = server.engine.census(server.now, key("c"), 100).unwrap();
-    assert_eq!(census.holders[0].client, client(2));
+    let inspection = server.engine.inspect(server.now, key("a"), 100).unwrap();
+    assert_eq!(inspection.holders[0].depth, 1);
+    let inspection = server.engine.inspect(server.now, key("c"), 100).unwrap();
+    assert_eq!(inspection.holders[0].client, client(2));
 }
 
 #[test]
@@ -297,8 +297,12 @@ fn a_key_is_kept_for_former_owners_or_for_sessions_and_never_for_both() {
     let mut server = Server::replica(&[session(1), session(2), held(1, "a", shared)]);
     // Another connection of the master took it, too.
     server.inherit("a", LOCK);
-    let census = server.engine.census(server.now, key("a"), 100).unwrap();
-    let sessions: Vec<_> = census.holders.iter().map(|holder| holder.session).collect();
+    let inspection = server.engine.inspect(server.now, key("a"), 100).unwrap();
+    let sessions: Vec<_> = inspection
+        .holders
+        .iter()
+        .map(|holder| holder.session)
+        .collect();
     assert_eq!(sessions, [Some(false)]);
     server.hear(&[
         SessionRecord::SessionEnded(SessionId(1)),

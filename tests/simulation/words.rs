@@ -105,15 +105,15 @@ pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option
     };
     let caller = circle.first().is_some_and(|link| link.client == ask.client);
     let asked = |key: &KeyBuf| ask.seen.iter().any(|seen| seen.key == key.as_key());
-    let of_key = |key: &KeyBuf| engine.census(Moment(0), key.as_key(), usize::MAX);
+    let of_key = |key: &KeyBuf| engine.inspect(Moment(0), key.as_key(), usize::MAX);
     let waits = |link: &Waits| {
-        let waiters = of_key(&link.key).map_or(Vec::new(), |census| census.waiters);
+        let waiters = of_key(&link.key).map_or(Vec::new(), |inspection| inspection.waiters);
         waiters.iter().any(|waiter| waiter.client == link.client)
     };
     let is_in_the_way = |key: &KeyBuf, client: ClientId| {
-        of_key(key).is_some_and(|census| {
-            let mut holders = census.holders.iter();
-            let mut waiters = census.waiters.iter();
+        of_key(key).is_some_and(|inspection| {
+            let mut holders = inspection.holders.iter();
+            let mut waiters = inspection.waiters.iter();
             holders.any(|holder| holder.client == client)
                 || waiters.any(|waiter| waiter.client == client)
         })

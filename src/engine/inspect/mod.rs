@@ -1,10 +1,10 @@
 //! What there is to tell about all that: for `LOCK.INFO`, `LOCK.LIST`, `INFO` and `MEMORY USAGE`.
 //!
 //! ```text
-//!   census.rs   who holds and who waits     memory.rs   how much memory that takes
+//!   inspection.rs   who holds and who waits     memory.rs   how much memory that takes
 //!   wait_times.rs   how long grants were waited for
 //! ```
 
-pub(in crate::engine) mod census;
+pub(in crate::engine) mod inspection;
 pub(in crate::engine) mod memory;
 pub(in crate::engine) mod wait_times;

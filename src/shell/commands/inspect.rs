@@ -1,7 +1,7 @@
 //! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use crate::command::{List, matches};
-use crate::engine::{ClientId, Engine, Key, KeyCensus, Mode, Page, Walk};
+use crate::engine::{ClientId, Engine, Key, KeyInspection, Mode, Page, Walk};
 use crate::policy::attribution::field;
 use crate::shell::server::keepalive;
 use crate::shell::state::shell;
@@ -11,24 +11,24 @@ use crate::shell::sys::{clock, shim};
 /// Answers `LOCK.INFO`.
 pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     let most = usize::try_from(count).unwrap_or(usize::MAX);
-    let census = shell()
+    let inspection = shell()
         .engine
-        .with(|engine| engine.census(clock::now(), key, most));
-    let Some(census) = census else {
+        .with(|engine| engine.inspect(clock::now(), key, most));
+    let Some(inspection) = inspection else {
         return ctx.reply_null();
     };
     ctx.reply_map(6);
     ctx.reply_bulk(b"kind");
-    ctx.reply_bulk(kind(&census));
+    ctx.reply_bulk(kind(&inspection));
     ctx.reply_bulk(b"total");
-    match total(&census) {
+    match total(&inspection) {
         Some(total) => ctx.reply_integer(total.into()),
         None => ctx.reply_null(),
     }
-    number(ctx, b"holder-count", census.holder_count as u64);
+    number(ctx, b"holder-count", inspection.holder_count as u64);
     ctx.reply_bulk(b"holders");
-    ctx.reply_array(census.holders.len());
-    for holder in &census.holders {
+    ctx.reply_array(inspection.holders.len());
+    for holder in &inspection.holders {
         let connection = Connection::of(ctx, holder.client);
         ctx.reply_map(11);
         connection.reply(ctx);
@@ -50,10 +50,10 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
             None => ctx.reply_null(),
         }
     }
-    number(ctx, b"waiter-count", census.waiter_count as u64);
+    number(ctx, b"waiter-count", inspection.waiter_count as u64);
     ctx.reply_bulk(b"waiters");
-    ctx.reply_array(census.waiters.len());
-    for waiter in &census.waiters {
+    ctx.reply_array(inspection.waiters.len());
+    for waiter in &inspection.waiters {
         ctx.reply_map(6);
         Connection::of(ctx, waiter.client).reply(ctx);
         bytes(ctx, b"label", &waiter.label);
@@ -150,14 +150,14 @@ impl Connection {
 }
 
 /// What the key is, or will be for the first in line.
-fn kind(census: &KeyCensus) -> &'static [u8] {
-    let holder = census.holders.first().map(|holder| holder.mode);
-    let first = holder.or_else(|| census.waiters.first().map(|waiter| waiter.mode));
+fn kind(inspection: &KeyInspection) -> &'static [u8] {
+    let holder = inspection.holders.first().map(|holder| holder.mode);
+    let first = holder.or_else(|| inspection.waiters.first().map(|waiter| waiter.mode));
     first.map_or(b"", mode)
 }
 
-fn total(census: &KeyCensus) -> Option<u32> {
-    match census.holders.first()?.mode {
+fn total(inspection: &KeyInspection) -> Option<u32> {
+    match inspection.holders.first()?.mode {
         Mode::Permits { total, .. } => Some(total),
         _ => None,
     }

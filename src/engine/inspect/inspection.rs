@@ -21,7 +21,7 @@ const MANY: usize = 1000;
 
 /// What there is to tell about one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyCensus {
+pub struct KeyInspection {
     /// The oldest first, as many as were asked for.
     pub holders: Vec<Holder>,
     pub holder_count: usize,
@@ -87,11 +87,11 @@ pub struct KeyLine {
 
 impl Engine {
     /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
-    pub fn census(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyCensus> {
+    pub fn inspect(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyInspection> {
         let key = self.keys.find(key)?;
         let holders = self.holds_at(key);
         let waiters = self.queues.of_key(&self.keys, key);
-        let census = KeyCensus {
+        let inspection = KeyInspection {
             holders: holders
                 .take(most.saturating_add(MANY))
                 .filter_map(|hold| self.holder_line(now, hold))
@@ -106,8 +106,8 @@ impl Engine {
                 .collect(),
             waiter_count: self.count_waiting(key),
         };
-        let anyone = census.holder_count > 0 || census.waiter_count > 0;
-        anyone.then_some(census)
+        let anyone = inspection.holder_count > 0 || inspection.waiter_count > 0;
+        anyone.then_some(inspection)
     }
 
     fn count_living(&self, key: Id<KeyRecord>) -> usize {
