@@ -157,9 +157,9 @@ pub enum Refusal {
     Reentry,
     /// It would stand still behind its own connection, which has the key or waits for it with another label.
     Standstill(Box<Waits>),
-    /// Everyone in the circle would wait for the next, for ever; it begins with the caller.
+    /// Everyone in the cycle would wait for the next, for ever; it begins with the caller.
     Deadlock {
-        circle: Vec<Waits>,
+        cycle: Vec<Waits>,
     },
 }
 
@@ -172,7 +172,7 @@ pub enum NoRight {
     Command(Form),
 }
 
-/// A link of a circle.
+/// A link of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
     pub client: ClientId,

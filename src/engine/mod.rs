@@ -7,7 +7,7 @@
 //!   event.rs, effect.rs   what it is told, and what it answers
 //!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
 //!   limits.rs             of what there can be too much
-//!   rules/                what follows from each fact       deadlock/   circles of waiting
+//!   rules/                what follows from each fact       deadlock/   cycles
 //!   state/                what the rules keep               inspect/    what there is to tell about it
 //!   storage/              how that stands in memory         check.rs    what must hold between two facts
 //! ```
@@ -67,7 +67,7 @@ pub struct Totals {
     /// Waits that ended without a grant because their time was over.
     pub timeouts: u64,
     pub deadlocks_refused: u64,
-    /// Searches for a circle that were given up.
+    /// Searches for a cycle that were given up.
     pub deadlock_searches_cut: u64,
 }
 

@@ -97,13 +97,13 @@ pub fn answer(reply: Said) -> Reply {
     })
 }
 
-/// What is wrong with the circle because of which a request is refused, if anything is: each in it
+/// What is wrong with the cycle because of which a request is refused, if anything is: each in it
 /// must wait for the next, which holds the key or waits for it, too.
 pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option<String> {
-    let Said::Refused(Refusal::Deadlock { circle }) = reply else {
+    let Said::Refused(Refusal::Deadlock { cycle }) = reply else {
         return None;
     };
-    let caller = circle.first().is_some_and(|link| link.client == ask.client);
+    let caller = cycle.first().is_some_and(|link| link.client == ask.client);
     let asked = |key: &KeyBuf| ask.seen.iter().any(|seen| seen.key == key.as_key());
     let of_key = |key: &KeyBuf| engine.inspect(Moment(0), key.as_key(), usize::MAX);
     let waits = |link: &Waits| {
@@ -119,7 +119,7 @@ pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option
         })
     };
     let holds_together = |(at, link): (usize, &Waits)| {
-        let next = &circle[(at + 1) % circle.len()];
+        let next = &cycle[(at + 1) % cycle.len()];
         let waits = if at == 0 {
             asked(&link.key)
         } else {
@@ -127,6 +127,6 @@ pub fn refuse_circle(engine: &Engine, ask: &Acquire<'_>, reply: &Said) -> Option
         };
         waits && is_in_the_way(&link.key, next.client)
     };
-    let good = caller && circle.iter().enumerate().all(holds_together);
-    (!good).then(|| format!("!no circle: {circle:?}"))
+    let good = caller && cycle.iter().enumerate().all(holds_together);
+    (!good).then(|| format!("!no cycle: {cycle:?}"))
 }

@@ -145,7 +145,7 @@ fn policy_depends_on_neither_server_nor_shell() {
     assert_none(naming(&sources, "redis_module libc:: crate::shell"));
 }
 
-/// From the bottom up. Each uses only itself and what stands before it, so there is no circle among them.
+/// From the bottom up. Each uses only itself and what stands before it, so there is no cycle among them.
 const ROOMS: [&str; 10] = [
     "sys",
     "state",

@@ -248,7 +248,7 @@ impl Attack {
     }
 }
 
-/// A connection that holds something that another one waits for, so that its requests are searched for a circle.
+/// A connection that holds something that another one waits for, so that its requests are searched for a cycle.
 fn wanted(ground: &mut Ground<'_>) -> usize {
     let by = ground.connect_and("LOCK.ACQUIRE own");
     ground.connect_and("LOCK.ACQUIRE own WAIT 0 PUSH");

@@ -37,8 +37,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The links of a circle that the newest closes, beginning with it; nothing if there is none, or none in so many steps.
-    pub fn circle(&mut self, newest: Id<Waiter>) -> Option<Vec<Obstacle>> {
+    /// The links of a cycle that the newest closes, beginning with it; nothing if there is none, or none in so many steps.
+    pub fn cycle(&mut self, newest: Id<Waiter>) -> Option<Vec<Obstacle>> {
         let mut next = Some(newest);
         while let Some(waiter) = next {
             if let Some(last) = self.follow(waiter, newest) {

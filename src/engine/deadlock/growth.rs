@@ -42,7 +42,7 @@ impl World {
         assert_eq!(self.0.totals().grants, granted, "{effects:?}");
     }
 
-    /// Queues, and is not asked whether that closes a circle. All keys are held by somebody.
+    /// Queues, and is not asked whether that closes a cycle. All keys are held by somebody.
     fn waits(&mut self, (client, label, mode): Asker, keys: &[&str]) -> Id<Waiter> {
         let (client, _) = self.0.clients.find_or_add(ClientId(client));
         let key = |key: &&str| {
@@ -66,21 +66,21 @@ impl World {
         self.0.enqueue(&keys, &request)
     }
 
-    /// How long a circle is closed by the newest, if one is, and in how many steps that is found out where there are enough.
+    /// How long a cycle is closed by the newest, if one is, and in how many steps that is found out where there are enough.
     fn search(&self, newest: Id<Waiter>) -> (Option<usize>, usize) {
         const ENOUGH: usize = 1 << 40;
         assert!(self.0.is_waited_for(newest), "nothing is searched for");
         let mut search = Search::new(&self.0, ENOUGH);
         let is_stuck = search.is_stuck(newest).expect("there are enough");
-        let circle = is_stuck.then(|| self.0.path(newest, &search).len());
-        (circle, ENOUGH - search.steps_left())
+        let cycle = is_stuck.then(|| self.0.path(newest, &search).len());
+        (cycle, ENOUGH - search.steps_left())
     }
 
     /// What a request comes to.
     fn verdict(&self, newest: Id<Waiter>) -> Result<Option<usize>, Cut> {
         match self.0.circle_of(newest) {
             Verdict::Open => Ok(None),
-            Verdict::Circle(circle) => Ok(Some(circle.len())),
+            Verdict::Circle(cycle) => Ok(Some(cycle.len())),
             Verdict::Cut => Err(Cut),
         }
     }
@@ -91,21 +91,21 @@ struct Cut;
 
 const ONE: Mode = Mode::Exclusive;
 
-/// Builds a world of each size, and asserts what circle its newest closes, and that the steps grow no
+/// Builds a world of each size, and asserts what cycle its newest closes, and that the steps grow no
 /// faster than the world.
 fn assert_linear(
-    circle: impl Fn(usize) -> Option<usize>,
+    cycle: impl Fn(usize) -> Option<usize>,
     build: impl Fn(&mut World, usize) -> Id<Waiter>,
 ) {
     for size in [2, 3, 10, 1_000, 2_000] {
         let mut world = World::default();
         let newest = build(&mut world, size);
         let (found, steps) = world.search(newest);
-        assert_eq!(found, circle(size), "of {size}");
+        assert_eq!(found, cycle(size), "of {size}");
         assert!(steps <= 20 * size + 24, "{steps} steps for {size}");
         assert!(steps >= size, "only {steps} steps for {size}");
         match world.verdict(newest) {
-            Ok(Some(_)) => assert!(found.is_some(), "a circle of {size} is made up"),
+            Ok(Some(_)) => assert!(found.is_some(), "a cycle of {size} is made up"),
             Ok(None) => assert_eq!(found, None, "of {size}"),
             Err(Cut) => assert!(steps > SEARCH_STEPS, "{size} are too many already"),
         }
@@ -287,7 +287,7 @@ fn a_search_takes_no_more_steps_than_it_has() {
     assert_eq!(search.is_stuck(newest), None);
     assert_eq!(search.steps_left(), 0);
     let mut walk = Walk::new(&world.0, WALK_STEPS);
-    assert!(walk.circle(newest).is_none());
+    assert!(walk.cycle(newest).is_none());
 }
 
 /// Tasks of one connection that queue for one lock, each of which holds another: whether anybody waits for what it holds
@@ -329,7 +329,7 @@ impl Dice {
 #[test]
 fn what_is_found_in_few_steps_is_found_in_many() {
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-    let (mut circles, mut found, mut cut) = (0, 0, 0);
+    let (mut cycles, mut found, mut cut) = (0, 0, 0);
     for seed in 0..2_000 {
         let mut dice = Dice(seed);
         let mut world = World::default();
@@ -349,19 +349,19 @@ fn what_is_found_in_few_steps_is_found_in_many() {
                 } else {
                     cut += 1;
                 }
-                if Walk::new(&world.0, steps).circle(newest).is_some() {
+                if Walk::new(&world.0, steps).cycle(newest).is_some() {
                     assert!(is_stuck, "{seed}: made up in {steps} steps");
                     found += 1;
                 }
             }
             if is_stuck {
-                circles += 1;
+                cycles += 1;
                 world.0.dequeue(newest);
             }
         }
     }
     assert!(
-        circles > 500 && found > 500 && cut > 500,
-        "{circles} {found} {cut}"
+        cycles > 500 && found > 500 && cut > 500,
+        "{cycles} {found} {cut}"
     );
 }

@@ -39,10 +39,10 @@ const LOOKS: usize = 64;
 /// So many waits, holds and places in queues are looked at to find out who can go on.
 const SEARCH_STEPS: usize = 1000;
 
-/// And so many more to find a circle in which everybody must wait for the next, where those did not suffice.
+/// And so many more to find a cycle in which everybody must wait for the next, where those did not suffice.
 const WALK_STEPS: usize = 500;
 
-/// What a look for a circle comes to.
+/// What a look for a cycle comes to.
 pub(super) enum Verdict {
     /// The request may wait.
     Open,
@@ -53,7 +53,7 @@ pub(super) enum Verdict {
 }
 
 impl Engine {
-    /// Whether this waiter, the newest, closes a circle. O(1): no more than [`LOOKS`] while nobody waits for what its
+    /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS`] while nobody waits for what its
     /// connection holds, and its owner has no other wait; otherwise no more than a few times [`SEARCH_STEPS`].
     pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
@@ -63,7 +63,7 @@ impl Engine {
         match search.is_stuck(newest) {
             Some(false) => Verdict::Open,
             Some(true) => Verdict::Circle(self.describe(self.path(newest, &search))),
-            None => match Walk::new(self, WALK_STEPS).circle(newest) {
+            None => match Walk::new(self, WALK_STEPS).cycle(newest) {
                 Some(path) => Verdict::Circle(self.describe(path)),
                 None => Verdict::Cut,
             },
@@ -100,7 +100,7 @@ impl Engine {
     }
 
     /// Who waits for whom, from the newest on until it comes round. Where the newest only waits for
-    /// a circle of others, that circle.
+    /// a cycle of others, that cycle.
     fn path(&self, newest: Id<Waiter>, search: &Search<'_>) -> Vec<Obstacle> {
         let mut path: Vec<Obstacle> = Vec::new();
         let mut places = HashMap::new();

@@ -139,9 +139,9 @@ impl Engine {
         let waiter = self.enqueue(&keys, &request);
         let verdict = self.circle_of(waiter);
         self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
-        if let Verdict::Circle(circle) = verdict {
+        if let Verdict::Circle(cycle) = verdict {
             self.dequeue(waiter);
-            let refusal = self.why_stuck(circle, ask, &keys);
+            let refusal = self.why_stuck(cycle, ask, &keys);
             for key in &*keys {
                 self.keys.remove_if_idle(*key);
             }
@@ -287,11 +287,11 @@ impl Engine {
         Ok(token)
     }
 
-    /// Why a request is refused that would close this circle, and stands in no queue any more. One that would stand still
+    /// Why a request is refused that would close this cycle, and stands in no queue any more. One that would stand still
     /// behind another label of its own connection is told so.
     fn why_stuck(
         &self,
-        mut circle: Vec<Waits>,
+        mut cycle: Vec<Waits>,
         ask: &Acquire<'_>,
         keys: &[Id<KeyRecord>],
     ) -> Refusal {
@@ -306,14 +306,14 @@ impl Engine {
                     .find_pushed(*key, client, ask.label, Sort::ALL)
                     .is_some()
         };
-        let is_alone = matches!(&*circle, [link] if link.client == ask.client);
+        let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
         match self.clients.find(ask.client) {
             Some(client)
                 if stands_still && is_alone && !keys.iter().any(|key| is_own(key, client)) =>
             {
-                Refusal::Standstill(Box::new(circle.swap_remove(0)))
+                Refusal::Standstill(Box::new(cycle.swap_remove(0)))
             }
-            _ => Refusal::Deadlock { circle },
+            _ => Refusal::Deadlock { cycle },
         }
     }
 

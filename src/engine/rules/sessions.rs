@@ -76,7 +76,7 @@ impl Engine {
         if let Some(refusal) = self.has_something(client) {
             return Err(refusal);
         }
-        // Its waits would become the session's, and could close a circle that no request closed.
+        // Its waits would become the session's, and could close a cycle that no request closed.
         if connection.is_some_and(|connection| self.clients[connection].wait_count > 0) {
             return Err(Refusal::WaitsAlready);
         }

@@ -101,7 +101,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
             who(waits, true),
             shown(&waits.key.name)
         ),
-        Refusal::Deadlock { circle } => deadlock(ctx, circle),
+        Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
     }
 }
 
@@ -116,12 +116,12 @@ fn who(waits: &Waits, has_right: bool) -> String {
 }
 
 /// The caller is told of keys that it may read, and of the labels of those who have them: as LOCK.INFO does.
-fn deadlock(ctx: Ctx<'_>, circle: &[Waits]) -> String {
+fn deadlock(ctx: Ctx<'_>, cycle: &[Waits]) -> String {
     /// Of so many links a person can make something.
     const MOST_LINKS: usize = 64;
-    let mut links: Vec<_> = circle
+    let mut links: Vec<_> = cycle
         .iter()
-        .zip(circle.iter().cycle().skip(1))
+        .zip(cycle.iter().cycle().skip(1))
         .take(MOST_LINKS)
         .map(|(waits, next)| {
             let has_right = ctx.may_read(Text::new(&waits.key.name).as_str());
@@ -132,11 +132,11 @@ fn deadlock(ctx: Ctx<'_>, circle: &[Waits]) -> String {
             }
         })
         .collect();
-    if circle.len() > MOST_LINKS {
-        let more = circle.len() - MOST_LINKS;
+    if cycle.len() > MOST_LINKS {
+        let more = cycle.len() - MOST_LINKS;
         links.push(format!("is the first of {more} more"));
     }
-    let first = circle.first().map(|waits| who(waits, true));
+    let first = cycle.first().map(|waits| who(waits, true));
     format!(
         "DEADLOCK {} {}",
         first.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! How much is looked at for a circle is bounded, and what is found within the bound is found.
+//! How much is looked at for a cycle is bounded, and what is found within the bound is found.
 
 use super::assert_deadlock;
 use crate::harness::*;
@@ -37,7 +37,7 @@ fn a_circle_is_refused_though_thousands_wait_for_one_of_its_keys() {
         &ids,
     );
     assert_eq!(tether(&server, "deadlock_searches_cut"), 0);
-    // Behind all of them the circle is the same, and so is the answer.
+    // Behind all of them the cycle is the same, and so is the answer.
     let _more = crowd(&server, "pear");
     assert_deadlock(
         &mut one,

@@ -1,4 +1,4 @@
-//! What looks like a circle and can still go on is not refused.
+//! What looks like a cycle and can still go on is not refused.
 
 use super::{assert_deadlock, first_waits_for_second};
 use crate::harness::*;
@@ -144,7 +144,7 @@ fn after_a_wait_has_ended_its_circle_is_none() {
     }
 }
 
-/// None where the time was over before the circle could be closed.
+/// None where the time was over before the cycle could be closed.
 fn a_circle_ends_with_a_wait(ending: &str, ms: u64) -> Option<()> {
     let server = Server::start();
     let (mut one, mut two) = (server.resp3(), server.resp3());

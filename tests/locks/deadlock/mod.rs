@@ -7,7 +7,7 @@ mod modes;
 use crate::harness::*;
 use crate::line::*;
 
-/// Asserts that a request is refused since it would close a circle, of these keys and clients.
+/// Asserts that a request is refused since it would close a cycle, of these keys and clients.
 pub fn assert_deadlock(client: &mut Client, request: &str, keys: &[&str], ids: &[i64]) {
     let message = client.refused(request);
     assert!(message.starts_with("DEADLOCK "), "{request}: {message}");

@@ -77,7 +77,7 @@ impl World {
     fn allows_command(&self, who: Who, command: &Command) -> bool {
         let in_multi = self.is_in_multi(who);
         let oneself = *command == Command::Kill { who };
-        // Whether its circle is looked for, if it does not close that itself, is not said.
+        // Whether its cycle is looked for, if it does not close that itself, is not said.
         let astray = command.wait().is_some() && !in_multi && !self.stuck().is_empty();
         // Nor in which order leases end that end at once.
         let open = !self.slow && command.is_write() && self.is_order_of_leases_open();

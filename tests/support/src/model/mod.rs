@@ -12,7 +12,7 @@
 //!   entry.rs     a key that exists
 //!   holds.rs     who holds what                queues.rs    who waits for what, and is served
 //!   sessions.rs  owners that outlive their connection
-//!   stuck.rs     circles of waiting            rules.rs     what must be true of every world
+//!   stuck.rs     cycles            rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
 //!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands
 //!   told.rs      replies and pushes; whether what came is what was to come
