@@ -27,7 +27,7 @@ fn named(variable: &str, path: &OsStr) -> PathBuf {
     whole.unwrap_or_else(|| panic!("{variable}={}: no such file", path.display()))
 }
 
-/// The module that was built last, beside this test (target/<profile>/deps) or one folder above.
+/// The module that was built last, beside this test (`target/<profile>/deps`) or one folder above.
 pub fn module() -> PathBuf {
     if let Some(path) = env::var_os("TETHER_MODULE") {
         return named("TETHER_MODULE", &path);

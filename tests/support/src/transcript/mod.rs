@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The output is compared line by line with that of redis-cli on a terminal, but for what differs from run to run
-//! (see [`likeness`]), for the time that redis-cli notes after a long wait, and for empty lines. `...` stands for any
+//! (see `likeness.rs`), for the time that redis-cli notes after a long wait, and for empty lines. `...` stands for any
 //! text within a line. A push is printed when redis-cli next reads a reply, as on a terminal.
 
 mod likeness;
