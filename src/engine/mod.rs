@@ -287,7 +287,7 @@ impl Engine {
     /// labels as often. O(holders).
     pub fn holders(&self, key: Key<'_>) -> Few<ClientId> {
         let Some(key) = self.keys.find(key) else {
-            return Few::Many(Vec::new());
+            return Few::new();
         };
         let holds = self.holds_at(key);
         let clients = holds.map(|hold| &self.clients[self.holds[hold].client]);

@@ -100,7 +100,7 @@ fn it_can_be_asked_for_afterwards_and_each_resumption_says_it_anew() {
 
 #[test]
 fn what_was_asked_for_is_known_after_a_restart_and_to_replicas() {
-    let mut server = Server::with(&["appendonly yes"]);
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
     let replica = Server::replica_of(&server, &[]);
     let (client, secret) = asked(&server);
     drop(client);

@@ -74,7 +74,11 @@ impl Engine {
         ask: &Acquire<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<Option<Token>, Refusal> {
-        let mut asked = Few::of(ask.seen, |seen| self.take_in(*seen, effects));
+        let mut asked = ask
+            .seen
+            .iter()
+            .map(|seen| self.take_in(*seen, effects))
+            .collect::<Few<_>>();
         self.put_right(ask, &mut asked, effects);
         let wrong = |asked: &Asked<'_>| asked.standing == KeyState::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
@@ -123,7 +127,7 @@ impl Engine {
         // Whoever waits may come to have what plain holds have not.
         let client = self.admit(ask, false, effects)?;
         let wait = ask.wait.expect("what is not free is waited for");
-        let keys = Few::of(asked, |asked| self.fill(asked));
+        let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
         let request = Request {
             client,
             label: ask.label,

@@ -369,7 +369,7 @@ impl Queues {
     /// All keys that a waiter asks for.
     fn asked_by(&self, id: Id<Waiter>) -> Few<Id<KeyRecord>> {
         match self.waiters[id].places.head() {
-            Some(only) if self.asks_for_one(id) => Few::One(self.places[only].key),
+            Some(only) if self.asks_for_one(id) => Few::from_buf([self.places[only].key]),
             _ => self.keys_of(id).collect(),
         }
     }

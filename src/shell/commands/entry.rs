@@ -395,7 +395,7 @@ impl<'c> Caller<'c> {
     }
 
     fn keys<'a>(&self, names: &[&'a [u8]]) -> Few<Key<'a>> {
-        Few::of(names, |name| self.key(name))
+        names.iter().map(|name| self.key(name)).collect()
     }
 
     fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> KeySnapshot<'a> {
