@@ -83,7 +83,7 @@ fn each_command_has_a_section_with_its_syntax_and_cost() {
         let section = section.unwrap_or_else(|| panic!("{name} has no section"));
         let section = section.split("\n##").next().expect("a beginning");
         assert!(
-            section.contains(&format!("Cost: {}.", spec.complexity)),
+            section.contains(&format!("Complexity: {}.", spec.complexity)),
             "{name}'s cost is {}",
             spec.complexity
         );
