@@ -1,0 +1,160 @@
+//! What the runner and its guard say to each other, a line each.
+
+use super::machine::Why;
+use crate::clock::BootTime;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToGuard {
+    /// The lock is vouched for until then.
+    Alive(BootTime),
+    Lost,
+    /// Pass this signal on to the command.
+    Signal(i32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ToRunner {
+    Started,
+    /// The command could not be executed, with the system's reason.
+    NotStarted(i32),
+    /// The guard cannot do its work here, with the system's reason.
+    Unfit(i32),
+    /// A signal of the terminal has stopped the command.
+    Stopped,
+    /// Nothing is left of the command: why it had to end, and its exit code, 128 + n for signal n.
+    Done {
+        why: Why,
+        code: u8,
+    },
+}
+
+impl ToGuard {
+    pub fn line(self) -> String {
+        match self {
+            ToGuard::Alive(BootTime(until)) => format!("alive {until}\n"),
+            ToGuard::Lost => "lost\n".to_owned(),
+            ToGuard::Signal(signal) => format!("signal {signal}\n"),
+        }
+    }
+
+    pub fn parse(line: &str) -> Option<ToGuard> {
+        match line.split_once(' ') {
+            Some(("alive", until)) => Some(ToGuard::Alive(BootTime(until.parse().ok()?))),
+            Some(("signal", signal)) => Some(ToGuard::Signal(signal.parse().ok()?)),
+            None if line == "lost" => Some(ToGuard::Lost),
+            _ => None,
+        }
+    }
+}
+
+const WHYS: [(Why, &str); 4] = [
+    (Why::Command, "command"),
+    (Why::Lost, "lost"),
+    (Why::Deadline, "deadline"),
+    (Why::Runner, "runner"),
+];
+
+impl ToRunner {
+    pub fn line(self) -> String {
+        match self {
+            ToRunner::Started => "started\n".to_owned(),
+            ToRunner::NotStarted(errno) => format!("not-started {errno}\n"),
+            ToRunner::Unfit(errno) => format!("unfit {errno}\n"),
+            ToRunner::Stopped => "stopped\n".to_owned(),
+            ToRunner::Done { why, code } => {
+                let word = WHYS.iter().find(|(other, _)| *other == why);
+                format!("done {} {code}\n", word.map_or("command", |(_, word)| word))
+            }
+        }
+    }
+
+    pub fn parse(line: &str) -> Option<ToRunner> {
+        let mut words = line.split(' ');
+        let (first, second, third) = (words.next()?, words.next(), words.next());
+        match (first, second, third) {
+            ("started", None, None) => Some(ToRunner::Started),
+            ("stopped", None, None) => Some(ToRunner::Stopped),
+            ("not-started", Some(errno), None) => Some(ToRunner::NotStarted(errno.parse().ok()?)),
+            ("unfit", Some(errno), None) => Some(ToRunner::Unfit(errno.parse().ok()?)),
+            ("done", Some(why), Some(code)) => {
+                let (why, _) = WHYS.iter().find(|(_, word)| *word == why)?;
+                Some(ToRunner::Done {
+                    why: *why,
+                    code: code.parse().ok()?,
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Puts lines together from what arrives in pieces.
+#[derive(Default)]
+pub struct Lines {
+    begun: Vec<u8>,
+}
+
+impl Lines {
+    /// The lines that these bytes complete.
+    pub fn take(&mut self, bytes: &[u8]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for byte in bytes {
+            if *byte == b'\n' {
+                lines.push(String::from_utf8_lossy(&self.begun).into_owned());
+                self.begun.clear();
+            } else {
+                self.begun.push(*byte);
+            }
+        }
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_understood() {
+        for word in [
+            ToGuard::Alive(BootTime(0)),
+            ToGuard::Alive(BootTime::NEVER),
+            ToGuard::Lost,
+            ToGuard::Signal(15),
+        ] {
+            let line = word.line();
+            assert_eq!(ToGuard::parse(line.trim_end()), Some(word));
+        }
+        let mut words = vec![
+            ToRunner::Started,
+            ToRunner::NotStarted(2),
+            ToRunner::Unfit(38),
+            ToRunner::Stopped,
+        ];
+        words.extend(WHYS.map(|(why, _)| ToRunner::Done { why, code: 137 }));
+        for word in words {
+            let line = word.line();
+            assert_eq!(ToRunner::parse(line.trim_end()), Some(word));
+        }
+        for nonsense in [
+            "",
+            "alive",
+            "alive x",
+            "lost 1",
+            "done",
+            "done lost",
+            "done x 1",
+        ] {
+            assert_eq!(ToGuard::parse(nonsense), None);
+            assert_eq!(ToRunner::parse(nonsense), None);
+        }
+    }
+
+    #[test]
+    fn lines_arrive_in_pieces() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.take(b"alive 1"), Vec::<String>::new());
+        assert_eq!(lines.take(b"2\nlost\nsig"), ["alive 12", "lost"]);
+        assert_eq!(lines.take(b"nal 2\n"), ["signal 2"]);
+    }
+}

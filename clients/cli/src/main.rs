@@ -1,0 +1,64 @@
+//! The command line of tether.
+//!
+//! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
+//! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
+//! - clock.rs: the clock that both go by    ignored.rs: the signals that both leave alone
+
+mod clock;
+mod codes;
+mod guard;
+mod ignored;
+mod options;
+mod run;
+mod timing;
+
+use clap::{CommandFactory, Parser};
+use options::{Action, Options};
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments
+        .next_if(|first| first == OsStr::new(guard::ROLE))
+        .is_some()
+    {
+        return match guard::Order::parse(arguments) {
+            Some(order) => {
+                guard::serve(&order);
+                ExitCode::SUCCESS
+            }
+            None => ExitCode::from(codes::USAGE),
+        };
+    }
+    let options = match Options::try_parse() {
+        Ok(options) => options,
+        Err(answer) => {
+            let _ = answer.print();
+            let is_error = answer.use_stderr();
+            return ExitCode::from(if is_error { codes::USAGE } else { 0 });
+        }
+    };
+    match options.action {
+        Action::Run(wish) => ExitCode::from(run::run(options.url, &wish)),
+        Action::Completions { shell } => {
+            let mut definition = Options::command();
+            clap_complete::generate(shell, &mut definition, "tether", &mut io::stdout());
+            ExitCode::SUCCESS
+        }
+        Action::Man { folder } => match write_man_pages(&folder) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("tether: {}: {error}", folder.display());
+                ExitCode::from(codes::FAILED)
+            }
+        },
+    }
+}
+
+fn write_man_pages(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Options::command(), folder)
+}

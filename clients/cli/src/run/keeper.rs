@@ -1,0 +1,81 @@
+//! The runner's half of the guard: it starts it, passes on what the lock's client says, and hears what becomes of the command.
+
+use crate::guard::{self, Lines, Order, ToGuard, ToRunner};
+use rustix::io::{FdFlags, fcntl_setfd};
+use std::collections::VecDeque;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+pub struct Keeper {
+    socket: UnixStream,
+    lines: Lines,
+    heard: VecDeque<ToRunner>,
+}
+
+impl Keeper {
+    /// Starts a guard, which starts the command. `order` is complete but for the socket.
+    pub fn start(mut order: Order, environment: &[(&str, &OsStr)]) -> io::Result<Keeper> {
+        // Should the guard be killed, all that it looked after becomes ours.
+        guard::adopt_orphans()?;
+        let (ours, theirs) = net::UnixStream::pair()?;
+        fcntl_setfd(&theirs, FdFlags::empty())?;
+        order.socket = theirs.as_raw_fd();
+        let mut command = Command::new(guard::program());
+        command.arg0("tether").args(order.arguments());
+        command.envs(environment.iter().copied());
+        // Out of reach for signals to the group of runner and command.
+        command.process_group(0).spawn()?;
+        ours.set_nonblocking(true)?;
+        Ok(Keeper {
+            socket: UnixStream::from_std(ours)?,
+            lines: Lines::default(),
+            heard: VecDeque::new(),
+        })
+    }
+
+    /// A guard that is stopped may miss it. What it hears when it goes on is then out of date, and ends the command.
+    pub fn say(&self, word: ToGuard) {
+        let _ = self.socket.try_write(word.line().as_bytes());
+    }
+
+    /// What the guard says next; None if it has gone. Nothing is lost if this is not waited for to the end.
+    pub async fn hear(&mut self) -> Option<ToRunner> {
+        let mut bytes = [0; 1024];
+        loop {
+            if let Some(word) = self.heard.pop_front() {
+                return Some(word);
+            }
+            self.socket.readable().await.ok()?;
+            match self.socket.try_read(&mut bytes) {
+                Ok(count @ 1..) => {
+                    let lines = self.lines.take(&bytes[..count]);
+                    let words = lines.iter().filter_map(|line| ToRunner::parse(line));
+                    self.heard.extend(words);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(_) | Err(_) => return None,
+            }
+        }
+    }
+}
+
+/// What a guard would do, done here after somebody killed it: ends when no process of the command is left.
+pub async fn take_over() {
+    loop {
+        guard::kill_children();
+        loop {
+            match guard::next_news() {
+                guard::News::NoChildLeft => return,
+                guard::News::NoneYet => break,
+                guard::News::Of(..) => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
