@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize upstream servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short 
 
 sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong use of memory; SANITIZE="locks" a part
 	@SERVERS="$(SERVERS)" scripts/sanitize.sh $(SANITIZE)
+
+campaign: build ## a thousand faults around `tether run` in network namespaces, as root; some minutes. TETHER_STEPS=90 a tenth of it
+	@scripts/need.sh ip
+	TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} cargo test --package tether-cli --test campaign -- --ignored --nocapture
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)

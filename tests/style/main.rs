@@ -56,7 +56,7 @@ fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 fn all_sources() -> Vec<Source> {
-    let sources = sources(&["src", "tests", "benches", "examples"]);
+    let sources = sources(&["src", "tests", "benches", "examples", "clients"]);
     assert!(sources.len() > 40, "sources are missing");
     sources
 }

@@ -50,6 +50,14 @@ pub struct Cable {
     pub server_side: Namespace,
     pub client_side: Namespace,
     client_end: String,
+    server_end: String,
+}
+
+/// One end of a cable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    Server,
+    Client,
 }
 
 /// The server's address on the cable.
@@ -113,6 +121,7 @@ impl Cable {
             server_side,
             client_side,
             client_end,
+            server_end,
         }
     }
 
@@ -126,6 +135,54 @@ impl Cable {
         self.set("up");
     }
 
+    /// From now on nothing that this side sends arrives, and nobody is told, until [`Cable::clear`].
+    pub fn silence(&self, side: Side) {
+        self.queue(side, &["replace", "root", "blackhole"]);
+    }
+
+    /// What this side sends passes at so few bits in a second that it is late, until [`Cable::clear`].
+    pub fn slow_down(&self, side: Side, bits: usize) {
+        let rate = format!("{bits}bit");
+        let tight = [
+            "replace", "root", "tbf", "rate", &rate, "burst", "300", "limit", "20000",
+        ];
+        self.queue(side, &tight);
+    }
+
+    /// What this side sends passes again.
+    pub fn clear(&self, side: Side) {
+        self.queue(side, &["replace", "root", "pfifo"]);
+    }
+
+    fn queue(&self, side: Side, words: &[&str]) {
+        let (host, end) = match side {
+            Side::Server => (&self.server_side.name, &self.server_end),
+            Side::Client => (&self.client_side.name, &self.client_end),
+        };
+        let mut arguments = vec!["-n", host, "qdisc", words[0], "dev", end];
+        arguments.extend(&words[1..]);
+        call("tc", &arguments);
+    }
+
+    /// Ends all connections between the two with a reset.
+    pub fn reset(&self) {
+        let host = &self.server_side.name;
+        let kill = ["netns", "exec", host, "ss", "-K", "dst", CLIENT_ADDRESS];
+        call("ip", &kill);
+    }
+
+    /// The processes on this side.
+    pub fn processes(&self, side: Side) -> Vec<libc::pid_t> {
+        let host = match side {
+            Side::Server => &self.server_side.name,
+            Side::Client => &self.client_side.name,
+        };
+        let pids = call("ip", &["netns", "pids", host]);
+        pids.split_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
+    }
+
     fn set(&self, state: &str) {
         let (side, end) = (&self.client_side.name, &self.client_end);
         ip(&["-n", side, "link", "set", end, state]);
@@ -133,13 +190,19 @@ impl Cable {
 }
 
 fn ip(arguments: &[&str]) {
-    let output = Command::new("ip")
+    call("ip", arguments);
+}
+
+/// What the program writes.
+fn call(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program)
         .args(arguments)
         .output()
-        .unwrap_or_else(|error| panic!("cannot run ip: {error}"));
+        .unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
     assert!(
         output.status.success(),
-        "ip {arguments:?}: {}",
+        "{program} {arguments:?}: {}",
         String::from_utf8_lossy(&output.stderr)
     );
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
