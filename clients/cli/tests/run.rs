@@ -543,3 +543,50 @@ fn man_pages_and_completions_know_every_option() {
         assert!(page.contains(code) && help.contains(code), "{code}");
     }
 }
+
+/// Each line with a prompt, with programs of these names that say what they were given.
+#[test]
+fn the_commands_of_the_readme_work() {
+    let world = World::new();
+    let bin = world.file("bin");
+    fs::create_dir(&bin).unwrap();
+    let stand_in = |path: PathBuf| {
+        fs::write(&path, "#!/bin/sh\necho done $*\n").unwrap();
+        let made = Command::new("chmod").arg("+x").arg(path).status().unwrap();
+        assert!(made.success());
+    };
+    stand_in(bin.join("lp"));
+    stand_in(world.file("make-report"));
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_tether"));
+    let path = std::env::var("PATH").unwrap();
+    let path = format!(
+        "{}:{}:{path}",
+        bin.display(),
+        built.parent().unwrap().display()
+    );
+    let readme = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let lines: Vec<_> = readme
+        .lines()
+        .filter_map(|line| line.strip_prefix("$ "))
+        .collect();
+    assert_eq!(lines.len(), 3);
+    for (line, said) in
+        lines
+            .into_iter()
+            .zip(["I hold report with token ", "done\n", "done page.ps\n"])
+    {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", line])
+            .current_dir(world.folder.path())
+            .env("PATH", &path);
+        shell.env(
+            "TETHER_URL",
+            format!("redis://127.0.0.1:{}", world.server.port()),
+        );
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{line}: {output:?}");
+        assert!(text(&output.stdout).starts_with(said), "{line}: {output:?}");
+    }
+}
