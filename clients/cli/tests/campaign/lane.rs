@@ -124,10 +124,15 @@ impl Lane {
                     false,
                     granted
                         .recv_timeout(limit)
-                        .expect("the grant after the kill"),
+                        .unwrap_or_else(|_| panic!("no grant after {fault:?} and a kill")),
                 )
             }
-            None => (true, granted.recv_timeout(limit).expect("the next grant")),
+            None => (
+                true,
+                granted
+                    .recv_timeout(limit)
+                    .unwrap_or_else(|_| panic!("no next grant after {fault:?}")),
+            ),
         };
         // In the order of the clock: who is not dead by now was alive at the grant.
         let margin = match dead.recv_timeout(Duration::from_millis(200)) {
@@ -179,7 +184,8 @@ impl Lane {
     fn survives(&self, granted: &Receiver<Instant>) -> Option<Verdict> {
         let limit = Instant::now() + self.times.peer_timeout + self.times.grace * 2;
         while Instant::now() < limit {
-            match granted.recv_timeout(self.times.fence / 2) {
+            // In no step with the pings, which come four times as often as the fence is long.
+            match granted.recv_timeout(self.times.fence / 3) {
                 Ok(moment) => return Some(Verdict::Granted(moment)),
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => {}
