@@ -2,10 +2,11 @@
 //! ever deleted.
 
 use crate::model::brief::{
-    PUSH, acquire, close, connect, del, exec, multi, pipeline, run, script, set, settp, settp_wait,
-    unwatchex, watchex,
+    BLOCK, PUSH, acquire, close, connect, del, deltp, exec, multi, pipeline, run, script, set,
+    settp, settp_wait, unwatchex, watchex,
 };
 use crate::model::command::{Command, Mode, Past};
+use crate::model::rights::Rights;
 use crate::model::step::Step;
 use crate::model::world::Limits;
 use crate::random_histories::try_history;
@@ -242,4 +243,29 @@ fn what_follows_a_swap_at_once_is_told_after_it() {
         run(1, Command::Flushall),
         exec(1),
     ]);
+}
+
+/// That rights have changed was noticed between the two events of a key that goes by another name, and it was forgotten whose
+/// it is.
+#[test]
+fn what_is_carried_in_a_transaction_stays_held_after_rights_have_changed() {
+    let carry = [
+        Command::Rename { from: 0, to: 1 },
+        Command::Move { key: 0, db: 1 },
+    ];
+    for carried in carry {
+        let (user, rights) = (0, Rights::default());
+        holds(&[
+            connect(0),
+            connect(1),
+            run(0, settp(2)),
+            run(1, settp_wait(2, BLOCK)),
+            run(0, deltp(2)),
+            run(1, settp(0)),
+            Step::Rights { user, rights },
+            multi(0),
+            run(0, carried),
+            exec(0),
+        ]);
+    }
 }

@@ -5,6 +5,7 @@
 //! the integration tests' harness (TETHER_SERVER, TETHER_MODULE). `TETHER_SEED` and `TETHER_STEPS`
 //! choose other histories; a failure prints the seed and the shortest history that fails.
 
+mod acts;
 mod ledger;
 mod look;
 mod players;

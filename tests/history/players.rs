@@ -2,6 +2,7 @@
 
 use crate::harness::{Arrival as Came, Client, Frame, Server, bulk, encode};
 use crate::model::command::{Command, Who};
+use crate::model::rights::{User, user_of};
 use crate::model::told::{Arrival, Reply};
 use crate::wire::{self, Book};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,6 +49,7 @@ impl Players {
         } else {
             server.resp2()
         };
+        client.run(["AUTH", &user(user_of(who)), ""]);
         self.book.ids[who] = client.id();
         self.players[who] = Some(Player {
             client,
@@ -82,16 +84,29 @@ impl Players {
     }
 
     /// Sends a word of its own: MULTI, EXEC, DISCARD, PEXPIRE.
-    pub fn say(&mut self, who: Who, words: &[&[u8]]) {
+    pub fn say(&mut self, who: Who, words: &[&[u8]], replies: usize) {
         let player = self.player(who);
         player.client.send(words.to_vec());
-        player.hear_reply();
+        (0..replies).for_each(|_| player.hear_reply());
         match words[0] {
             b"MULTI" => player.queued = Some(Vec::new()),
             b"EXEC" => player.forget_fences(),
             b"DISCARD" => player.queued = None,
             _ => {}
         }
+    }
+
+    /// Sends a command behind one that lets the whole server stand still for longer than a moment.
+    pub fn send_after_a_while(&mut self, who: Who, command: &Command, replies: usize) {
+        let mut bytes = encode("DEBUG SLEEP 0.02");
+        bytes.extend(encode(self.book.words(command)));
+        let player = self.player(who);
+        player.client.send_bytes(&bytes);
+        player.hear_reply();
+        // Whether it was the server that noticed meanwhile what is over, does not matter.
+        let slept = player.heard.pop();
+        assert_eq!(slept, Some(Arrival::Reply(Reply::Ok)));
+        (0..replies).for_each(|_| player.hear_reply());
     }
 
     fn player(&mut self, who: Who) -> &mut Player {
@@ -139,6 +154,11 @@ impl Players {
             player.heard.clear();
         }
     }
+}
+
+/// Its name.
+pub fn user(number: User) -> String {
+    format!("u{number}")
 }
 
 impl Player {

@@ -1,6 +1,7 @@
 //! Seeded random histories, and what becomes of one that fails.
 
 use crate::harness::say;
+use crate::model::around::Around;
 use crate::model::generate::{Generator, Scope};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
@@ -20,12 +21,23 @@ fn scope(seed: u64) -> Scope {
         locks: if seed.is_multiple_of(3) { 0 } else { 600 },
         sessions: if seed % 5 < 2 { 0 } else { 120 },
         quiet: if is_quiet(seed) { PER_HISTORY / 2 } else { 0 },
+        around: Around {
+            rights: if seed % 5 < 3 { 20 } else { 0 },
+            hearing: if seed % 7 < 4 { 25 } else { 0 },
+            overdue: 6,
+            files: has_files(seed),
+        },
     }
 }
 
 /// Whether nobody watches or waits in the first half, of all that its server sees.
 fn is_quiet(seed: u64) -> bool {
     seed % 4 == 1
+}
+
+/// Whether its server writes down what is done.
+fn has_files(seed: u64) -> bool {
+    seed % 4 == 3
 }
 
 pub const NARROW: Limits = Limits {
@@ -37,6 +49,7 @@ const PER_HISTORY: usize = 500;
 fn histories(first_seed: u64, steps: usize) {
     let mut roomy = Stage::new(Limits::ROOMY);
     let mut narrow = Stage::new(NARROW);
+    let mut files = Stage::with_files(Limits::ROOMY);
     let mut quiet = Stage::anew_each_time(Limits::ROOMY);
     let count = steps.div_ceil(PER_HISTORY).max(1);
     let mut all = Totals::default();
@@ -46,13 +59,21 @@ fn histories(first_seed: u64, steps: usize) {
         let stage = match seed % 4 {
             0 => &mut narrow,
             _ if is_quiet(seed) => &mut quiet,
+            _ if has_files(seed) => &mut files,
             _ => &mut roomy,
         };
         all = all.plus(&random_history(stage, seed, left.min(PER_HISTORY)));
     }
     println!("{steps} steps, in which came about {all:?}");
     // Histories in which nothing happens prove nothing.
-    let rare = [all.resumed, all.moved, all.graces_over];
+    let rare = [
+        all.resumed,
+        all.moved,
+        all.graces_over,
+        all.overdue,
+        all.loads,
+        4 * all.restarts,
+    ];
     assert!(steps < 10_000 || rare.iter().all(|count| *count > steps as u64 / 2000));
 }
 

@@ -1,23 +1,18 @@
 //! A history on a real server: after every step it must agree with the model in everything.
 
-use crate::harness::{Client, Server, eventually};
+use crate::harness::{Client, Server, bulk, eventually, eventually_within};
 use crate::look;
-use crate::model::command::{Command, Mode, NAMES, Spot, Who};
+use crate::model::command::{Mode, NAMES, Spot, Who};
+use crate::model::rights::{Rights, USERS, rules};
 use crate::model::step::{Ending, Step};
 use crate::model::told::{Heard, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
-use crate::players::Players;
+use crate::players::{Players, user};
 use std::collections::HashMap;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// What is not so after this time never will be.
 const SOON: Duration = Duration::from_secs(2);
-
-/// A time to live in milliseconds that is soon over, and how long to sleep for it. Of one millisecond, Redis 7.0 would now and
-/// then say that it is over at once, and have the command itself delete the key.
-const BRIEF: &[u8] = b"10";
-const BEYOND: Duration = Duration::from_millis(12);
 
 /// Of every world on a server.
 pub const PLACES: usize = 5;
@@ -25,12 +20,17 @@ pub const USED_NAMES: usize = NAMES.len();
 
 /// A server that is used for one history after the other.
 pub struct Stage {
-    server: Server,
-    observer: Client,
+    pub server: Server,
+    pub observer: Client,
+    lines: Vec<String>,
     limits: Limits,
     /// Each history has a server that nobody used before.
     anew: bool,
 }
+
+/// How long nothing is granted after a start, and what of that must be left when a step begins that counts on it.
+const QUARANTINE_MS: u64 = 1200;
+const MARGIN_MS: i64 = 500;
 
 impl Stage {
     pub fn anew_each_time(limits: Limits) -> Stage {
@@ -42,17 +42,71 @@ impl Stage {
     }
 
     pub fn new(limits: Limits) -> Stage {
+        Stage::with(limits, &[])
+    }
+
+    /// It writes down all that is done. What it has answered is in the file, though not yet on the disk.
+    pub fn with_files(limits: Limits) -> Stage {
+        Stage::with(limits, &["appendonly yes", "appendfsync no"])
+    }
+
+    fn with(limits: Limits, lines: &[&str]) -> Stage {
         let Limits { watches, keys } = limits;
-        let watches = format!("tether.max-watches-per-client {watches}");
-        let keys = format!("tether.max-keys-per-client {keys}");
-        let server = Server::with(&[&watches, &keys]);
+        let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        lines.extend([
+            format!("tether.max-watches-per-client {watches}"),
+            format!("tether.max-keys-per-client {keys}"),
+            // It attends to connections while it loads.
+            "loading-process-events-interval-bytes 1024".into(),
+        ]);
+        let server = Server::with(&lines.iter().map(String::as_str).collect::<Vec<_>>());
         let observer = server.resp2();
         Stage {
             server,
             observer,
+            lines,
             limits,
             anew: false,
         }
+    }
+
+    /// Kills the server and starts it again.
+    pub fn start_again(&mut self, quarantine: bool) {
+        let ms = if quarantine { QUARANTINE_MS } else { 0 };
+        let quarantine = format!("tether.quarantine {ms}");
+        let mut lines: Vec<&str> = self.lines.iter().map(String::as_str).collect();
+        lines.push(&quarantine);
+        self.server.restart(&lines);
+        self.observer = self.server.resp2();
+        self.make_users();
+    }
+
+    fn make_users(&mut self) {
+        for number in 0..USERS {
+            let name = user(number);
+            let rules = rules(&Rights::default());
+            let words = ["ACL", "SETUSER", &name, "reset", "on", "nopass", "&*"];
+            let words: Vec<&str> = words.into_iter().chain(rules).collect();
+            self.observer.run(words);
+        }
+    }
+
+    pub fn quarantine_left_ms(&mut self) -> i64 {
+        let told = self.observer.run("LOCK.SERVER").items();
+        let at = told
+            .iter()
+            .position(|item| *item == bulk("quarantine-left-ms"));
+        told[at.expect("what is left") + 1].number()
+    }
+
+    pub fn await_end_of_quarantine(&mut self) {
+        let patience = Duration::from_millis(2 * QUARANTINE_MS);
+        eventually_within(patience, "the quarantine's end", || {
+            match self.quarantine_left_ms() {
+                0 => Ok(()),
+                left => Err(format!("{left} ms are left")),
+            }
+        });
     }
 
     fn totals(&mut self) -> Totals {
@@ -70,6 +124,8 @@ impl Stage {
 
     /// Nothing is there, and nobody.
     fn clear(&mut self) {
+        self.await_end_of_quarantine();
+        self.make_users();
         let observer = &mut self.observer;
         eventually("an empty stage", || {
             observer.run("FLUSHALL");
@@ -95,9 +151,11 @@ impl Stage {
 /// A world on a stage.
 pub struct Trial<'a> {
     pub world: World,
-    players: Players,
-    stage: &'a mut Stage,
+    pub players: Players,
+    pub stage: &'a mut Stage,
     before: Totals,
+    /// What the server has counted so far is what it has counted since its last start.
+    pub counts_anew: bool,
     /// Sessions of histories that failed.
     left_over: u64,
     tokens: Tokens,
@@ -110,10 +168,13 @@ impl<'a> Trial<'a> {
             *stage = Stage::anew_each_time(stage.limits);
         }
         stage.clear();
+        let mut world = World::new(PLACES, stage.limits, false);
+        world.blocks_subscribed = stage.server.blocks_subscribed();
         Trial {
-            world: World::new(PLACES, stage.limits, false),
+            world,
             players: Players::new(PLACES, &mut stage.observer),
             before: stage.totals(),
+            counts_anew: false,
             left_over: info(&mut stage.observer)["sessions_detached"],
             stage,
             tokens: Tokens::default(),
@@ -123,6 +184,12 @@ impl<'a> Trial<'a> {
 
     /// Takes a step that the world allows; a step that it does not allow is left out.
     pub fn take(&mut self, step: &Step) -> Result<(), String> {
+        if self.world.quarantine_ends.is_some()
+            && *step != Step::QuarantineOver
+            && self.stage.quarantine_left_ms() < MARGIN_MS
+        {
+            self.take(&Step::QuarantineOver)?;
+        }
         let goes_astray = step.copies() && self.stage.server.strays_after_copies();
         if goes_astray || !self.world.allows(step) {
             return Ok(());
@@ -146,6 +213,7 @@ impl<'a> Trial<'a> {
         self.world.check_rules()?;
         self.world.check_nobody_is_forgotten()?;
         self.players.forget();
+        self.counts_anew = false;
         let known = self.players.book.secrets.len() as u64..self.world.started;
         for session in known {
             let secret = self.tokens.secret(session);
@@ -153,83 +221,6 @@ impl<'a> Trial<'a> {
             self.players.book.secrets.push(secret);
         }
         Ok(())
-    }
-
-    fn perform(&mut self, step: &Step, owned: &[Spot], outcome: &Outcome) {
-        let players = &mut self.players;
-        let one = std::slice::from_ref::<Command>;
-        let replies = |who: Who| {
-            let heard = outcome.heard[who].iter();
-            let replies = heard.filter(|heard| matches!(heard, Heard::Reply { late: false, .. }));
-            replies.count()
-        };
-        match step {
-            Step::Connect { who, resp3 } => players.connect(&self.stage.server, *who, *resp3),
-            Step::End { who, how } => self.end(*who, *how, owned),
-            Step::Run { who, command } => players.send(*who, one(command), replies(*who)),
-            Step::Multi { who } => players.say(*who, &[b"MULTI"]),
-            Step::Exec { who } => players.say(*who, &[b"EXEC"]),
-            Step::Discard { who } => players.say(*who, &[b"DISCARD"]),
-            Step::Pipeline { who, commands } => players.send(*who, commands, replies(*who)),
-            Step::Expiry { who, key, then } => {
-                players.say(*who, &[b"PEXPIRE", NAMES[*key], BRIEF]);
-                // Nothing tells that a key has lapsed but a look at it, which ends it.
-                sleep(BEYOND);
-                if let Some((other, command)) = then {
-                    players.send(*other, one(command), 1);
-                }
-            }
-            Step::Reload => drop(self.stage.observer.run("DEBUG RELOAD")),
-            Step::Evict { .. }
-            | Step::Work { .. }
-            | Step::Resync { .. }
-            | Step::Pass { .. }
-            | Step::Quarantine { .. }
-            | Step::Drop { .. } => panic!("{step:?} cannot be asked of a server"),
-        }
-    }
-
-    fn end(&mut self, who: Who, how: Ending, owned: &[Spot]) {
-        let mut client = self.players.leave(who).expect("it is there");
-        let stage = &mut *self.stage;
-        match how {
-            Ending::WhilePaused => drop(stage.observer.run("CLIENT PAUSE 60000 WRITE")),
-            Ending::AfterLapse => lapse_unnoticed(&mut stage.observer, owned),
-            _ => {}
-        }
-        match how {
-            Ending::Close | Ending::WhilePaused | Ending::AfterLapse => drop(client),
-            Ending::Reset => client.reset(),
-            Ending::Quit => {
-                client.send("QUIT");
-                client.expect_closed();
-            }
-        }
-        let id = self.players.book.ids[who];
-        eventually("the end of a connection", || {
-            match &*stage
-                .observer
-                .run(format!("CLIENT LIST ID {id}").as_str())
-                .text()
-            {
-                "" => Ok(()),
-                line => Err(line.to_owned()),
-            }
-        });
-        if how == Ending::AfterLapse {
-            stage.observer.run("DEBUG SET-ACTIVE-EXPIRE 1");
-        }
-        if how == Ending::WhilePaused {
-            let seen = look::at_all(&mut stage.observer);
-            let is_missing =
-                |spot: &&Spot| !seen.iter().any(|seen| seen.spot == **spot && seen.exists);
-            let missing: Vec<_> = owned.iter().filter(is_missing).collect();
-            stage.observer.run("CLIENT UNPAUSE");
-            assert!(
-                missing.is_empty(),
-                "removed while nobody might write: {missing:?}"
-            );
-        }
     }
 
     /// Those whom the step has killed.
@@ -266,9 +257,12 @@ impl<'a> Trial<'a> {
     /// All that came to these; and to who stands still, what has come so far.
     fn hear(&mut self, whom: impl Fn(Who) -> bool) {
         let world = &self.world;
-        let still = |who: Who| world.is_blocked(who);
+        let still = |who: Who| {
+            world.is_blocked(who) || world.is_unanswered(who) || world.is_told_only_messages(who)
+        };
         self.players.fence(|who| !still(who) && whom(who));
-        for who in (0..PLACES).filter(|who| still(*who)) {
+        let there = |who: &Who| world.client(*who).is_some();
+        for who in (0..PLACES).filter(|who| still(*who) && there(who)) {
             self.players.listen(who);
         }
     }
@@ -302,6 +296,9 @@ impl<'a> Trial<'a> {
         watched.dedup();
         let attached = world.sessions.iter();
         let attached = attached.filter(|s| s.attached.is_some()).count() as u64;
+        if self.counts_anew {
+            self.before = self.stage.totals().less(&world.totals);
+        }
         let (totals, before) = (world.totals, self.before);
         for (name, expected) in [
             ("temporary_keys", temporary as u64),
@@ -314,17 +311,27 @@ impl<'a> Trial<'a> {
                 "sessions_detached",
                 self.left_over + world.sessions.len() as u64 - attached,
             ),
-            ("lost_total", before.lost + totals.lost),
+            ("lost_total", before.lost.wrapping_add(totals.lost)),
             (
                 "keys_removed_by_disconnect",
-                before.removed_by_disconnect + totals.removed_by_disconnect,
+                before
+                    .removed_by_disconnect
+                    .wrapping_add(totals.removed_by_disconnect),
             ),
-            ("grants_total", before.grants + totals.grants),
-            ("handoffs_total", before.handoffs + totals.handoffs),
-            ("timeouts_total", before.timeouts + totals.timeouts),
+            ("grants_total", before.grants.wrapping_add(totals.grants)),
+            (
+                "handoffs_total",
+                before.handoffs.wrapping_add(totals.handoffs),
+            ),
+            (
+                "timeouts_total",
+                before.timeouts.wrapping_add(totals.timeouts),
+            ),
             (
                 "deadlocks_refused",
-                before.deadlocks_refused + totals.deadlocks_refused,
+                before
+                    .deadlocks_refused
+                    .wrapping_add(totals.deadlocks_refused),
             ),
         ] {
             if info[name] != expected {
@@ -367,15 +374,4 @@ fn info(observer: &mut Client) -> HashMap<String, u64> {
         .filter_map(|line| line.strip_prefix("tether_")?.split_once(':'));
     let numbers = lines.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?)));
     numbers.collect()
-}
-
-/// Lets the time to live of these keys be over, and nobody notice.
-fn lapse_unnoticed(observer: &mut Client, spots: &[Spot]) {
-    observer.run("DEBUG SET-ACTIVE-EXPIRE 0");
-    for spot in spots {
-        observer.run(["SELECT", &spot.db.to_string()]);
-        observer.run([&b"PEXPIRE"[..], NAMES[spot.name], BRIEF]);
-    }
-    observer.run("SELECT 0");
-    sleep(BEYOND);
 }

@@ -1,7 +1,10 @@
 //! Commands as a server reads them, and its replies as the model says them.
 
 use crate::harness::Frame;
-use crate::model::command::{Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Wait};
+use crate::model::command::{
+    Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Replies, Wait,
+};
+use crate::model::speaking::CHANNEL;
 use crate::model::told::Reply;
 
 pub type Words = Vec<Vec<u8>>;
@@ -108,6 +111,10 @@ impl Book {
                 words!["CLIENT", "UNBLOCK", self.ids[*who].to_string(), how]
             }
             Command::Lapse { key: k, how } => lapse(key(k), *how),
+            Command::Replies { how } => words!["CLIENT", "REPLY", reply_word(*how)],
+            Command::Subscribe => words!["SUBSCRIBE", key(&CHANNEL.name)],
+            Command::Unsubscribe => words!["UNSUBSCRIBE", key(&CHANNEL.name)],
+            Command::Publish => words!["PUBLISH", key(&CHANNEL.name), "hi"],
             _ => self.longer_words(command),
         }
     }
@@ -250,6 +257,14 @@ fn wait_words(wait: Option<Wait>) -> Words {
 fn literal(word: &[u8]) -> String {
     let escaped = word.iter().map(|byte| format!("\\{byte:03}"));
     format!("'{}'", escaped.collect::<String>())
+}
+
+fn reply_word(how: Replies) -> &'static str {
+    match how {
+        Replies::All => "ON",
+        Replies::None => "OFF",
+        Replies::NotNext => "SKIP",
+    }
 }
 
 fn lapse(key: &[u8], how: Past) -> Words {

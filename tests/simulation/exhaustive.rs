@@ -3,6 +3,7 @@
 //! Left out is what differs only by who is called 0 and what is called 0; and a step that leaves
 //! the world as it was is tried, but nothing is tried after it. `TETHER_DEPTH` goes deeper.
 
+use crate::model::around::Around;
 use crate::model::brief::{
     BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, macquire, notified,
     release, resume, run, settp, settp_wait, start, unwatchex, watchex,
@@ -23,6 +24,7 @@ fn scope(places: usize) -> Scope {
         locks: 0,
         sessions: 0,
         quiet: 0,
+        around: Around::default(),
     }
 }
 

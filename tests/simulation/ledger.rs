@@ -1,5 +1,6 @@
 //! Bugs that were found, each as the shortest history that showed it. Nothing here is ever deleted.
 
+use crate::model::around::Around;
 use crate::model::brief::{
     BLOCK, PUSH, acquire, again, close, connect, del, macquire, pipeline, release, run, set, settp,
 };
@@ -18,6 +19,7 @@ fn holds(steps: &[Step]) {
         locks: 0,
         sessions: 0,
         quiet: 0,
+        around: Around::default(),
     };
     if let Err(what) = try_history(scope, Limits::ROOMY, 1, steps, Close::Finished) {
         panic!("{what}");

@@ -1,5 +1,6 @@
 //! Seeded random worlds, small enough that everything meets everything.
 
+use crate::model::around::Around;
 use crate::model::generate::Scope;
 use crate::model::world::{Limits, Totals};
 use crate::random;
@@ -32,6 +33,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             locks: if seed.is_multiple_of(3) { 0 } else { 650 },
             sessions: if seed % 5 < 2 { 0 } else { 120 },
             quiet: if seed % 7 < 2 { PER_WORLD / 2 } else { 0 },
+            around: Around::default(),
         };
         let left = steps - n * PER_WORLD;
         let totals = random_world(
@@ -80,6 +82,7 @@ fn nobody_waits_at_a_server_that_has_become_a_replica() {
             locks: 650,
             sessions: 120,
             quiet: 0,
+            around: Around::default(),
         };
         random_world(seed, scope, Limits::ROOMY, STEPS, STEPS, Close::Demoted);
     }

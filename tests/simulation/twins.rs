@@ -1,6 +1,7 @@
 //! The short ways against the long ones: two engines are told the same, of which one takes only the long ways. Both must give
 //! the same orders, among them what replicas are told and how the times that keys have to live are renewed.
 
+use crate::model::around::Around;
 use crate::model::command::{DATABASES, NAMES};
 use crate::model::generate::{Generator, Scope};
 use crate::model::world::Limits as WorldLimits;
@@ -92,6 +93,7 @@ fn the_short_ways_come_to_what_the_long_ones_do() {
         locks: 300,
         sessions: 120,
         quiet: 0,
+        around: Around::default(),
     };
     let first = random::seed();
     for seed in first..first + WORLDS {

@@ -49,6 +49,7 @@ pub fn sentence(push: &Push) -> String {
         spot: spot_of(&push.key),
         news,
         label: label.expect("one of the labels"),
+        unnamed: false,
     };
     push.sentence(&words)
 }

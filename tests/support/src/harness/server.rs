@@ -109,6 +109,11 @@ impl Server {
         self.kind == Kind::Valkey && self.version == (8, 1)
     }
 
+    /// Whether a connection that is subscribed can stand still for a module: not on Valkey since 8.1.1.
+    pub fn blocks_subscribed(&self) -> bool {
+        !self.is_at_least((u32::MAX, 0), (8, 1))
+    }
+
     /// Whether it is Redis of this version or later, or Valkey of that.
     pub fn is_at_least(&self, redis: (u32, u32), valkey: (u32, u32)) -> bool {
         self.version

@@ -4,8 +4,9 @@
 //! Some are left out on servers since it is not said there what comes of them: which of two things
 //! is quicker, the server's timer or the next command.
 
-use super::command::{Command, Kind, Who};
+use super::command::{Command, Kind, Label, Mode, Name, Replies, Spot, Who};
 use super::entry::Value;
+use super::starts::BRIEF_MS;
 use super::step::{Ending, Step};
 use super::world::{Connection, World};
 
@@ -17,11 +18,13 @@ impl World {
         match step {
             Step::Connect { who, .. } => self.client(*who).is_none(),
             Step::End { who, how } => {
-                let quits = *how == Ending::Quit && self.is_blocked(*who);
+                // A server that answers nothing does not hang up either.
+                let deaf = self.is_blocked(*who) || self.is_unanswered(*who);
+                let quits = *how == Ending::Quit && deaf;
                 self.client(*who).is_some() && !quits && self.is_said_who_goes_first([*who])
             }
             Step::Run { who, command } => self.is_ready(*who) && self.allows_command(*who, command),
-            Step::Multi { who } => self.is_free(*who),
+            Step::Multi { who } => self.is_free(*who) && !self.is_told_only_messages(*who),
             Step::Discard { who } => self.is_in_multi(*who),
             Step::Exec { who } => {
                 let queued = self.client(*who).and_then(|client| client.queue.as_ref());
@@ -34,26 +37,47 @@ impl World {
                 let (_, before) = commands.split_last().expect("a pipeline of something");
                 let one = |command| self.allows_command(*who, command) && !is_single(command);
                 let all: Vec<&Command> = commands.iter().collect();
+                let skips = |command: &Command| matches!(command, Command::Replies { .. });
+                let starts = |command: &Command| matches!(command, Command::Start { .. });
                 self.is_free(*who)
+                    && !self.is_told_only_messages(*who)
+                    && !(commands.iter().any(skips) && commands.iter().any(starts))
                     && commands.iter().all(one)
                     && !before.iter().any(Command::blocks)
                     && self.allows_several(&all)
             }
             Step::Expiry { who, key, then } => {
-                let spot = super::command::Spot {
+                let spot = Spot {
                     db: self.db_of(*who),
                     name: *key,
                 };
                 let then = then.as_ref().is_none_or(|(other, command)| {
                     let meet = self.db_of(*who) == self.db_of(*other);
                     let said = self.slow || !self.is_waited_for(spot);
-                    self.is_free(*other) && meet && said && self.allows_command(*other, command)
+                    self.is_heard(*other) && meet && said && self.allows_command(*other, command)
                 });
-                self.is_free(*who) && then
+                let key = *key;
+                self.is_heard(*who) && self.may(*who, &Command::Expire { key }) && then
             }
             Step::Drop { who } => self.can_be_dropped(*who),
-            Step::Reload
-            | Step::Evict { .. }
+            Step::Reload { goes, comes, .. } => {
+                let is_there = |who: &Who| self.client(*who).is_some();
+                goes.as_ref().is_none_or(is_there)
+                    && !comes.as_ref().is_some_and(is_there)
+                    && self.is_said_who_goes_first(*goes)
+            }
+            Step::Rights { user, rights } => {
+                !self.slow && self.is_order_of_losses_said(*user, rights)
+            }
+            Step::Restart { .. } => !self.slow,
+            Step::QuarantineOver => !self.slow && self.quarantine_ends.is_some(),
+            Step::Overdue {
+                holder,
+                key,
+                label,
+                then: (who, command),
+            } => self.can_be_overdue(*holder, *key, *label) && self.comes_upon(*who, *key, command),
+            Step::Evict { .. }
             | Step::Work { .. }
             | Step::Resync { .. }
             | Step::Quarantine { .. }
@@ -74,7 +98,40 @@ impl World {
         self.is_ready(who) && !self.is_in_multi(who)
     }
 
+    /// It is free, and hears what it is answered.
+    fn is_heard(&self, who: Who) -> bool {
+        self.is_free(who) && !self.is_unanswered(who) && !self.is_told_only_messages(who)
+    }
+
+    fn can_be_overdue(&self, holder: Who, name: Name, label: Label) -> bool {
+        let db = self.db_of(holder);
+        let own = self.own_hold(holder, label, Spot { db, name });
+        let lease_ms = BRIEF_MS;
+        let extend = Command::Extend {
+            key: name,
+            label,
+            lease_ms,
+        };
+        !self.slow
+            && self.is_heard(holder)
+            && own.is_some_and(|at| self.holds[at].mode != Mode::Temporary)
+            && self.may(holder, &extend)
+    }
+
+    /// Whether it is before this command that the lease of that key is over, in any case.
+    fn comes_upon(&self, who: Who, key: Name, command: &Command) -> bool {
+        self.is_heard(who)
+            && command.is_write()
+            && command.named().contains(&key)
+            && self.may(who, command)
+            && !self.slow_only(command)
+            && self.allows_command(who, command)
+    }
+
     fn allows_command(&self, who: Who, command: &Command) -> bool {
+        if !self.allows_about_hearing(who, command) {
+            return false;
+        }
         let in_multi = self.is_in_multi(who);
         let oneself = *command == Command::Kill { who };
         // Whether its cycle is looked for, if it does not close that itself, is not said.
@@ -88,6 +145,27 @@ impl World {
             && self.is_said_who_goes_first(dying)
             && (self.slow || (self.allows_script(command) && !self.overwrites_several(command)))
             && !(self.slow_only(command) && command.wait().is_some() && is_leased_shortly(command))
+    }
+
+    /// What one says of what it wants to hear stands alone, but for that it wants no next reply. Of a session that it starts it
+    /// must hear.
+    fn allows_about_hearing(&self, who: Who, command: &Command) -> bool {
+        let in_script = matches!(command, Command::Script { .. });
+        let Some(client) = self.client(who) else {
+            return true;
+        };
+        let alone = !in_script && !client.in_multi();
+        let answered = client.replies == Replies::All;
+        command.parts().iter().all(|part| match part {
+            Command::Replies { how: Replies::All } => alone && client.replies == Replies::None,
+            Command::Replies { how: Replies::None } => alone && answered,
+            Command::Replies { .. } => alone && client.replies != Replies::None,
+            Command::Subscribe => alone && answered && !client.subscribed,
+            Command::Unsubscribe => alone && answered && client.subscribed,
+            Command::Publish => alone && !client.subscribed,
+            Command::Start { .. } => answered,
+            _ => true,
+        })
     }
 
     /// On a server: it is not said what comes of it together with other commands.
@@ -194,7 +272,13 @@ fn killed(command: &Command) -> Option<Who> {
 }
 
 fn is_single(command: &Command) -> bool {
-    matches!(command, Command::Unblock { .. })
+    match command {
+        Command::Replies { how } => *how != Replies::NotNext,
+        Command::Unblock { .. } | Command::Subscribe | Command::Unsubscribe | Command::Publish => {
+            true
+        }
+        _ => false,
+    }
 }
 
 fn is_leased_shortly(command: &Command) -> bool {

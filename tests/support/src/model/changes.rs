@@ -84,6 +84,7 @@ impl World {
                         spot,
                         news,
                         label: 0,
+                        unnamed: false,
                     },
                 )
             })
@@ -182,6 +183,7 @@ impl World {
         pushes.extend(self.watchers(from, News::Deleted));
         self.put_in(to, entry);
         for hold in self.holds.iter_mut().filter(|hold| hold.spot == from) {
+            hold.renamed |= from.name != to.name;
             hold.spot = to;
         }
         self.tell(pushes);

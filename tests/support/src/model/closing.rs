@@ -1,7 +1,7 @@
 //! The end of a history, without faults: whoever can go on does, and gives back what it has, until
 //! nobody waits any more and there is no session. The quarantine is over first.
 
-use super::command::{Command, Mode, Spot, Who};
+use super::command::{Command, Mode, Replies, Spot, Who};
 use super::step::{Ending, Step};
 use super::world::World;
 
@@ -10,16 +10,26 @@ impl World {
     pub fn closing_step(&self) -> Option<Step> {
         if let Some(ends) = self.quarantine_ends {
             let ms = ends.saturating_sub(self.now);
-            return Some(Step::Pass { ms });
+            return Some(match self.slow {
+                true => Step::Pass { ms },
+                false => Step::QuarantineOver,
+            });
         }
         if self.waiters.is_empty() && self.sessions.is_empty() {
             return None;
+        }
+        if let Some(step) = self.rights_again() {
+            return Some(step);
         }
         let places = 0..self.clients.len();
         let mut can_speak = places.clone().filter(|who| self.can_speak(*who));
         let in_multi = |who: &Who| self.client(*who).is_some_and(|client| client.in_multi());
         if let Some(who) = can_speak.clone().find(in_multi) {
             return Some(Step::Discard { who });
+        }
+        let listens = |who: Who| self.listen_again(who);
+        if let Some(step) = can_speak.clone().find_map(listens) {
+            return Some(step);
         }
         let gives = |who: Who| self.give_back(who);
         if let Some(step) = can_speak.clone().find_map(gives) {
@@ -89,6 +99,17 @@ impl World {
 
     fn can_speak(&self, who: Who) -> bool {
         self.client(who).is_some() && !self.is_blocked(who)
+    }
+
+    /// It is answered again.
+    fn listen_again(&self, who: Who) -> Option<Step> {
+        let command = match self.client(who)?.replies {
+            _ if self.is_told_only_messages(who) => Command::Unsubscribe,
+            Replies::None => Command::Replies { how: Replies::All },
+            Replies::NotNext => Command::Exists { key: 0 },
+            Replies::All => return None,
+        };
+        Some(Step::Run { who, command })
     }
 
     /// Something of what this one holds.

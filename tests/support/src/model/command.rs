@@ -178,12 +178,29 @@ pub enum Command {
         who: Who,
         error: bool,
     },
+    /// `CLIENT REPLY`.
+    Replies {
+        how: Replies,
+    },
+    /// To the one channel that there is.
+    Subscribe,
+    Unsubscribe,
+    Publish,
     /// `EVAL`: runs these one after the other and returns their replies. They are written in the
     /// script itself, or given as its arguments.
     Script {
         commands: Vec<Command>,
         written: bool,
     },
+}
+
+/// What of the answers to its commands a connection wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replies {
+    All,
+    None,
+    /// Not that to the next command.
+    NotNext,
 }
 
 /// How a key is asked for, and then held.

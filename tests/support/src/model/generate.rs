@@ -1,5 +1,6 @@
 //! Which step comes next: drawn at random, a little in favour of what makes things meet.
 
+use super::around::Around;
 use super::command::{Command, DATABASES, Kind, NAMES, Name, Past, Spot, Who};
 use super::sessions::Session;
 use super::step::{Ending, Step};
@@ -21,6 +22,7 @@ pub struct Scope {
     pub sessions: usize,
     /// In so many steps at first nobody watches or waits.
     pub quiet: usize,
+    pub around: Around,
 }
 
 pub struct Generator {
@@ -69,6 +71,9 @@ impl Generator {
         if let Some(step) = self.for_sessions(world, who) {
             return step;
         }
+        if let Some(step) = self.around(world, who) {
+            return step;
+        }
         let queueing = client.in_multi();
         match self.random.below(1000) {
             0..25 => Step::End {
@@ -76,13 +81,14 @@ impl Generator {
                 how: self.ending(),
             },
             25..45 if self.rarely() => self.expiry(who),
-            45..47 if self.rarely() => Step::Reload,
+            45..47 if self.rarely() => self.reload(world),
             47..120 => Step::Multi { who },
             120..360 if queueing => Step::Exec { who },
             360..380 if queueing => Step::Discard { who },
             380..440 => {
                 let count = 2 + self.random.below(4);
                 let commands = (0..count).map(|_| self.command(world, who)).collect();
+                let commands = self.some_unanswered(commands);
                 Step::Pipeline { who, commands }
             }
             440..455 if self.scope.server => self.restored_and_carried(who),
@@ -212,6 +218,9 @@ impl Generator {
         if client.db != 0 && self.random.per_mille(60) {
             return Command::Select { db: 0 };
         }
+        if let Some(command) = self.carried_on(client) {
+            return command;
+        }
         if self.random.per_mille(50) {
             return self.script(world, who);
         }
@@ -296,35 +305,6 @@ impl Generator {
         match self.scope.server {
             true => self.random.pick(&[Kind::Text, Kind::List, Kind::Lock]),
             false => self.random.pick(&[Kind::Text, Kind::List]),
-        }
-    }
-
-    /// A lock that is restored, and goes from place to place in the same step.
-    fn restored_and_carried(&mut self, who: Who) -> Step {
-        let (kind, replace, mut key) = (Kind::Lock, true, self.name());
-        let mut commands = vec![Command::Restore { key, kind, replace }];
-        for _ in 0..1 + self.random.below(3) {
-            let (from, other, db) = (key, self.name(), self.random.below(DATABASES));
-            commands.push(match self.random.below(10) {
-                0..6 => {
-                    key = other;
-                    Command::Rename { from, to: key }
-                }
-                6..8 => Command::Move { key, db },
-                8 => Command::Rename {
-                    from: other,
-                    to: key,
-                },
-                _ => Command::Swapdb,
-            });
-        }
-        let written = self.random.per_mille(500);
-        match self.random.per_mille(500) {
-            true => Step::Pipeline { who, commands },
-            false => Step::Run {
-                who,
-                command: Command::Script { commands, written },
-            },
         }
     }
 

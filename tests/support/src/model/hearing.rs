@@ -7,6 +7,9 @@ use super::world::World;
 impl World {
     /// A reply, and then what has been caused so far.
     pub(super) fn answer(&mut self, who: Who, reply: Reply, settles: Vec<Spot>) {
+        if self.is_swallowed(who) {
+            return self.flush_pending();
+        }
         let late = false;
         self.heard[who].push(Heard::Reply {
             reply,

@@ -18,6 +18,8 @@ pub struct Hold {
     pub notify: bool,
     /// How often its session had been resumed when that was last asked for.
     pub asked_in: u64,
+    /// Its key goes by another name than that for which it was granted, as far as this server knows.
+    pub renamed: bool,
     /// How often it was acquired in this mode.
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has taken it shared, too.
@@ -178,6 +180,7 @@ impl World {
             spot: hold.spot,
             news: News::Lost(hold.kind(), loss),
             label: hold.label,
+            unnamed: hold.renamed && owner.is_some_and(|who| self.hides(who, hold.spot)),
         };
         let is_told = hold.notify && self.hears_of(hold);
         is_told.then_some((owner?, push))
@@ -315,6 +318,7 @@ impl World {
             reentrant: false,
             notify: false,
             asked_in: 0,
+            renamed: false,
             depth: 1,
             below: 0,
             serial: 0,

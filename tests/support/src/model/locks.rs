@@ -200,6 +200,7 @@ impl World {
                 reentrant: request.reentrant,
                 notify: request.notify,
                 asked_in: self.resumed(owner),
+                renamed: false,
                 depth: 1,
                 below: 0,
                 serial,
@@ -229,6 +230,10 @@ impl World {
             self.waiters.pop();
             self.totals.deadlocks_refused += 1;
             return Reply::refused("DEADLOCK");
+        }
+        if !wait.push && self.is_subscribed(request.who) && !self.blocks_subscribed {
+            self.waiters.pop();
+            return Reply::refused("ERR this server lets no connection stand still");
         }
         match wait.push {
             true => request.form.not_granted(),

@@ -8,11 +8,14 @@
 //!   command.rs   what a client can say, ours and the server's own
 //!   step.rs      what can happen in a world    allows.rs    where it can
 //!   generate.rs  which of it happens next      requests.rs  which of it is about locks
+//!   around.rs    which of it is neither: rights, replies, subscriptions, loads, starts
 //!   world.rs     who is connected, which keys exist, who watches what; one step at a time
 //!   entry.rs     a key that exists
 //!   holds.rs     who holds what                queues.rs    who waits for what, and is served
 //!   sessions.rs  owners that outlive their connection
-//!   stuck.rs     cycles            rules.rs     what must be true of every world
+//!   connections.rs  what a connection is     speaking.rs  what it wants to hear
+//!   rights.rs    what a user may do          starts.rs    leases that nobody saw end, and new servers
+//!   stuck.rs     cycles                        rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
 //!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands
 //!   told.rs      replies and pushes; whether what came is what was to come
@@ -34,8 +37,10 @@ pub mod told;
 pub mod world;
 
 mod allows;
+pub mod around;
 pub mod changes;
 mod closing;
+mod connections;
 mod entry;
 mod hearing;
 pub mod holds;
@@ -43,9 +48,12 @@ mod locks;
 mod ours;
 pub mod queues;
 mod requests;
+pub mod rights;
 mod rules;
 mod servers;
 pub mod sessions;
+pub mod speaking;
+pub mod starts;
 mod stuck;
 mod tokens;
 mod totals;

@@ -122,6 +122,7 @@ impl World {
                 reentrant: waiter.reentrant,
                 notify: waiter.notify,
                 asked_in: self.resumed(owner),
+                renamed: false,
                 depth: 1,
                 below: 0,
                 serial,
@@ -143,10 +144,19 @@ impl World {
     fn push_to(&mut self, waiter: &Waiter, news: News) {
         let spot = waiter.spots[0];
         let label = waiter.label;
-        self.tell(vec![(waiter.who, Push { spot, news, label })]);
+        let push = Push {
+            spot,
+            news,
+            label,
+            unnamed: false,
+        };
+        self.tell(vec![(waiter.who, push)]);
     }
 
     fn answer_late(&mut self, who: Who, reply: Reply) {
+        if self.is_swallowed(who) {
+            return;
+        }
         self.heard[who].push(Heard::Reply {
             reply,
             settles: Vec::new(),

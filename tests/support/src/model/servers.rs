@@ -66,6 +66,7 @@ impl World {
                 turn.db = *db;
                 Reply::Ok
             }
+            Command::Publish => self.publish(),
             Command::Kill { who } => self.kill(turn, *who),
             Command::Unblock { who, error } => self.unblock_command(*who, *error),
             other => unreachable!("{other:?} is the module's, or no command of its own"),

@@ -1,6 +1,7 @@
 //! What can happen in a world.
 
-use super::command::{Command, Name, Spot, Who};
+use super::command::{Command, Label, Name, Spot, Who};
+use super::rights::{Rights, User};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -37,8 +38,33 @@ pub enum Step {
         key: Name,
         then: Option<(Who, Command)>,
     },
-    /// `DEBUG RELOAD`: the server saves its data, forgets it, and loads it again.
-    Reload,
+    /// The server forgets its data and loads it again, from a file that it saves first (`DEBUG RELOAD`) or from what it
+    /// has written all the while (`DEBUG LOADAOF`). Meanwhile somebody goes, and somebody comes.
+    Reload {
+        appended: bool,
+        goes: Option<Who>,
+        comes: Option<Who>,
+    },
+
+    // Only where there is a server.
+    /// From now on the connections of these users may not name these keys, or may not ask for any.
+    Rights {
+        user: User,
+        rights: Rights,
+    },
+    /// The lease of a lock that this one holds is over, and nobody has noticed, when somebody's command comes upon it.
+    Overdue {
+        holder: Who,
+        key: Name,
+        label: Label,
+        then: (Who, Command),
+    },
+    /// The server is killed, and started again with its files; then it grants nothing for a while, or it does.
+    Restart {
+        quarantine: bool,
+    },
+    /// That is over.
+    QuarantineOver,
 
     // Only where there is no server to be asked for it.
     Evict {
@@ -89,6 +115,7 @@ impl Step {
             Step::Expiry { then, .. } => then
                 .as_ref()
                 .map_or(&[][..], |(_, command)| std::slice::from_ref(command)),
+            Step::Overdue { then, .. } => std::slice::from_ref(&then.1),
             _ => &[],
         };
         let mut parts = commands.iter().flat_map(Command::parts);

@@ -59,6 +59,8 @@ pub enum News {
     Lost(Kind, Loss),
     Granted(Kind, Serial),
     TimedOut(Kind),
+    Subscribed(bool),
+    Message,
 }
 
 /// Why a hold ended by another hand than its owner's.
@@ -126,6 +128,8 @@ pub struct Push {
     pub news: News,
     /// That of the request or hold which it is about.
     pub label: Label,
+    /// The key's name is not for who hears it.
+    pub unnamed: bool,
 }
 
 impl Push {
@@ -136,13 +140,21 @@ impl Push {
             news.push(b' ');
             news.extend(LABELS[self.label]);
         }
-        let (name, news) = (readable(NAMES[self.spot.name]), readable(&news));
+        let name = if self.unnamed {
+            b""
+        } else {
+            NAMES[self.spot.name]
+        };
+        let (name, news) = (readable(name), readable(&news));
         format!("{} {name} {news}", self.word())
     }
 
     fn word(&self) -> &'static str {
         match self.news {
             News::Added | News::Deleted => "watchex",
+            News::Subscribed(true) => "subscribe",
+            News::Subscribed(false) => "unsubscribe",
+            News::Message => "message",
             News::Lost(kind, _) | News::Granted(kind, _) | News::TimedOut(kind) => match kind {
                 Kind::Settp => "settp",
                 Kind::Lock => "lock",
@@ -169,6 +181,9 @@ impl Push {
             News::Added => heard == self.sentence("ADD"),
             News::Deleted => heard == self.sentence("DEL"),
             News::TimedOut(_) => heard == self.sentence("TIMEOUT"),
+            News::Subscribed(true) => heard == self.sentence(":1"),
+            News::Subscribed(false) => heard == self.sentence(":0"),
+            News::Message => heard == self.sentence("hi"),
             News::Lost(_, loss) => {
                 let mut words = loss.words().iter();
                 words.any(|word| heard == self.sentence(&format!("LOST {word}")))

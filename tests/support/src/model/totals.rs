@@ -13,9 +13,28 @@ pub struct Totals {
     pub resumed: u64,
     pub moved: u64,
     pub graces_over: u64,
+    pub loads: u64,
+    /// Leases that a command found over.
+    pub overdue: u64,
+    pub restarts: u64,
 }
 
 impl Totals {
+    /// Where numbers began again, some are less than nothing.
+    pub fn less(&self, other: &Totals) -> Totals {
+        Totals {
+            lost: self.lost.wrapping_sub(other.lost),
+            removed_by_disconnect: self
+                .removed_by_disconnect
+                .wrapping_sub(other.removed_by_disconnect),
+            grants: self.grants.wrapping_sub(other.grants),
+            handoffs: self.handoffs.wrapping_sub(other.handoffs),
+            timeouts: self.timeouts.wrapping_sub(other.timeouts),
+            deadlocks_refused: self.deadlocks_refused.wrapping_sub(other.deadlocks_refused),
+            ..*self
+        }
+    }
+
     pub fn plus(&self, other: &Totals) -> Totals {
         Totals {
             lost: self.lost + other.lost,
@@ -27,6 +46,9 @@ impl Totals {
             resumed: self.resumed + other.resumed,
             moved: self.moved + other.moved,
             graces_over: self.graces_over + other.graces_over,
+            loads: self.loads + other.loads,
+            overdue: self.overdue + other.overdue,
+            restarts: self.restarts + other.restarts,
         }
     }
 }

@@ -3,30 +3,15 @@
 
 pub use super::changes::Change;
 use super::command::{Command, DATABASES, Name, Spot, Who};
+pub use super::connections::Connection;
 pub use super::entry::{Entry, Value};
 use super::holds::Hold;
 use super::queues::Waiter;
+use super::rights::{Rights, USERS};
 use super::sessions::{Number, Session};
 use super::step::Step;
 use super::told::{Heard, Push, Reply, Serial};
 pub use super::totals::Totals;
-
-#[derive(Clone)]
-pub struct Connection {
-    /// Connections are numbered as they are made.
-    pub number: u64,
-    pub db: usize,
-    pub resp3: bool,
-    /// The transaction that is being queued; each command with the number that the next connection
-    /// had then (`CLIENT KILL` says an id).
-    pub(super) queue: Option<Vec<(Command, u64)>>,
-}
-
-impl Connection {
-    pub fn in_multi(&self) -> bool {
-        self.queue.is_some()
-    }
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
@@ -105,10 +90,14 @@ pub struct World {
     pub clients: Vec<Option<Connection>>,
     pub watches: Vec<Watch>,
     pub limits: Limits,
+    /// What the users may do.
+    pub rights: [Rights; USERS],
+    /// Whether somebody who is subscribed can stand still.
+    pub blocks_subscribed: bool,
     pub totals: Totals,
     /// Whoever can be served, and what endings leave behind, waits for [`Step::Work`].
     pub slow: bool,
-    made: u64,
+    pub(super) made: u64,
     /// How many connections have ended.
     pub(super) gone: u64,
     /// The key that is being handed over.
@@ -130,7 +119,7 @@ pub(super) struct Turn {
     pub in_script: bool,
     pub in_exec: bool,
     /// The number that the next connection had when the command was sent.
-    sent_before: u64,
+    pub sent_before: u64,
     /// See [`Heard::Reply`].
     pub settles: Vec<Spot>,
 }
@@ -156,6 +145,8 @@ impl World {
             clients: (0..places).map(|_| None).collect(),
             watches: Vec::new(),
             limits,
+            rights: Default::default(),
+            blocks_subscribed: true,
             totals: Totals::default(),
             slow,
             made: 0,
@@ -204,7 +195,8 @@ impl World {
             Step::End { who, .. } => self.end(*who),
             Step::Run { who, command } => self.send(*who, command),
             Step::Multi { who } => {
-                self.client_mut(*who).queue = Some(Vec::new());
+                let client = self.client_mut(*who);
+                (client.queue, client.queued_in_vain) = (Some(Vec::new()), false);
                 self.answer(*who, Reply::Ok, Vec::new());
             }
             Step::Exec { who } => self.exec(*who),
@@ -218,7 +210,16 @@ impl World {
                 }
             }
             Step::Expiry { who, key, then } => self.expiry(*who, *key, then.as_ref()),
-            Step::Reload => self.reload(),
+            Step::Reload { goes, comes, .. } => self.reload_meanwhile(*goes, *comes),
+            Step::Rights { user, rights } => self.rights[*user] = rights.clone(),
+            Step::Overdue {
+                holder,
+                key,
+                label,
+                then,
+            } => self.overdue(*holder, *key, *label, then),
+            Step::Restart { quarantine } => self.restart(*quarantine),
+            Step::QuarantineOver => self.quarantine_ends = None,
             Step::Evict { spot } => {
                 if self.exists(*spot) {
                     self.evict(*spot);
@@ -247,65 +248,16 @@ impl World {
         }
     }
 
-    // ---- connections ----
-
-    pub fn client(&self, who: Who) -> Option<&Connection> {
-        self.clients[who].as_ref()
-    }
-
-    fn client_mut(&mut self, who: Who) -> &mut Connection {
-        self.clients[who]
-            .as_mut()
-            .expect("only allowed steps are taken")
-    }
-
-    pub fn db_of(&self, who: Who) -> usize {
-        self.client(who).map_or(0, |client| client.db)
-    }
-
-    fn connect(&mut self, who: Who, resp3: bool) {
-        self.clients[who] = Some(Connection {
-            number: self.made,
-            db: 0,
-            resp3,
-            queue: None,
-        });
-        self.made += 1;
-    }
-
-    fn end(&mut self, who: Who) {
-        self.clients[who] = None;
-        self.heard[who].clear();
-        self.pending[who].clear();
-        self.watches.retain(|watch| watch.who != who);
-        self.waiters.retain(|waiter| waiter.who != who);
-        self.facts.push(Fact::Ended { who });
-        self.detach(who);
-        self.leave_behind(who);
-    }
-
-    /// `CLIENT KILL ID`: how many it killed.
-    pub(super) fn kill(&mut self, turn: &Turn, who: Who) -> Reply {
-        let target = self.client(who);
-        if target.is_none_or(|target| target.number >= turn.sent_before) {
-            return Reply::Int(0);
-        }
-        self.end(who);
-        Reply::Int(1)
-    }
-
-    pub(super) fn unblock_command(&mut self, who: Who, error: bool) -> Reply {
-        let reply = self.unblock(who, error);
-        if reply == Reply::Int(1) {
-            self.facts.push(Fact::Unblocked { who, error });
-        }
-        reply
-    }
-
     // ---- commands ----
 
-    fn send(&mut self, who: Who, command: &Command) {
+    pub(super) fn send(&mut self, who: Who, command: &Command) {
         let sent_before = self.made;
+        if self.is_about_hearing(who, command) {
+            return;
+        }
+        if let Some(refusal) = self.refused_in_multi(who, command) {
+            return self.answer(who, refusal, Vec::new());
+        }
         if let Some(queue) = &mut self.client_mut(who).queue {
             queue.push((command.clone(), sent_before));
             return self.answer(who, Reply::Queued, Vec::new());
@@ -323,6 +275,9 @@ impl World {
 
     fn exec(&mut self, who: Who) {
         let queue = self.client_mut(who).queue.take().unwrap_or_default();
+        if std::mem::take(&mut self.client_mut(who).queued_in_vain) {
+            return self.answer(who, Reply::refused("EXECABORT"), Vec::new());
+        }
         let mut replies = Vec::new();
         self.facts.push(Fact::ExecBegins);
         for (command, sent_before) in queue {
@@ -335,7 +290,7 @@ impl World {
         self.answer(who, Reply::Array(replies), Vec::new());
     }
 
-    fn turn(&self, who: Who, sent_before: u64, in_exec: bool) -> Turn {
+    pub(super) fn turn(&self, who: Who, sent_before: u64, in_exec: bool) -> Turn {
         Turn {
             who,
             db: self.db_of(who),
@@ -347,6 +302,9 @@ impl World {
     }
 
     fn run(&mut self, turn: &mut Turn, command: &Command) -> Reply {
+        if let Some(refusal) = self.refusal(turn, command) {
+            return refusal;
+        }
         if let Command::Script { commands, .. } = command {
             let (former, outer) = (turn.db, turn.in_script);
             turn.in_script = true;

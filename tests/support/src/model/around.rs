@@ -1,0 +1,234 @@
+//! Steps that only a server can take, drawn at random: rights, what connections want to hear, loads and new starts, leases
+//! that nobody saw end, locks that go from place to place.
+
+use super::command::{Ask, Command, DATABASES, Kind, Mode, Replies, Spot, Who};
+use super::generate::Generator;
+use super::rights::{Rights, USERS};
+use super::step::Step;
+use super::world::{Connection, World};
+
+/// How much of that there is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Around {
+    /// How many of a thousand steps change rights.
+    pub rights: usize,
+    /// Or are about what a connection wants to hear.
+    pub hearing: usize,
+    /// Or let a lease end without notice.
+    pub overdue: usize,
+    /// Whether the server writes down all that is done, and can be started again with it.
+    pub files: bool,
+}
+
+impl Generator {
+    pub(super) fn around(&mut self, world: &World, who: Who) -> Option<Step> {
+        let Around {
+            rights,
+            hearing,
+            overdue,
+            files,
+        } = self.scope.around;
+        if hearing > 0
+            && (world.is_unanswered(who) || world.is_told_only_messages(who))
+            && self.random.per_mille(250)
+        {
+            // Else most would be said in vain.
+            return Some(self.hear(world, who));
+        }
+        if world.quarantine_ends.is_some() && self.random.per_mille(30) {
+            return Some(Step::QuarantineOver);
+        }
+        if self.random.per_mille(rights) {
+            Some(self.change_rights(world))
+        } else if self.random.per_mille(hearing) {
+            Some(self.hear(world, who))
+        } else if self.random.per_mille(overdue) {
+            self.overdue(world, who)
+        } else if files && self.random.per_mille(3) {
+            let quarantine = self.random.per_mille(500);
+            Some(Step::Restart { quarantine })
+        } else {
+            None
+        }
+    }
+
+    /// Soon back again.
+    fn change_rights(&mut self, world: &World) -> Step {
+        let limited = |user: &usize| world.rights[*user] != Rights::default();
+        let limited: Vec<usize> = (0..USERS).filter(limited).collect();
+        let rights = Rights::default();
+        if !limited.is_empty() && self.random.per_mille(500) {
+            let user = self.random.pick(&limited);
+            return Step::Rights { user, rights };
+        }
+        let asks_not = self.random.per_mille(150);
+        let user = self.random.below(USERS);
+        let hidden = vec![self.name()];
+        let rights = Rights { hidden, asks_not };
+        Step::Rights { user, rights }
+    }
+
+    fn hear(&mut self, world: &World, who: Who) -> Step {
+        let client = world.client(who).expect("it was drawn among those there");
+        let often = self.random.per_mille(500);
+        let command = match client.replies {
+            Replies::None => Command::Replies { how: Replies::All },
+            _ if client.subscribed && (often || !client.resp3) => Command::Unsubscribe,
+            _ => self
+                .random
+                .weighted(&[
+                    (2, &Command::Replies { how: Replies::None }),
+                    (
+                        2,
+                        &Command::Replies {
+                            how: Replies::NotNext,
+                        },
+                    ),
+                    (4, &Command::Subscribe),
+                    (4, &Command::Publish),
+                ])
+                .clone(),
+        };
+        Step::Run { who, command }
+    }
+
+    /// Of commands in one piece one may want no reply.
+    pub(super) fn some_unanswered(&mut self, mut commands: Vec<Command>) -> Vec<Command> {
+        if self.scope.around.hearing > 0 && self.random.per_mille(150) {
+            let at = self.random.below(commands.len());
+            let how = Replies::NotNext;
+            commands.insert(at, Command::Replies { how });
+        }
+        commands
+    }
+
+    /// Some of the time its own, or one for which this one waits.
+    fn overdue(&mut self, world: &World, who: Who) -> Option<Step> {
+        let locks = world
+            .holds
+            .iter()
+            .filter(|hold| hold.mode != Mode::Temporary);
+        let locks: Vec<_> = locks.collect();
+        if locks.is_empty() {
+            return None;
+        }
+        let hold = locks[self.random.below(locks.len())];
+        let (Spot { name: key, .. }, label) = (hold.spot, hold.label);
+        let holder = world.voice(hold.owner)?;
+        let waits = world.queue(hold.spot).first().map(|waiter| waiter.who);
+        let who = match self.random.per_mille(600) {
+            true => waits.unwrap_or(who),
+            false => who,
+        };
+        let command = match self.random.below(7) {
+            0 | 1 => Command::Cancel { key, label },
+            2 => Command::Deltp { keys: vec![key] },
+            3 => Command::Release {
+                key,
+                label,
+                all: true,
+            },
+            4 => Command::Settp {
+                key,
+                value: self.value(),
+                token: true,
+                notify: self.notify(),
+                wait: None,
+            },
+            5 => Command::Extend {
+                key,
+                label,
+                lease_ms: 100_000,
+            },
+            _ => {
+                let (mode, notify) = (Mode::Shared, self.notify());
+                let ask = Ask {
+                    notify,
+                    ..Ask::default()
+                };
+                Command::Acquire { key, mode, ask }
+            }
+        };
+        let then = (who, command);
+        Some(Step::Overdue {
+            holder,
+            key,
+            label,
+            then,
+        })
+    }
+
+    pub(super) fn reload(&mut self, world: &World) -> Step {
+        let places = 0..self.scope.places;
+        let (there, free): (Vec<Who>, Vec<Who>) =
+            places.partition(|who| world.client(*who).is_some());
+        let mut one = |of: Vec<Who>| {
+            let meets = self.scope.server && !of.is_empty() && self.random.per_mille(600);
+            meets.then(|| self.random.pick(&of))
+        };
+        let (goes, comes) = (one(there), one(free));
+        let appended = self.scope.around.files && self.random.per_mille(500);
+        Step::Reload {
+            appended,
+            goes,
+            comes,
+        }
+    }
+
+    /// A lock that is restored, and goes from place to place in the same step.
+    pub(super) fn restored_and_carried(&mut self, who: Who) -> Step {
+        let (kind, replace, mut key) = (Kind::Lock, true, self.name());
+        let mut commands = vec![Command::Restore { key, kind, replace }];
+        for _ in 0..1 + self.random.below(3) {
+            let (from, other, db) = (key, self.name(), self.random.below(DATABASES));
+            commands.push(match self.random.below(10) {
+                0..6 => {
+                    key = other;
+                    Command::Rename { from, to: key }
+                }
+                6..8 => Command::Move { key, db },
+                8 => Command::Rename {
+                    from: other,
+                    to: key,
+                },
+                _ => Command::Swapdb,
+            });
+        }
+        let written = self.random.per_mille(500);
+        match self.random.per_mille(500) {
+            true => Step::Pipeline { who, commands },
+            false => Step::Run {
+                who,
+                command: Command::Script { commands, written },
+            },
+        }
+    }
+
+    /// In a transaction, what was restored or carried goes on its way.
+    fn is_carried(client: &Connection) -> Option<usize> {
+        match client.queued_last()? {
+            Command::Restore {
+                key,
+                kind: Kind::Lock,
+                ..
+            }
+            | Command::Rename { to: key, .. } => Some(*key),
+            _ => None,
+        }
+    }
+
+    pub(super) fn carried_on(&mut self, client: &Connection) -> Option<Command> {
+        let key = Generator::is_carried(client).filter(|_| self.scope.server)?;
+        match self.random.below(4) {
+            0 => Some(Command::Rename {
+                from: key,
+                to: self.name(),
+            }),
+            1 => Some(Command::Move {
+                key,
+                db: self.random.below(DATABASES),
+            }),
+            _ => None,
+        }
+    }
+}
