@@ -136,7 +136,7 @@ pub const PARTS: &[Part] = &[
         title: "From one to a million",
         about: "With so many watches, bound keys or waiters there, what does the next operation cost, and what does each weigh? Watches are of\n\
             keys that ten connections watch, each of them all; bound keys are spread over ten connections; waiters stand\n\
-            in one queue, to be told by a push: of one that stands still the module's part is the same, but the server takes\n\
+            in one queue, to be notified by a push: for a blocked client the module's part is the same, but the server takes\n\
             30 to 44 kB for it. Plain keys show what the server itself takes for the same. Fewer than 10,000 weigh less than the\n\
             server's own buffers, so memory is told from there on.",
         run: scale::run,

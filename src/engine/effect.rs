@@ -123,7 +123,7 @@ pub enum Refusal {
     },
     /// A right that the request needs was taken away during the wait.
     NoRight(NoRight),
-    /// The server does not let this connection stand still.
+    /// The server does not block this connection.
     CannotBlock,
     /// The server that it waited at has a master now.
     Unblocked,
@@ -155,7 +155,7 @@ pub enum Refusal {
     WaitsAlready,
     /// The owner has or waits for a key itself, and did not say each time that it takes it again.
     Reentry,
-    /// It would stand still behind its own connection, which has the key or waits for it with another label.
+    /// It would block behind its own connection, which has the key or waits for it with another label.
     Standstill(Box<Waits>),
     /// Everyone in the cycle would wait for the next, for ever; it begins with the caller.
     Deadlock {
@@ -265,7 +265,7 @@ pub enum News {
     Granted(Kind, Token),
     /// `<kind> <key> TIMEOUT`
     TimedOut(Kind),
-    /// `<kind> <key> FAILED <code>`: who stood still would get this error
+    /// `<kind> <key> FAILED <code>`: a blocked client would get this error
     Failed(Kind, Box<Refusal>),
     /// `<kind> <key> LOST <why>`
     Lost(Kind, Loss, Name),

@@ -93,9 +93,9 @@ fn random_history(stage: &mut Stage, seed: u64, steps: usize) -> Totals {
         trial.finish()
     });
     let Some(what) = what else { return totals };
-    let at = taken.len();
+    let (at, last) = (taken.len(), taken.last().cloned());
     say(&format!(
-        "TETHER_SEED={seed} fails at step {at}: {what}\nlooking for a shorter history"
+        "TETHER_SEED={seed} fails at step {at}, {last:?}: {what}\nlooking for a shorter history"
     ));
     let shortest = shortest(taken, Duration::from_secs(90), |steps| {
         try_history(stage, steps).is_some()

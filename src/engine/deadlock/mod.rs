@@ -77,7 +77,7 @@ impl Engine {
         let owner = self.clients.owner(client);
         let label = &*self.queues[newest].label;
         let is_wanted = |id| !self.keys[self.holds[id].key].queue.is_empty();
-        // What other labels hold is no matter, unless they stand still with this one.
+        // What other labels hold is no matter, unless they are blocked with this one.
         let has_wanted = match push && !label.is_empty() {
             true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
             false => {

@@ -62,7 +62,7 @@ struct Line<'a> {
 /// The waits of a connection.
 #[derive(Default)]
 struct Connection<'a> {
-    /// It is reached that the connection stands still, and what for is stuck. That stops all its labels.
+    /// It is reached that the connection is blocked by a wait that is stuck. That stops all its labels.
     is_blocked: bool,
     labels: HashMap<&'a [u8], Label>,
 }

@@ -291,7 +291,7 @@ impl Engine {
         Ok(token)
     }
 
-    /// Why a request is refused that would close this cycle, and stands in no queue any more. One that would stand still
+    /// Why a request is refused that would close this cycle, and stands in no queue any more. One that would block
     /// behind another label of its own connection is told so.
     fn why_stuck(
         &self,

@@ -248,7 +248,7 @@ impl Engine {
         Some(self.leave_queues(waiter).form.not_granted())
     }
 
-    /// A connection that was to wait cannot stand still.
+    /// The server does not block this connection, which was to wait.
     pub(in crate::engine) fn block_refused(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.unblock(client);
         let refused = crate::engine::Reply::Refused(Refusal::CannotBlock);

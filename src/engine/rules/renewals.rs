@@ -97,7 +97,7 @@ impl Renewals {
         });
     }
 
-    /// The next pass. After a time in which the server stood still it is due at once.
+    /// The next pass. After a time in which the server was stopped it is due at once.
     fn begin_next(&mut self, now: Moment, places: usize) {
         let Some(former) = self.pass.take() else {
             return;

@@ -35,7 +35,7 @@ pub(in crate::engine) struct Client {
     pub wait_count: u32,
     /// Its places in queues: a wait for several keys has several.
     pub place_count: u32,
-    /// The wait for whose end the connection stands still.
+    /// The wait that blocks the connection.
     pub blocked: Option<Id<Waiter>>,
     ending: Link<Client>,
     fading: Link<Client>,

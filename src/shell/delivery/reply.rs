@@ -58,11 +58,9 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
             format!("TRYAGAIN '{}' is another server's", shown(&key.name))
         }
         Refusal::NoRight(right) => rights::words(ctx, *right),
-        Refusal::CannotBlock => {
-            "ERR this server lets no connection stand still that is subscribed; \
+        Refusal::CannotBlock => "ERR this server blocks no client that is subscribed; \
              give PUSH beside WAIT, or ask on a connection without subscriptions"
-                .to_owned()
-        }
+            .to_owned(),
         // As the server words it where it answers first.
         Refusal::Unblocked => "UNBLOCKED force unblock from blocking operation, \
              instance state changed (master -> replica?)"
@@ -96,7 +94,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
              to take it more than once, use REENTRANT each time"
             .to_owned(),
         Refusal::Standstill(waits) => format!(
-            "DEADLOCK {} would stand still behind its own connection, which has '{}' or waits for it \
+            "DEADLOCK {} would block behind its own connection, which has '{}' or waits for it \
              with another label; wait with PUSH",
             who(waits, true),
             shown(&waits.key.name)

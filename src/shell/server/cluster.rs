@@ -1,7 +1,7 @@
 //! In a cluster: whether a key is this server's to make, and whose it is if not.
 //!
 //! Slots move from server to server while keys in them are held and waited for. The server routes
-//! commands by itself, but a connection that stands still has given its command already, and a key
+//! commands by itself, but a blocked client has given its command already, and a key
 //! that is handed over is made without one.
 
 use crate::engine::{Cause, Key, Loss};
@@ -50,7 +50,7 @@ fn uses_host_names(ctx: Ctx<'_>) -> bool {
     kind.is_some_and(|kind| kind == "hostname")
 }
 
-/// Tells a connection that has stood still where to ask, in the words in which the server sends
+/// Tells a client that was blocked where to ask, in the words in which the server sends
 /// others there.
 pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     let slot = ctx.slot(Text::new(key.name).as_str());

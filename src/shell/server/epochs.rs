@@ -2,7 +2,7 @@
 //!
 //! A key's tokens are to rise, wherever its slot goes. So a server that gains slots goes on from what the clock says then
 //! (see `engine/tokens.rs`), which is more than others have given. What is told here matters where a clock is wrong, or a
-//! server has come to know of a token from the future. Who gains none stays in its epoch: a master that stood still and
+//! server has come to know of a token from the future. Who gains none stays in its epoch: a master that was stopped and
 //! was replaced must not give greater tokens than its successor.
 
 use crate::engine::Token;

@@ -35,7 +35,7 @@ extern void disableTracking(struct client *c) WEAK;
  * does not see it. Holds on to the arguments by itself. */
 extern void alsoPropagate(int db, void **argv, int argc, int target, int slot) WEAK;
 
-/* What the server calls when the time of a connection that stands still is over: the answer is the timeout callback's.
+/* What the server calls when the time of a blocked client is over: the answer is the timeout callback's.
  * Redis since 7.2, Valkey. */
 extern void unblockClientOnTimeout(struct client *c) WEAK;
 

@@ -354,7 +354,7 @@ pub fn is_tracking(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
 }
 
-/// Whether this connection stands still until a command of its own is answered.
+/// Whether this client is blocked by a command of its own.
 pub fn is_blocked(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
 }

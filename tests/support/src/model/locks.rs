@@ -233,7 +233,7 @@ impl World {
         }
         if !wait.push && self.is_subscribed(request.who) && !self.blocks_subscribed {
             self.waiters.pop();
-            return Reply::refused("ERR this server lets no connection stand still");
+            return Reply::refused("ERR this server blocks no client");
         }
         match wait.push {
             true => request.form.not_granted(),
