@@ -61,7 +61,7 @@ sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong 
 
 campaign: build ## a thousand faults around `tether run` in network namespaces, as root; some minutes. TETHER_STEPS=90 a tenth of it
 	@scripts/need.sh ip
-	TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} cargo test --package tether-cli --test campaign -- --ignored --nocapture
+	TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} cargo test --package tether-cli --test campaign -- --ignored --nocapture --test-threads 1
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)
