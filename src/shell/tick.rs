@@ -8,7 +8,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
 use crate::shell::server::{epochs, replicas};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::Ctx;
+use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -18,17 +18,21 @@ pub unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        timer::gone_off();
-        shell().is_behind.set(false);
-        shell().has_started.set(true);
-        dispatch::catch_up(ctx, KeyScope::All);
-        slots::look(ctx);
-        dispatch::tell(ctx, Event::Tick);
-        blocked::give_back();
-        aof::tell_if_due(ctx);
-        replicas::tell_newcomer(ctx);
-        epochs::tell_others_again(ctx);
-        slices::go_on(ctx);
-        push::send_waiting(ctx);
+        raw::on_our_own(|| go_off(ctx));
     });
+}
+
+fn go_off(ctx: Ctx<'_>) {
+    timer::gone_off();
+    shell().is_behind.set(false);
+    shell().has_started.set(true);
+    dispatch::catch_up(ctx, KeyScope::All);
+    slots::look(ctx);
+    dispatch::tell(ctx, Event::Tick);
+    blocked::give_back();
+    aof::tell_if_due(ctx);
+    replicas::tell_newcomer(ctx);
+    epochs::tell_others_again(ctx);
+    slices::go_on(ctx);
+    push::send_waiting(ctx);
 }

@@ -1,5 +1,6 @@
 //! The module in real servers, by theme. Each test owns its server (see `harness`), so they can run side by side.
 
+mod bystanders;
 mod crash;
 mod damaged;
 mod in_step;

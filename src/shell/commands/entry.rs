@@ -36,7 +36,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
             let knows = shim::learn_arguments(ctx.client(), arguments);
             shell().knows_arguments.set(knows);
         }
-        strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..]));
+        raw::on_our_own(|| strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..])));
     });
     c::REDISMODULE_OK as c_int
 }

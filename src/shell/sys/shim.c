@@ -43,9 +43,6 @@ extern void unblockClientOnTimeout(struct client *c) WEAK;
 extern void replyToBlockedClientTimedOut(struct client *c) WEAK;
 extern void unblockClient(struct client *c) WEAK;
 
-/* PROPAGATE_AOF and PROPAGATE_REPL of the server's own headers. */
-enum { TO_ALL = 1 | 2 };
-
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
@@ -103,9 +100,9 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     return 1;
 }
 
-int tether_replicate(int db, void **argv, int argc) {
+int tether_replicate(int db, void **argv, int argc, int target) {
     if (!allowed || alsoPropagate == NULL) return 0;
-    alsoPropagate(db, argv, argc, TO_ALL, -1);
+    alsoPropagate(db, argv, argc, target, -1);
     return 1;
 }
 

@@ -100,8 +100,17 @@ pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
 }
 
+/// For whom a command is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// The append-only file alone.
+    File = 1,
+    /// Replicas and the append-only file.
+    All = 3,
+}
+
 /// See `tether_replicate`.
-pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
+pub fn replicate(db: Db, words: &[Str<'_>], target: Target) -> bool {
     let (db, count) = (db.0 as i32, words.len() as i32);
     // SAFETY: a `Str` is a pointer to one of the server's strings, of which it takes a share each; it
     // does not write to the words.
@@ -109,7 +118,8 @@ pub fn replicate(db: Db, words: &[Str<'_>]) -> bool {
         server!(tether_replicate(
             db,
             words.as_ptr().cast_mut().cast(),
-            count
+            count,
+            target as i32
         )) != 0
     }
 }

@@ -1,10 +1,11 @@
 //! Keys: opened, made, removed, and told to replicas.
 
 use crate::engine::{Db, KeyState, Token};
+use crate::shell::sys::clock;
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often, published_classes};
-use crate::shell::sys::{clock, shim};
+use crate::shell::sys::shim::{self, Target};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
@@ -177,12 +178,13 @@ impl<'a> Ctx<'a> {
         const COUNTED_MS: u64 = 1000;
         let now = clock::lately();
         let is_counted = now.ms_since(known().counted.get()) < COUNTED_MS;
-        if is_counted && known().tells_directly.get() {
+        let may_count = known().may_count.get();
+        if (is_counted || !may_count) && known().tells_directly.get() {
             let words = known().words.get_or_init(Word::all);
             let word = words[command as usize].as_str();
             let done = match value {
-                Some(value) => shim::replicate(db, &[word, key, value]),
-                None => shim::replicate(db, &[word, key]),
+                Some(value) => shim::replicate(db, &[word, key, value], Target::All),
+                None => shim::replicate(db, &[word, key], Target::All),
             };
             if done {
                 return;
@@ -210,22 +212,34 @@ impl<'a> Ctx<'a> {
 
     /// Tells the append-only file alone that these keys of a database are temporary keys.
     pub fn log_bound(self, db: Db, keys: &[Text]) {
-        self.words_to(c"Rv", db, "TETHER.BOUND", keys);
+        self.words_to(Target::File, db, "TETHER.BOUND", keys);
     }
 
     /// Tells the append-only file alone a command that is about this database.
     pub fn log_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
         let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
-        self.words_to(c"Rv", db, command, &words);
+        self.words_to(Target::File, db, command, &words);
     }
 
     /// Tells replicas and the append-only file a command that is about this database.
     pub fn replicate_words(self, db: Db, command: &str, words: &[Vec<u8>]) {
         let words: Vec<_> = words.iter().map(|word| Text::new(word)).collect();
-        self.words_to(c"v", db, command, &words);
+        self.words_to(Target::All, db, command, &words);
     }
 
-    fn words_to(self, format: &CStr, db: Db, command: &str, words: &[Text]) {
+    fn words_to(self, target: Target, db: Db, command: &str, words: &[Text]) {
+        if may_tell_directly() {
+            let name = Text::new(command.as_bytes());
+            let words = words.iter().map(Text::as_str);
+            let all: Vec<Str<'_>> = std::iter::once(name.as_str()).chain(words).collect();
+            if shim::replicate(db, &all, target) {
+                return;
+            }
+        }
+        let format = match target {
+            Target::File => c"Rv",
+            Target::All => c"v",
+        };
         let command = c_string(command);
         let words: Vec<_> = words.iter().map(|word| word.as_str().as_ptr()).collect();
         // SAFETY: the table, the context; the arguments are as the formats say, and the server counts
@@ -243,42 +257,28 @@ impl<'a> Ctx<'a> {
 
     /// Tells the append-only file alone that tokens up to this one have been given.
     pub fn log_token(self, token: Token) {
-        // SAFETY: the table, the context; the argument is as the format says.
-        unsafe {
-            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
-            api!(RedisModule_Replicate(
-                self.as_ptr(),
-                command,
-                c"Rl".as_ptr(),
-                token
-            ));
-        }
-    }
-
-    /// Tells replicas and the append-only file up to when a key of this database is renewed, or that it never ends.
-    pub fn replicate_end(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
-        let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
-        let (persist, end_at) = (c"PERSIST".as_ptr(), c"TETHER.RENEW".as_ptr());
-        // SAFETY: the table, the context; the arguments are as the formats say.
-        unsafe {
-            match end_ms {
-                Some(ms) => api!(RedisModule_Replicate(ctx, end_at, c"sl".as_ptr(), key, ms)),
-                None => api!(RedisModule_Replicate(ctx, persist, c"s".as_ptr(), key)),
-            }
-        };
+        self.token_to(Target::File, token);
     }
 
     /// Tells replicas and the append-only file that tokens from this one on may be given.
     pub fn replicate_token(self, token: Token) {
-        // SAFETY: the table, the context; the argument is as the format says.
-        unsafe {
-            let (command, token) = (c"TETHER.TOKEN".as_ptr(), token.0 as c_longlong);
-            api!(RedisModule_Replicate(
-                self.as_ptr(),
-                command,
-                c"l".as_ptr(),
-                token
-            ));
+        self.token_to(Target::All, token);
+    }
+
+    fn token_to(self, target: Target, token: Token) {
+        let token = Text::new((token.0 as c_longlong).to_string().as_bytes());
+        self.words_to(target, self.db(), "TETHER.TOKEN", &[token]);
+    }
+
+    /// Tells replicas and the append-only file up to when a key of this database is renewed, or that it never ends.
+    pub fn replicate_end(self, db: Db, key: Str<'_>, end_ms: Option<i64>) {
+        let key = Text::new(key.bytes());
+        match end_ms {
+            Some(ms) => {
+                let ms = Text::new(ms.to_string().as_bytes());
+                self.words_to(Target::All, db, "TETHER.RENEW", &[key, ms]);
+            }
+            None => self.words_to(Target::All, db, "PERSIST", &[key]),
         }
     }
 
@@ -297,6 +297,13 @@ impl<'a> Ctx<'a> {
         }
         self.db()
     }
+}
+
+/// In the middle of a command of the server's: there what is told in the usual way counts as a change by that command, and
+/// the server replicates it as well. (A `CLIENT KILL ID 7` would end another client at each replica.) In a cluster nothing is
+/// told in there (see `KeyScope`), and a server that is not known has no other way.
+fn may_tell_directly() -> bool {
+    known().tells_directly.get() && !known().may_count.get()
 }
 
 /// Every lock's value points here.

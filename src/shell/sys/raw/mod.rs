@@ -327,6 +327,15 @@ pub fn tell_replicas_directly(yes: bool) {
     known().tells_directly.set(yes);
 }
 
+/// Runs what the server calls for our own sake, a command of ours or a timer. What it counts as a change meanwhile makes it
+/// replicate no command of somebody else's.
+pub fn on_our_own<T>(act: impl FnOnce() -> T) -> T {
+    let former = known().may_count.replace(true);
+    let result = act();
+    known().may_count.set(former);
+    result
+}
+
 /// Whether the server wants no writes now (`CLIENT PAUSE`, a failover under way). A write all the
 /// same would abort Redis 7.0.
 pub fn must_not_write() -> bool {
