@@ -37,7 +37,7 @@ pub enum Effect {
     /// Remove this key, as `DEL` would.
     Remove(KeyBuf),
     /// See that this temporary key has at least so much of its time left; give it `most_ms` if not. With 0, only
-    /// if it has no time to live at all, which is then a fact: [`Event::Untimed`](super::event::Event::Untimed).
+    /// if it has no time to live at all, which is then a fact: [`Event::Renewed`](super::event::Event::Renewed).
     Renew {
         key: KeyBuf,
         least_ms: u64,

@@ -136,7 +136,7 @@ pub enum Event<'a> {
     },
     /// `UNWATCHEX` without a key. Answered by one reply.
     UnwatchAll { client: ClientId },
-    /// Answered by one reply. SessionRecord to replicas.
+    /// Answered by one reply. Replicated.
     Start(Start<'a>),
     /// `SESSION.RESUME`, of the session with this digest. Answered by one reply. Writes nothing.
     Resume {
@@ -174,14 +174,14 @@ pub enum Event<'a> {
     /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection
     /// holds has been `Replaced`.)
     Made { key: Key<'a> },
-    /// Another's hand put a key in the place of what stood there, if anything did. SessionRecord after `Made`.
+    /// Another's hand put a key in the place of what stood there, if anything did. Follows `Made`.
     Replaced { key: Key<'a>, by: Cause },
     /// A key went by another's hand.
     Gone { key: Key<'a>, by: Cause, why: Loss },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },
     /// The name by which a key goes from now on, in the place of what stood there: of the key that just
-    /// went, or of one that nobody knows. SessionRecord after `Made`.
+    /// went, or of one that nobody knows. Follows `Made`.
     MovedTo { key: Key<'a>, by: Cause },
     /// A key was given a time to live. Its next owner shall not inherit that.
     Timed { key: Key<'a> },

@@ -59,7 +59,7 @@ impl World {
                 self.ends.insert(key.clone(), self.now.after_ms(most_ms));
                 if least_ms == 0 {
                     let key = key.as_key();
-                    self.tell(Event::Untimed { key });
+                    self.tell(Event::Renewed { key });
                 }
             }
             other => self.heard.push(other),

@@ -190,7 +190,7 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
         ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
     }
     if least_ms == 0 {
-        tell(ctx, Event::Untimed { key });
+        tell(ctx, Event::Renewed { key });
     }
 }
 

@@ -10,14 +10,14 @@
 //! Every history follows from its seed (but for the moment at which the kill falls into it). TETHER_SEED takes
 //! another one, TETHER_STEPS so many rounds.
 
-mod told;
+mod answers;
 mod workload;
 
 use crate::harness::*;
 use crate::random::{self, Random};
+use answers::{Answers, State};
 use std::time::Duration;
 use std::{fs, thread};
-use told::{SessionRecord, State};
 use workload::{Workload, key_names};
 
 /// What a server writes to disk.
@@ -45,36 +45,36 @@ fn round(seed: u64, disk: Disk) {
     let lines = disk.lines(&mut dice);
     let lines: Vec<_> = lines.iter().map(String::as_str).collect();
     let mut server = Server::with(&lines);
-    let mut told = SessionRecord::nothing();
+    let mut answers = Answers::nothing();
     // The second life begins with what the first has left.
     for life in 1..=2 {
         let what = format!("TETHER_SEED={seed}, {disk:?}, life {life}");
-        live_and_crash(&server, disk, &mut dice, &mut told);
+        live_and_crash(&server, disk, &mut dice, &mut answers);
         if disk == Disk::Rdb {
-            told.now.clone_from(&told.saved);
+            answers.now.clone_from(&answers.saved);
         }
         for start in 1..=2 {
             let what = format!("{what}, start {start}");
-            told.server_ended();
-            told.wait_for_lapses();
+            answers.server_ended();
+            answers.wait_for_lapses();
             server.crash_and_restart();
             if start == 2 || dice.per_mille(500) {
-                newcomers_are_not_refused(&server, &mut told, &what);
+                newcomers_are_not_refused(&server, &mut answers, &what);
             }
-            only_plain_keys_are_left(&server, &mut told, &what);
+            only_plain_keys_are_left(&server, &mut answers, &what);
         }
     }
 }
 
 /// Lets the workload run until the server is killed in the middle of it.
-fn live_and_crash(server: &Server, disk: Disk, dice: &mut Random, told: &mut SessionRecord) {
+fn live_and_crash(server: &Server, disk: Disk, dice: &mut Random, answers: &mut Answers) {
     let pid = server.pid();
     let after = Duration::from_micros(dice.below(150_000) as u64);
     let killer = thread::spawn(move || {
         thread::sleep(after);
         Server::signal(pid, libc::SIGKILL);
     });
-    Workload::new(server, disk, dice, told).run();
+    Workload::new(server, disk, dice, answers).run();
     killer.join().expect("the killer");
     wait_for_orphans(server);
 }
@@ -96,7 +96,7 @@ fn wait_for_orphans(server: &Server) {
 }
 
 /// The first request for each key is granted, unless a plain key stands there.
-fn newcomers_are_not_refused(server: &Server, told: &mut SessionRecord, what: &str) {
+fn newcomers_are_not_refused(server: &Server, answers: &mut Answers, what: &str) {
     let mut newcomer = server.resp2();
     let keys = key_names();
     let requests: Vec<_> = keys
@@ -112,38 +112,38 @@ fn newcomers_are_not_refused(server: &Server, told: &mut SessionRecord, what: &s
     for (request, key) in requests.iter().zip(&keys) {
         let what = format!("{what}: a newcomer's {request}");
         let reply = newcomer.read_reply();
-        told.note(format!(
+        answers.note(format!(
             "a newcomer's {request} hears {reply:?}, of {:?}",
-            told.now
+            answers.now
         ));
         match reply {
             Frame::Integer(token) if token > 0 => {
-                told.granted(token, &format!("{what} on {}", server.pid()), &what);
-                told.now.retain(|state| !state.contains_key(key));
+                answers.granted(token, &format!("{what} on {}", server.pid()), &what);
+                answers.now.retain(|state| !state.contains_key(key));
             }
             refused => {
-                told.now.retain(|state| state.contains_key(key));
-                assert!(!told.now.is_empty(), "{what} is answered {refused:?}");
+                answers.now.retain(|state| state.contains_key(key));
+                assert!(!answers.now.is_empty(), "{what} is answered {refused:?}");
             }
         }
-        assert!(!told.now.is_empty(), "{what}: a plain key is missing");
+        assert!(!answers.now.is_empty(), "{what}: a plain key is missing");
     }
     newcomer.run("QUIT");
     newcomer.expect_closed();
 }
 
 /// In the end exactly the plain keys of one of the states are there.
-fn only_plain_keys_are_left(server: &Server, told: &mut SessionRecord, what: &str) {
+fn only_plain_keys_are_left(server: &Server, answers: &mut Answers, what: &str) {
     let mut looker = server.resp2();
     let seen = eventually(&format!("{what}: the end of what was bound"), || {
         let seen = plain_keys(&mut looker);
-        if told.now.contains(&seen) {
+        if answers.now.contains(&seen) {
             Ok(seen)
         } else {
-            Err(format!("{seen:?}, of {:?}", told.now))
+            Err(format!("{seen:?}, of {:?}", answers.now))
         }
     });
-    told.found(seen);
+    answers.found(seen);
 }
 
 fn plain_keys(looker: &mut Client) -> State {

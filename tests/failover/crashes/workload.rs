@@ -1,13 +1,13 @@
 //! Random commands of a few connections, until the server is gone.
 //!
 //! The names `t:` are for temporary keys and locks, and at times for plain keys; `p:` for plain keys; `e:` for plain keys
-//! with a short time to live, which are gone when somebody looks ([`SessionRecord::wait_for_lapses`]).
+//! with a short time to live, which are gone when somebody looks ([`Answers::wait_for_lapses`]).
 //!
 //! One command is under way at a time (but for waits, which touch no plain key), so the replies tell which plain keys
 //! there are; of the last one, which the server's end cuts off, nobody knows whether it was done.
 
 use super::Disk;
-use super::told::{SessionRecord, State, one_of};
+use super::answers::{Answers, State, one_of};
 use crate::harness::*;
 use crate::random::Random;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub struct Workload<'a> {
     server: &'a Server,
     disk: Disk,
     dice: &'a mut Random,
-    told: &'a mut SessionRecord,
+    answers: &'a mut Answers,
     takers: Vec<Taker>,
     made: usize,
 }
@@ -48,13 +48,13 @@ impl<'a> Workload<'a> {
         server: &'a Server,
         disk: Disk,
         dice: &'a mut Random,
-        told: &'a mut SessionRecord,
+        answers: &'a mut Answers,
     ) -> Workload<'a> {
         Workload {
             server,
             disk,
             dice,
-            told,
+            answers,
             takers: Vec::new(),
             made: 0,
         }
@@ -80,7 +80,7 @@ impl<'a> Workload<'a> {
             0..9 => self.take_or_give(at),
             9 => {
                 let gone = self.takers.swap_remove(at);
-                self.told.note(format!("{} leaves", gone.name));
+                self.answers.note(format!("{} leaves", gone.name));
                 if self.dice.per_mille(500) {
                     gone.client.reset();
                 }
@@ -143,7 +143,7 @@ impl<'a> Workload<'a> {
             && *token > 0
         {
             let owner = &self.takers[at].name;
-            self.told.granted(*token, owner, request);
+            self.answers.granted(*token, owner, request);
         }
     }
 
@@ -152,7 +152,7 @@ impl<'a> Workload<'a> {
     fn change_plain(&mut self, at: usize) -> Result<(), Gone> {
         let (one, two) = (self.name("p"), self.name("p"));
         let value = self.dice.below(1000).to_string();
-        let before = self.told.now[0].clone();
+        let before = self.answers.now[0].clone();
         let mut after = before.clone();
         let request = match self.dice.below(8) {
             0 => {
@@ -191,7 +191,7 @@ impl<'a> Workload<'a> {
     /// Plain keys where keys are bound, and the other way round.
     fn change_across(&mut self, at: usize) -> Result<(), Gone> {
         let (key, other, plain) = (self.name("t"), self.name("t"), self.name("p"));
-        let before = self.told.now[0].clone();
+        let before = self.answers.now[0].clone();
         let mut without = before.clone();
         match self.dice.below(6) {
             0 => {
@@ -270,12 +270,12 @@ impl<'a> Workload<'a> {
     fn expire(&mut self, at: usize) -> Result<(), Gone> {
         let (key, lapses) = (self.name("t"), self.name("e"));
         let (delay, value) = (self.dice.below(20) + 1, self.dice.below(1000));
-        if self.dice.per_mille(500) && !self.told.now[0].contains_key(&key) {
+        if self.dice.per_mille(500) && !self.answers.now[0].contains_key(&key) {
             self.call(at, &format!("PEXPIRE {key} {delay}"))?;
             return Ok(());
         }
         let done = self.call(at, &format!("SET {lapses} {value} PX {delay}"));
-        self.told.lapses_in(Duration::from_millis(delay as u64));
+        self.answers.lapses_in(Duration::from_millis(delay as u64));
         done.map(drop)
     }
 
@@ -283,11 +283,11 @@ impl<'a> Workload<'a> {
         if self.disk != Disk::Rdb && self.dice.per_mille(500) {
             self.call(at, "BGREWRITEAOF")?;
         } else if self.disk != Disk::Aof {
-            let now = self.told.now[0].clone();
-            self.told.saved.push(now.clone());
+            let now = self.answers.now[0].clone();
+            self.answers.saved.push(now.clone());
             let request = self.dice.pick(&["SAVE", "BGSAVE"]);
             if self.call(at, request)? == ok() {
-                self.told.saved = vec![now];
+                self.answers.saved = vec![now];
             }
         }
         Ok(())
@@ -296,11 +296,11 @@ impl<'a> Workload<'a> {
     // ---- sending and hearing ----
 
     fn may_become(&mut self, states: impl IntoIterator<Item = State>) {
-        self.told.now = one_of(states);
+        self.answers.now = one_of(states);
     }
 
     fn has_become(&mut self, state: State) {
-        self.told.now = vec![state];
+        self.answers.now = vec![state];
     }
 
     fn call(&mut self, at: usize, request: &str) -> Result<Frame, Gone> {
@@ -323,7 +323,7 @@ impl<'a> Workload<'a> {
             let reply = self.read(at)?;
             self.note_grant(at, &former, &reply);
         }
-        self.told
+        self.answers
             .note(format!("{} says {request}", self.takers[at].name));
         let bytes = encode(request);
         match self.takers[at].client.try_send_bytes(&bytes) {
@@ -334,7 +334,7 @@ impl<'a> Workload<'a> {
 
     fn read(&mut self, at: usize) -> Result<Frame, Gone> {
         let reply = self.takers[at].client.try_read_reply();
-        self.told
+        self.answers
             .note(format!("    {} hears {reply:?}", self.takers[at].name));
         reply.ok_or(Gone)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// Plain keys with their values.
 pub type State = BTreeMap<String, String>;
 
-pub struct SessionRecord {
+pub struct Answers {
     /// The plain keys as replies tell them; while a command is under way, as they may be.
     pub now: Vec<State>,
     /// The plain keys as RDB files may hold them.
@@ -23,7 +23,7 @@ pub struct SessionRecord {
     story: Vec<String>,
 }
 
-impl Drop for SessionRecord {
+impl Drop for Answers {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let from = self.story.len().saturating_sub(200);
@@ -32,9 +32,9 @@ impl Drop for SessionRecord {
     }
 }
 
-impl SessionRecord {
-    pub fn nothing() -> SessionRecord {
-        SessionRecord {
+impl Answers {
+    pub fn nothing() -> Answers {
+        Answers {
             now: vec![State::new()],
             saved: vec![State::new()],
             tokens: BTreeMap::new(),
