@@ -276,11 +276,9 @@ impl Engine {
     /// holds it, if one does. O(holders that have ended).
     pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
         let key = self.keys.find(key)?;
-        let mut holds = self.holds_at(key);
-        Some(holds.find_map(|hold| {
-            let client = &self.clients[self.holds[hold].client];
-            (!client.ended && client.id != state::clients::NOBODY).then_some(client.id)
-        }))
+        let owners = self.living_holds(key).map(|hold| self.owner_of(hold));
+        let mut connected = owners.filter(|owner| *owner != state::clients::NOBODY);
+        Some(connected.next())
     }
 
     /// The living connections that hold this key, the oldest hold first; one that holds it by several
@@ -289,10 +287,13 @@ impl Engine {
         let Some(key) = self.keys.find(key) else {
             return Few::new();
         };
-        let holds = self.holds_at(key);
-        let clients = holds.map(|hold| &self.clients[self.holds[hold].client]);
-        let living = clients.filter(|client| !client.ended);
-        living.map(|client| client.id).collect()
+        let living = self.living_holds(key);
+        living.map(|hold| self.owner_of(hold)).collect()
+    }
+
+    /// The connection of a hold's owner, or `NOBODY` for that of a session that has none now.
+    fn owner_of(&self, hold: Id<Hold>) -> ClientId {
+        self.clients[self.holds[hold].client].id
     }
 
     /// What stands at a key that is there: a lock where one is held. O(1).

@@ -168,7 +168,7 @@ impl<'a> Search<'a> {
             return Some(());
         }
         line.has_holders = true;
-        for hold in self.engine.holds.of_key(&self.engine.keys, key) {
+        for hold in self.engine.holds.all_of_key(&self.engine.keys, key) {
             self.budget.take()?;
             if is_lasting(self.engine, hold) {
                 self.reach_owner(holder_of(self.engine, hold))?;
@@ -231,7 +231,7 @@ impl<'a> Search<'a> {
                 line.queue = first.filter(|id| !engine.is_faded(*id)).collect();
             }
             if self.lines[&key].has_holders {
-                let holds = engine.holds.of_key(&engine.keys, key);
+                let holds = engine.holds.all_of_key(&engine.keys, key);
                 for hold in holds.filter(|hold| is_lasting(engine, *hold)) {
                     let way = (
                         engine.holds.mode(hold),

@@ -118,9 +118,7 @@ impl Engine {
         if self.clients.first_ended().is_none() || count > MANY {
             return count;
         }
-        let holds = self.holds_at(key);
-        let living = |hold: &Id<Hold>| !self.clients[self.holds[*hold].client].ended;
-        holds.filter(living).count()
+        self.living_holds(key).count()
     }
 
     fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
@@ -210,8 +208,7 @@ impl Engine {
     }
 
     fn key_line(&self, now: Moment, id: Id<KeyRecord>) -> Option<KeyLine> {
-        let holds = || self.holds_at(id).map(|id| &self.holds[id]);
-        let living = || holds().filter(|hold| !self.clients[hold.client].ended);
+        let living = || self.living_holds(id).map(|id| &self.holds[id]);
         let line = KeyLine {
             key: self.keys[id].key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
@@ -224,7 +221,7 @@ impl Engine {
     fn holder_line(&self, now: Moment, id: Id<Hold>) -> Option<Holder> {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
-        (!owner.ended).then(|| Holder {
+        self.is_living(id).then(|| Holder {
             client: owner.id,
             session: owner.is_session.then_some(owner.attached.is_some()),
             label: self.holds.label(id).into(),

@@ -13,7 +13,7 @@ impl Engine {
         let Some(id) = self.keys.find(key) else {
             return 0;
         };
-        let holds = self.holds.of_key(&self.keys, id).take(looks);
+        let holds = self.holds.all_of_key(&self.keys, id).take(looks);
         let holds = holds.map(|hold| self.holds.bytes_of(hold));
         let waiters = self.queues.of_key(&self.keys, id).take(looks);
         let waiters = waiters.map(|waiter| self.bytes_of_wait(waiter));

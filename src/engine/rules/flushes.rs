@@ -115,7 +115,20 @@ impl Engine {
             true => 0,
             false => usize::MAX,
         };
-        self.holds.of_key(&self.keys, key).take(most)
+        self.holds.all_of_key(&self.keys, key).take(most)
+    }
+
+    /// Those of them whose owner is alive. The others are orphaned, and to be removed.
+    pub(in crate::engine) fn living_holds(
+        &self,
+        key: Id<KeyRecord>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        self.holds_at(key).filter(|hold| self.is_living(*hold))
+    }
+
+    /// Whether the owner of a hold is alive, or a session within its grace. O(1).
+    pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
+        !self.clients[self.holds[hold].client].ended
     }
 
     /// Does what is to be done of flushes at this key, since something is about to happen there. The record may be gone

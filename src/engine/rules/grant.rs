@@ -73,9 +73,8 @@ impl Engine {
         if record.stands() != KeyState::Lock || !record.is_timed() {
             return record.stands() == KeyState::Lock;
         }
-        let is_living =
-            |hold: Id<Hold>| Some(hold) != former && !self.clients[self.holds[hold].client].ended;
-        self.holds.of_key(&self.keys, key).any(is_living)
+        let mut living = self.living_holds(key);
+        living.any(|hold| Some(hold) != former)
     }
 
     /// Writes a hold down, and what stands at its key then.

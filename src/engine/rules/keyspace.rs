@@ -105,7 +105,7 @@ impl Engine {
     /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
     /// here are where they are, and a look at the end of the load shows whether their keys are there.
     fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds.all_of_key(&self.keys, key);
         let goes = |hold: &Id<Hold>| !(self.loading && self.is_at_home(self.holds[*hold].client));
         holds.filter(goes).collect()
     }

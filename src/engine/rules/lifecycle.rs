@@ -130,10 +130,10 @@ impl Engine {
             return;
         }
         self.first_in_line(key, looks);
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds.all_of_key(&self.keys, key);
         let mut left: Vec<_> = holds.take((*looks).max(1)).collect();
         *looks = looks.saturating_sub(left.len());
-        left.retain(|hold| self.clients[self.holds[*hold].client].ended);
+        left.retain(|hold| !self.is_living(*hold));
         if left.is_empty() {
             self.make_ready(key);
             self.keys.remove_if_idle(key);
@@ -171,7 +171,7 @@ impl Engine {
             let Some(key) = self.keys.find(*key) else {
                 continue;
             };
-            let holds = self.holds.of_key(&self.keys, key);
+            let holds = self.holds.all_of_key(&self.keys, key);
             let holds: Vec<_> = holds.take(looks.max(1)).collect();
             looks = looks.saturating_sub(holds.len());
             for hold in holds {
@@ -291,7 +291,7 @@ impl Engine {
             .map(|(id, record)| (id, record.key().to_owned()))
             .collect();
         for (key, name) in held {
-            let holds: Vec<_> = self.holds.of_key(&self.keys, key).collect();
+            let holds: Vec<_> = self.holds.all_of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
             for hold in holds {
                 self.notify_lost(hold, Loss::Demoted, effects);

@@ -202,9 +202,8 @@ impl Engine {
     }
 
     fn is_to_renew(&self, hold: Id<Hold>) -> bool {
-        let Hold { client, key, .. } = self.holds[hold];
-        let is_alive = !self.clients[client].ended;
-        self.holds.mode(hold) == Mode::Temporary && is_alive && !self.is_flushed(key)
+        let is_its_owners = self.is_living(hold) && !self.is_flushed(self.holds[hold].key);
+        self.holds.mode(hold) == Mode::Temporary && is_its_owners
     }
 
     fn order_renewal(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {

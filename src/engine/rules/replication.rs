@@ -174,7 +174,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
-        let mut holds = self.holds.of_key(&self.keys, key);
+        let mut holds = self.holds.all_of_key(&self.keys, key);
         holds.any(|hold| self.is_at_home(self.holds[hold].client))
     }
 
@@ -194,12 +194,12 @@ impl Engine {
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
             let is_itself = client == owner && self.holds.has_label(*id, &held.label);
-            is_itself || self.clients[client].ended
+            is_itself || !self.is_living(*id)
         };
-        let holds = self.holds.of_key(&self.keys, key);
+        let holds = self.holds.all_of_key(&self.keys, key);
         self.forget_holds(holds.filter(is_gone).collect());
         if !self.holds.admit(&self.keys, key, held.mode) {
-            self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+            self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
         }
         let grant = Grant {
             client: owner,
@@ -261,14 +261,13 @@ impl Engine {
         // What is left behind already stays so. Beside a session that holds a lock there can be others; but a
         // temporary key has been made anew, without a word of the session that held it.
         let stays = |hold| {
-            let is_left_behind = self.clients[self.holds[hold].client].ended;
             let is_lock = self.holds.mode(hold).is_lock();
-            is_lock == mode.is_lock() && (is_left_behind || is_lock)
+            is_lock == mode.is_lock() && (is_lock || !self.is_living(hold))
         };
         if self.keys[key].holds.head().is_some_and(stays) {
             return;
         }
-        self.forget_holds(self.holds.of_key(&self.keys, key).collect());
+        self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
         self.leave_behind(key, mode);
     }
 

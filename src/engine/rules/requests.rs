@@ -101,7 +101,7 @@ impl Engine {
             hold.client == owner && hold.token == token && !self.is_flushed(hold.key)
         };
         let here = self.keys.find(key).is_some_and(|key| {
-            let mut holds = self.holds.of_key(&self.keys, key);
+            let mut holds = self.holds.all_of_key(&self.keys, key);
             holds.any(is_it)
         });
         here || self.holds.of_client(&self.clients, owner).any(is_it)

@@ -234,8 +234,8 @@ impl Holds {
         &mut self.extras[extra]
     }
 
-    /// The key's holds, the oldest first.
-    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
+    /// All holds of a key, the oldest first: also those of owners that are gone, and those that went by a flush.
+    pub fn all_of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
         keys[key].holds.iter(&self.all)
     }
 

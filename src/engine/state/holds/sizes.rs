@@ -44,7 +44,7 @@ impl Holds {
     /// How many holds a key has. O(1).
     pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
         let crowd = self.sizes.of(key);
-        crowd.unwrap_or_else(|| self.of_key(keys, key).count())
+        crowd.unwrap_or_else(|| self.all_of_key(keys, key).count())
     }
 
     /// The memory that a hold takes.
