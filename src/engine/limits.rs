@@ -7,13 +7,15 @@ use crate::engine::state::hold::Header;
 use crate::engine::state::holds::Hold;
 use crate::engine::storage::arena::Id;
 
-/// What one connection may have. Lowering a limit takes nothing away.
+/// What one connection may have, and how much is done in one step. Lowering a limit takes nothing away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub watches_per_client: u32,
     pub keys_per_client: u32,
     /// Of so many keys whatever follows from one flush is done at once.
     pub at_once: usize,
+    /// So many who go together are served in the step in which their key becomes free. At least one.
+    pub together: usize,
 }
 
 impl Default for Limits {
@@ -22,6 +24,7 @@ impl Default for Limits {
             watches_per_client: 65_536,
             keys_per_client: 65_536,
             at_once: 1000,
+            together: 128,
         }
     }
 }

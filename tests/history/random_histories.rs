@@ -43,6 +43,7 @@ fn has_files(seed: u64) -> bool {
 pub const NARROW: Limits = Limits {
     watches: 4,
     keys: 2,
+    ..Limits::ROOMY
 };
 const PER_HISTORY: usize = 500;
 

@@ -51,7 +51,7 @@ impl Stage {
     }
 
     fn with(limits: Limits, lines: &[&str]) -> Stage {
-        let Limits { watches, keys } = limits;
+        let Limits { watches, keys, .. } = limits;
         let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         lines.extend([
             format!("tether.max-watches-per-client {watches}"),

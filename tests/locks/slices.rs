@@ -166,3 +166,45 @@ fn a_flush_of_very_many_keys() {
     assert_eq!(holder.run("DELTP 4999 0"), int(0));
     assert_eq!(tether(&server, "temporary_keys"), 2);
 }
+
+#[test]
+fn a_release_before_very_many_readers() {
+    const MANY: usize = 1_000;
+    let server = Server::start();
+    let (mut writer, mut readers) = (server.resp3(), server.resp3());
+    let (mut next, mut other) = (server.resp3(), server.resp3());
+    writer.run("LOCK.ACQUIRE book");
+    let waits = (0..MANY).map(|n| format!("LOCK.ACQUIRE book SHARED OWNER {n} WAIT 0 PUSH"));
+    let waits: Vec<_> = waits.collect();
+    for some in waits.chunks(500) {
+        readers.pipeline(&some.iter().map(String::as_str).collect::<Vec<_>>());
+        readers.read_replies(some.len());
+    }
+    queue_push(&mut next, "LOCK.ACQUIRE book WAIT 0 PUSH");
+    let commands = [
+        "LOCK.RELEASE book",
+        "LOCK.INFO book COUNT 1",
+        "LOCK.ACQUIRE book SHARED",
+    ];
+    let replies = at_once(&mut writer, &commands.map(str::to_owned));
+    assert_eq!(replies[0], int(0));
+    let count = |name| field(&replies[1], name).number() as usize;
+    let (held, waiting) = (count("holder-count"), count("waiter-count"));
+    assert_eq!(held + waiting, MANY + 1);
+    assert!((1..MANY / 2).contains(&held), "{held} in one command");
+    assert_eq!(replies[2], null(), "nobody passes those who wait");
+
+    let told = readers.next_pushes(MANY);
+    let tokens = told.iter().enumerate().map(|(n, push)| {
+        let words: Vec<_> = push.split(' ').collect();
+        assert_eq!((words[1], words[3]), ("book", &*n.to_string()), "in order");
+        words[2].parse::<u64>().unwrap()
+    });
+    let tokens: Vec<_> = tokens.collect();
+    assert!(tokens.is_sorted());
+    assert_eq!(tether(&server, "holds"), MANY as i64);
+    assert_eq!(waiters(&server, "book"), [next.id()]);
+    drop(readers);
+    assert!(next.next_push().starts_with("lock book "));
+    assert_eq!(other.run("LOCK.ACQUIRE book SHARED"), null());
+}

@@ -20,6 +20,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
     const NARROW: Limits = Limits {
         watches: 3,
         keys: 2,
+        together: 1,
     };
     let count = steps.div_ceil(PER_WORLD).max(1);
     let mut all = Totals::default();

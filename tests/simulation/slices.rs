@@ -1,5 +1,7 @@
 //! What is due in great numbers is done in slices, and no fact causes more of it than it was asked for.
 
+mod together;
+
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key,
     KeySnapshot, KeyState, Mode, Moment, Reply, Start, Wait,

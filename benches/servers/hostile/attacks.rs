@@ -163,6 +163,14 @@ pub const ATTACKS: &[Attack] = &[
             ground.full(by, both.into_iter().cycle())
         },
     ),
+    single("LOCK.RELEASE before very many readers", |ground| {
+        let by = ground.connect_and("LOCK.ACQUIRE b");
+        let tasks = ground.connect();
+        let waits =
+            (0..ground.many).map(|n| format!("LOCK.ACQUIRE b SHARED OWNER {n} WAIT 0 PUSH"));
+        ground.run_each(tasks, waits);
+        ground.once(by, "LOCK.RELEASE b")
+    }),
     single("one command when very many leases are over", |ground| {
         let by = ground.connect();
         let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n} LEASE 2000"));

@@ -126,7 +126,8 @@ impl Engine {
             let serves = self.holds.lower(hold);
             self.replicate_hold(hold, effects);
             if serves {
-                self.serve(self.holds[hold].key, effects);
+                let (key, most) = (self.holds[hold].key, self.limits.together);
+                self.serve(key, most, effects);
             }
         }
         effects.push(Effect::Reply(Reply::Integer(left.into())));

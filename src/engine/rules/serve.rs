@@ -68,7 +68,8 @@ impl Engine {
         if let Some(heir) = heir {
             self.grant(heir, Some(hold), effects);
         }
-        if self.serve(key, effects) || heir.is_some() {
+        let others = self.limits.together - usize::from(heir.is_some());
+        if self.serve(key, others, effects) > 0 || heir.is_some() {
             self.totals.handoffs += 1;
         }
         if self.keys[key].holds.is_empty() {
@@ -116,14 +117,19 @@ impl Engine {
         is_heir.then_some(id)
     }
 
-    /// Serves a key's queue from its head as far as it can be, and says whether anyone was served.
+    /// Serves a key's queue from its head as far as it can be, so many waiters at most, and says how many were served.
+    /// Others who can be served follow as soon as the keyspace may be written: nobody passes them.
     #[inline]
     pub(in crate::engine) fn serve(
         &mut self,
         key: Id<KeyRecord>,
+        most: usize,
         effects: &mut Vec<Effect>,
-    ) -> bool {
-        !self.is_shut(key) && self.serve_queue(key, effects)
+    ) -> usize {
+        match self.is_shut(key) {
+            true => 0,
+            false => self.serve_queue(key, most, effects),
+        }
     }
 
     /// Whether nobody waits for this key, or somebody else holds it alone: mostly who was served right before. O(1).
@@ -143,12 +149,12 @@ impl Engine {
             && !self.flushes.is_any()
     }
 
-    fn serve_queue(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) -> bool {
+    fn serve_queue(&mut self, key: Id<KeyRecord>, most: usize, effects: &mut Vec<Effect>) -> usize {
         if self.is_quarantined() {
             self.make_ready(key);
-            return false;
+            return 0;
         }
-        let mut served = false;
+        let mut served = 0;
         let mut looks = LOOKS;
         while let Some(waiter) = self.first_in_line(key, &mut looks) {
             self.end_flushes_for(waiter, effects);
@@ -158,12 +164,12 @@ impl Engine {
             if !self.can_serve(waiter) {
                 break;
             }
-            if self.queues.is_doubted(waiter) {
+            if served == most || self.queues.is_doubted(waiter) {
                 self.make_ready(key);
                 break;
             }
             self.grant(waiter, None, effects);
-            served = true;
+            served += 1;
         }
         served
     }
@@ -197,19 +203,24 @@ impl Engine {
         first.map(|key| self.keys[*key].key().to_owned()).collect()
     }
 
-    /// Serves up to so many of the queues that are ready.
+    /// Serves up to so many of the queues that are ready, and so many waiters in all.
     pub(in crate::engine) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
         if self.is_quarantined() {
             return;
         }
         let mut doubted = 0;
+        let mut left = most;
         for _ in 0..most {
+            if left == 0 {
+                return;
+            }
             let Some(key) = self.ready.pop_front() else {
                 return;
             };
             self.keys[key].set_ready(false);
-            let served = self.serve(key, effects);
-            if !served && self.keys[key].is_ready() {
+            let served = self.serve(key, left, effects);
+            left -= served;
+            if served == 0 && self.keys[key].is_ready() {
                 // Whoever is first there is in doubt.
                 doubted += 1;
                 if doubted >= self.ready.len() {

@@ -70,18 +70,17 @@ impl World {
             .find(|waiter| self.can_be_served(waiter))
     }
 
-    /// Serves a key's queue as far as that goes; whether anybody was.
+    /// Serves a key's queue as far as that goes in one step; whether anybody was.
     pub(super) fn serve(&mut self, spot: Spot) -> bool {
-        let mut served = false;
-        loop {
+        for served in 0..self.limits.together {
             let mut all = self.waiters.iter();
             let head = all.position(|waiter| waiter.spots.contains(&spot));
             match head {
                 Some(at) if self.can_be_served(&self.waiters[at]) => self.grant(at),
-                _ => return served,
+                _ => return served > 0,
             }
-            served = true;
         }
+        true
     }
 
     /// Serves whoever can be, in an order that is not said.

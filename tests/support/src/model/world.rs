@@ -23,6 +23,8 @@ pub struct Watch {
 pub struct Limits {
     pub watches: usize,
     pub keys: usize,
+    /// So many who go together are served in one step, and the others as soon as may be.
+    pub together: usize,
 }
 
 impl Limits {
@@ -30,6 +32,7 @@ impl Limits {
     pub const ROOMY: Limits = Limits {
         watches: 65_536,
         keys: 65_536,
+        together: 128,
     };
 }
 
