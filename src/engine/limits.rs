@@ -16,6 +16,8 @@ pub struct Limits {
     pub at_once: usize,
     /// So many who go together are served in the step in which their key becomes free. At least one.
     pub together: usize,
+    /// So many places in queues are left in the step in which waits end; where they are more, they fade. At least one.
+    pub left: usize,
 }
 
 impl Default for Limits {
@@ -25,6 +27,7 @@ impl Default for Limits {
             keys_per_client: 65_536,
             at_once: 1000,
             together: 128,
+            left: 256,
         }
     }
 }

@@ -208,3 +208,43 @@ fn a_release_before_very_many_readers() {
     assert!(next.next_push().starts_with("lock book "));
     assert_eq!(other.run("LOCK.ACQUIRE book SHARED"), null());
 }
+
+#[test]
+fn very_many_places_that_one_command_gives_up() {
+    const MANY: usize = 3_000;
+    let server = Server::start();
+    let (mut holder, mut tasks) = (server.resp3(), server.resp3());
+    let mut next = server.resp3();
+    holder.run("LOCK.ACQUIRE l");
+    let again = "LOCK.ACQUIRE l REENTRANT WAIT 0 PUSH";
+    for _ in 0..MANY / 500 {
+        tasks.pipeline(&[again; 500]);
+        tasks.read_replies(500);
+    }
+    let keys: Vec<_> = (0..MANY).map(|n| format!("k{n}")).collect();
+    let (count, keys) = (MANY + 1, keys.join(" "));
+    let request = format!("LOCK.MACQUIRE {count} l {keys} OWNER all WAIT 0 PUSH");
+    tasks.run(request.as_str());
+    queue_push(&mut next, "LOCK.ACQUIRE l WAIT 0 PUSH");
+    queue_push(&mut next, "LOCK.ACQUIRE k2999 OWNER other WAIT 0 PUSH");
+    let commands = [
+        "LOCK.CANCEL l",
+        "LOCK.CANCEL l OWNER all",
+        "LOCK.CANCEL l",
+        "LOCK.CANCEL k7 OWNER all",
+        "INFO tether",
+        "LOCK.ACQUIRE k8 OWNER new",
+        "LOCK.RELEASE k8 OWNER new",
+    ];
+    let replies = at_once(&mut tasks, &commands.map(str::to_owned));
+    assert_eq!(replies[..4], [1, 1, 0, 0].map(int));
+    assert_eq!(told(&replies[4], "tether_waiters:"), 2);
+    assert!(replies[5].number() > 1, "it has no place there any more");
+    assert!(next.next_push().starts_with("lock k2999 "));
+    holder.run("LOCK.RELEASE l");
+    assert!(next.next_push().starts_with("lock l "));
+    tasks.run("PING");
+    assert_eq!(tasks.arrived_pushes(), [""; 0], "it is told of nothing");
+    drop((holder, tasks, next));
+    eventually_nothing_is_left(&server);
+}

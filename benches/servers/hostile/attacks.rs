@@ -1,6 +1,7 @@
 //! The attacks. Each builds its world with an adversary's own connections, and tells what it strikes with.
 
 use super::ground::{Ground, Strike};
+use tether_testing::resp::encode;
 
 pub struct Attack {
     pub name: &'static str,
@@ -135,8 +136,18 @@ pub const ATTACKS: &[Attack] = &[
             let by = waits_again(ground);
             ground.once(by, "LOCK.CANCEL l")
         },
-    )
-    .known("it ends them all (point 6)"),
+    ),
+    single("LOCK.CANCEL of one request for very many keys", |ground| {
+        let by = waits_for_many_keys(ground);
+        ground.once(by, "LOCK.CANCEL 0")
+    }),
+    single(
+        "the end of a connection with one request for very many keys",
+        |ground| {
+            let by = waits_for_many_keys(ground);
+            ground.once(by, "QUIT")
+        },
+    ),
     many("DELTP by an owner that waits for very much", |ground| {
         let by = much_waited_for(ground, false);
         ground.again(by, "DELTP x")
@@ -291,6 +302,20 @@ fn waits_again(ground: &mut Ground<'_>) -> usize {
     let by = ground.connect();
     let waits = (0..ground.many).map(|_| AGAIN.to_owned());
     ground.run_each(by, waits);
+    by
+}
+
+/// A connection that waits for very many keys by one request: for the first one, which somebody holds.
+fn waits_for_many_keys(ground: &mut Ground<'_>) -> usize {
+    ground.connect_and("LOCK.ACQUIRE 0");
+    let keys: Vec<_> = (0..ground.many).map(|n| n.to_string()).collect();
+    let (count, keys) = (keys.len(), keys.join(" "));
+    let by = ground.connect();
+    let connection = &mut ground.connections[by];
+    connection.send(&encode(&format!(
+        "LOCK.MACQUIRE {count} {keys} WAIT 0 PUSH"
+    )));
+    connection.skip_any_replies(1);
     by
 }
 

@@ -39,21 +39,16 @@ impl Engine {
         while left > 0
             && let Some(client) = self.clients.first_fading()
         {
-            let steps = match self.clients[client].waiting.head() {
-                Some(waiter) => {
-                    let places = self.queues.keys_of(waiter).count();
-                    self.leave_queues(waiter);
-                    places
-                }
+            match self.clients[client].waiting.head() {
+                Some(waiter) => self.leave_first_queue(waiter),
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
                     let (waits, watches) = (0, 1);
                     clients.fade(client, Faded { waits, watches });
-                    1
                 }
-            };
-            left = left.saturating_sub(steps);
+            }
+            left -= 1;
         }
     }
 
@@ -86,11 +81,7 @@ impl Engine {
                 return Some(head);
             }
             *looks = looks.checked_sub(1)?;
-            let (asked, _) = self.dequeue(head);
-            for other in asked.iter().filter(|other| **other != key) {
-                self.make_ready(*other);
-                self.keys.remove_if_idle(*other);
-            }
+            self.leave_queue(head, key);
         }
     }
 
@@ -233,10 +224,12 @@ impl Engine {
             if end > self.now || looks == 0 {
                 return;
             }
-            match self.is_faded(waiter) {
-                true => looks -= 1,
-                false => self.totals.timeouts += 1,
+            if self.is_faded(waiter) {
+                looks -= 1;
+                self.queues.forget_deadline(waiter);
+                continue;
             }
+            self.totals.timeouts += 1;
             self.turn_away(waiter, None, effects);
         }
     }
@@ -331,17 +324,13 @@ impl Engine {
         queued.map(|(id, _)| id)
     }
 
-    /// Ends a wait and tells its connection, if that is there, that it got nothing, and why, where that is not its time.
+    /// Ends a wait and tells its connection that it got nothing, and why, where that is not its time.
     pub(in crate::engine) fn turn_away(
         &mut self,
         waiter: Id<Waiter>,
         why: Option<Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.is_faded(waiter) {
-            self.leave_queues(waiter);
-            return;
-        }
         let key = self.queues.keys_of(waiter).next();
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);
@@ -376,17 +365,13 @@ impl Engine {
         while let Some(found) = self.keys.find(key)
             && let Some(waiter) = self.queues.head(&self.keys, found)
         {
-            self.turn_away(waiter, Some(why.clone()), effects);
+            match self.is_faded(waiter) {
+                true => {
+                    self.leave_queue(waiter, found);
+                    self.keys.remove_if_idle(found);
+                }
+                false => self.turn_away(waiter, Some(why.clone()), effects),
+            }
         }
-    }
-
-    /// Ends a wait; those behind it may be served now.
-    pub(in crate::engine) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
-        let (asked, waiter) = self.dequeue(waiter);
-        for key in &*asked {
-            self.make_ready(*key);
-            self.keys.remove_if_idle(*key);
-        }
-        waiter
     }
 }

@@ -40,24 +40,6 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(deleted)));
     }
 
-    /// Ends those of an owner's waits for a key that are meant, and says whether there were any. O(those that it has there).
-    fn give_up_waiting(
-        &mut self,
-        client: Id<Client>,
-        name: Key<'_>,
-        label: &[u8],
-        sorts: &[Sort],
-    ) -> bool {
-        let mut has_waited = false;
-        while let Some(key) = self.keys.find(name)
-            && let Some(waiter) = self.queues.find_pushed(key, client, label, sorts)
-        {
-            self.leave_queues(waiter);
-            has_waited = true;
-        }
-        has_waited
-    }
-
     /// Ends an owner's waits for a key; where it has none, tells what it holds.
     pub(in crate::engine) fn cancel(
         &mut self,

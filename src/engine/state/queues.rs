@@ -5,6 +5,8 @@
 
 mod check;
 mod doubts;
+mod leaving;
+mod piles;
 
 use crate::engine::effect::Form;
 use crate::engine::mode::{Attributes, Mode};
@@ -18,9 +20,10 @@ use crate::engine::storage::few::Few;
 use crate::engine::storage::index;
 use crate::engine::types::Moment;
 use doubts::{Doubts, Stamp};
-use hashbrown::{DefaultHashBuilder, HashMap};
+use hashbrown::HashMap;
+pub(in crate::engine) use leaving::Left;
+use piles::Piles;
 use std::collections::BTreeSet;
-use std::hash::BuildHasher;
 use std::ops;
 
 pub(in crate::engine) const BY_KEY: usize = 0;
@@ -86,6 +89,7 @@ pub(in crate::engine) struct QueueEntry {
     length: u32,
     by_key: Link<QueueEntry>,
     by_waiter: Link<QueueEntry>,
+    by_pile: Link<QueueEntry>,
 }
 
 impl Chained<BY_CLIENT> for Waiter {
@@ -140,8 +144,8 @@ pub(in crate::engine) struct Request<'a> {
 
 /// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
 /// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
-/// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands
-/// in its owner's chain in `pushed`, and `by_owner` has exactly the places of those.
+/// at most one waiter that blocks it, and `blocked` of its record names that; every other one that has not been
+/// [given up](Self::give_up) stands in its owner's chain in `pushed`, and `piles` has exactly the places of those.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
@@ -150,10 +154,8 @@ pub(in crate::engine) struct Queues {
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
     /// Their places, under their key and owner: of one that is blocked nobody asks.
-    /// An owner may have very many for one key, all with the same mark: in a hash table each would go past all the others.
-    by_owner: BTreeSet<(u32, Id<QueueEntry>)>,
+    piles: Piles,
     doubts: Doubts,
-    hasher: DefaultHashBuilder,
 }
 
 impl Queues {
@@ -198,15 +200,14 @@ impl Queues {
                 length: 0,
                 by_key: Link::default(),
                 by_waiter: Link::default(),
+                by_pile: Link::default(),
             });
             keys[*key].queue.push(&mut self.places, place);
             let head = keys[*key].queue.head().unwrap_or(place);
             self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.push {
-                let sort = self.waiters[id].sort();
-                let mark = self.mark(*key, request.client, request.label, sort);
-                self.by_owner.insert((mark, place));
+                self.pile(place);
             }
         }
         if let Some(deadline) = request.deadline {
@@ -226,6 +227,25 @@ impl Queues {
         id
     }
 
+    /// Leaves one queue. O(1).
+    fn take_place(&mut self, keys: &mut Keys, clients: &mut Clients, place: Id<QueueEntry>) {
+        let QueueEntry { waiter, key, .. } = self.places[place];
+        let Waiter { client, push, .. } = self.waiters[waiter];
+        if push {
+            self.unpile(place);
+        }
+        clients[client].place_count -= 1;
+        let queue = &mut keys[key].queue;
+        let length = queue.head().map_or(0, |head| self.places[head].length);
+        queue.remove(&mut self.places, place);
+        if let Some(head) = queue.head() {
+            self.places[head].length = length - 1;
+        }
+        let places = &mut self.waiters[waiter].places;
+        places.remove(&mut self.places, place);
+        self.places.remove(place);
+    }
+
     /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of deadlines).
     pub fn remove(
         &mut self,
@@ -234,6 +254,9 @@ impl Queues {
         id: Id<Waiter>,
     ) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked = self.asked_by(id);
+        while let Some(place) = self.waiters[id].places.head() {
+            self.take_place(keys, clients, place);
+        }
         let client = &mut clients[self.waiters[id].client];
         client.waiting.remove(&mut self.waiters, id);
         client.wait_count -= 1;
@@ -255,52 +278,7 @@ impl Queues {
         if let Some(deadline) = waiter.deadline {
             self.deadlines.remove(&(deadline, id));
         }
-        while let Some(place) = waiter.places.head() {
-            clients[waiter.client].place_count -= 1;
-            let key = self.places[place].key;
-            let queue = &mut keys[key].queue;
-            let length = queue.head().map_or(0, |head| self.places[head].length);
-            queue.remove(&mut self.places, place);
-            if let Some(head) = queue.head() {
-                self.places[head].length = length - 1;
-            }
-            waiter.places.remove(&mut self.places, place);
-            self.places.remove(place);
-            if waiter.push {
-                let mark = self.mark(key, waiter.client, &waiter.label, waiter.sort());
-                self.by_owner.remove(&(mark, place));
-            }
-        }
         (asked, waiter)
-    }
-
-    /// A wait of this owner for this key, of one of these sorts, that is told by a push; whichever of several.
-    /// O(log of such).
-    pub fn find_pushed(
-        &self,
-        key: Id<KeyRecord>,
-        client: Id<Client>,
-        label: &[u8],
-        sorts: &[Sort],
-    ) -> Option<Id<Waiter>> {
-        if self.by_owner.is_empty() {
-            return None;
-        }
-        sorts.iter().find_map(|sort| {
-            let is_it = |place: &&QueueEntry| {
-                let waiter = &self.waiters[place.waiter];
-                let is_owners = waiter.client == client && *waiter.label == *label;
-                place.key == key && is_owners && waiter.sort() == *sort
-            };
-            let mark = self.mark(key, client, label, *sort);
-            let places = self.by_owner.range((mark, Id::FIRST)..=(mark, Id::LAST));
-            let mut places = places.map(|(_, place)| &self.places[*place]);
-            places.find(is_it).map(|place| place.waiter)
-        })
-    }
-
-    fn mark(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8], sort: Sort) -> u32 {
-        index::fold(self.hasher.hash_one((key, client, label, sort)))
     }
 
     /// Who is served next. O(1).

@@ -20,17 +20,6 @@ pub struct Id<T> {
 }
 
 impl<T> Id<T> {
-    /// Not after any other.
-    pub const FIRST: Self = Id {
-        number: NonZeroU32::MIN,
-        of: PhantomData,
-    };
-    /// Not before any other.
-    pub const LAST: Self = Id {
-        number: NonZeroU32::MAX,
-        of: PhantomData,
-    };
-
     fn new(place: usize) -> Self {
         let number = u32::try_from(place + 1).expect("fewer than 2^32 records");
         Id {

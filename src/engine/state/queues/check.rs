@@ -37,7 +37,10 @@ impl Queues {
             let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();
             assert!(mine.iter().all(|id| self.waiters[*id].client == client));
             let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
-            assert!(blocking.len() <= 1 && blocking.first().copied() == record.blocked.as_ref());
+            if !clients.are_leavers(client) {
+                assert!(blocking.len() <= 1);
+                assert!(blocking.first().copied() == record.blocked.as_ref());
+            }
             assert_eq!(mine.len(), record.wait_count as usize);
             let places = mine.iter().map(|id| self.keys_of(*id).count());
             assert_eq!(places.sum::<usize>(), record.place_count as usize);
@@ -55,13 +58,6 @@ impl Queues {
             }
         }
         assert_eq!(chained, pushed.count());
-        let mut indexed = 0;
-        for (id, place) in self.places.iter() {
-            let waiter = &self.waiters[place.waiter];
-            let mark = self.mark(place.key, waiter.client, &waiter.label, waiter.sort());
-            assert_eq!(self.by_owner.contains(&(mark, id)), waiter.push);
-            indexed += usize::from(waiter.push);
-        }
-        assert_eq!(indexed, self.by_owner.len());
+        self.check_piles();
     }
 }
