@@ -1,6 +1,7 @@
 //! What must hold between two facts, for tests.
 
 use super::Engine;
+use super::state::timers::Timer;
 
 impl Engine {
     /// For tests: the next event goes the long ways. How many keys there were with a short one. O(keys).
@@ -21,6 +22,7 @@ impl Engine {
         self.sessions.check(&self.clients);
         assert!(self.carried.is_empty());
         self.check_flushes();
+        self.check_timers();
         for (id, record) in self.keys.iter() {
             assert_eq!(self.keys.find(record.key()), Some(id));
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
@@ -29,6 +31,17 @@ impl Engine {
             assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
         }
         self.clients.check();
+    }
+
+    fn check_timers(&self) {
+        let renewal = self.renewals.deadline();
+        let renewal = renewal.map(|end| (end, Timer::Renewal));
+        // The quarantine has no other record than its timer.
+        let quarantine = self.timers.quarantine();
+        let quarantine = quarantine.map(|end| (end, Timer::Quarantine));
+        let ends = self.queues.deadlines().chain(self.holds.leases());
+        let ends = ends.chain(self.sessions.ends());
+        self.timers.check(ends.chain(renewal).chain(quarantine));
     }
 
     fn check_flushes(&self) {

@@ -41,18 +41,17 @@ pub use types::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 
 use inspect::wait_times::WaitTimes;
 use rules::flushes::Flushes;
-use rules::quarantine::Quarantine;
 use rules::renewals::Renewals;
 use state::clients::Clients;
 use state::holds::{Hold, Holds};
 use state::keys::{KeyRecord, Keys};
 use state::queues::Queues;
 use state::sessions::Sessions;
+use state::timers::Timers;
 use state::tokens::Tokens;
 use state::watches::Watches;
 use std::collections::VecDeque;
 use storage::arena::Id;
-use types::sooner;
 
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,6 +93,7 @@ pub struct Engine {
     holds: Holds,
     queues: Queues,
     sessions: Sessions,
+    timers: Timers,
     /// Keys whose queues can perhaps be served, as soon as the keyspace may be written.
     ready: VecDeque<Id<KeyRecord>>,
     /// The holds of a key whose old name has gone and whose new name is about to be told.
@@ -110,7 +110,6 @@ pub struct Engine {
     tokens: Tokens,
     renewals: Renewals,
     waits: WaitTimes,
-    quarantine: Quarantine,
     limits: Limits,
     totals: Totals,
     now: Moment,
@@ -210,38 +209,21 @@ impl Engine {
     /// When something is to be done although nothing happens: [`Event::Tick`], and then
     /// [`Event::Work`] if [`has_work`](Self::has_work). O(1).
     pub fn deadline(&self) -> Option<Moment> {
-        if self.is_timeless() {
-            return None;
-        }
-        let wait = self.queues.first_deadline().map(|(end, _)| end);
-        let lease = self.holds.first_lease().map(|(end, _)| end);
-        let grace = self.sessions.first_end().map(|(end, _)| end);
-        let renewal = self.renewals.deadline();
-        let end = sooner(sooner(wait, lease), sooner(grace, renewal));
-        self.quarantine.or_sooner(end)
+        self.timers.next()
     }
 
     /// How well the time of this fact must be known. Mostly nobody's wait is measured and nothing ends by itself. O(1).
     pub fn timing(&self, event: &Event<'_>) -> Timing {
-        if self.queues.len() == 0 && self.is_timeless() {
+        if self.queues.len() == 0 && self.timers.next().is_none() {
             event.timing()
         } else {
             Timing::Exact
         }
     }
 
-    /// Whether nothing ends by itself, as mostly nothing does.
-    fn is_timeless(&self) -> bool {
-        self.queues.has_no_deadline()
-            && self.holds.has_no_lease()
-            && self.sessions.has_no_end()
-            && self.renewals.deadline().is_none()
-            && !self.quarantine.is_set()
-    }
-
     /// When the first lease ends, if there is any. O(1).
     pub fn first_lease_end(&self) -> Option<Moment> {
-        self.holds.first_lease().map(|(end, _)| end)
+        self.timers.first_lease().map(|(end, _)| end)
     }
 
     /// From when on there is something to do as soon as the keyspace may be written. O(1).
@@ -254,12 +236,13 @@ impl Engine {
 
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
-        let lease = self.holds.first_lease();
+        let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
         self.clients.is_anyone_ended()
             || self.is_any_ready(now)
-            || lease.is_some_and(|(end, _)| end <= now)
-            || self.sessions.first_end().is_some_and(|(end, _)| end <= now)
-            || self.has_renewals(now)
+            || is_due(self.timers.next())
+                && (is_due(self.first_lease_end())
+                    || is_due(self.timers.first_grace().map(|(end, _)| end))
+                    || self.has_renewals(now))
     }
 
     /// Whether anything that happens to any key could matter. O(1).

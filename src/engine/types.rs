@@ -65,14 +65,6 @@ impl fmt::Debug for KeyBuf {
     }
 }
 
-/// The first of two moments, as far as there are any.
-pub(in crate::engine) fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
-    }
-}
-
 /// A moment, in microseconds on a clock that never goes back; only differences mean something.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(pub u64);

@@ -84,7 +84,7 @@ impl Engine {
         grant: &Grant<'_>,
     ) -> Id<Hold> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let hold = self.holds.add(keys, clients, key, grant);
+        let hold = self.holds.add(keys, clients, &mut self.timers, key, grant);
         self.keys[key].set_stands(grant.mode.stands());
         hold
     }
@@ -100,7 +100,7 @@ impl Engine {
         self.holds.reenter(hold, mode);
         self.deepen_notice(hold, attributes.notify);
         if lease.is_some() {
-            self.holds.set_lease(hold, lease);
+            self.holds.set_lease(&mut self.timers, hold, lease);
         }
         self.replicate_hold(hold, effects);
     }

@@ -152,7 +152,8 @@ impl Engine {
 
     fn let_go_of_carried(&mut self, hold: Id<Hold>) {
         let client = self.holds[hold].client;
-        self.holds.drop_carried(&mut self.clients, hold);
+        self.holds
+            .drop_carried(&mut self.clients, &mut self.timers, hold);
         self.clients.forget_if_done(client);
     }
 

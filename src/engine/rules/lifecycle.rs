@@ -144,7 +144,7 @@ impl Engine {
     /// Ends up to so many leases whose time is over.
     pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
-            match self.holds.first_lease() {
+            match self.timers.first_lease() {
                 Some((end, hold)) if end <= self.now => {
                     if !self.end_flush_of_hold(hold, effects) {
                         self.take_away(hold, Loss::Lease, effects);
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Whether there is a lease whose time is over. O(1).
     pub(in crate::engine) fn is_any_lease_over(&self) -> bool {
-        let first = self.holds.first_lease();
+        let first = self.timers.first_lease();
         first.is_some_and(|(end, _)| end <= self.now)
     }
 
@@ -220,13 +220,13 @@ impl Engine {
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         let mut looks = LOOKS;
-        while let Some((end, waiter)) = self.queues.first_deadline() {
+        while let Some((end, waiter)) = self.timers.first_wait() {
             if end > self.now || looks == 0 {
                 return;
             }
             if self.is_faded(waiter) {
                 looks -= 1;
-                self.queues.forget_deadline(waiter);
+                self.queues.forget_deadline(&mut self.timers, waiter);
                 continue;
             }
             self.totals.timeouts += 1;
@@ -257,7 +257,7 @@ impl Engine {
         let holds = self.holds.of_client(&self.clients, owner);
         let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
         for hold in granted.collect::<Vec<_>>() {
-            self.holds.set_lease(hold, Some(self.now));
+            self.holds.set_lease(&mut self.timers, hold, Some(self.now));
             if self.holds.depth(hold) == 1 {
                 // It never heard that it had it.
                 self.holds.forget_notify(hold);
@@ -271,7 +271,7 @@ impl Engine {
         for key in self.keys_waited_for() {
             self.turn_all_away(key.as_key(), &Refusal::Unblocked, effects);
         }
-        self.renewals.stop();
+        self.stop_renewals();
         self.begin_quarantine(0);
         while let Some(key) = self.ready.pop_front() {
             self.keys[key].set_ready(false);

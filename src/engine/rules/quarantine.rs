@@ -5,36 +5,25 @@
 //! in that time waits instead, or is refused.
 
 use crate::engine::Engine;
-use crate::engine::types::{Moment, sooner};
-
-/// Invariant: while there is an end, nothing is granted before it.
-#[derive(Debug, Default)]
-pub(in crate::engine) struct Quarantine {
-    end: Option<Moment>,
-}
-
-impl Quarantine {
-    /// Whether there is one, over or not. O(1).
-    pub fn is_set(&self) -> bool {
-        self.end.is_some()
-    }
-
-    /// Of this and another deadline the sooner one.
-    pub fn or_sooner(&self, other: Option<Moment>) -> Option<Moment> {
-        sooner(self.end, other)
-    }
-}
+use crate::engine::state::timers::Timer;
+use crate::engine::types::Moment;
 
 impl Engine {
     /// From now on, and for so many milliseconds, nothing is granted; with 0 the quarantine is over.
     pub(in crate::engine) fn begin_quarantine(&mut self, ms: u64) {
-        self.quarantine.end = (ms > 0).then(|| self.now.after_ms(ms));
+        let end = (ms > 0).then(|| self.now.after_ms(ms));
+        self.set_quarantine(end);
+    }
+
+    fn set_quarantine(&mut self, end: Option<Moment>) {
+        let former = self.timers.quarantine();
+        self.timers.set(Timer::Quarantine, former, end);
     }
 
     /// Ends the quarantine if its time is over. Those who waited for that are served by the next work.
     pub(in crate::engine) fn end_quarantine(&mut self) {
         if !self.is_quarantined() {
-            self.quarantine.end = None;
+            self.set_quarantine(None);
         }
     }
 
@@ -56,12 +45,13 @@ impl Engine {
     }
 
     pub(in crate::engine) fn is_quarantined(&self) -> bool {
-        self.quarantine.end.is_some_and(|end| end > self.now)
+        let end = self.timers.quarantine();
+        end.is_some_and(|end| end > self.now)
     }
 
     /// How many milliseconds are left of the quarantine at this moment; 0 without one. O(1).
     pub fn quarantine_left_ms(&self, now: Moment) -> u64 {
-        let end = self.quarantine.end.filter(|end| *end > now);
+        let end = self.timers.quarantine().filter(|end| *end > now);
         end.map_or(0, |end| end.us_since(now).div_ceil(1000))
     }
 }

@@ -14,6 +14,7 @@ use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::timers::Timer;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Key, Moment};
 
@@ -62,11 +63,6 @@ impl Renewals {
     /// When something is to be renewed next. O(1).
     pub fn deadline(&self) -> Option<Moment> {
         self.pass.as_ref().map(Pass::deadline)
-    }
-
-    /// Nothing is renewed from now on.
-    pub fn stop(&mut self) {
-        self.pass = None;
     }
 
     fn pass_length_us(&self) -> u64 {
@@ -126,7 +122,20 @@ impl Engine {
 
     /// Whether keys are to be renewed, or to lose their backstop, by now. O(1).
     pub fn has_renewals(&self, now: Moment) -> bool {
-        self.renewals.deadline().is_some_and(|due| due <= now)
+        let due = self.timers.renewal();
+        due.is_some_and(|due| due <= now)
+    }
+
+    /// Nothing is renewed from now on.
+    pub(in crate::engine) fn stop_renewals(&mut self) {
+        self.renewals.pass = None;
+        self.set_renewal();
+    }
+
+    /// Follows each change of the pass.
+    fn set_renewal(&mut self) {
+        let (former, end) = (self.timers.renewal(), self.renewals.deadline());
+        self.timers.set(Timer::Renewal, former, end);
     }
 
     /// Renews every temporary key as soon as may be.
@@ -134,6 +143,7 @@ impl Engine {
         if self.holds.temporary() > 0 {
             let places = self.holds.places();
             self.renewals.begin_whole(self.now, places);
+            self.set_renewal();
         }
     }
 
@@ -158,8 +168,9 @@ impl Engine {
             let places = self.holds.places();
             self.renewals.begin_next(self.now, places);
         } else if is_over {
-            self.renewals.stop();
+            self.renewals.pass = None;
         }
+        self.set_renewal();
     }
 
     /// Whether a key has a time to live that somebody gave it.
@@ -197,7 +208,10 @@ impl Engine {
             && self.is_to_renew(hold)
         {
             self.order_renewal(hold, true, effects);
-            self.renewals.begin(self.now, self.holds.places());
+            if self.timers.renewal().is_none() {
+                self.renewals.begin(self.now, self.holds.places());
+                self.set_renewal();
+            }
         }
     }
 

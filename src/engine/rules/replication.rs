@@ -146,7 +146,7 @@ impl Engine {
                 if let Some(session) = self.sessions.numbered(*id)
                     && !self.is_at_home(session)
                 {
-                    self.sessions.remove(session);
+                    self.sessions.remove(&mut self.timers, session);
                     self.clients.end(session);
                 }
             }
@@ -314,7 +314,7 @@ impl Engine {
         let mut away: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
         away.retain(|session| !self.is_at_home(*session));
         for session in away {
-            self.sessions.remove(session);
+            self.sessions.remove(&mut self.timers, session);
             self.clients.end(session);
         }
         let left = self.clients.iter().filter(|(id, record)| {
@@ -342,7 +342,7 @@ impl Engine {
     pub(in crate::engine) fn forget_hold(&mut self, hold: Id<Hold>) {
         let owner = self.holds[hold].client;
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.holds.remove(keys, clients, hold);
+        self.holds.remove(keys, clients, &mut self.timers, hold);
         self.clients.forget_if_done(owner);
     }
 }

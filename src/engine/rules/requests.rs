@@ -127,7 +127,7 @@ impl Engine {
             Some(hold) => match self.check_extras_of(&[hold]) {
                 Ok(()) => {
                     let lease = Some(self.now.after_ms(lease_ms));
-                    self.holds.set_lease(hold, lease);
+                    self.holds.set_lease(&mut self.timers, hold, lease);
                     self.replicate_hold(hold, effects);
                     Reply::Integer(1)
                 }

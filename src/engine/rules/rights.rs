@@ -68,8 +68,8 @@ impl Engine {
 
     /// The keys that are served or freed first by work.
     fn keys_up_next(&self) -> impl Iterator<Item = Id<KeyRecord>> {
-        let over = self.holds.first_lease().map(|(_, hold)| hold);
-        let of_session = self.sessions.first_end().map(|(_, session)| session);
+        let over = self.timers.first_lease().map(|(_, hold)| hold);
+        let of_session = self.timers.first_grace().map(|(_, session)| session);
         let owners = [of_session, self.clients.first_ended()];
         let left = owners.into_iter().flatten();
         let left = left.filter_map(|owner| self.clients[owner].holding.head());

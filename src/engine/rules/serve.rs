@@ -30,7 +30,7 @@ impl Engine {
     /// for any. It may be no although it is so. O(keys).
     pub fn can_be_had_at_once(&self, keys: &[KeySnapshot<'_>]) -> bool {
         !self.is_awaited()
-            && !self.quarantine.is_set()
+            && self.timers.quarantine().is_none()
             && keys.iter().all(|key| key.standing == KeyState::Absent)
     }
 
@@ -53,7 +53,7 @@ impl Engine {
         let heir = self.heir(key, hold);
         if heir.is_none() {
             let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, hold);
+            self.holds.remove(keys, clients, &mut self.timers, hold);
         }
         let record = &mut self.keys[key];
         if let Some(freed) = freed
@@ -238,7 +238,8 @@ impl Engine {
         request: &Request<'_>,
     ) -> Id<Waiter> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.queues.add(keys, clients, asked, request)
+        self.queues
+            .add(keys, clients, &mut self.timers, asked, request)
     }
 
     /// Leaves all queues, those of these keys.
@@ -247,7 +248,7 @@ impl Engine {
         waiter: Id<Waiter>,
     ) -> (Few<Id<KeyRecord>>, Waiter) {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let (asked, waiter) = self.queues.remove(keys, clients, waiter);
+        let (asked, waiter) = self.queues.remove(keys, clients, &mut self.timers, waiter);
         if clients[waiter.client].ended {
             let (waits, watches) = (1, 0);
             clients.fade(waiter.client, Faded { waits, watches });

@@ -85,7 +85,7 @@ impl Engine {
         let connection = self.attend(client, effects);
         self.clients.detach(session);
         self.clients.attach(session, connection);
-        self.sessions.set_end(session, None);
+        self.sessions.set_end(&mut self.timers, session, None);
         self.sessions.count_attachment(session);
         let hears_after = match notify {
             true => Token::default(),
@@ -118,7 +118,7 @@ impl Engine {
                 self.release(hold, effects);
             }
         }
-        if let Some(former) = self.sessions.remove(session) {
+        if let Some(former) = self.sessions.remove(&mut self.timers, session) {
             effects.push(Effect::Replicate(Box::new(SessionRecord::SessionEnded(
                 former.id,
             ))));
@@ -140,7 +140,7 @@ impl Engine {
         // On a replica, and while the data are not all there, nobody's time is counted.
         let is_counted = !self.is_replica && !self.loading;
         let end = is_counted.then(|| self.now.after_ms(grace_ms));
-        self.sessions.set_end(session, end);
+        self.sessions.set_end(&mut self.timers, session, end);
     }
 
     /// Each session has its whole grace from now on, if nobody is attached and its grace does not run.
@@ -157,9 +157,9 @@ impl Engine {
     /// Ends up to so many sessions whose grace is over. What they hold is left behind.
     pub(in crate::engine) fn end_graces(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
-            match self.sessions.first_end() {
+            match self.timers.first_grace() {
                 Some((end, session)) if end <= self.now => {
-                    if let Some(former) = self.sessions.remove(session) {
+                    if let Some(former) = self.sessions.remove(&mut self.timers, session) {
                         effects.push(Effect::Replicate(Box::new(SessionRecord::SessionEnded(
                             former.id,
                         ))));

@@ -11,6 +11,7 @@ pub(in crate::engine) use crate::engine::state::hold::{BY_CLIENT, BY_KEY, Hold};
 use crate::engine::state::hold::{BY_OWNER, Extra, Header, Kind};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -19,7 +20,6 @@ use crate::engine::storage::overflow::Crowd;
 use crate::engine::types::Moment;
 use hashbrown::HashMap;
 use sizes::Sizes;
-use std::collections::BTreeSet;
 use std::ops;
 
 /// A grant, as it is written down.
@@ -36,10 +36,8 @@ pub(in crate::engine) struct Grant<'a> {
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
 /// permits than there are; `permits` has their sum for each semaphore. `sizes` has how many holds
-/// each key with a crowd has. `extras` has the records that
-/// holds name, each once; those with a label stand in their owner's chain in `owners`. `leases` has exactly the
-/// holds with a lease, at its end. Only a hold that is being carried to another name stands in no
-/// key's chain.
+/// each key with a crowd has. `extras` has the records that holds name, each once; those with a label stand in their
+/// owner's chain in `owners`. Only a hold that is being carried to another name stands in no key's chain.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
@@ -49,7 +47,6 @@ pub(in crate::engine) struct Holds {
     owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
     permits: HashMap<Id<KeyRecord>, u32>,
     sizes: Sizes,
-    leases: BTreeSet<(Moment, Id<Hold>)>,
     temporary: usize,
 }
 
@@ -266,6 +263,7 @@ impl Holds {
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
+        timers: &mut Timers,
         key: Id<KeyRecord>,
         grant: &Grant<'_>,
     ) -> Id<Hold> {
@@ -284,7 +282,7 @@ impl Holds {
             self.extra_mut(id).permits = (count, total);
         }
         if grant.lease.is_some() {
-            self.set_lease(id, grant.lease);
+            self.set_lease(timers, id, grant.lease);
         }
         self.fasten(keys, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
@@ -295,9 +293,15 @@ impl Holds {
     }
 
     /// Ends a hold. O(1), with a lease O(log of leases).
-    pub fn remove(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Hold>) {
+    pub fn remove(
+        &mut self,
+        keys: &mut Keys,
+        clients: &mut Clients,
+        timers: &mut Timers,
+        id: Id<Hold>,
+    ) {
         self.loosen(keys, id);
-        self.drop_carried(clients, id);
+        self.drop_carried(clients, timers, id);
     }
 
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
@@ -349,11 +353,11 @@ impl Holds {
     }
 
     /// Ends a carried hold. O(1), with a lease O(log of leases).
-    pub fn drop_carried(&mut self, clients: &mut Clients, id: Id<Hold>) {
+    pub fn drop_carried(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
         let hold = &self.all[id];
         let (client, header) = (hold.client, hold.header);
         if let Some(extra) = header.extra() {
-            self.set_lease(id, None);
+            self.set_lease(timers, id, None);
             self.forget_label(client, extra);
             self.extras.remove(extra);
         }
@@ -365,27 +369,18 @@ impl Holds {
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
-    pub fn set_lease(&mut self, id: Id<Hold>, lease: Option<Moment>) {
+    pub fn set_lease(&mut self, timers: &mut Timers, id: Id<Hold>, lease: Option<Moment>) {
         let former = self.lease(id);
-        if former == lease {
-            return;
+        if former != lease {
+            timers.set(Timer::Lease(id), former, lease);
+            self.extra_mut(id).lease = lease;
         }
-        if let Some(former) = former {
-            self.leases.remove(&(former, id));
-        }
-        if let Some(lease) = lease {
-            self.leases.insert((lease, id));
-        }
-        self.extra_mut(id).lease = lease;
     }
 
-    pub fn has_no_lease(&self) -> bool {
-        self.leases.is_empty()
-    }
-
-    /// The lease that ends first. O(1).
-    pub fn first_lease(&self) -> Option<(Moment, Id<Hold>)> {
-        self.leases.first().copied()
+    /// The leases, for tests.
+    pub fn leases(&self) -> impl Iterator<Item = (Moment, Timer)> {
+        let leases = self.all.iter().map(|(id, _)| (self.lease(id), id));
+        leases.filter_map(|(end, id)| Some((end?, Timer::Lease(id))))
     }
 }
 

@@ -4,7 +4,8 @@
 //!   keys.rs, clients.rs   one record for each key and each connection that matter
 //!   hold.rs, holds.rs     who holds what          queues.rs    who waits for what
 //!   watches.rs            who watches what        sessions.rs  which sessions there are
-//!   tokens.rs             fencing tokens          owner.rs     how records are found by owner
+//!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
+//!   owner.rs              how records are found by owner
 //! ```
 
 pub(in crate::engine) mod clients;
@@ -14,5 +15,6 @@ pub(in crate::engine) mod keys;
 pub(in crate::engine) mod owner;
 pub(in crate::engine) mod queues;
 pub(in crate::engine) mod sessions;
+pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tokens;
 pub(in crate::engine) mod watches;

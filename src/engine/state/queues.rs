@@ -13,6 +13,7 @@ use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Chained, Link};
@@ -23,7 +24,6 @@ use doubts::{Doubts, Stamp};
 use hashbrown::HashMap;
 pub(in crate::engine) use leaving::Left;
 use piles::Piles;
-use std::collections::BTreeSet;
 use std::ops;
 
 pub(in crate::engine) const BY_KEY: usize = 0;
@@ -142,15 +142,14 @@ pub(in crate::engine) struct Request<'a> {
     pub form: Form,
 }
 
-/// Invariant: a waiter has at least one place, stands in its client's chain, and in `deadlines` if
-/// it has a deadline; a place stands in its key's queue and in its waiter's chain. A connection has
+/// Invariant: a waiter has at least one place, and stands in its client's chain; a place stands in its
+/// key's queue and in its waiter's chain. A connection has
 /// at most one waiter that blocks it, and `blocked` of its record names that; every other one that has not been
 /// [given up](Self::give_up) stands in its owner's chain in `pushed`, and `piles` has exactly the places of those.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<QueueEntry>,
-    deadlines: BTreeSet<(Moment, Id<Waiter>)>,
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
     /// Their places, under their key and owner: of one that is blocked nobody asks.
@@ -169,11 +168,12 @@ impl Queues {
     }
 
     /// Takes the last place in the queue of each of these keys. O(their number), with a deadline
-    /// also O(log of deadlines).
+    /// also O(log of those).
     pub fn add(
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
+        timers: &mut Timers,
         asked: &[Id<KeyRecord>],
         request: &Request<'_>,
     ) -> Id<Waiter> {
@@ -210,9 +210,7 @@ impl Queues {
                 self.pile(place);
             }
         }
-        if let Some(deadline) = request.deadline {
-            self.deadlines.insert((deadline, id));
-        }
+        timers.set(Timer::Wait(id), None, request.deadline);
         let client = &mut clients[request.client];
         client.waiting.push(&mut self.waiters, id);
         client.wait_count += 1;
@@ -246,11 +244,12 @@ impl Queues {
         self.places.remove(place);
     }
 
-    /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of deadlines).
+    /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of those).
     pub fn remove(
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
+        timers: &mut Timers,
         id: Id<Waiter>,
     ) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked = self.asked_by(id);
@@ -275,9 +274,7 @@ impl Queues {
         let mut waiter = self.waiters.remove(id);
         waiter.label = label;
         self.doubts.settle(waiter.rights);
-        if let Some(deadline) = waiter.deadline {
-            self.deadlines.remove(&(deadline, id));
-        }
+        timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
     }
 
@@ -378,13 +375,10 @@ impl Queues {
         Some((ahead, self.places[ahead].waiter))
     }
 
-    pub fn has_no_deadline(&self) -> bool {
-        self.deadlines.is_empty()
-    }
-
-    /// The wait that ends first. O(1).
-    pub fn first_deadline(&self) -> Option<(Moment, Id<Waiter>)> {
-        self.deadlines.first().copied()
+    /// The deadlines, for tests.
+    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Timer)> {
+        let waiters = self.waiters.iter();
+        waiters.filter_map(|(id, waiter)| Some((waiter.deadline?, Timer::Wait(id))))
     }
 }
 

@@ -4,12 +4,12 @@
 //! another connection moves only the attachment, so it takes the same time for one key and for a million.
 
 use crate::engine::state::clients::{Client, Clients};
+use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Digest, Moment, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap};
-use std::collections::BTreeSet;
 use std::hash::BuildHasher;
 use subtle::ConstantTimeEq;
 
@@ -27,14 +27,13 @@ pub(in crate::engine) struct Session {
 }
 
 /// Invariant: `all` has exactly the session records of [`Clients`] whose grace is not over; `by_id` and `by_digest` name
-/// each of them once; `ends` has those with an end, to which nobody is attached.
+/// each of them once; nobody is attached to one with an end.
 #[derive(Default)]
 pub(in crate::engine) struct Sessions {
     all: HashMap<Id<Client>, Session>,
     by_id: HashMap<SessionId, Id<Client>>,
     by_digest: Index<Client>,
     hasher: DefaultHashBuilder,
-    ends: BTreeSet<(Moment, Id<Client>)>,
 }
 
 impl Sessions {
@@ -62,8 +61,8 @@ impl Sessions {
     }
 
     /// O(1), with an end O(log of ends).
-    pub fn remove(&mut self, owner: Id<Client>) -> Option<Session> {
-        self.set_end(owner, None);
+    pub fn remove(&mut self, timers: &mut Timers, owner: Id<Client>) -> Option<Session> {
+        self.set_end(timers, owner, None);
         let session = index::take(&mut self.all, &owner)?;
         index::take(&mut self.by_id, &session.id);
         self.by_digest.remove(self.hash(&session.digest), owner);
@@ -103,15 +102,10 @@ impl Sessions {
     }
 
     /// O(log of ends).
-    pub fn set_end(&mut self, owner: Id<Client>, end: Option<Moment>) {
-        let Some(session) = self.all.get_mut(&owner) else {
-            return;
-        };
-        if let Some(former) = std::mem::replace(&mut session.ends, end) {
-            self.ends.remove(&(former, owner));
-        }
-        if let Some(end) = end {
-            self.ends.insert((end, owner));
+    pub fn set_end(&mut self, timers: &mut Timers, owner: Id<Client>, end: Option<Moment>) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            let former = std::mem::replace(&mut session.ends, end);
+            timers.set(Timer::Grace(owner), former, end);
         }
     }
 
@@ -127,13 +121,10 @@ impl Sessions {
         session.is_some_and(|session| session.ends.is_some())
     }
 
-    pub fn has_no_end(&self) -> bool {
-        self.ends.is_empty()
-    }
-
-    /// The grace that is over first. O(1).
-    pub fn first_end(&self) -> Option<(Moment, Id<Client>)> {
-        self.ends.first().copied()
+    /// The ends of graces, for tests.
+    pub fn ends(&self) -> impl Iterator<Item = (Moment, Timer)> {
+        self.iter()
+            .filter_map(|(owner, session)| Some((session.ends?, Timer::Grace(owner))))
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, Session)> {
@@ -164,14 +155,8 @@ impl Sessions {
         for (owner, session) in self.iter() {
             assert_eq!(self.numbered(session.id), Some(owner));
             assert_eq!(self.find(&session.digest), Some(owner));
-            let ends = session
-                .ends
-                .is_some_and(|end| self.ends.contains(&(end, owner)));
-            assert_eq!(ends, session.ends.is_some());
-            assert!(!(ends && clients[owner].attached.is_some()));
+            assert!(session.ends.is_none() || clients[owner].attached.is_none());
         }
-        let ending = self.all.values().filter(|session| session.ends.is_some());
-        assert_eq!(ending.count(), self.ends.len());
     }
 
     fn hash(&self, digest: &Digest) -> u32 {

@@ -5,7 +5,6 @@ use crate::engine::state::clients::Clients;
 use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::Keys;
 use hashbrown::HashMap;
-use std::collections::BTreeSet;
 
 impl Holds {
     /// Panics unless the invariant holds. O(everything).
@@ -44,9 +43,6 @@ impl Holds {
             counted += mine.len();
         }
         assert_eq!((chained, counted), (self.len(), self.len()));
-        let leased = |(id, _)| self.lease(id).map(|lease| (lease, id));
-        let leases: BTreeSet<_> = self.all.iter().filter_map(leased).collect();
-        assert_eq!(leases, self.leases);
         let extras = self.all.iter().filter_map(|(_, hold)| hold.header.extra());
         let extras: std::collections::HashSet<_> = extras.collect();
         assert_eq!(extras.len(), self.extras.len());

@@ -22,14 +22,9 @@ impl Queues {
             assert!(!places.is_empty());
             assert!(places.iter().all(|place| self.places[*place].waiter == id));
             placed += places.len();
-            if let Some(deadline) = waiter.deadline {
-                assert!(self.deadlines.contains(&(deadline, id)));
-            }
         }
         let all = self.places.len();
         assert_eq!((queued, placed), (all, all));
-        let timed = self.waiters.iter().filter(|(_, w)| w.deadline.is_some());
-        assert_eq!(timed.count(), self.deadlines.len());
         let doubted = self.waiters.iter().filter(|(id, _)| self.is_doubted(*id));
         assert_eq!(doubted.count(), self.doubts.count);
         let mut counted = 0;

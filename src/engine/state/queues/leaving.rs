@@ -6,6 +6,7 @@ use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::state::owner::Owner;
 use crate::engine::state::queues::piles::PileOf;
 use crate::engine::state::queues::{Queues, Sort, Waiter};
+use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index;
 
@@ -118,9 +119,8 @@ impl Queues {
     }
 
     /// A waiter's time does not matter any more. O(log of deadlines).
-    pub fn forget_deadline(&mut self, id: Id<Waiter>) {
-        if let Some(deadline) = self.waiters[id].deadline.take() {
-            self.deadlines.remove(&(deadline, id));
-        }
+    pub fn forget_deadline(&mut self, timers: &mut Timers, id: Id<Waiter>) {
+        let former = self.waiters[id].deadline.take();
+        timers.set(Timer::Wait(id), former, None);
     }
 }
