@@ -1,5 +1,6 @@
 //! What is due in great numbers is done in slices, and no fact causes more of it than it was asked for.
 
+mod exchanged;
 mod given_up;
 mod together;
 

@@ -210,8 +210,7 @@ pub const ATTACKS: &[Attack] = &[
     single("SWAPDB with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "SWAPDB 0 1")
-    })
-    .known("it goes through every key (point 6)"),
+    }),
     single("FLUSHALL ASYNC with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")

@@ -157,16 +157,22 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Holds go with their keys to the other database; watches and queues stay with the name.
+    /// Holds go with their keys to the other database; watches and queues stay with the name. Where there are none of those,
+    /// the whole record goes. O(keys known), and more only for those that are watched or waited for.
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
-        let held = self.known(|record| {
-            let db = record.key().db;
-            (db == one || db == other) && !record.holds.is_empty()
-        });
+        let loading = self.loading;
+        let is_in = |record: &KeyRecord| [one, other].contains(&record.key().db);
+        let mut held = self.known(|record| is_in(record) && (loading || !record.is_only_held()));
+        if !loading {
+            let twins = held.iter().map(|key| self.twin(*key, one, other));
+            let twins = twins.flatten();
+            let twins = twins.filter(|twin| self.keys[*twin].is_only_held());
+            held.extend(twins.collect::<Vec<_>>());
+        }
         let mut carried = Vec::with_capacity(held.len());
         for key in held {
             let mut name = self.keys[key].key().to_owned();
-            name.db = if name.db == one { other } else { one };
+            name.db = name.db.exchanged(one, other);
             let timed = self.keys[key].is_timed();
             for &hold in &*self.holds_that_go(key) {
                 self.holds.loosen(&mut self.keys, hold);
@@ -175,6 +181,9 @@ impl Engine {
             self.make_ready(key);
             self.keys.remove_if_idle(key);
         }
+        if !loading {
+            self.keys.exchange_only_held(one, other);
+        }
         for (name, hold, timed) in carried {
             let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(name.as_key(), standing);
@@ -182,6 +191,13 @@ impl Engine {
             // Who waits here may go with those who hold it now.
             self.make_ready(key);
         }
+    }
+
+    /// The key of the same name in the other database.
+    fn twin(&self, key: Id<KeyRecord>, one: Db, other: Db) -> Option<Id<KeyRecord>> {
+        let mut twin = self.keys[key].key();
+        twin.db = twin.db.exchanged(one, other);
+        self.keys.find(twin)
     }
 
     pub(in crate::engine) fn found(

@@ -55,18 +55,23 @@ impl Marks {
 
 impl KeyRecord {
     fn new(key: Key<'_>, standing: KeyState, round: Round) -> Self {
-        let [low, middle, high, _] = key.db.0.to_le_bytes();
         let mut record = KeyRecord {
             name: key.name.into(),
-            db: [low, middle, high],
+            db: [0; 3],
             marks: Marks(round.0 << Marks::ROUND_AT),
             watchers: Chain::default(),
             holds: Chain::default(),
             queue: Chain::default(),
         };
+        record.set_db(key.db);
         record.set_present(standing.is_present());
         record.set_stands(standing);
         record
+    }
+
+    fn set_db(&mut self, db: Db) {
+        let [low, middle, high, _] = db.0.to_le_bytes();
+        self.db = [low, middle, high];
     }
 
     fn db(&self) -> Db {
@@ -150,6 +155,12 @@ impl KeyRecord {
     fn set_round(&mut self, round: Round) {
         let others = self.marks.0 & !(Round::MOST << Marks::ROUND_AT);
         self.marks.0 = others | round.0 << Marks::ROUND_AT;
+    }
+
+    /// Whether nobody watches it or waits for it, and somebody holds it.
+    pub fn is_only_held(&self) -> bool {
+        let is_open = !(self.watchers.is_empty() && self.queue.is_empty());
+        !(is_open || self.is_ready() || self.holds.is_empty())
     }
 
     pub fn is_idle(&self) -> bool {
@@ -293,6 +304,30 @@ impl Keys {
         }
     }
 
+    /// Each key that is only held goes by the same name in the other of these databases. Of two such keys both do; one whose
+    /// twin is not only held does not. O(keys), where the databases are not far from each other in a moment each.
+    pub fn exchange_only_held(&mut self, one: Db, other: Db) {
+        self.last.take();
+        let is_near = neighbours(one) == neighbours(other);
+        let mut place = 0;
+        while place < self.places() {
+            let id = self.at(place);
+            place = self.place_after(place);
+            let Some(id) = id.filter(|id| self.records[*id].is_only_held()) else {
+                continue;
+            };
+            let former = self.records[id].db();
+            let db = former.exchanged(one, other);
+            if is_near || db == former {
+                self.records[id].set_db(db);
+                continue;
+            }
+            self.index.remove(self.hash(self.records[id].key()), id);
+            self.records[id].set_db(db);
+            self.index.insert(self.hash(self.records[id].key()), id);
+        }
+    }
+
     /// Whether there is a record of this id. O(1).
     pub fn has(&self, id: Id<KeyRecord>) -> bool {
         self.records.has(id)
@@ -364,7 +399,8 @@ impl Keys {
     }
 
     fn hash(&self, key: Key<'_>) -> u32 {
-        index::fold(self.hasher.hash_one(key))
+        let near = (neighbours(key.db), key.name);
+        index::fold(self.hasher.hash_one(near))
     }
 }
 
@@ -379,6 +415,12 @@ impl ops::IndexMut<Id<KeyRecord>> for Keys {
     fn index_mut(&mut self, id: Id<KeyRecord>) -> &mut KeyRecord {
         &mut self.records[id]
     }
+}
+
+/// Databases whose keys have their hash by their name alone, so that it remains what it is when two of them are exchanged. They
+/// are few: a name is found among those of its neighbours.
+fn neighbours(db: Db) -> u32 {
+    db.0 / 16
 }
 
 #[cfg(test)]
