@@ -87,6 +87,8 @@ pub(in crate::engine) struct QueueEntry {
     key: Id<KeyRecord>,
     /// At the head of a queue: how many places that has.
     length: u32,
+    /// Under which its pile is found, if it is on one.
+    mark: u32,
     by_key: Link<QueueEntry>,
     by_waiter: Link<QueueEntry>,
     by_pile: Link<QueueEntry>,
@@ -198,6 +200,7 @@ impl Queues {
                 waiter: id,
                 key: *key,
                 length: 0,
+                mark: 0,
                 by_key: Link::default(),
                 by_waiter: Link::default(),
                 by_pile: Link::default(),
@@ -228,8 +231,8 @@ impl Queues {
     /// Leaves one queue. O(1).
     fn take_place(&mut self, keys: &mut Keys, clients: &mut Clients, place: Id<QueueEntry>) {
         let QueueEntry { waiter, key, .. } = self.places[place];
-        let Waiter { client, push, .. } = self.waiters[waiter];
-        if push {
+        let client = self.waiters[waiter].client;
+        if self.is_piled(place) {
             self.unpile(place);
         }
         clients[client].place_count -= 1;

@@ -27,14 +27,12 @@ impl Queues {
         (key, client, label): (Id<KeyRecord>, Id<Client>, &[u8]),
         sort: Sort,
     ) {
-        let pile = self.take_pile(PileOf {
+        let waiters = self.take_pile(PileOf {
             key,
             client,
             label,
             sort,
         });
-        let waiters = pile.iter().map(|place| self.places[*place].waiter);
-        let waiters: Vec<_> = waiters.collect();
         self.give_up(clients, Owner(client, label), &waiters);
     }
 
@@ -53,7 +51,7 @@ impl Queues {
         }
     }
 
-    /// Waits of one owner. They keep their places, which are on no pile any more.
+    /// Waits of one owner. They keep their places, which share no pile with those of others any more.
     fn give_up(&mut self, clients: &mut Clients, owner: Owner<'_>, waiters: &[Id<Waiter>]) {
         if waiters.is_empty() {
             return;
@@ -63,7 +61,7 @@ impl Queues {
         let mut pushed = index::take(&mut self.pushed, &owner).unwrap_or_default();
         let mut places = 0;
         for id in waiters {
-            places += self.unpile_all(*id);
+            places += self.part_from_others(*id);
             self.waiters[*id].client = nobody;
             if std::mem::replace(&mut self.waiters[*id].push, false) {
                 pushed.remove(&mut self.waiters, *id);
@@ -83,13 +81,14 @@ impl Queues {
         clients[nobody].place_count += places;
     }
 
-    /// Takes a waiter's places from their piles. How many there are.
-    fn unpile_all(&mut self, id: Id<Waiter>) -> u32 {
+    /// Takes those of a waiter's places from their piles that are not alone there: nobody looks at one who is. How many places
+    /// it has.
+    fn part_from_others(&mut self, id: Id<Waiter>) -> u32 {
         let mut next = self.waiters[id].places.head();
         let mut count = 0;
         while let Some(place) = next {
             count += 1;
-            if self.is_piled(place) {
+            if self.is_piled(place) && self.is_piled_with_others(place) {
                 self.unpile(place);
             }
             next = self.waiters[id].places.after(&self.places, place);

@@ -44,7 +44,9 @@ impl Queues {
     pub(super) fn pile(&mut self, place: Id<QueueEntry>) {
         let of = self.pile_of(place);
         let mark = self.mark(of);
-        match self.find_pile(mark, of) {
+        let found = self.find_pile(mark, of);
+        self.places[place].mark = mark;
+        match found {
             Some(head) => Chain::<_, BY_PILE>::of(head).push(&mut self.places, place),
             None => {
                 Chain::<_, BY_PILE>::default().push(&mut self.places, place);
@@ -55,7 +57,7 @@ impl Queues {
 
     /// Takes a place from its pile. O(1).
     pub(super) fn unpile(&mut self, place: Id<QueueEntry>) {
-        let mark = self.mark(self.pile_of(place));
+        let mark = self.places[place].mark;
         let is_lowest = self.piles.lowest.remove(mark, place);
         let mut pile = Chain::<_, BY_PILE>::of(place);
         pile.remove(&mut self.places, place);
@@ -64,22 +66,30 @@ impl Queues {
         }
     }
 
-    /// Takes a pile away: its places, the lowest first. O(those).
-    pub(super) fn take_pile(&mut self, of: PileOf<'_>) -> Vec<Id<QueueEntry>> {
+    /// Takes a pile away; whose waits they were, the oldest first. O(those).
+    pub(super) fn take_pile(&mut self, of: PileOf<'_>) -> Vec<Id<Waiter>> {
         let mark = self.mark(of);
         let Some(head) = self.find_pile(mark, of) else {
             return Vec::new();
         };
         self.piles.lowest.remove(mark, head);
-        let pile: Vec<_> = Chain::<_, BY_PILE>::of(head).iter(&self.places).collect();
-        for place in &pile {
-            self.places[*place].by_pile = Link::default();
+        let mut waiters = Vec::new();
+        let mut pile = Chain::<_, BY_PILE>::of(head);
+        while let Some(place) = pile.head() {
+            waiters.push(self.places[place].waiter);
+            pile.remove(&mut self.places, place);
         }
-        pile
+        waiters
     }
 
     pub(super) fn is_piled(&self, place: Id<QueueEntry>) -> bool {
         self.places[place].by_pile.is_in_use()
+    }
+
+    /// Whether a place that is on a pile shares that with others.
+    pub(super) fn is_piled_with_others(&self, place: Id<QueueEntry>) -> bool {
+        let pile = Chain::<_, BY_PILE>::of(place);
+        pile.tail(&self.places) != Some(place)
     }
 
     /// A wait of this owner for this key, of one of these sorts, that is told by a push; the oldest of several. O(1).
@@ -130,11 +140,14 @@ impl Queues {
         index::fold(self.piles.hasher.hash_one(all))
     }
 
-    /// Panics unless the piles have exactly the places of those who are told by a push. O(everything).
+    /// Panics unless the piles have exactly the places of those who are told by a push, and perhaps some, each for itself, that
+    /// were given up. O(everything).
     pub(super) fn check_piles(&self) {
         let (mut piled, mut piles) = (0, 0);
         for (id, place) in self.places.iter() {
             if !self.waiters[place.waiter].push {
+                assert!(!place.by_pile.is_in_use() || !self.is_piled_with_others(id));
+                piles += usize::from(place.by_pile.is_in_use());
                 continue;
             }
             piled += 1;
