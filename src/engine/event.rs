@@ -223,8 +223,8 @@ pub enum Event<'a> {
     /// Do what is left to be done of flushes, at so many keys at most, and forget what ended connections have watched and
     /// waited for: so many watches at most, and places in queues. Writes nothing.
     Fade { most: usize },
-    /// This server has a master from now on, and keys are that one's affair.
-    Demoted,
+    /// This server has a master from now on, and keys are that one's affair. In a cluster, whoever waits is redirected to it.
+    Demoted { redirect: bool },
     /// This server has no master any more, and what it knows of keys is its own affair.
     Promoted,
     /// The server has started and has its data: nothing is granted for so many milliseconds. With 0, what was so ends.

@@ -174,7 +174,7 @@ impl Engine {
             Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),
             Event::Fade { most } => self.fade(most, effects),
-            Event::Demoted => self.demoted(effects),
+            Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(),
             Event::RightsChanged => self.queues.doubt_all(),
             Event::Rights { wait, lost } => self.looked_at_rights(wait, lost, effects),
@@ -226,8 +226,22 @@ impl Engine {
         self.timers.first_lease().map(|(end, _)| end)
     }
 
-    /// From when on there is something to do as soon as the keyspace may be written. O(1).
+    /// Whether a master decides about the keys.
+    pub fn is_replica(&self) -> bool {
+        self.is_replica
+    }
+
+    /// Whether a data set is being loaded.
+    pub fn is_loading(&self) -> bool {
+        self.loading
+    }
+
+    /// From when on there is something to do as soon as the keyspace may be written. On a replica nobody waits, and leases
+    /// and graces are the master's affair. O(1).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
+        if self.is_replica {
+            return None;
+        }
         if self.clients.is_anyone_ended() || self.is_any_ready(now) {
             return Some(now);
         }

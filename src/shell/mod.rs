@@ -118,7 +118,6 @@ fn load(ctx: Ctx<'_>) -> bool {
     known
         .event_db_is_wrong_in_exec
         .set(server.event_db_is_wrong_in_exec);
-    shell.is_replica.set(ctx.state().is_replica());
     epochs::begin_epoch();
     // SAFETY: the table, the context. A key that is opened for writing and found taken is not
     // written, so closing it must not abort transactions that watch it.
@@ -136,8 +135,9 @@ fn load(ctx: Ctx<'_>) -> bool {
             explicit | refuses | slots
         ));
     }
-    if shell.is_replica.get() {
-        dispatch::tell(ctx, crate::engine::Event::Demoted);
+    if ctx.state().is_replica() {
+        let redirect = false;
+        dispatch::tell(ctx, crate::engine::Event::Demoted { redirect });
     }
     info::register(ctx);
     aof::begin();

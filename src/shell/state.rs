@@ -32,10 +32,7 @@ pub struct Shell {
     pub noted: Cell<Noted>,
     /// That is noted.
     pub notes_clients: Cell<bool>,
-    pub is_replica: Cell<bool>,
     pub rights: Rights,
-    /// A data set is being loaded; events mean nothing until it is there.
-    pub loading: Cell<bool>,
     /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
     pub has_started: Cell<bool>,
     /// `rechecks` has something in it, perhaps.
@@ -120,9 +117,7 @@ impl Shell {
         Shell {
             noted: Cell::new(Noted::only(ClientId(0))),
             notes_clients: Cell::default(),
-            is_replica: Cell::default(),
             rights: Rights::default(),
-            loading: Cell::default(),
             has_started: Cell::default(),
             has_deferred: Cell::default(),
             knows_arguments: Cell::default(),
@@ -167,6 +162,18 @@ impl Shell {
             notices_slots: Cell::default(),
             home: Cell::default(),
         }
+    }
+
+    /// A master decides about the keys.
+    #[inline]
+    pub fn is_replica(&self) -> bool {
+        self.engine.with(Engine::is_replica)
+    }
+
+    /// A data set is being loaded; events mean nothing until it is there.
+    #[inline]
+    pub fn is_loading(&self) -> bool {
+        self.engine.with(Engine::is_loading)
     }
 
     /// Whether this database was flushed, of which the engine was not yet told.

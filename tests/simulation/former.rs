@@ -60,7 +60,7 @@ impl Server {
     /// With a master that tells it this.
     pub fn replica(told: &[SessionRecord]) -> Server {
         let mut server = Server::default();
-        server.tell(Event::Demoted);
+        server.tell(Event::Demoted { redirect: false });
         server.hear(told);
         server
     }
@@ -161,7 +161,7 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
     server.start(1, 1);
     server.acquire(1, "a", Mode::Temporary);
     server.orders.clear();
-    server.tell(Event::Demoted);
+    server.tell(Event::Demoted { redirect: false });
     let lost = |order: &Effect| {
         matches!(order, Effect::Push { to, push }
             if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted, Name::Asked))
@@ -215,7 +215,7 @@ fn sessions_of_a_file_have_their_grace_from_its_end_on_and_on_a_replica_none() {
     for is_replica in [false, true] {
         let mut server = Server::default();
         if is_replica {
-            server.tell(Event::Demoted);
+            server.tell(Event::Demoted { redirect: false });
         }
         server.tell(Event::LoadBegins);
         server.hear(&[session(1), held(1, "a", LOCK)]);

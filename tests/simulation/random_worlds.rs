@@ -85,6 +85,8 @@ fn nobody_waits_at_a_server_that_has_become_a_replica() {
             quiet: 0,
             around: Around::default(),
         };
-        random_world(seed, scope, Limits::ROOMY, STEPS, STEPS, Close::Demoted);
+        let redirect = seed % 2 == 0;
+        let close = Close::Demoted { redirect };
+        random_world(seed, scope, Limits::ROOMY, STEPS, STEPS, close);
     }
 }

@@ -295,7 +295,7 @@ fn a_changed_setting_is_for_the_keys_that_there_are_too() {
 fn a_server_with_a_master_renews_nothing() {
     let mut world = World::new(BACKSTOP_MS);
     world.settp(1, "a");
-    world.tell(Event::Demoted);
+    world.tell(Event::Demoted { redirect: false });
     assert_eq!(world.engine.deadline(), None);
     let mode = Mode::Temporary;
     world.tell(Event::Inherited {
@@ -308,7 +308,7 @@ fn a_server_with_a_master_renews_nothing() {
 #[test]
 fn a_promoted_server_knows_which_times_are_of_users() {
     let mut world = World::new(BACKSTOP_MS);
-    world.tell(Event::Demoted);
+    world.tell(Event::Demoted { redirect: false });
     let id = SessionId(1);
     let told = SessionRecord::Session {
         id,

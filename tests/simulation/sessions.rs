@@ -96,7 +96,7 @@ impl Pair {
             started: 0,
             reply: None,
         };
-        pair.tell_replica(Event::Demoted);
+        pair.tell_replica(Event::Demoted { redirect: false });
         pair
     }
 

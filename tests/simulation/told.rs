@@ -139,7 +139,7 @@ fn what_connections_held_before_there_was_a_master_goes_when_there_is_none() {
     server.acquire(1, "a", Mode::Temporary);
     server.acquire(1, "b", Mode::Shared);
     server.acquire(2, "b", Mode::Shared);
-    server.tell(Event::Demoted);
+    server.tell(Event::Demoted { redirect: false });
     assert_eq!(server.holds(), (1, 1));
     server.tell(Event::Promoted);
     server.orders.clear();
@@ -157,7 +157,7 @@ fn who_was_about_to_be_served_when_a_master_came_can_be_served_after_it() {
         server.tell(Event::Gone { key: gone, by, why });
         if round == 0 {
             server.orders.clear();
-            server.tell(Event::Demoted);
+            server.tell(Event::Demoted { redirect: false });
             let waiter = Effect::Answer {
                 client: client(2),
                 reply: Reply::Refused(Refusal::Unblocked),

@@ -186,22 +186,23 @@ impl Trial {
     fn close(&mut self, how: Close) -> Result<(), String> {
         match how {
             Close::Finished => self.finish(),
-            Close::Demoted => self.be_demoted(),
+            Close::Demoted { redirect } => self.be_demoted(redirect),
         }
     }
 
-    /// The server becomes a replica in the middle of everything: whoever waits is told so, once, and nobody waits there
-    /// any more. As a master again it owes nobody anything but sessions their grace.
-    fn be_demoted(&mut self) -> Result<(), String> {
+    /// The server becomes a replica in the middle of everything: whoever waits is told so, or in a cluster redirected, once,
+    /// and nobody waits there any more. As a master again it owes nobody anything but sessions their grace.
+    fn be_demoted(&mut self, redirect: bool) -> Result<(), String> {
         let places = 0..self.scope.places;
         let waited: Vec<_> = places.filter(|who| self.machine.is_blocked(*who)).collect();
         self.machine.heard();
-        self.machine.tell(None, Event::Demoted);
+        self.machine.tell(None, Event::Demoted { redirect });
         self.machine.engine.check_invariants();
         for (who, heard) in self.machine.heard().iter().enumerate() {
             let is_answer = |arrival: &&Arrival| matches!(arrival, Arrival::Reply(_));
             let answers: Vec<_> = heard.iter().filter(is_answer).collect();
             let expected = match waited.contains(&who) {
+                true if redirect => vec![Arrival::Reply(Reply::refused("MOVED"))],
                 true => vec![Arrival::Reply(Reply::refused("UNBLOCKED"))],
                 false => Vec::new(),
             };
@@ -210,6 +211,10 @@ impl Trial {
                     "client {who} hears {answers:?} at the end of its wait"
                 ));
             }
+        }
+        let engine = &self.machine.engine;
+        if !engine.is_replica() || engine.next_work(self.machine.now).is_some() {
+            return Err("a replica has something to do".into());
         }
         self.machine.tell(None, Event::Promoted);
         self.machine.engine.check_invariants();
@@ -241,7 +246,7 @@ pub enum Close {
     /// See [`Trial::finish`].
     Finished,
     /// See [`Trial::be_demoted`].
-    Demoted,
+    Demoted { redirect: bool },
 }
 
 pub fn all_spots(scope: Scope) -> impl Iterator<Item = Spot> {

@@ -250,7 +250,9 @@ impl Engine {
                 self.end_flush_of_holds(client, effects);
                 self.end_flush_of_session(&digest, effects);
             }
-            Event::Swapped { .. } | Event::LoadBegins | Event::Demoted => self.end_flushes(effects),
+            Event::Swapped { .. } | Event::LoadBegins | Event::Demoted { .. } => {
+                self.end_flushes(effects)
+            }
             Event::UnwatchAll { .. }
             | Event::Unblocked { .. }
             | Event::BlockRefused { .. }

@@ -267,9 +267,13 @@ impl Engine {
 
     /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
     /// sessions will tell which they are.
-    pub(in crate::engine) fn demoted(&mut self, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn demoted(&mut self, redirect: bool, effects: &mut Vec<Effect>) {
         for key in self.keys_waited_for() {
-            self.turn_all_away(key.as_key(), &Refusal::Unblocked, effects);
+            let key = key.as_key();
+            match redirect {
+                true => self.elsewhere(key, effects),
+                false => self.turn_all_away(key, &Refusal::Unblocked, effects),
+            }
         }
         self.stop_renewals();
         self.begin_quarantine(0);

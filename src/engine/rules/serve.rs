@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// All keys that somebody waits for. O(keys known).
-    pub fn keys_waited_for(&self) -> Vec<KeyBuf> {
+    pub(in crate::engine) fn keys_waited_for(&self) -> Vec<KeyBuf> {
         self.keys_with_queues()
             .map(|key| self.keys[key].key().to_owned())
             .collect()

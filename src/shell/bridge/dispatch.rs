@@ -48,10 +48,7 @@ pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, ev
         perform::perform(ctx, in_command, effect);
     }
     shell.spare.set(effects);
-    // On a replica nobody waits, and leases and graces are the master's affair.
-    if let Some(at) = next_work
-        && !shell.is_replica.get()
-    {
+    if let Some(at) = next_work {
         timer::wake_at(now, at);
     }
 }
@@ -106,7 +103,7 @@ fn tell_it(ctx: Ctx<'_>) {
         return;
     };
     let tell_it = || tell(ctx, Event::Flushed { db, by });
-    if shell().is_replica.get() {
+    if shell().is_replica() {
         // It hears of no end of its master's command: the command in hand may be a watcher's already.
         push::hold(tell_it);
     } else {

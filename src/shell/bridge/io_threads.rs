@@ -96,7 +96,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
         // A transaction may have CLIENT TRACKING in it. (On a replica that was seen when it was queued,
         // see below.)
-        let is_exec = is(0, "exec") && !shell().is_replica.get();
+        let is_exec = is(0, "exec") && !shell().is_replica();
         let touches = is_exec || is(0, "reset") || (is(0, "client") && is(1, "tracking"));
         if !touches {
             return;
@@ -120,7 +120,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         if was_kept {
             shim::let_go_of_main_thread(client);
         }
-        if raw::must_not_write() && !shell.is_replica.get() {
+        if raw::must_not_write() && !shell.is_replica() {
             return defer(ctx, client);
         }
         // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.

@@ -30,7 +30,7 @@ pub fn subscribe(ctx: Ctx<'_>) {
         | c::REDISMODULE_NOTIFY_EXPIRED
         | c::REDISMODULE_NOTIFY_EVICTED;
     // A file can name a held key that has lapsed, and is not there. Whoever makes it after that makes another key.
-    if shell().loading.get() {
+    if shell().is_loading() {
         subscribe_to_new(ctx);
     }
     if shell().subscribed.replace(true) {

@@ -90,7 +90,7 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
 #[cold]
 pub fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
     let shell = shell();
-    if shell.loading.get() {
+    if shell.is_loading() {
         return;
     }
     let due = match reach {
@@ -185,7 +185,7 @@ pub fn restored(key: Key<'_>) {
 /// A key was made, perhaps by RESTORE. While an append-only file is loaded it can be a lock that nobody holds.
 pub fn put_back(key: Key<'_>) {
     let shell = shell();
-    if shell.loading.get() && shell.engine.with(|engine| engine.stands(key)) == KeyState::Lock {
+    if shell.is_loading() && shell.engine.with(|engine| engine.stands(key)) == KeyState::Lock {
         restored(key);
     }
 }
@@ -197,7 +197,7 @@ fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
     if standing != KeyState::Lock {
         return;
     }
-    if shell().is_replica.get() || cluster::place(ctx, key) == SlotOwner::Here {
+    if shell().is_replica() || cluster::place(ctx, key) == SlotOwner::Here {
         orphan(ctx, key);
     } else {
         defer(key, Why::RESTORED);
@@ -214,7 +214,7 @@ pub fn orphan(ctx: Ctx<'_>, key: Key<'_>) {
 /// A key was overwritten, or lost its time to live.
 pub fn overwritten(key: Key<'_>) {
     let shell = shell();
-    if !shell.is_replica.get() && shell.engine.with(|engine| engine.has_backstop(key)) {
+    if !shell.is_replica() && shell.engine.with(|engine| engine.has_backstop(key)) {
         soon(key, Why::UNTIMED);
     }
 }

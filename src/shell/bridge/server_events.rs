@@ -109,7 +109,7 @@ unsafe extern "C" fn on_flush(
         }
         let by = attribution::hand_among_all(ctx);
         // Within a load, the file says it of what it told before.
-        if shell.loading.get() {
+        if shell.is_loading() {
             return tell(ctx, Event::Flushed { db, by });
         }
         // It may begin a load, whose end tells what is different.
@@ -160,7 +160,6 @@ unsafe extern "C" fn on_loading(
         );
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        shell.loading.set(!ended);
         shell.flush.set(None);
         cluster::moves_have_changed();
         if ended {
@@ -186,14 +185,10 @@ unsafe extern "C" fn on_role(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         replicas::count_again();
-        let is_replica = subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA;
-        shell().is_replica.set(is_replica);
         slots::forget();
-        if is_replica {
-            if shell().server.get().is_cluster {
-                slots::send_all_away(ctx);
-            }
-            tell(ctx, Event::Demoted);
+        if subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
+            let redirect = shell().server.get().is_cluster;
+            tell(ctx, Event::Demoted { redirect });
         } else {
             epochs::begin_epoch();
             tell(ctx, Event::Promoted);
@@ -208,7 +203,7 @@ unsafe extern "C" fn on_role(
 pub fn begin_quarantine(ctx: Ctx<'_>) {
     let shell = shell();
     let ms = shell.settings.get().quarantine_ms.into();
-    if ms > 0 && !shell.is_replica.get() && !shell.has_started.get() {
+    if ms > 0 && !shell.is_replica() && !shell.has_started.get() {
         tell(ctx, Event::Quarantine { ms });
     }
 }

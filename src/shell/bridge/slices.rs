@@ -112,7 +112,7 @@ const STEP: usize = 64;
 fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
     let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
-    if shell.is_replica.get() || !(has_work() || shell.untold.get()) {
+    if shell.is_replica() || !(has_work() || shell.untold.get()) {
         return;
     }
     if !may_write(ctx) {

@@ -32,7 +32,7 @@ pub fn forget() {
 pub fn look(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
     let server = shell.server.get();
-    if !server.is_cluster || !shell.subscribed.get() || shell.is_replica.get() {
+    if !server.is_cluster || !shell.subscribed.get() || shell.is_replica() {
         return;
     }
     let hands_over = |engine: &Engine| engine.is_awaited() && engine.has_work(now);
@@ -101,18 +101,9 @@ pub fn send_away_whoever_is_late(ctx: Ctx<'_>, most: usize) {
     }
 }
 
-/// This server has a master from now on: who waits here is to ask that one.
-pub fn send_all_away(ctx: Ctx<'_>) {
-    let waited_for = shell().engine.with(|engine| engine.keys_waited_for());
-    for key in waited_for {
-        let key = key.as_key();
-        tell(ctx, Event::Elsewhere { key });
-    }
-}
-
 /// Nobody has renewed keys for a while, or another server has.
 pub fn renew_all(ctx: Ctx<'_>) {
-    if !shell().is_replica.get() {
+    if !shell().is_replica() {
         tell(ctx, Event::RenewAll);
     }
 }

@@ -72,7 +72,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
             spec.name.to_ascii_uppercase()
         ));
     };
-    if spec.access == Access::Write && shell().is_replica.get() {
+    if spec.access == Access::Write && shell().is_replica() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
     let keys = places::keys_among(spec.keys, strings);
@@ -113,7 +113,7 @@ fn send_before(ctx: Ctx<'_>, client: ClientId) {
 /// whose slot moves to here. What it is to ask the server costs more.
 fn may_be_replay() -> bool {
     let shell = shell();
-    shell.is_replica.get() || shell.loading.get() || shell.server.get().is_cluster
+    shell.server.get().is_cluster || shell.is_replica() || shell.is_loading()
 }
 
 /// Whose command this is. The server keeps scripts away from our commands; calls of other modules

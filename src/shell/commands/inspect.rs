@@ -102,7 +102,7 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
     let shell = shell();
     let settings = shell.settings.get();
     let run_id = ctx.server_info(c"server", c"run_id").unwrap_or_default();
-    let role = match shell.is_replica.get() {
+    let role = match shell.is_replica() {
         true => "replica",
         false => "master",
     };

@@ -114,7 +114,7 @@ fn set_backstop() {
     shell
         .engine
         .with_mut(|engine| engine.set_backstop(ms.into()));
-    if let Some(ctx) = raw::detached().filter(|_| !shell.is_replica.get()) {
+    if let Some(ctx) = raw::detached().filter(|_| !shell.is_replica()) {
         tell(ctx, Event::RenewAll);
     }
 }

@@ -54,7 +54,7 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         };
         let name = name.bytes();
         let key = Key { db, name };
-        if !shell().loading.get() {
+        if !shell().is_loading() {
             recheck::restored(key);
         } else if let Some(ctx) = raw::detached() {
             recheck::orphan(ctx, key);

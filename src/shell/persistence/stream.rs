@@ -44,7 +44,7 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
             dispatch::tell(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }
-        true if !shell().is_replica.get() => recheck::restored(key),
+        true if !shell().is_replica() => recheck::restored(key),
         _ => rdb::inherited(ctx, db, name, mode),
     }
     // Of use to this server's own append-only file, and to replicas of it.
@@ -57,7 +57,7 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
 fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
     let shell = shell();
     let to_master = || name.is_some_and(|name| cluster::is_coming(ctx, name));
-    !shell.loading.get() && (!shell.is_replica.get() || to_master())
+    !shell.is_loading() && (!shell.is_replica() || to_master())
 }
 
 /// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.

@@ -135,7 +135,7 @@ pub fn tell_others(ctx: Ctx<'_>, token: Token) {
 /// Tells them once more, when it is time. What a replica knows is its master's to tell.
 pub fn tell_others_again(ctx: Ctx<'_>) {
     let shell = shell();
-    if !shell.server.get().is_cluster || shell.is_replica.get() {
+    if !shell.server.get().is_cluster || shell.is_replica() {
         return;
     }
     let now = clock::since_1970();

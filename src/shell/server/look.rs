@@ -30,7 +30,7 @@ pub fn standing_without_trace(ctx: Ctx<'_>, db: Db, key: Str<'_>) -> KeyState {
 
 /// What stands at a key that readers do not find. Its type cannot be had: a lock is where we hold one.
 fn hidden(ctx: Ctx<'_>, db: Db, key: Str<'_>) -> KeyState {
-    if !shell().is_replica.get() || ctx.has(db, key) != Some(true) {
+    if !shell().is_replica() || ctx.has(db, key) != Some(true) {
         return KeyState::Absent;
     }
     let name = key.bytes();

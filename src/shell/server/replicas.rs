@@ -55,7 +55,7 @@ fn subscribe_to_settings(ctx: Ctx<'_>) {
 pub fn tell_newcomer(ctx: Ctx<'_>) {
     let shell = shell();
     // Of what a replica's replica knows the master decides.
-    if !shell.newcomer.get() || shell.is_replica.get() {
+    if !shell.newcomer.get() || shell.is_replica() {
         return;
     }
     if raw::must_not_write() {

@@ -6,7 +6,7 @@ use crate::shell::sys::raw::{self, Ctx};
 
 /// Whether a command that need not write may do so.
 pub fn may_write_now(ctx: Ctx<'_>) -> bool {
-    !shell().is_replica.get() && wants_writes(ctx)
+    !shell().is_replica() && wants_writes(ctx)
 }
 
 /// Whether the keyspace may be written in this callback. Connections can end while a script or a
