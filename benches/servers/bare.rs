@@ -22,7 +22,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
         (Loaded::BareHearingOfNew, "and of new keys"),
         (Loaded::Bare, "only"),
     ] {
-        let turns = foreign::measure(bench, loaded, Setting::Nothing, STARTS);
+        let turns = foreign::measure(bench, loaded, (Setting::Nothing, Setting::Nothing), STARTS);
         let what = format!("SET/GET/DEL, it hears of keys that go {what}");
         table.add_speed(&what, &turns, None);
     }

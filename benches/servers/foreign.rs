@@ -2,6 +2,8 @@
 //! with the module and on one without.
 
 use super::Bench;
+use super::death::owner_of;
+use super::loading::plain_keys;
 use super::measure::{Cost, Side, Turns, cost};
 use super::place::OnOne;
 use super::server::{Loaded, Server};
@@ -9,6 +11,7 @@ use super::table::{Table, Target};
 use tether_testing::resp::{Connection, encode};
 
 const WATCHES: usize = 100_000;
+const HOLDS: usize = 1_000_000;
 const CONNECTIONS: usize = 8;
 const DEPTH: usize = 16;
 /// Batches of [`DEPTH`] commands in one round.
@@ -17,6 +20,8 @@ const BATCHES: usize = 3_000;
 /// difference of some hundredths, which no number of rounds evens out.
 const STARTS: usize = 12;
 const ROUNDS: usize = 6;
+/// Fewer starts, since a million keys take their time.
+const STARTS_WITH_HOLDS: usize = 4;
 
 pub fn run(bench: &Bench, table: &mut Table) {
     let _place = OnOne::new(false);
@@ -24,17 +29,28 @@ pub fn run(bench: &Bench, table: &mut Table) {
         (Setting::Watches, "SET/GET/DEL, 100,000 unrelated watches"),
         (Setting::Hold, "SET/GET/DEL, one unrelated temporary key"),
     ] {
-        let turns = measure(bench, Loaded::Module, setting, STARTS);
+        let settings = (setting, Setting::Nothing);
+        let turns = measure(bench, Loaded::Module, settings, STARTS);
         table.add_speed(what, &turns, Target::AtLeast(0.97));
     }
+    let holds = bench.scaled(HOLDS);
+    let settings = (Setting::Holds(holds), Setting::PlainKeys(holds));
+    let turns = measure(bench, Loaded::Module, settings, STARTS_WITH_HOLDS);
+    let what = format!("SET/GET/DEL, {holds} unrelated temporary keys and a watch");
+    table.add_speed(&what, &turns, Target::AtLeast(0.95));
 }
 
-/// What this load costs where this is loaded, against a server without any module.
-pub(super) fn measure(bench: &Bench, loaded: Loaded, setting: Setting, starts: usize) -> Turns {
+/// What this load costs where this is loaded, against a server without any module; each in its setting.
+pub(super) fn measure(
+    bench: &Bench,
+    loaded: Loaded,
+    (ours, floor): (Setting, Setting),
+    starts: usize,
+) -> Turns {
     let mut turns = Turns::new();
     for _ in 0..bench.scaled(starts) {
-        let mut ours = Load::on(bench.start(loaded), setting);
-        let mut floor = Load::on(bench.start(Loaded::Nothing), Setting::Nothing);
+        let mut ours = Load::on(bench.start(loaded), ours);
+        let mut floor = Load::on(bench.start(Loaded::Nothing), floor);
         turns.take(bench.scaled(ROUNDS), |side| match side {
             Side::Ours => ours.round(),
             Side::Floor => floor.round(),
@@ -50,13 +66,24 @@ pub(super) enum Setting {
     Watches,
     /// From the first hold on, the module also looks at who executes commands.
     Hold,
+    /// So many, and a watch: from the first one on, the module also hears of keys that come into being.
+    Holds(usize),
+    /// As many keys without the module.
+    PlainKeys(usize),
 }
 
 impl Setting {
-    fn make(self, owner: &mut Connection) {
+    /// Who uses the module.
+    fn make(self, server: &Server) -> Connection {
         const AT_ONCE: usize = 1_000;
+        let mut owner = match self {
+            Setting::Holds(count) => owner_of(server, count),
+            Setting::PlainKeys(count) => plain_keys(server, count),
+            _ => server.connect_resp3(),
+        };
         match self {
-            Setting::Nothing => {}
+            Setting::Nothing | Setting::PlainKeys(_) => {}
+            Setting::Holds(_) => owner.run_all(&encode("WATCHEX watched"), 1),
             Setting::Watches => {
                 for first in (0..WATCHES).step_by(AT_ONCE) {
                     let names = (first..first + AT_ONCE).map(|n| format!("watched:{n:012}"));
@@ -67,6 +94,7 @@ impl Setting {
             }
             Setting::Hold => owner.run_all(&encode("SETTP held value"), 1),
         }
+        owner
     }
 }
 
@@ -80,8 +108,7 @@ struct Load {
 
 impl Load {
     fn on(server: Server, setting: Setting) -> Load {
-        let mut owner = server.connect_resp3();
-        setting.make(&mut owner);
+        let owner = setting.make(&server);
         Load {
             connections: (0..CONNECTIONS).map(|_| server.connect()).collect(),
             observer: server.connect(),

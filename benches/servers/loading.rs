@@ -76,7 +76,7 @@ fn file(bench: &Bench, loaded: Loaded, keys: usize) -> TempDir {
     folder
 }
 
-fn plain_keys(server: &Server, keys: usize) -> Connection {
+pub fn plain_keys(server: &Server, keys: usize) -> Connection {
     const AT_ONCE: usize = 1000;
     let mut client = server.connect();
     for first in (0..keys).step_by(AT_ONCE) {
