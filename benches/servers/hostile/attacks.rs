@@ -138,12 +138,14 @@ pub const ATTACKS: &[Attack] = &[
         },
     ),
     single("LOCK.CANCEL of one request for very many keys", |ground| {
+        ground.connect_and("LOCK.ACQUIRE 0");
         let by = waits_for_many_keys(ground);
         ground.once(by, "LOCK.CANCEL 0")
     }),
     single(
         "the end of a connection with one request for very many keys",
         |ground| {
+            ground.connect_and("LOCK.ACQUIRE 0");
             let by = waits_for_many_keys(ground);
             ground.once(by, "QUIT")
         },
@@ -211,6 +213,30 @@ pub const ATTACKS: &[Attack] = &[
         let by = locks(ground);
         ground.once(by, "SWAPDB 0 1")
     }),
+    single("SWAPDB with very many watches", |ground| {
+        let by = watches(ground);
+        ground.once(by, "SWAPDB 0 1")
+    })
+    .known("each is looked at (point 6)"),
+    single("SWAPDB with very many keys that are waited for", |ground| {
+        let by = much_waited_for(ground, false);
+        ground.once(by, "SWAPDB 0 1")
+    })
+    .known("each is looked at (point 6)"),
+    many("SWAPDB while very many locks are flushed", |ground| {
+        let by = locks(ground);
+        let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
+        ground.full(by, both.into_iter())
+    }),
+    single(
+        "LOCK.RELEASE before one request for very many keys",
+        |ground| {
+            let by = ground.connect_and("LOCK.ACQUIRE 0");
+            waits_for_many_keys(ground);
+            ground.once(by, "LOCK.RELEASE 0")
+        },
+    )
+    .known("it is granted all of them, or none"),
     single("FLUSHALL ASYNC with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")
@@ -307,7 +333,6 @@ fn waits_again(ground: &mut Ground<'_>) -> usize {
 
 /// A connection that waits for very many keys by one request: for the first one, which somebody holds.
 fn waits_for_many_keys(ground: &mut Ground<'_>) -> usize {
-    ground.connect_and("LOCK.ACQUIRE 0");
     let keys: Vec<_> = (0..ground.many).map(|n| n.to_string()).collect();
     let (count, keys) = (keys.len(), keys.join(" "));
     let by = ground.connect();
