@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::command::{pack, told};
+use tether::command::{pack, session_records};
 use tether::engine::{Db, Engine, Event, Moment};
 
 fuzz_target!(|data: &[u8]| {
@@ -24,8 +24,8 @@ fuzz_target!(|data: &[u8]| {
             let mut words = piece.split(|byte| *byte == b' ');
             let name = String::from_utf8_lossy(words.next().unwrap_or_default());
             let words: Vec<&[u8]> = words.collect();
-            if let Some(said) = told::told(&name, Db(0), &words) {
-                engine.handle(now, Event::SessionRecord(&said), &mut effects);
+            if let Some(record) = session_records::read_record(&name, Db(0), &words) {
+                engine.handle(now, Event::SessionRecord(&record), &mut effects);
             }
         }
         engine.check_invariants();

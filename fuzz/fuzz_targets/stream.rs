@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::command::told::{db_of, read_moment_ms, read_token, told, words_of};
+use tether::command::session_records::{db_of, read_moment_ms, read_record, read_token, words_of};
 use tether::engine::{Db, Engine, Event, Moment, SessionRecord};
 
 fuzz_target!(|data: &[u8]| {
@@ -20,23 +20,23 @@ fuzz_target!(|data: &[u8]| {
         }
         let name = String::from_utf8_lossy(words[0]);
         let db = Db(at as u32 % 3);
-        let Some(said) = told(&name, db, &words[1..]) else {
+        let Some(record) = read_record(&name, db, &words[1..]) else {
             continue;
         };
-        assert_eq!(again(&said), Some(&said).cloned());
+        assert_eq!(again(&record), Some(&record).cloned());
         let now = Moment(at as u64);
-        engine.handle(now, Event::SessionRecord(&said), &mut effects);
+        engine.handle(now, Event::SessionRecord(&record), &mut effects);
         engine.check_invariants();
     }
     let now = Moment(1 << 20);
-    for said in engine.session_records(now) {
-        assert_eq!(again(&said).as_ref(), Some(&said));
+    for record in engine.session_records(now) {
+        assert_eq!(again(&record).as_ref(), Some(&record));
     }
 });
 
 /// The same, as another server understands it.
-fn again(said: &SessionRecord) -> Option<SessionRecord> {
-    let (name, words) = words_of(said);
+fn again(record: &SessionRecord) -> Option<SessionRecord> {
+    let (name, words) = words_of(record);
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    told(name, db_of(said).unwrap_or(Db(0)), &words)
+    read_record(name, db_of(record).unwrap_or(Db(0)), &words)
 }

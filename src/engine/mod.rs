@@ -169,7 +169,7 @@ impl Engine {
             Event::Swapped { one, other } => self.swapped(one, other),
             Event::Found { seen, gone } => self.found(seen, gone, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
-            Event::SessionRecord(told) => self.told(told, effects),
+            Event::SessionRecord(record) => self.apply_record(record, effects),
             Event::LoadBegins => self.load_begins(),
             Event::LoadEnded => self.load_ended(),
             Event::Ended { client } => self.ended(client),

@@ -70,8 +70,8 @@ pub struct Shell {
     pub rewrite_is_due: Cell<bool>,
     /// A replica has come that may not know the epoch of tokens.
     pub newcomer: Cell<bool>,
-    /// Keys were renewed without telling replicas, because the server wanted no writes.
-    pub untold: Cell<bool>,
+    /// Keys were renewed and that was not replicated, because the server wanted no writes.
+    pub unreplicated: Cell<bool>,
     /// Whether there were as many replicas as the server wants, when that was last looked at.
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
     /// Whether nobody could ask for a replication offset, when that was last looked at.
@@ -139,7 +139,7 @@ impl Shell {
             rechecks: Scoped::default(),
             rewrite_is_due: Cell::default(),
             newcomer: Cell::default(),
-            untold: Cell::default(),
+            unreplicated: Cell::default(),
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
             slots: Scoped::default(),

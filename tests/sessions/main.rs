@@ -3,9 +3,9 @@
 mod ending;
 mod former;
 mod notify;
+mod outliving;
 mod resuming;
 mod starting;
-mod told;
 
 use harness::*;
 use tether_testing::{harness, line};

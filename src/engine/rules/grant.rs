@@ -115,7 +115,7 @@ impl Engine {
     /// A number that is nobody else's, ever.
     pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
-        if self.tokens.mark_told() {
+        if self.tokens.mark_replicated() {
             effects.push(Effect::ReplicateToken(token));
         }
         token

@@ -129,8 +129,12 @@ impl Engine {
         }))
     }
 
-    pub(in crate::engine) fn told(&mut self, told: &SessionRecord, effects: &mut Vec<Effect>) {
-        match told {
+    pub(in crate::engine) fn apply_record(
+        &mut self,
+        record: &SessionRecord,
+        effects: &mut Vec<Effect>,
+    ) {
+        match record {
             SessionRecord::Session {
                 id,
                 digest,
@@ -150,12 +154,12 @@ impl Engine {
                     self.clients.end(session);
                 }
             }
-            SessionRecord::Held(held) => self.told_held(held, effects),
+            SessionRecord::Held(held) => self.apply_held(held, effects),
             SessionRecord::Freed {
                 session,
                 key,
                 label,
-            } => self.told_freed(*session, key.as_key(), label, effects),
+            } => self.apply_freed(*session, key.as_key(), label, effects),
         }
     }
 
@@ -178,7 +182,7 @@ impl Engine {
         holds.any(|hold| self.is_at_home(self.holds[hold].client))
     }
 
-    fn told_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
+    fn apply_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
         self.tokens.know(held.token);
         let Some(owner) = self.sessions.numbered(held.session) else {
             return self.inherited(held.key.as_key(), held.mode, effects);
@@ -216,7 +220,7 @@ impl Engine {
         self.keys[key].set_timed(held.timed || held.mode.is_lock());
     }
 
-    fn told_freed(
+    fn apply_freed(
         &mut self,
         session: SessionId,
         name: Key<'_>,

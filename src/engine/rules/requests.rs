@@ -53,12 +53,12 @@ impl Engine {
             .filter(|client| self.clients[*client].wait_count > 0)
             .is_some_and(|client| self.give_up_waiting(client, key, label, Sort::ALL));
         let token = || self.token_of(client?, key, label);
-        let told = if waited {
+        let answer = if waited {
             1
         } else {
             token().map_or(0, |token| token.0 as i64)
         };
-        effects.push(Effect::Reply(Reply::Integer(told)));
+        effects.push(Effect::Reply(Reply::Integer(answer)));
     }
 
     /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.

@@ -39,8 +39,8 @@ const EPOCH_ZERO: Duration = Duration::from_secs(1_735_689_600);
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tokens {
     last: Token,
-    /// The epoch that others were told of.
-    told: u64,
+    /// The epoch that was replicated.
+    replicated: u64,
     /// Tokens were given, here or elsewhere.
     any: bool,
     /// What the clock said when slots may have come: no later token is less. 0 outside of clusters.
@@ -90,16 +90,16 @@ impl Tokens {
         self.last.0 >> SEQUENCE_BITS
     }
 
-    /// Notes that others know of the epoch from now on, and says whether they have to be told: once for each.
-    pub fn mark_told(&mut self) -> bool {
+    /// Notes that the epoch is replicated, and says whether that is still to be done: once for each.
+    pub fn mark_replicated(&mut self) -> bool {
         let epoch = self.epoch();
         self.any = true;
-        std::mem::replace(&mut self.told, epoch) != epoch
+        std::mem::replace(&mut self.replicated, epoch) != epoch
     }
 
-    /// Somebody has come who may not have been told.
+    /// A replica has come that may not know the epoch.
     pub fn invalidate_epoch_sync(&mut self) {
-        self.told = 0;
+        self.replicated = 0;
     }
 
     /// A token that was given, here or elsewhere; 0 says that none was.
@@ -162,7 +162,7 @@ impl Engine {
     /// data says nothing. Unless a grant has told it meanwhile, see [`invalidate_epoch_sync`](Self::invalidate_epoch_sync).
     pub fn pending_epoch(&mut self) -> Option<Token> {
         let token = self.tokens.last_given()?;
-        self.tokens.mark_told().then_some(token)
+        self.tokens.mark_replicated().then_some(token)
     }
 
     /// The next grant tells replicas the epoch again: one has come that may not know it.
@@ -220,19 +220,19 @@ mod tests {
     fn an_epoch_is_news_once() {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
-        assert!(tokens.mark_told() && !tokens.mark_told());
+        assert!(tokens.mark_replicated() && !tokens.mark_replicated());
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
-        assert!(tokens.mark_told() && !tokens.mark_told());
+        assert!(tokens.mark_replicated() && !tokens.mark_replicated());
     }
 
     #[test]
     fn an_epoch_is_news_again_to_who_comes_later() {
         let mut tokens = Tokens::default();
         tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
-        assert!(tokens.mark_told());
+        assert!(tokens.mark_replicated());
         tokens.invalidate_epoch_sync();
-        assert!(tokens.mark_told() && !tokens.mark_told());
+        assert!(tokens.mark_replicated() && !tokens.mark_replicated());
     }
 
     #[test]

@@ -77,7 +77,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             ctx.replicate_token(token);
             epochs::tell_others(ctx, token);
         }
-        Effect::Replicate(told) => replication::tell(ctx, &told),
+        Effect::Replicate(record) => replication::replicate(ctx, &record),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::EnablePush(client) => {
             keyspace_events::subscribe(ctx);
@@ -185,7 +185,7 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
     let end_ms = open.end_in_ms(most_ms);
     drop(open);
     if raw::must_not_write() {
-        shell().untold.set(true);
+        shell().unreplicated.set(true);
     } else {
         ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
     }
@@ -207,7 +207,7 @@ fn persist(ctx: Ctx<'_>, key: Key<'_>) {
     }
     if raw::must_not_write() {
         open.end_in_ms(A_YEAR_MS);
-        shell().untold.set(true);
+        shell().unreplicated.set(true);
     } else {
         open.never_end();
         drop(open);

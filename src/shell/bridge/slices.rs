@@ -112,7 +112,7 @@ const STEP: usize = 64;
 fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
     let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
-    if shell.is_replica() || !(has_work() || shell.untold.get()) {
+    if shell.is_replica() || !(has_work() || shell.unreplicated.get()) {
         return;
     }
     if !may_write(ctx) {
@@ -128,7 +128,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
         timer::wake_in_ms(timer::RETRY_MS);
         return;
     }
-    if shell.untold.take() {
+    if shell.unreplicated.take() {
         tell(ctx, Event::RenewAll);
     }
     while has_work() {

@@ -7,7 +7,7 @@
 //! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one
 //! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
 
-use crate::command::told;
+use crate::command::session_records;
 use crate::engine::{Db, Key};
 use crate::shell::bridge::dispatch::tell_flush;
 use crate::shell::guard::guard;
@@ -65,12 +65,12 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
     tell_flush(ctx);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
-    let (mut names, mut told) = (Vec::new(), Vec::new());
+    let (mut names, mut records) = (Vec::new(), Vec::new());
     if preamble.is_some_and(|preamble| preamble == "no") {
         let now = clock::now();
         shell.engine.with(|engine| {
             names.extend(engine.temporary_keys().map(Key::to_owned));
-            told.extend(engine.session_records(now));
+            records.extend(engine.session_records(now));
         });
     }
     for key in names {
@@ -85,8 +85,12 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
             ctx.log_bound(db, keys);
         }
     }
-    for said in &told {
-        let (command, words) = told::words_of(said);
-        ctx.log_words(told::db_of(said).unwrap_or(Db(0)), command, &words);
+    for record in &records {
+        let (command, words) = session_records::words_of(record);
+        ctx.log_words(
+            session_records::db_of(record).unwrap_or(Db(0)),
+            command,
+            &words,
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! written, so that a server without the module can load the file; Redis 7.0 offers no way for that.
 
 use crate::command::pack::{self, Pack};
-use crate::command::told;
+use crate::command::session_records;
 use crate::engine::{Db, Engine, Event, Key, Mode, SessionRecord, Token};
 use crate::shell::bridge::{keyspace_events, server_events};
 use crate::shell::guard::guard;
@@ -35,16 +35,18 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         let file = unsafe { Saving::new(io) };
         let now = clock::now();
         // Mostly a child process saves, which has the engine as it was when it was born.
-        let (token, (count, packs), mut told) = shell().engine.with(|engine| {
-            let told: Vec<_> = engine.session_records(now).collect();
+        let (token, (count, packs), mut records) = shell().engine.with(|engine| {
+            let records: Vec<_> = engine.session_records(now).collect();
             (
                 engine.last_token_given().unwrap_or_default(),
                 pack_up(engine),
-                told,
+                records,
             )
         });
-        told.retain(|said| told::db_of(said).is_none_or(|db| !shell().is_flushed(db)));
-        if count + told.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
+        records.retain(|record| {
+            session_records::db_of(record).is_none_or(|db| !shell().is_flushed(db))
+        });
+        if count + records.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
         file.number(token.0);
@@ -52,16 +54,16 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         for pack in packs {
             file.bytes(pack.bytes());
         }
-        file.number(told.len() as u64);
-        for said in &told {
-            save_told(file, said);
+        file.number(records.len() as u64);
+        for record in &records {
+            save_record(file, record);
         }
     });
 }
 
-fn save_told(file: Saving<'_>, said: &SessionRecord) {
-    let (name, words) = told::words_of(said);
-    file.number(told::db_of(said).unwrap_or(Db(0)).0.into());
+fn save_record(file: Saving<'_>, record: &SessionRecord) {
+    let (name, words) = session_records::words_of(record);
+    file.number(session_records::db_of(record).unwrap_or(Db(0)).0.into());
     file.number(words.len() as u64);
     file.bytes(name.as_bytes());
     for word in &words {
@@ -128,11 +130,11 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     load_keys(ctx, file, encoding, count, |keys| {
         engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
     })?;
-    let told = if encoding > 0 { file.number()? } else { 0 };
-    for _ in 0..told {
-        let said = load_told(ctx, file)?;
+    let records = if encoding > 0 { file.number()? } else { 0 };
+    for _ in 0..records {
+        let record = load_record(ctx, file)?;
         keyspace_events::subscribe(ctx);
-        engine.with_mut(|engine| engine.handle(now, Event::SessionRecord(&said), &mut effects));
+        engine.with_mut(|engine| engine.handle(now, Event::SessionRecord(&record), &mut effects));
     }
     // What is loaded is told to nobody before all of it is there.
     debug_assert!(effects.is_empty());
@@ -144,10 +146,10 @@ fn load_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
     ctx.has_db(db).then_some(db).ok_or(Damaged)
 }
 
-fn load_told(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged> {
+fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged> {
     let db = load_db(ctx, file.number()?)?;
     let count = file.number()?;
-    if count > told::MOST_WORDS as u64 {
+    if count > session_records::MOST_WORDS as u64 {
         return Err(Damaged);
     }
     let name = file.bytes()?;
@@ -155,7 +157,7 @@ fn load_told(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged> 
     let words = words?;
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
-    told::told(name, db, &words).ok_or(Damaged)
+    session_records::read_record(name, db, &words).ok_or(Damaged)
 }
 
 fn load_keys(
@@ -194,6 +196,6 @@ pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
 }
 
 /// A session, or what it holds, on the server that wrote the file or the stream.
-pub fn told(ctx: Ctx<'_>, said: &SessionRecord) {
-    keyspace_events::tell_and_subscribe(ctx, Event::SessionRecord(said));
+pub fn apply_record(ctx: Ctx<'_>, record: &SessionRecord) {
+    keyspace_events::tell_and_subscribe(ctx, Event::SessionRecord(record));
 }

@@ -3,9 +3,9 @@
 //! There a command of ours means that it was granted: the key was made, and somebody at the former
 //! server held it. Here nobody does. A replica leaves such keys alone; as soon as this server may
 //! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
-//! stream says all, in words that only it has (see `command/told.rs`).
+//! stream says all, in words that only it has (see `command/session_records.rs`).
 
-use crate::command::{Request, told};
+use crate::command::{Request, session_records};
 use crate::engine::{Cause, Event, Key, KeyState, Mode};
 use crate::shell::bridge::perform::write;
 use crate::shell::bridge::{dispatch, recheck, server_events};
@@ -73,9 +73,9 @@ struct InternalCommand {
 const INTERNAL_COMMANDS: [InternalCommand; 6] = [
     internal_command("TETHER.TOKEN", 0, apply_token),
     internal_command("TETHER.BOUND", 0, apply_bound),
-    internal_command(told::SESSION, 0, apply_session_record),
-    internal_command(told::HOLD, 1, apply_session_record),
-    internal_command(told::FREE, 1, apply_session_record),
+    internal_command(session_records::SESSION, 0, apply_session_record),
+    internal_command(session_records::HOLD, 1, apply_session_record),
+    internal_command(session_records::FREE, 1, apply_session_record),
     internal_command("TETHER.RENEW", 1, apply_renewal),
 ];
 
@@ -132,7 +132,11 @@ unsafe extern "C" fn entry<const N: usize>(
             return ctx.reply_error(&format!("ERR {name} is for replication only"));
         }
         let key = (key > 0).then(|| arguments[0].bytes());
-        if matches!(name, told::SESSION | told::HOLD | told::FREE) && is_import(ctx, key) {
+        if matches!(
+            name,
+            session_records::SESSION | session_records::HOLD | session_records::FREE
+        ) && is_import(ctx, key)
+        {
             // Sessions do not move with a slot, and what they hold is nobody's there.
             return ctx.reply_integer(1);
         }
@@ -148,7 +152,7 @@ unsafe extern "C" fn entry<const N: usize>(
 
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
 fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let token = told::read_token(arguments[0].bytes());
+    let token = session_records::read_token(arguments[0].bytes());
     if let Some(token) = token {
         server_events::subscribe_to_more(ctx);
         shell().engine.with_mut(|engine| engine.apply_token(token));
@@ -173,7 +177,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end] = arguments else {
         return false;
     };
-    let Some(end) = told::read_moment_ms(end.bytes()) else {
+    let Some(end) = session_records::read_moment_ms(end.bytes()) else {
         return false;
     };
     let open = ctx.open_quietly(*key);
@@ -187,12 +191,12 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     true
 }
 
-/// See `command/told.rs`.
+/// See `command/session_records.rs`.
 fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
-    let said = told::told(name, ctx.db(), &words);
-    if let Some(said) = &said {
-        rdb::told(ctx, said);
+    let record = session_records::read_record(name, ctx.db(), &words);
+    if let Some(record) = &record {
+        rdb::apply_record(ctx, record);
     }
-    said.is_some()
+    record.is_some()
 }

@@ -22,8 +22,8 @@ use crate::engine::{
 };
 
 /// The command's name and its arguments.
-pub fn words_of(told: &SessionRecord) -> (&'static str, Vec<Vec<u8>>) {
-    match told {
+pub fn words_of(record: &SessionRecord) -> (&'static str, Vec<Vec<u8>>) {
+    match record {
         SessionRecord::Session {
             id,
             digest,
@@ -82,8 +82,8 @@ pub const FREE: &str = "TETHER.FREE";
 pub const MOST_WORDS: usize = HELD + 3;
 
 /// The database whose key it is about, if it is about one.
-pub fn db_of(told: &SessionRecord) -> Option<Db> {
-    match told {
+pub fn db_of(record: &SessionRecord) -> Option<Db> {
+    match record {
         SessionRecord::Held(held) => Some(held.key.db),
         SessionRecord::Freed { key, .. } => Some(key.db),
         SessionRecord::Session { .. } | SessionRecord::SessionEnded(_) => None,
@@ -91,7 +91,7 @@ pub fn db_of(told: &SessionRecord) -> Option<Db> {
 }
 
 /// Understands such words. Total: nothing where they make no sense.
-pub fn told(name: &str, db: Db, words: &[&[u8]]) -> Option<SessionRecord> {
+pub fn read_record(name: &str, db: Db, words: &[&[u8]]) -> Option<SessionRecord> {
     let key = |name: &[u8]| KeyBuf {
         db,
         name: name.into(),

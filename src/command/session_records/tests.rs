@@ -1,4 +1,4 @@
-//! What is told is understood, and nothing else is.
+//! What is written is understood, and nothing else is.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ fn modes() -> impl Strategy<Value = Mode> {
     ]
 }
 
-fn anything_told() -> impl Strategy<Value = SessionRecord> {
+fn any_record() -> impl Strategy<Value = SessionRecord> {
     let key = || {
         (0..16_u32, bytes()).prop_map(|(db, name)| KeyBuf {
             db: Db(db),
@@ -83,7 +83,7 @@ fn held_but(place: usize, word: &str) -> Option<SessionRecord> {
     let words = ["k", "5", "job", "exclusive", "1", "0", "9", "100"];
     let mut words = words.map(str::as_bytes);
     words[place] = word.as_bytes();
-    told(HOLD, Db(0), &words)
+    read_record(HOLD, Db(0), &words)
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_number_is_in_the_range_that_a_client_has() {
     let digest = "0".repeat(64);
     let session = |id: &str, grace: &str| {
         let words = ["START", id, &digest, grace].map(str::as_bytes);
-        told(SESSION, Db(0), &words)
+        read_record(SESSION, Db(0), &words)
     };
     assert!(session("5", "1").is_some() && session("5", "86400000").is_some());
     for (id, grace) in [
@@ -139,8 +139,14 @@ fn a_number_is_in_the_range_that_a_client_has() {
     ] {
         assert_eq!(session(id, grace), None, "{id} {grace}");
     }
-    assert_eq!(told(SESSION, Db(0), &[b"END", most.as_bytes()]), None);
-    assert_eq!(told(FREE, Db(0), &[b"k", most.as_bytes(), b""]), None);
+    assert_eq!(
+        read_record(SESSION, Db(0), &[b"END", most.as_bytes()]),
+        None
+    );
+    assert_eq!(
+        read_record(FREE, Db(0), &[b"k", most.as_bytes(), b""]),
+        None
+    );
     assert_eq!(read_token(b"9007199254740991"), Some(Token(Token::MOST)));
     assert_eq!(read_token(b"9007199254740992"), None);
     assert_eq!(
@@ -156,7 +162,7 @@ fn a_temporary_key_is_held_once_and_by_nobody_else() {
     let with = |place: usize, word| {
         let mut words = plain.map(str::as_bytes);
         words[place] = word;
-        told(HOLD, Db(0), &words)
+        read_record(HOLD, Db(0), &words)
     };
     assert!(with(0, b"other").is_some());
     for (place, word) in [(2, "job"), (4, "2"), (5, "1"), (7, "100")] {
@@ -166,12 +172,12 @@ fn a_temporary_key_is_held_once_and_by_nobody_else() {
 
 proptest! {
     #[test]
-    fn what_is_told_is_understood(said in anything_told()) {
-        let (name, words) = words_of(&said);
+    fn what_is_written_is_understood(record in any_record()) {
+        let (name, words) = words_of(&record);
         prop_assert!(words.len() <= MOST_WORDS);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let db = db_of(&said).unwrap_or(Db(0));
-        prop_assert_eq!(told(name, db, &words), Some(said));
+        let db = db_of(&record).unwrap_or(Db(0));
+        prop_assert_eq!(read_record(name, db, &words), Some(record));
     }
 
     #[test]
@@ -190,6 +196,6 @@ proptest! {
         )
     ) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let _ = told(name, Db(0), &words);
+        let _ = read_record(name, Db(0), &words);
     }
 }
