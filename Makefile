@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,17 +41,21 @@ instructions: ## fails if an operation needs over 5 % more instructions than wer
 profile: ## records what of the module is used most, for `make build PROFILE=1` to lay its code out by; some minutes
 	@scripts/profile.sh
 
-lint: ## formatting and clippy, as CI asks for
+lint: ## formatting and clippy, ruff and mypy, as CI asks for
 	@scripts/need.sh cargo cc libclang
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items
+	@scripts/python.sh --lint
 
 soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys
 	@scripts/test.sh --soak
 
 clients: ## stock clients in nine languages against the module, and docs/clients.md against them; CLIENTS="redis-py fred" a part
 	@scripts/clients.sh $(CLIENTS)
+
+python: build ## the Python package: builds its wheel, and tests that with two versions of redis-py; PYTEST="-k orphans" a part
+	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
 
 fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short a quick look at the parsers, else some hours
 	@SERVERS="$(SERVERS)" scripts/fuzz.sh $(FUZZ)

@@ -35,7 +35,11 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     export TETHER_SERVER
     heading "tests on $("$TETHER_SERVER" --version)"
     [ "$mode" != --soak ] || exec cargo test --profile soak -- --ignored
-    exec cargo test --no-fail-fast
+    status=0
+    cargo test --no-fail-fast || status=$?
+    heading "tests of clients/python"
+    scripts/python.sh || status=$?
+    exit $status
 fi
 
 names=("$@")

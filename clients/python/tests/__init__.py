@@ -1,0 +1,1 @@
+"""The tests of tether-locks: pytest, with a real server (TETHER_SERVER, TETHER_MODULE)."""

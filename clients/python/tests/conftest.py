@@ -1,0 +1,114 @@
+"""A server of each test module's own, with the module tether loaded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+# Generous: tests run on machines that are busy with others.
+DEADLINE_S = 30.0
+
+
+class Server:
+    """A server process; its settings are the arguments."""
+
+    def __init__(self, *settings: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self.socket = str(pathlib.Path(self._folder.name, "s"))
+        program, module = os.environ["TETHER_SERVER"], os.environ["TETHER_MODULE"]
+        words = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        words += ["--unixsocket", self.socket, "--dir", self._folder.name]
+        words += ["--loadmodule", module, *settings]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        self.client: Any = redis.Redis(port=self.port)
+        eventually(self._answers)
+
+    def _answers(self) -> bool:
+        assert self.process.poll() is None, "the server did not start"
+        with contextlib.suppress(redis.ConnectionError):
+            return bool(self.client.ping())
+        return False
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}"
+
+    def run(self, *words: Any) -> Any:
+        return self.client.execute_command(*words)
+
+    def gauge(self, name: str) -> int:
+        return int(self.client.info("tether")["tether_" + name])
+
+    def held(self, key: str) -> bool:
+        return bool(self.client.exists(key))
+
+    def waiting(self, number: int) -> None:
+        eventually(lambda: self.gauge("waiters") == number)
+
+    def free(self) -> None:
+        """See that nobody holds anything or waits, soon."""
+        eventually(lambda: (self.gauge("holds"), self.gauge("waiters")) == (0, 0))
+
+    def kill_clients(self) -> None:
+        self.run("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    @contextlib.contextmanager
+    def silent(self) -> Iterator[None]:
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        self._folder.cleanup()
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.005)
+
+
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def server(shared_server: Server) -> Server:
+    """The server that most tests share, with nobody on it."""
+    shared_server.kill_clients()
+    shared_server.client.flushall()
+    shared_server.client.config_set("tether.peer-timeout", 10000)
+    shared_server.free()
+    return shared_server
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Report the sum in cargo's form, which .ci/run adds up."""
+    passed, failed, errors = (
+        len(terminalreporter.stats.get(kind, [])) for kind in ("passed", "failed", "error")
+    )
+    word = "FAILED" if failed + errors else "ok"
+    terminalreporter.write_line(f"test result: {word}. {passed} passed; {failed + errors} failed")

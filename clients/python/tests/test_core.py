@@ -1,0 +1,356 @@
+"""The protocol without a server: what is sent for what, and what follows from what arrives."""
+
+from __future__ import annotations
+
+import pytest
+
+from tether_locks.core import Core, Phase, Want
+from tether_locks.errors import Deadlock, LockError, Lost, Refused, Taken, Unreachable
+from tether_locks.resp import LONGEST, Malformed, Parser, Push, ReplyError, encode
+
+NULL = b"_\r\n"
+
+
+def push(*words: str) -> bytes:
+    return b">" + encode(words)[1:]
+
+
+def sent(core: Core) -> list[list[str]]:
+    return [[word.decode() for word in words] for words in Parser().feed(core.output())]
+
+
+def asked(core: Core, *keys: str, label: str = "t", wait_ms: int | None = 0) -> Want:
+    want = core.ask(0, tuple(key.encode() for key in keys), label.encode(), (), wait_ms)
+    core.output()
+    return want
+
+
+def waiting(core: Core, *keys: str, label: str = "t") -> Want:
+    want = asked(core, *keys, label=label)
+    core.receive(0, NULL)
+    assert want.phase is Phase.WAITING
+    return want
+
+
+def held(core: Core, *keys: str, label: str = "t", token: int = 7) -> Want:
+    want = asked(core, *keys, label=label)
+    core.receive(0, b":%d\r\n" % token)
+    assert want.phase is Phase.HELD
+    assert core.changed() == [want]
+    return want
+
+
+def ended(want: Want, kind: type[LockError]) -> str:
+    assert want.phase is Phase.ENDED
+    assert type(want.error) is kind
+    return str(want.error)
+
+
+# ---- frames ----
+
+
+def test_frames_are_the_same_however_their_bytes_are_cut() -> None:
+    data = (
+        b"+OK\r\n:7\r\n$3\r\na\r\n\r\n_\r\n*2\r\n:1\r\n$-1\r\n%1\r\n$1\r\na\r\n#t\r\n>1\r\n+x\r\n"
+    )
+    data += b",1.5\r\n!5\r\nERR a\r\n(12\r\n=5\r\ntxt:a\r\n-ERR b\r\n*-1\r\n"
+    whole = list(Parser().feed(data))
+    assert whole[:6] == [b"OK", 7, b"a\r\n", None, [1, None], {b"a": True}]
+    assert isinstance(whole[6], Push)
+    for size in range(1, 12):
+        parser = Parser()
+        cut = [
+            frame for at in range(0, len(data), size) for frame in parser.feed(data[at : at + size])
+        ]
+        assert [repr(frame) for frame in cut] == [repr(frame) for frame in whole]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"what\r\n",
+        b":one\r\n",
+        b"\r\n",
+        b"$-7\r\n",
+        b"*%d\r\n" % (LONGEST + 1),
+        b"*1\r\n" * 40,
+        b"$%d\r\n" % (LONGEST + 1),
+        b"+" + b"x" * (LONGEST + 1),
+    ],
+)
+def test_what_is_no_frame_ends_the_connection(data: bytes) -> None:
+    with pytest.raises(Malformed):
+        list(Parser().feed(data))
+    core = Core(0)
+    want = held(core, "a")
+    core.receive(0, data)
+    assert ended(want, Lost) == "the lock was lost: connection"
+
+
+def test_a_reply_to_nothing_ends_the_connection() -> None:
+    core = Core(0)
+    core.receive(0, b":1\r\n")
+    assert core.ended == "connection"
+
+
+# ---- asking ----
+
+
+def test_requests_say_what_is_asked_for() -> None:
+    core = Core(0)
+    core.ask(0, (b"a",), b"t", ("SHARED",), None, None)
+    core.ask(0, (b"b", b"c"), b"t", (), 1500, 60_000)
+    assert sent(core) == [
+        "LOCK.ACQUIRE a SHARED OWNER t NOTIFY".split(" "),
+        [
+            "LOCK.MACQUIRE",
+            "2",
+            "b",
+            "c",
+            "OWNER",
+            "t",
+            "NOTIFY",
+            "LEASE",
+            "60000",
+            "WAIT",
+            "1500",
+            "PUSH",
+        ],
+    ]
+
+
+def test_a_want_is_granted_at_once_or_by_push() -> None:
+    core = Core(0)
+    assert held(core, "a").token == 7
+    want = waiting(core, "b", label="u")
+    assert core.changed() == []
+    core.receive(0, push("lock", "b", "9 t") + push("lock", "b", "8 u"))
+    assert (want.phase, want.token, core.changed()) == (Phase.HELD, 8, [want])
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "text"),
+    [
+        ("TIMEOUT t", Taken, "the time to wait is over"),
+        ("FAILED NOPERM t", Refused, "NOPERM"),
+        ("FAILED MOVED 12 host:1 t", Refused, "MOVED 12 host:1"),
+    ],
+)
+def test_a_wait_may_end_without_a_grant(said: str, kind: type[LockError], text: str) -> None:
+    core = Core(0)
+    want = waiting(core, "a", "b")
+    core.receive(0, push("lock", "a", said))
+    assert text in ended(want, kind)
+    assert core.is_idle
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (NULL, Taken),
+        (b"-DEADLOCK a cycle\r\n", Deadlock),
+        (b"-QUARANTINE 500 ms\r\n", Taken),
+        (b"-NOPERM no\r\n", Refused),
+    ],
+)
+def test_a_request_may_be_refused(reply: bytes, kind: type[LockError]) -> None:
+    core = Core(0)
+    want = asked(core, "a", wait_ms=None)
+    core.receive(0, reply)
+    ended(want, kind)
+    assert core.is_idle
+    assert core.changed() == [want]
+    held(core, "a")
+
+
+def test_an_owner_that_asks_twice_is_refused_here() -> None:
+    for make in (asked, waiting, held):
+        core = Core(0)
+        make(core, "a")
+        with pytest.raises(Deadlock):
+            core.ask(0, (b"b", b"a"), b"t")
+        assert sent(core) == []
+
+
+# ---- giving up ----
+
+GIVE_UP = [["LOCK.CANCEL", "a", "OWNER", "t"], ["LOCK.RELEASE", "a", "OWNER", "t", "ALL"]]
+NOT_HELD = b"-NOTHELD this owner does not hold the lock\r\n"
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+@pytest.mark.parametrize("grant_is_first", [False, True])
+def test_who_gives_up_leaves_nothing_behind(is_answered: bool, grant_is_first: bool) -> None:
+    core = Core(0)
+    want = (waiting if is_answered else asked)(core, "a")
+    core.give_up(0, want)
+    core.give_up(0, want)
+    assert sent(core) == GIVE_UP
+    # The same owner may ask again before all this is answered.
+    again = asked(core, "a")
+    if not is_answered:
+        core.receive(0, NULL)
+    if grant_is_first:
+        core.receive(0, push("lock", "a", "7 t") + b":7\r\n:0\r\n")
+    else:
+        core.receive(0, b":1\r\n" + NOT_HELD)
+    assert (want.phase, want.error) == (Phase.ENDED, None)
+    assert (core.cancels_first, core.grants_first) == (not grant_is_first, grant_is_first)
+    core.receive(0, NULL + push("lock", "a", "9 t"))
+    assert (again.phase, again.token) == (Phase.HELD, 9)
+
+
+def test_a_grant_in_the_reply_is_given_back_too() -> None:
+    core = Core(0)
+    want = asked(core, "a")
+    core.give_up(0, want)
+    core.receive(0, b":7\r\n:7\r\n:0\r\n")
+    assert core.is_idle
+    assert core.grants_first == 1
+
+
+def test_who_gives_up_after_the_wait_has_ended_is_counted_as_neither() -> None:
+    core = Core(0)
+    want = waiting(core, "a")
+    core.give_up(0, want)
+    core.receive(0, push("lock", "a", "TIMEOUT t") + b":0\r\n" + NOT_HELD)
+    assert core.is_idle
+    assert (core.cancels_first, core.grants_first) == (0, 0)
+
+
+def test_of_several_all_are_given_back() -> None:
+    core = Core(0)
+    want = waiting(core, "a", "b")
+    core.give_up(0, want)
+    assert [words[:2] for words in sent(core)] == [
+        ["LOCK.CANCEL", "a"],
+        ["LOCK.RELEASE", "a"],
+        ["LOCK.RELEASE", "b"],
+    ]
+    core.receive(0, push("lock", "a", "7 t") + b":7\r\n:0\r\n")
+    assert not core.is_idle
+    core.receive(0, b":0\r\n")
+    assert core.is_idle
+
+
+@pytest.mark.parametrize("replies", [b"-NOPERM no\r\n", b":7\r\n-NOREPLICAS no\r\n"])
+def test_what_the_server_does_not_take_back_ends_with_the_connection(replies: bytes) -> None:
+    core = Core(0)
+    other = held(core, "b")
+    want = waiting(core, "a")
+    core.give_up(0, want)
+    core.receive(0, replies)
+    assert core.ended == "connection"
+    ended(other, Lost)
+
+
+# ---- releasing and losing ----
+
+
+def test_a_release_ends_with_its_answer() -> None:
+    core = Core(0)
+    want = held(core, "a", "b")
+    core.release(0, want)
+    core.release(0, want)
+    assert len(sent(core)) == 2
+    core.receive(0, b":0\r\n")
+    assert want.phase is Phase.RELEASING
+    core.receive(0, b":0\r\n")
+    assert (want.phase, want.error, core.lost(0, want)) == (Phase.ENDED, None, "released")
+
+
+def test_what_was_lost_cannot_be_released() -> None:
+    core = Core(0)
+    want = held(core, "a")
+    core.release(0, want)
+    core.receive(0, NOT_HELD)
+    ended(want, Lost)
+
+
+def test_a_loss_has_the_servers_reason_and_is_its_owners_alone() -> None:
+    core = Core(0)
+    want, other = held(core, "a"), held(core, "b", label="u")
+    core.receive(0, push("lock", "a", "LOST evicted t"))
+    assert core.lost(0, want) == "evicted"
+    assert core.lost(0, other) is None
+    assert core.changed() == [want]
+
+
+def test_of_several_the_loss_of_one_gives_back_the_others() -> None:
+    core = Core(0)
+    want = held(core, "a", "b", "c")
+    core.receive(0, push("lock", "b", "LOST deleted t"))
+    ended(want, Lost)
+    assert [words[1] for words in sent(core)] == ["a", "c"]
+    core.receive(0, b":0\r\n" + NOT_HELD)
+    assert core.ended is None
+
+
+def test_a_loss_under_another_name_is_found_by_asking() -> None:
+    core = Core(0)
+    lost, kept = held(core, "a"), held(core, "b", token=8)
+    core.receive(0, push("lock", "", "LOST deleted t"))
+    assert [words[:2] for words in sent(core)] == [["LOCK.CANCEL", "a"], ["LOCK.CANCEL", "b"]]
+    core.receive(0, b":0\r\n:8\r\n")
+    ended(lost, Lost)
+    assert kept.phase is Phase.HELD
+
+
+def test_the_end_of_the_connection_ends_everything_once() -> None:
+    core = Core(0)
+    want, other = held(core, "a"), waiting(core, "b")
+    answers: list[object] = []
+    core.call(0, ("PING",), answers.append)
+    core.end("connection")
+    core.end("silence")
+    assert (core.lost(0, want), core.ended) == ("connection", "connection")
+    ended(other, Unreachable)
+    assert [type(answer) for answer in answers] == [Lost]
+    assert core.changed() == [want, other]
+    with pytest.raises(Unreachable):
+        core.ask(0, (b"c",), b"t")
+
+
+# ---- the fence ----
+
+
+def test_an_answer_vouches_from_the_moment_at_which_it_was_asked_for() -> None:
+    core = Core(0)
+    core.fence = 4
+    want = held(core, "a")
+    core.tick(1)
+    assert sent(core) == [["PING"]]
+    # The answer is late. It counts from 1, not from 3.
+    core.receive(3, b"+PONG\r\n")
+    assert core.lost(4.9, want) is None
+    assert core.lost(5, want) == "silence"
+    core.tick(5)
+    assert core.ended == "silence"
+    assert core.changed() == [want]
+
+
+def test_what_arrives_after_the_fence_has_fallen_counts_for_nothing() -> None:
+    core = Core(0)
+    core.fence = 4
+    want = asked(core, "a")
+    core.receive(9, b":7\r\n")
+    ended(want, Unreachable)
+
+
+def test_pings_are_sent_in_time_and_no_oftener() -> None:
+    core = Core(0)
+    core.fence = 4
+    for quarter in range(1, 41):
+        core.tick(quarter / 4)
+        for _ in sent(core):
+            core.receive(quarter / 4, b"+PONG\r\n")
+    assert core.ended is None
+    assert core.answered_at == 10
+
+
+def test_errors_are_replies() -> None:
+    core = Core(0)
+    answers: list[object] = []
+    core.call(0, ("PING",), answers.append)
+    core.receive(0, b"-ERR what\r\n")
+    assert isinstance(answers[0], ReplyError)

@@ -1,0 +1,194 @@
+"""Locks for threads, on a real server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tether_locks import Deadlock, Held, Locks, Lost, Taken
+
+from .conftest import DEADLINE_S, Server, eventually
+
+
+@pytest.fixture
+def locks(server: Server) -> Iterator[Locks]:
+    with Locks(server.url) as locks:
+        yield locks
+    server.free()
+
+
+def test_a_lock_is_held_within_its_block(server: Server, locks: Locks) -> None:
+    with locks.lock("report", wait=5) as held:
+        assert server.held("report")
+        assert (held.name, held.lost) == ("report", None)
+        held.check()
+    assert not server.held("report")
+    assert held.lost == "released"
+    with locks.lock("report") as again:
+        assert again.token > held.token
+
+
+def test_threads_take_turns(server: Server, locks: Locks) -> None:
+    inside = 0
+
+    def work(_: int) -> None:
+        nonlocal inside
+        for _ in range(20):
+            with locks.lock("a"):
+                inside += 1
+                assert inside == 1
+                inside -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert server.gauge("handoffs_total") > 0
+
+
+def test_waiting_readers_permits_and_several_at_once(server: Server, locks: Locks) -> None:
+    with locks.lock("r", shared=True), locks.semaphore("s", 2, of=3), locks.all("x", "y"):
+
+        def other() -> None:
+            with locks.lock("r", shared=True, wait=0), locks.semaphore("s", of=3, wait=0):
+                pass
+            for lock in (
+                locks.lock("r", wait=0),
+                locks.lock("r", wait=0.05),
+                locks.semaphore("s", 2, of=3, wait=0),
+                locks.all("z", "y", wait=0),
+            ):
+                with pytest.raises(Taken), lock:
+                    pass
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other).result()
+        with pytest.raises(Deadlock), locks.lock("x"):
+            pass
+
+
+def test_a_loss_is_seen_and_ends_the_block(server: Server, locks: Locks) -> None:
+    def block(lose_it: Callable[[], Any]) -> str:
+        with pytest.raises(Lost) as lost, locks.lock("a") as held:
+            lose_it()
+            assert held.until_lost() == held.lost
+            with pytest.raises(Lost):
+                held.check()
+            with pytest.raises(Lost):
+                held.extend(1)
+        return lost.value.reason
+
+    assert block(lambda: server.run("DEL", "a")) == "deleted"
+    assert block(server.kill_clients) == "connection"
+    with pytest.raises(KeyError), locks.lock("a") as held:
+        server.run("DEL", "a")
+        held.until_lost()
+        raise KeyError
+    with pytest.raises(Lost), locks.lock("a", lease=3600) as held:
+        held.extend(0.05)
+        assert held.until_lost() == "lease"
+
+
+def test_an_interrupt_while_waiting_gives_the_place_up(server: Server, locks: Locks) -> None:
+    with Locks(server.url) as others, others.lock("a"):
+        main = threading.get_ident()
+
+        def interrupt() -> None:
+            server.waiting(1)
+            signal.pthread_kill(main, signal.SIGINT)
+
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                locks.lock("a").acquire()
+        server.waiting(0)
+    server.free()
+
+
+def test_terms_end_with_their_loss(server: Server, locks: Locks) -> None:
+    tokens = []
+    for term in locks.elect("leader"):
+        with term as held:
+            tokens.append(held.token)
+            if len(tokens) == 1:
+                server.kill_clients()
+                held.until_lost()
+                held.check()
+            elif len(tokens) == 2:
+                server.run("DEL", "leader")
+                held.until_lost()
+        if len(tokens) == 3:
+            break
+    assert tokens == sorted(set(tokens))
+
+
+def test_a_singleton_runs_once_at_a_time(server: Server, locks: Locks) -> None:
+    go_on = threading.Event()
+
+    @locks.singleton("nightly")
+    def job(number: int) -> int:
+        go_on.wait(DEADLINE_S)
+        return number
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(job, 1)
+        eventually(lambda: server.held("nightly"))
+        assert job(2) is None
+        go_on.set()
+        assert first.result() == 1
+    assert job(number=3) == 3
+
+
+def test_a_child_process_has_no_part_in_its_parents_locks(server: Server, locks: Locks) -> None:
+    with locks.lock("a") as held:
+        child = os.fork()
+        if child == 0:
+            os._exit(in_a_child(server, locks, held))
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        held.check()
+
+
+def in_a_child(server: Server, locks: Locks, held: Held) -> int:
+    try:
+        with pytest.raises(Lost, match="fork"):
+            held.check()
+        with pytest.raises(Lost, match="fork"):
+            held.release()
+        with pytest.raises(Taken):
+            locks.lock("a", wait=0).acquire()
+        with locks.lock("b"):
+            assert server.held("a")
+        return 0
+    except BaseException:
+        return 1
+
+
+def test_a_lock_ends_with_the_process_though_its_children_live(server: Server) -> None:
+    """A child has copies of its parent's sockets, which would keep the connection open."""
+    reader, writer = os.pipe()
+    parent = os.fork()
+    if parent == 0:
+        Locks(server.url).lock("a").acquire()
+        child = os.fork()
+        if child == 0:
+            time.sleep(DEADLINE_S)
+        else:
+            os.write(writer, b"%d" % child)
+            time.sleep(DEADLINE_S)
+        os._exit(0)
+    child = int(os.read(reader, 20))
+    try:
+        assert server.held("a")
+        os.kill(parent, signal.SIGKILL)
+        os.waitpid(parent, 0)
+        eventually(lambda: not server.held("a"))
+        os.kill(child, 0)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.close(reader)
+        os.close(writer)

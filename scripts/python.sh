@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# The Python package of clients/python, as its users install it:
+#
+#   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
+#                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
+#   scripts/python.sh --lint       ruff, mypy
+#
+# The environments are in target/python/, from PyPI. The last line of a run is in cargo's form, which .ci/run sums.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ROOT=$PWD/target/python
+SOURCES=$PWD/clients/python
+PYTHON=${PYTHON:-python3}
+
+say() { printf 'python: %s\n' "$*" >&2; }
+
+# environment NAME PACKAGE...: an environment with just these, made anew when they are others.
+environment() {
+    local name=$1 stamp
+    shift
+    stamp="$("$PYTHON" --version) $*"
+    [ "$(cat "$ROOT/$name/stamp" 2>/dev/null)" != "$stamp" ] || return 0
+    say "making the environment $name: $*"
+    rm -rf "${ROOT:?}/$name"
+    "$PYTHON" -m venv "$ROOT/$name"
+    "$ROOT/$name/bin/python" -m pip -q --disable-pip-version-check install "$@"
+    echo "$stamp" > "$ROOT/$name/stamp"
+}
+
+[ "$PYTHON" != python3 ] || scripts/need.sh python
+mkdir -p "$ROOT"
+
+if [ "${1:-}" = --lint ]; then
+    environment lint redis==8.1.0 pytest==8.4.2 mypy==1.18.2 ruff==0.14.0
+    cd "$SOURCES"
+    "$ROOT/lint/bin/ruff" format --no-cache --check .
+    "$ROOT/lint/bin/ruff" check --no-cache --quiet .
+    exec "$ROOT/lint/bin/mypy" --cache-dir "$ROOT/lint/cache"
+fi
+
+# Built from a copy, since setuptools leaves its own files beside the sources.
+environment build setuptools==80.9.0 wheel==0.45.1
+rm -rf "$ROOT/source" "$ROOT/dist"
+cp -R "$SOURCES" "$ROOT/source"
+"$ROOT/build/bin/python" -m pip -q --disable-pip-version-check wheel --no-deps --no-build-isolation -w "$ROOT/dist" "$ROOT/source"
+
+failed=()
+for redis in 5.0.0 8.1.0; do
+    environment "redis-$redis" "redis==$redis" pytest==8.4.2
+    "$ROOT/redis-$redis/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
+    printf '\n==== tether-locks with redis-py %s ====\n\n' "$redis"
+    (cd "$SOURCES" && "$ROOT/redis-$redis/bin/python" -B -m pytest "$@") || failed+=("$redis")
+done
+[ ${#failed[@]} = 0 ] || { say "failed with redis-py ${failed[*]}"; exit 1; }
