@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -136,6 +137,11 @@ def test_the_server_sees_deadlocks_between_tasks(server: Server) -> None:
 # ---- losses ----
 
 
+def cancels_of_this_task() -> int:
+    cancelling = getattr(asyncio.current_task(), "cancelling", lambda: 0)  # Since Python 3.11.
+    return int(cancelling())
+
+
 async def lose(
     server: Server, locks: Locks, lose_it: Callable[[], Any], **options: Any
 ) -> tuple[str, bool]:
@@ -153,6 +159,7 @@ async def lose(
                 raise
     # The task is not cancelled beyond its block.
     await asyncio.sleep(0)
+    assert cancels_of_this_task() == 0
     return lost.value.reason, was_cancelled
 
 
@@ -217,6 +224,25 @@ def test_another_cancellation_stays_one(server: Server) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         assert not server.held("a")
+
+    tell(server, story)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks do not count their cancellations")
+def test_another_cancellation_goes_before_a_loss(server: Server) -> None:
+    async def story(locks: Locks) -> None:
+        async def body() -> None:
+            async with locks.lock("a"):
+                try:
+                    await asyncio.sleep(DEADLINE_S)
+                finally:
+                    task.cancel()
+
+        task = asyncio.create_task(body())
+        await true(lambda: server.held("a"))
+        server.run("DEL", "a")
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     tell(server, story)
 
@@ -427,6 +453,7 @@ def test_cancelled_acquires_leave_no_orphans(server: Server) -> None:
 
     async def whole() -> None:
         async with Locks(server.url) as locks:
-            await story(locks)
+            # Some thousands a second, on a machine that does little else.
+            await asyncio.wait_for(story(locks), DEADLINE_S + steps / 100)
 
     asyncio.run(whole())
