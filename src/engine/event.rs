@@ -148,7 +148,7 @@ pub enum Event<'a> {
     /// `SESSION.END`. Answered by one reply. Writes.
     EndSession {
         client: ClientId,
-        /// What the session holds cannot be touched in this callback: it is left behind.
+        /// What the session holds cannot be touched in this callback: it is orphaned.
         later: bool,
     },
 

@@ -17,7 +17,7 @@ use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::types::Key;
 
-/// A key that is asked for, once what stands there is put right.
+/// A key that is asked for, once what stands there is reconciled.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     key: Key<'a>,
@@ -77,9 +77,9 @@ impl Engine {
         let mut asked = ask
             .seen
             .iter()
-            .map(|seen| self.take_in(*seen, effects))
+            .map(|seen| self.observe(*seen, effects))
             .collect::<Few<_>>();
-        self.put_right(ask, &mut asked, effects);
+        self.reconcile(ask, &mut asked, effects);
         let wrong = |asked: &Asked<'_>| asked.standing == KeyState::Other;
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
@@ -161,9 +161,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes in what the look shows, and ends holds of what is no longer there (another module can
+    /// Observes what the look shows, and ends holds of what is no longer there (another module can
     /// take a key away without an event; a lock can be overwritten).
-    fn take_in<'a>(&mut self, seen: KeySnapshot<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
+    fn observe<'a>(&mut self, seen: KeySnapshot<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
         let KeySnapshot { key, standing } = seen;
         let mut spot = self.keys.spot(key);
         if let Some(known) = spot.found {
@@ -184,7 +184,7 @@ impl Engine {
 
     /// Ends what is over of the caller's and what ended connections left at these keys, and says what stands there then: each can have
     /// been handed over after the look at it, to somebody who waited for several.
-    fn put_right(&mut self, ask: &Acquire<'_>, asked: &mut [Asked<'_>], effects: &mut Vec<Effect>) {
+    fn reconcile(&mut self, ask: &Acquire<'_>, asked: &mut [Asked<'_>], effects: &mut Vec<Effect>) {
         if !self.clients.is_anyone_ended() && asked.len() == 1 && !self.is_any_lease_over() {
             return;
         }
@@ -198,7 +198,7 @@ impl Engine {
                 self.end_own_lease(ask.client, known, ask.label, effects);
             }
             if let Some(known) = self.keys.find(asked.key) {
-                self.release_left_behind(known, &mut looks, effects);
+                self.release_orphaned(known, &mut looks, effects);
             }
         }
         for asked in asked.iter_mut() {

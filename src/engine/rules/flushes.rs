@@ -217,7 +217,7 @@ impl Engine {
         match *event {
             Event::Acquire(ask) => {
                 self.end_flush_of_seen(ask.seen, effects);
-                self.end_flush_of_crowded(ask.client, ask.seen.len(), effects);
+                self.end_flushes_at_limit(ask.client, ask.seen.len(), effects);
             }
             Event::Watch { seen, .. } => self.end_flush_of_seen(seen, effects),
             Event::Found { seen, .. } => self.end_flush_of_seen(&[seen], effects),
@@ -292,7 +292,7 @@ impl Engine {
     }
 
     /// Who has no room for so many more has more of it perhaps, after a flush.
-    fn end_flush_of_crowded(&mut self, client: ClientId, more: usize, effects: &mut Vec<Effect>) {
+    fn end_flushes_at_limit(&mut self, client: ClientId, more: usize, effects: &mut Vec<Effect>) {
         let id = self.clients.find(client);
         if id.is_some_and(|id| self.check_room(id, more).is_err()) {
             self.end_flush_of_holds(client, effects);

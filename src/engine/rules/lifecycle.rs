@@ -1,7 +1,7 @@
 //! Ends: of connections, of waits, of leases, and of this server's time as a master.
 //!
 //! What an ended connection held is removed a slice at a time, so that a connection with a million
-//! keys does not stop everyone else; until its turn comes such a key is *left behind*: it is still
+//! keys does not stop everyone else; until its turn comes such a key is *orphaned*: it is still
 //! in the keyspace, but it refuses nobody. Removals wait while the server must not write. What it watched and waited for
 //! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Ends the holds of ended connections on this key, and their places in its queue, as far as the looks go.
-    pub(in crate::engine) fn release_left_behind(
+    pub(in crate::engine) fn release_orphaned(
         &mut self,
         key: Id<KeyRecord>,
         looks: &mut usize,

@@ -22,7 +22,7 @@ pub enum SessionRecord {
         digest: Digest,
         grace_ms: u64,
     },
-    /// There is no such session any more. What it still holds is left behind.
+    /// There is no such session any more. What it still holds is orphaned.
     SessionEnded(SessionId),
     /// A session holds a key, in this way and no other.
     Held(Held),
@@ -244,7 +244,7 @@ impl Engine {
         }
     }
 
-    /// A key that a connection of a former server holds. It is left behind: it refuses nobody, and goes as soon as this
+    /// A key that a connection of a former server holds. It is orphaned: it refuses nobody, and goes as soon as this
     /// server is the one that may remove it.
     pub(in crate::engine) fn inherited(
         &mut self,
@@ -262,7 +262,7 @@ impl Engine {
         if self.is_held_at_home(key) {
             return;
         }
-        // What is left behind already stays so. Beside a session that holds a lock there can be others; but a
+        // What is orphaned already stays so. Beside a session that holds a lock there can be others; but a
         // temporary key has been made anew, without a word of the session that held it.
         let stays = |hold| {
             let is_lock = self.holds.mode(hold).is_lock();

@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
-    /// [`AT_ONCE`] is left behind, as that of an ended connection.
+    /// [`AT_ONCE`] is orphaned, as that of an ended connection.
     pub(in crate::engine) fn end_session(
         &mut self,
         client: ClientId,
@@ -154,7 +154,7 @@ impl Engine {
         }
     }
 
-    /// Ends up to so many sessions whose grace is over. What they hold is left behind.
+    /// Ends up to so many sessions whose grace is over. What they hold is orphaned.
     pub(in crate::engine) fn end_graces(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.timers.first_grace() {

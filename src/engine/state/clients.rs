@@ -267,7 +267,7 @@ impl Clients {
         self.former == Some(id)
     }
 
-    /// How many holds are left behind by a former server's connections.
+    /// How many holds were orphaned by a former server's connections.
     pub fn held_by_former(&self) -> usize {
         let former = self.former.map(|former| &self.records[former]);
         former.map_or(0, |former| former.hold_count as usize)

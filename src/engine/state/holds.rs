@@ -16,7 +16,7 @@ use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::index;
-use crate::engine::storage::overflow::Crowd;
+use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::Moment;
 use hashbrown::HashMap;
 use sizes::Sizes;
@@ -36,13 +36,13 @@ pub(in crate::engine) struct Grant<'a> {
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
 /// permits than there are; `permits` has their sum for each semaphore. `sizes` has how many holds
-/// each key with a crowd has. `extras` has the records that holds name, each once; those with a label stand in their
+/// each key with an overflow has. `extras` has the records that holds name, each once; those with a label stand in their
 /// owner's chain in `owners`. Only a hold that is being carried to another name stands in no key's chain.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
     extras: Arena<Extra>,
-    crowd: Crowd<Hold>,
+    overflow: Overflow<Hold>,
     /// Of each owner with a label, the records of its holds.
     owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
     permits: HashMap<Id<KeyRecord>, u32>,
@@ -104,7 +104,7 @@ impl Holds {
             let hold = &self.all[id];
             hold.key == key && hold.client == client && self.has_label(id, label)
         };
-        self.crowd
+        self.overflow
             .find(holds.iter(&self.all), (key, client, label), is_it)
     }
 
@@ -311,7 +311,7 @@ impl Holds {
         let record = &mut keys[key];
         if !record.has_one_hold() {
             let label = hold.label(&self.extras);
-            self.crowd.leave((key, client, label), id);
+            self.overflow.leave((key, client, label), id);
             self.sizes.leave(key);
         }
         record.set_one_hold(false);
@@ -342,7 +342,7 @@ impl Holds {
         if !is_first {
             let chain = record.holds.iter(&self.all);
             let label = self.all[id].label(&self.extras);
-            if self.crowd.join(chain, (key, client, label), id) {
+            if self.overflow.join(chain, (key, client, label), id) {
                 self.sizes.join(key);
             }
         }

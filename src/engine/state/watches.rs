@@ -4,7 +4,7 @@ use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chained, Link};
-use crate::engine::storage::overflow::Crowd;
+use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::ClientId;
 
 pub(in crate::engine) const BY_KEY: usize = 0;
@@ -40,7 +40,7 @@ impl Chained<BY_CLIENT> for Watch {
 #[derive(Default)]
 pub(in crate::engine) struct Watches {
     all: Arena<Watch>,
-    crowd: Crowd<Watch>,
+    overflow: Overflow<Watch>,
     watched_keys: usize,
 }
 
@@ -75,7 +75,8 @@ impl Watches {
             by_key: Link::default(),
             by_client: Link::default(),
         });
-        self.crowd.join(watchers.iter(&self.all), (key, client), id);
+        self.overflow
+            .join(watchers.iter(&self.all), (key, client), id);
         watchers.push(&mut self.all, id);
         let client = &mut clients[client];
         client.watching.push(&mut self.all, id);
@@ -129,7 +130,7 @@ impl Watches {
 
     fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {
         let Watch { key, client, .. } = self.all[id];
-        self.crowd.leave((key, client), id);
+        self.overflow.leave((key, client), id);
         let watchers = &mut keys[key].watchers;
         watchers.remove(&mut self.all, id);
         self.watched_keys -= usize::from(watchers.is_empty());
@@ -142,7 +143,7 @@ impl Watches {
 
     fn find(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> Option<Id<Watch>> {
         let chain = keys[key].watchers.iter(&self.all);
-        self.crowd.find(chain, (key, client), |id| {
+        self.overflow.find(chain, (key, client), |id| {
             self.all[id].key == key && self.all[id].client == client
         })
     }
@@ -156,7 +157,7 @@ impl Watches {
             for (place, id) in record.watchers.iter(&self.all).enumerate() {
                 let watch = &self.all[id];
                 assert!(watch.key == key && pairs.insert((key, watch.client)));
-                self.crowd.check(place, (key, watch.client), id);
+                self.overflow.check(place, (key, watch.client), id);
             }
         }
         let mut counted = 0;
@@ -168,6 +169,6 @@ impl Watches {
         }
         assert_eq!((pairs.len(), counted), (self.len(), self.len()));
         assert_eq!(watched_keys, self.watched_keys);
-        assert!(self.crowd.len() <= self.len());
+        assert!(self.overflow.len() <= self.len());
     }
 }

@@ -22,7 +22,7 @@ impl Holds {
                 assert!(
                     { others }.all(|other| self.mode(*other).is_compatible_with(self.mode(*id)))
                 );
-                self.crowd
+                self.overflow
                     .check(place, (key, hold.client, self.label(*id)), *id);
                 if let Mode::Permits { count, total } = self.mode(*id) {
                     let taken: &mut u32 = permits.entry(key).or_default();
@@ -62,6 +62,6 @@ impl Holds {
         assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
-        assert!(self.crowd.len() <= self.len() && self.sizes.len() <= self.crowd.len());
+        assert!(self.overflow.len() <= self.len() && self.sizes.len() <= self.overflow.len());
     }
 }

@@ -1,20 +1,20 @@
-//! How many holds a key has, where they are a crowd; fewer are simply counted.
+//! How many holds a key has, where they are many; fewer are simply counted.
 
 use crate::engine::state::holds::{Extra, Hold, Holds};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index;
-use crate::engine::storage::overflow::CROWD;
+use crate::engine::storage::overflow::MANY;
 use hashbrown::HashMap;
 
-/// Invariant: it has each key with more than [`CROWD`] holds, and no other.
+/// Invariant: it has each key with more than [`MANY`] holds, and no other.
 #[derive(Default)]
 pub(in crate::engine) struct Sizes(HashMap<Id<KeyRecord>, usize>);
 
 impl Sizes {
-    /// A hold has come to the crowd at this key. O(1).
+    /// A hold was added to the many at this key. O(1).
     pub fn join(&mut self, key: Id<KeyRecord>) {
-        *self.0.entry(key).or_insert(CROWD) += 1;
+        *self.0.entry(key).or_insert(MANY) += 1;
     }
 
     /// A hold has left this key. O(1).
@@ -23,18 +23,18 @@ impl Sizes {
             && let Some(size) = self.0.get_mut(&key)
         {
             *size -= 1;
-            if *size == CROWD {
+            if *size == MANY {
                 index::take(&mut self.0, &key);
             }
         }
     }
 
-    /// How many there are, if they are a crowd. O(1).
+    /// How many there are, if they are many. O(1).
     pub fn of(&self, key: Id<KeyRecord>) -> Option<usize> {
         self.0.get(&key).copied()
     }
 
-    /// How many keys have a crowd.
+    /// How many keys have an overflow.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -43,8 +43,8 @@ impl Sizes {
 impl Holds {
     /// How many holds a key has. O(1).
     pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
-        let crowd = self.sizes.of(key);
-        crowd.unwrap_or_else(|| self.all_of_key(keys, key).count())
+        let many = self.sizes.of(key);
+        many.unwrap_or_else(|| self.all_of_key(keys, key).count())
     }
 
     /// The memory that a hold takes.
