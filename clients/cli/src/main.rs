@@ -2,12 +2,15 @@
 //!
 //! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
+//! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
 //! - clock.rs: the clock that both go by    ignored.rs: the signals that both leave alone
 
+mod address;
 mod clock;
 mod codes;
 mod guard;
 mod ignored;
+mod inspect;
 mod options;
 mod run;
 mod timing;
@@ -41,8 +44,16 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_error { codes::USAGE } else { 0 });
         }
     };
+    let url = options.url;
+    let looked = |ended| ExitCode::from(inspect::code(ended));
     match options.action {
-        Action::Run(wish) => ExitCode::from(run::run(options.url, &wish)),
+        Action::Run(wish) => ExitCode::from(run::run(url, &wish)),
+        Action::Ls(wish) => looked(inspect::list(&url, &wish)),
+        Action::Who(wish) => looked(inspect::who(&url, &wish)),
+        Action::Watch(wish) => looked(inspect::watch(&url, &wish)),
+        Action::Kick(wish) => looked(inspect::kick(&url, &wish)),
+        Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),
+        Action::Metrics(wish) => looked(inspect::metrics(&url, &wish)),
         Action::Completions { shell } => {
             let mut definition = Options::command();
             clap_complete::generate(shell, &mut definition, "tether", &mut io::stdout());

@@ -5,6 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -30,6 +31,12 @@ pub struct Options {
 #[derive(Subcommand, Debug)]
 pub enum Action {
     Run(Box<Run>),
+    Ls(Ls),
+    Who(Who),
+    Watch(Watch),
+    Kick(Kick),
+    Doctor(Doctor),
+    Metrics(Metrics),
     /// Print what a shell needs to complete words of this command
     Completions {
         shell: Shell,
@@ -87,6 +94,101 @@ pub struct Run {
     /// The command and its arguments, after --
     #[arg(last = true, required = true, value_hint = ValueHint::CommandWithArguments, num_args = 1..)]
     pub command: Vec<OsString>,
+}
+
+/// List the keys that are held or waited for
+///
+/// It goes through them as SCAN does: what is held all the while is in the list, what changes meanwhile may be.
+#[derive(Args, Debug)]
+pub struct Ls {
+    /// Only keys with such names, as in KEYS: report:*
+    pub pattern: Option<OsString>,
+
+    /// Only what this connection holds or waits for
+    #[arg(long, value_name = "ID", conflicts_with = "detached")]
+    pub client: Option<u64>,
+
+    /// Only what sessions hold whose connection is gone
+    #[arg(long)]
+    pub detached: bool,
+
+    /// One JSON object for each key, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show who holds a key and who waits for it
+///
+/// The exit code is 1 if nobody does.
+#[derive(Args, Debug)]
+pub struct Who {
+    /// Show at most so many holders and so many waiters
+    #[arg(long, value_name = "N", default_value = "100")]
+    pub count: u64,
+
+    /// The server's answer as one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    /// The lock or temporary key
+    pub key: OsString,
+}
+
+/// Print whether keys exist, and each change of that as it happens
+///
+/// A line has EXIST or NOEXIST for the beginning and ADD or DEL for a change, and the key. When the connection breaks, changes
+/// may be missed, so it ends (exit code 69) and does not connect again by itself.
+#[derive(Args, Debug)]
+pub struct Watch {
+    /// One JSON object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// Run a command for each line, one after the other, with TETHER_KEY and TETHER_EVENT in its environment
+    #[arg(long, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true, value_hint = ValueHint::CommandName)]
+    pub exec: Option<Vec<OsString>>,
+
+    /// The keys
+    #[arg(required = true)]
+    pub keys: Vec<OsString>,
+}
+
+/// Take a key away from those who hold it
+///
+/// The key is deleted, which its holders are told if they asked for it, and the next in line gets it. Their other keys stay. It
+/// prints who held it when it was deleted: if it was handed over just before, that is the new holder. The exit code is 1 if
+/// nobody was kicked.
+#[derive(Args, Debug)]
+pub struct Kick {
+    /// Only if it is held with this fencing token, as `tether who` shows it
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<u64>,
+
+    /// Close the holders' connections instead, which ends all that they hold
+    #[arg(long)]
+    pub connection: bool,
+
+    /// The lock or temporary key
+    pub key: OsString,
+}
+
+/// Check that servers and settings are fit for locks, and say what to do
+///
+/// It looks at the server and at the replicas that the server names, with the same user and password. The exit code is 1 if
+/// something is wrong; warnings alone leave it 0.
+#[derive(Args, Debug)]
+pub struct Doctor {
+    /// One JSON object for each finding, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Print what the module counts, in the text format of Prometheus
+#[derive(Args, Debug)]
+pub struct Metrics {
+    /// Serve it by HTTP (at /metrics), asking the server anew each time
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub listen: Option<SocketAddr>,
 }
 
 pub const EXIT_CODES: &str = "\

@@ -1,6 +1,7 @@
 //! The lock, as the runner has it: a connection of its own with a session, which is resumed on a new connection when the old
 //! one breaks, and pings that say until when the lock is vouched for.
 
+use crate::address;
 use crate::clock::BootTime;
 use crate::timing;
 use redis::aio::MultiplexedConnection;
@@ -76,8 +77,8 @@ struct Line {
 
 impl Line {
     async fn connect(url: &str, within: Duration) -> Result<Line, Refusal> {
-        let client = Client::open(speaking_resp3(url))
-            .map_err(|error| Refusal::Refused(error.to_string()))?;
+        let client = address::of(url).and_then(Client::open);
+        let client = client.map_err(|error| Refusal::Refused(error.to_string()))?;
         let (say, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(within))
@@ -97,12 +98,6 @@ impl Line {
     async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> Result<T, Refusal> {
         Ok(command.query_async(&mut self.connection).await?)
     }
-}
-
-/// Pushes are part of RESP3.
-fn speaking_resp3(url: &str) -> String {
-    let mark = if url.contains('?') { '&' } else { '?' };
-    format!("{url}{mark}protocol=resp3")
 }
 
 /// The lock, or why not. If this is dropped while it waits, the connection ends and the place in the queue with it.

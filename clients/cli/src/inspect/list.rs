@@ -1,0 +1,83 @@
+//! `tether ls`
+
+use super::reply::Map;
+use super::server::{Failure, Server};
+use super::{print, text};
+use crate::options::Ls;
+use redis::{Value, cmd};
+use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
+
+/// So many keys are looked at in a step, so that no step keeps the server.
+const STEP: u32 = 1000;
+/// So many holders are named.
+const NAMED: usize = 3;
+
+pub fn list(url: &str, options: &Ls) -> Result<u8, Failure> {
+    let mut server = Server::at(url)?;
+    let mut seen = HashSet::new();
+    let mut rows = Vec::new();
+    let mut cursor = "0".to_owned();
+    loop {
+        let mut question = cmd("LOCK.LIST");
+        question.arg(&cursor).arg("COUNT").arg(STEP);
+        if let Some(pattern) = &options.pattern {
+            question.arg("MATCH").arg(pattern.as_bytes());
+        }
+        let client = if options.detached {
+            Some(0)
+        } else {
+            options.client
+        };
+        if let Some(client) = client {
+            question.arg("CLIENT").arg(client);
+        }
+        let (next, keys): (String, Vec<Map>) = server.ask(&question)?;
+        for key in keys {
+            let Value::BulkString(name) = key.get("key") else {
+                continue;
+            };
+            // An iteration may return a key twice.
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if options.json {
+                print(&format!("{}\n", key.json()))?;
+            } else {
+                rows.push(row(&key));
+            }
+        }
+        cursor = next;
+        if cursor == "0" {
+            break;
+        }
+    }
+    if !options.json {
+        rows.sort();
+        print(&text::table(["KEY", "HOLDERS", "WAITERS", "HELD"], &rows))?;
+    }
+    Ok(0)
+}
+
+fn row(key: &Map) -> [String; 4] {
+    let holders = match key.get("holders") {
+        Value::Array(holders) => holders.as_slice(),
+        _ => &[],
+    };
+    let name = |holder: &Value| match holder {
+        Value::Int(0) => "(detached)".to_owned(),
+        Value::Int(client) => client.to_string(),
+        _ => String::new(),
+    };
+    let mut named: Vec<_> = holders.iter().take(NAMED).map(name).collect();
+    if holders.len() > NAMED {
+        named.push(format!("+{}", holders.len() - NAMED));
+    }
+    [
+        key.text("key"),
+        named.join(","),
+        key.text("waiters"),
+        key.number("oldest-hold-ms")
+            .map_or(String::new(), text::time),
+    ]
+}

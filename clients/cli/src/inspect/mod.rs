@@ -1,0 +1,51 @@
+//! What looks at a server, and `tether kick`.
+//!
+//! - server.rs: the connection, and why there is none    reply.rs: what replies hold    text.rs: names, times and tables for people
+//! - list.rs: `tether ls`    who.rs: `tether who`    watch.rs: `tether watch`    kick.rs: `tether kick`
+//! - doctor/: `tether doctor`    metrics/: `tether metrics`
+
+mod doctor;
+mod kick;
+mod list;
+mod metrics;
+mod reply;
+mod server;
+mod text;
+mod watch;
+mod who;
+
+pub use doctor::doctor;
+pub use kick::kick;
+pub use list::list;
+pub use metrics::metrics;
+pub use watch::watch;
+pub use who::who;
+
+use crate::codes;
+use server::Failure;
+use std::io::{self, Write};
+
+/// Nothing was found, or something is wrong: as `grep` and `diff` say it.
+const NOTHING: u8 = 1;
+
+/// The exit code for how it ended.
+pub fn code(ended: Result<u8, Failure>) -> u8 {
+    let (code, why) = match ended {
+        Ok(code) => return code,
+        // Whoever read the output has enough (`tether ls | head`).
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => return 0,
+        Err(Failure::Output(error)) => (codes::FAILED, error.to_string()),
+        Err(Failure::Failed(why)) => (codes::FAILED, why),
+        Err(Failure::Unreachable(why)) => (codes::UNREACHABLE, why),
+        Err(Failure::Refused(why)) => (codes::REFUSED, why),
+    };
+    eprintln!("tether: {why}");
+    code
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes())?;
+    output.flush()?;
+    Ok(())
+}

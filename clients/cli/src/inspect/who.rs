@@ -1,0 +1,97 @@
+//! `tether who`
+
+use super::reply::Map;
+use super::server::{Failure, Server};
+use super::{NOTHING, print, text};
+use crate::options::Who;
+use redis::cmd;
+use std::os::unix::ffi::OsStrExt;
+
+pub fn who(url: &str, options: &Who) -> Result<u8, Failure> {
+    let mut server = Server::at(url)?;
+    let mut question = cmd("LOCK.INFO");
+    question.arg(options.key.as_bytes());
+    question.arg("COUNT").arg(options.count);
+    let key: Option<Map> = server.ask(&question)?;
+    let name = text::shown(options.key.as_bytes());
+    let Some(key) = key else {
+        print(&if options.json {
+            "null\n".to_owned()
+        } else {
+            format!("{name}: nobody holds it or waits for it\n")
+        })?;
+        return Ok(NOTHING);
+    };
+    print(&if options.json {
+        format!("{}\n", key.json())
+    } else {
+        described(&name, &key)?
+    })?;
+    Ok(0)
+}
+
+fn described(name: &str, key: &Map) -> Result<String, Failure> {
+    let kind = match key.text("kind").as_str() {
+        "permits" => format!("a semaphore of {}", key.text("total")),
+        "exclusive" => "an exclusive lock".to_owned(),
+        "shared" => "a shared lock".to_owned(),
+        "temporary-key" => "a temporary key".to_owned(),
+        other => other.to_owned(),
+    };
+    let count = |name, one: &str| match key.number(name).unwrap_or(0) {
+        1 => format!("1 {one}"),
+        many => format!("{many} {one}s"),
+    };
+    let holders = count("holder-count", "holder");
+    let waiters = count("waiter-count", "waiter");
+    let mut described = format!("{name}: {kind}, {holders}, {waiters}\n");
+    let rows: Vec<_> = key.maps("holders")?.iter().map(holder).collect();
+    if !rows.is_empty() {
+        let titles = [
+            "HOLDER", "ADDRESS", "NAME", "USER", "LABEL", "TOKEN", "PERMITS", "DEPTH", "HELD",
+            "LEASE",
+        ];
+        described.push_str(&text::table(titles, &rows));
+    }
+    let rows: Vec<_> = key.maps("waiters")?.iter().map(waiter).collect();
+    if !rows.is_empty() {
+        let titles = ["WAITER", "ADDRESS", "NAME", "LABEL", "ASKS FOR", "WAITING"];
+        described.push_str(&text::table(titles, &rows));
+    }
+    Ok(described)
+}
+
+fn holder(holder: &Map) -> [String; 10] {
+    let client = match holder.text("session").as_str() {
+        "detached" => "(detached)".to_owned(),
+        "attached" => format!("{} (session)", holder.text("client")),
+        _ => holder.text("client"),
+    };
+    let time = |name| holder.number(name).map_or(String::new(), text::time);
+    let permits = holder.number("permits").filter(|count| *count > 0);
+    [
+        client,
+        holder.text("addr"),
+        holder.text("name"),
+        holder.text("user"),
+        holder.text("label"),
+        holder.text("token"),
+        permits.map_or(String::new(), |count| count.to_string()),
+        holder.text("depth"),
+        time("held-ms"),
+        time("lease-ms"),
+    ]
+}
+
+fn waiter(waiter: &Map) -> [String; 6] {
+    [
+        waiter.text("client"),
+        waiter.text("addr"),
+        waiter.text("name"),
+        waiter.text("label"),
+        waiter.text("mode"),
+        waiter
+            .number("waiting-ms")
+            .map_or(String::new(), text::time),
+    ]
+}

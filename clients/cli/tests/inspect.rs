@@ -1,0 +1,412 @@
+//! What looks at a server, on a real one: `tether ls`, `who`, `watch`, `kick`, `doctor` and `metrics`.
+
+#![cfg(unix)]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use tether_testing::harness::{
+    Server, WITHOUT_MODULE, eventually, eventually_equal, free_port, int,
+};
+
+fn tether(server: &Server, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
+    let url = format!("redis://127.0.0.1:{}", server.port());
+    command.args(arguments).env("TETHER_URL", url);
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Its exit code and what it wrote to its standard output.
+fn run(server: &Server, arguments: &[&str]) -> (i32, String) {
+    let output = tether(server, arguments).output().unwrap();
+    (output.status.code().unwrap(), text(output.stdout))
+}
+
+fn succeed(server: &Server, arguments: &[&str]) -> String {
+    let output = tether(server, arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    text(output.stdout)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+fn json(line: &str) -> serde_json::Value {
+    serde_json::from_str(line).unwrap()
+}
+
+/// The words of each line.
+fn cells(table: &str) -> Vec<Vec<&str>> {
+    let lines = table.lines().map(|line| line.split_whitespace().collect());
+    lines.collect()
+}
+
+/// Runs until it is dropped.
+struct Running {
+    process: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        Running { process, lines }
+    }
+
+    fn line(&mut self) -> String {
+        self.lines.next().unwrap().unwrap()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn ls_lists_what_is_held_and_waited_for() {
+    let server = Server::start();
+    assert_eq!(succeed(&server, &["ls"]), "KEY  HOLDERS  WAITERS  HELD\n");
+    let mut one = server.resp3();
+    let mut other = server.resp3();
+    one.run("LOCK.ACQUIRE report");
+    one.run("SETTP session:1 x");
+    for _ in 0..4 {
+        server.resp3(); // ids that are not 1 to 4
+    }
+    other.run("LOCK.ACQUIRE report WAIT 0 PUSH");
+    let (first, second) = (one.id().to_string(), other.id().to_string());
+    let table = succeed(&server, &["ls"]);
+    let rows: Vec<_> = cells(&table)
+        .into_iter()
+        .skip(1)
+        .map(|row| row[..3].to_vec())
+        .collect();
+    assert_eq!(rows, [["report", &first, "1"], ["session:1", &first, "0"]]);
+    assert_eq!(cells(&succeed(&server, &["ls", "rep*"])).len(), 2);
+    assert_eq!(
+        cells(&succeed(&server, &["ls", "--client", &second])).len(),
+        2
+    );
+    assert_eq!(cells(&succeed(&server, &["ls", "--detached"])).len(), 1);
+    let lines = succeed(&server, &["ls", "--json", "rep*"]);
+    let line = json(&lines);
+    assert_eq!(
+        (&line["key"], &line["waiters"]),
+        (&"report".into(), &1.into())
+    );
+    assert_eq!(line["holders"], serde_json::json!([one.id()]));
+}
+
+/// Far more than are looked at in one step.
+#[test]
+fn ls_lists_every_key_once() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    let names: BTreeSet<_> = (0..3_500).map(|number| format!("k{number}")).collect();
+    for name in &names {
+        holder.run(format!("LOCK.ACQUIRE {name}").as_str());
+    }
+    let lines = succeed(&server, &["ls", "--json"]);
+    let listed: Vec<_> = lines
+        .lines()
+        .map(|line| json(line)["key"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(listed.len(), names.len());
+    assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), names);
+}
+
+#[test]
+fn who_names_holders_and_waiters() {
+    let server = Server::start();
+    let (code, said) = run(&server, &["who", "report"]);
+    assert_eq!(
+        (code, said.as_str()),
+        (1, "report: nobody holds it or waits for it\n")
+    );
+    assert_eq!(
+        run(&server, &["who", "report", "--json"]),
+        (1, "null\n".to_owned())
+    );
+    let mut one = server.resp3();
+    let mut other = server.resp3();
+    one.run("CLIENT SETNAME nightly");
+    let token = one
+        .run("LOCK.ACQUIRE report PERMITS 2 OF 3 OWNER job:7 LEASE 3600000")
+        .number();
+    other.run("LOCK.ACQUIRE report PERMITS 2 OF 3 OWNER job:8 WAIT 0 PUSH");
+    let said = succeed(&server, &["who", "report"]);
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(lines[0], "report: a semaphore of 3, 1 holder, 1 waiter");
+    let rows = cells(&said);
+    let (first, second) = (one.id().to_string(), other.id().to_string());
+    assert_eq!(rows[2][0], first);
+    assert_eq!(
+        rows[2][2..7],
+        ["nightly", "default", "job:7", &token.to_string(), "2"]
+    );
+    assert_eq!(rows[4][0], second);
+    assert!(
+        rows[4].contains(&"job:8") && rows[4].contains(&"permits"),
+        "{said}"
+    );
+    let all = json(&succeed(&server, &["who", "report", "--json"]));
+    assert_eq!(all["holders"][0]["token"], token);
+    assert_eq!(all["waiters"][0]["label"], "job:8");
+}
+
+/// A name is any bytes, and may be meant to steer the terminal of whoever looks.
+#[test]
+fn names_are_shown_escaped() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    let key = b"\x1b[2Jno";
+    holder.run([b"LOCK.ACQUIRE".as_slice(), key]);
+    for action in ["ls", "who"] {
+        let mut command = tether(&server, &[action]);
+        if action == "who" {
+            command.arg("\x1b[2Jno");
+        }
+        let said = text(command.output().unwrap().stdout);
+        assert!(
+            said.contains("\\u{1b}[2Jno") && !said.contains('\x1b'),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn watch_tells_each_change_and_ends_with_the_connection() {
+    let mut server = Server::start();
+    let mut client = server.resp3();
+    client.run("SETTP b x");
+    let mut watch = Running::start(tether(&server, &["watch", "a", "b"]));
+    assert_eq!([watch.line(), watch.line()], ["NOEXIST a", "EXIST b"]);
+    client.run("SET a x");
+    assert_eq!(watch.line(), "ADD a");
+    client.run("DELTP b");
+    assert_eq!(watch.line(), "DEL b");
+    let mut as_json = Running::start(tether(&server, &["watch", "--json", "a"]));
+    assert_eq!(
+        json(&as_json.line()),
+        serde_json::json!({"key": "a", "event": "EXIST"})
+    );
+    server.kill();
+    assert_eq!(watch.process.wait().unwrap().code(), Some(69));
+}
+
+#[test]
+fn watch_runs_a_command_for_each_line() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let script = "echo \"$TETHER_EVENT of $TETHER_KEY\"; exit 1";
+    let mut watch = Running::start(tether(
+        &server,
+        &["watch", "a", "--exec", "sh", "-c", script],
+    ));
+    assert_eq!([watch.line(), watch.line()], ["NOEXIST a", "NOEXIST of a"]);
+    client.run("SET a x");
+    assert_eq!([watch.line(), watch.line()], ["ADD a", "ADD of a"]);
+}
+
+#[test]
+fn kick_takes_one_key_from_its_holder() {
+    let server = Server::start();
+    let mut one = server.resp3();
+    let mut next = server.resp3();
+    let token = one.run("LOCK.ACQUIRE report NOTIFY").number();
+    one.run("SETTP other x");
+    next.run("LOCK.ACQUIRE report WAIT 0 PUSH");
+    let wrong = (token + 1).to_string();
+    let said = (1, format!("report: nobody holds it with token {wrong}\n"));
+    assert_eq!(run(&server, &["kick", "report", "--token", &wrong]), said);
+    let said = succeed(&server, &["kick", "report", "--token", &token.to_string()]);
+    assert!(
+        said.starts_with(&format!("report: client {} at 127.0.0.1:", one.id())),
+        "{said}"
+    );
+    assert_eq!(one.next_push(), "lock report LOST deleted");
+    assert!(next.next_push().starts_with("lock report "));
+    assert_eq!(one.run("EXISTS other"), int(1));
+}
+
+#[test]
+fn kick_leaves_what_is_no_lock() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    client.run("SET report x");
+    let said = (1, "report: nobody holds it\n".to_owned());
+    assert_eq!(run(&server, &["kick", "report"]), said);
+    assert_eq!(client.run("EXISTS report"), int(1));
+}
+
+#[test]
+fn kick_can_close_the_connection() {
+    let server = Server::start();
+    let mut one = server.resp3();
+    one.run("LOCK.ACQUIRE report");
+    one.run("SETTP other x");
+    succeed(&server, &["kick", "report", "--connection"]);
+    one.expect_closed();
+    eventually_equal("holds", 0, || server.gauge("tether", "tether_holds"));
+    eventually_equal("temporary keys", 0, || {
+        server.gauge("tether", "tether_temporary_keys")
+    });
+}
+
+#[test]
+fn doctor_finds_what_is_wrong_with_server_and_replica() {
+    let server = Server::with(&["timeout 300", "appendonly yes", "appendfsync always"]);
+    let replica = Server::replica_of(
+        &server,
+        &["maxmemory-policy allkeys-lru", "maxmemory 100mb"],
+    );
+    let state = || {
+        let info = server.info("replication");
+        if info.contains("state=online") {
+            Ok(())
+        } else {
+            Err(info)
+        }
+    };
+    eventually("the replica", state);
+    let (code, said) = run(&server, &["doctor"]);
+    assert_eq!(code, 0, "{said}");
+    let about = |server: &Server| format!("127.0.0.1:{}: ", server.port());
+    let line = |level, server: &Server, what: &str| {
+        let begin = format!("{level:6}  {}", about(server));
+        assert!(
+            said.lines()
+                .any(|line| line.starts_with(&begin) && line.contains(what)),
+            "{what}: {said}"
+        );
+    };
+    line("ok", &server, "the module is loaded");
+    line("warn", &server, "timeout");
+    line("ok", &replica, "the module is loaded");
+    line("warn", &replica, "allkeys-lru");
+    for finding in succeed(&server, &["doctor", "--json"]).lines().map(json) {
+        assert!(
+            finding["server"].is_string() && finding["level"].is_string(),
+            "{finding}"
+        );
+    }
+}
+
+#[test]
+fn a_server_without_the_module_is_told_as_such() {
+    let server = Server::with(&[WITHOUT_MODULE]);
+    let (code, said) = run(&server, &["doctor"]);
+    assert_eq!(code, 1);
+    assert!(
+        said.contains("wrong   ") && said.contains("the module tether is not loaded"),
+        "{said}"
+    );
+    for arguments in [
+        &["ls"][..],
+        &["who", "a"],
+        &["watch", "a"],
+        &["kick", "a"],
+        &["metrics"],
+    ] {
+        let Output { status, stderr, .. } = tether(&server, arguments).output().unwrap();
+        assert_eq!(status.code(), Some(78), "{arguments:?}");
+        assert_eq!(
+            text(stderr),
+            "tether: this server does not have the module tether\n"
+        );
+    }
+}
+
+#[test]
+fn no_server_is_another_exit_code() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    for arguments in [
+        &["ls"][..],
+        &["who", "a"],
+        &["watch", "a"],
+        &["kick", "a"],
+        &["doctor"],
+        &["metrics"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
+        let status = command
+            .args(arguments)
+            .args(["--url", &url])
+            .stderr(Stdio::null())
+            .status();
+        assert_eq!(status.unwrap().code(), Some(69), "{arguments:?}");
+    }
+}
+
+/// INFO has one field that is no number, which says how the module knows the server.
+#[test]
+fn metrics_have_every_number_of_info() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    client.run("LOCK.ACQUIRE report");
+    let metrics = succeed(&server, &["metrics"]);
+    let info = server.info("tether");
+    let fields = info
+        .lines()
+        .filter_map(|line| line.trim_end().split_once(':'));
+    let numbers = fields
+        .filter(|(_, value)| value.parse::<u64>().is_ok())
+        .count();
+    let samples: Vec<_> = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
+    // Besides, whether the server answers, and whether the module has stopped.
+    assert_eq!(samples.len(), numbers + 2, "{metrics}\n{info}");
+    assert!(
+        samples.contains(&"tether_holds 1") && samples.contains(&"tether_up 1"),
+        "{metrics}"
+    );
+}
+
+fn get(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn metrics_are_served_also_while_the_server_is_down() {
+    let mut server = Server::start();
+    let mut metrics = Running::start(tether(&server, &["metrics", "--listen", "127.0.0.1:0"]));
+    let url = metrics.line();
+    let address = url
+        .strip_prefix("http://")
+        .unwrap()
+        .strip_suffix("/metrics")
+        .unwrap()
+        .to_owned();
+    // Somebody who says nothing keeps nobody from being answered.
+    let _silent = TcpStream::connect(&address).unwrap();
+    let scrape = "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+    let answer = get(&address, scrape);
+    assert!(
+        answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\ntether_holds 0\n"),
+        "{answer}"
+    );
+    assert!(
+        answer.contains("content-type: text/plain; version=0.0.4"),
+        "{answer}"
+    );
+    assert!(get(&address, "GET / HTTP/1.1\r\nHost: here\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    server.kill();
+    let answer = get(&address, scrape);
+    assert!(
+        answer.contains("\ntether_up 0\n") && !answer.contains("tether_holds"),
+        "{answer}"
+    );
+}
