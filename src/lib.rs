@@ -8,7 +8,7 @@
 //!               <--replies, keys, pushes, timers--  effects
 //! ```
 //!
-//! [`engine`] holds every rule: facts in, orders out. [`command`] turns bytes into typed requests.
+//! [`engine`] holds every rule: facts in, effects out. [`command`] turns bytes into typed requests.
 //! `shell` is all that touches the server. Nothing points back.
 
 pub mod command;

@@ -297,3 +297,11 @@ fn the_picture_of_the_house_has_every_folder_and_each_folder_names_its_files() {
     }
     assert_none(missing);
 }
+
+#[test]
+fn the_python_package_has_the_version_of_all_others() {
+    let of_all = format!("version = \"{}\"", env!("CARGO_PKG_VERSION"));
+    let package = document("clients/python/pyproject.toml");
+    let its = package.lines().find(|line| line.starts_with("version"));
+    assert_eq!(its, Some(of_all.as_str()));
+}

@@ -4,7 +4,7 @@ use crate::command::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE};
 use crate::shell::commands::entry::entry;
 use crate::shell::sys::raw::{Ctx, api, c_string, entries, forever, have};
 use redis_module::raw as c;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
@@ -58,6 +58,9 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     }
 }
 
+/// The version in which all commands of today came.
+const SINCE: &CStr = c"0.1.0";
+
 /// Key specifications (permissions and cluster routing come from them) and documentation.
 ///
 /// # Safety
@@ -76,7 +79,7 @@ unsafe fn describe(command: *mut c::RedisModuleCommand, spec: &Spec) -> bool {
         version: &raw const version,
         summary: forever(spec.summary),
         complexity: forever(spec.complexity),
-        since: c"0.1.0".as_ptr(),
+        since: SINCE.as_ptr(),
         history: null_mut(),
         tips: null(),
         arity: spec.arity,

@@ -1,0 +1,187 @@
+//! What replies and pushes say.
+
+use super::want::Phase;
+use super::{Change, Core, Id, Reply, Tag};
+use crate::clock::BootTime;
+use crate::error::{Error, Loss};
+
+/// LOCK.CANCEL's replies that are no token.
+const NEITHER: u64 = 0;
+const WAITED: u64 = 1;
+
+impl Core {
+    /// A command was answered that was sent at this moment. What comes after the fence has fallen counts for nothing.
+    pub fn replied(&mut self, now: BootTime, sent: BootTime, tag: Tag, reply: Reply) {
+        self.tick(now);
+        if self.ended.is_some() {
+            return;
+        }
+        self.vouch_from(sent);
+        match tag {
+            Tag::Asked(id) => self.asked(id, reply),
+            Tag::Cancelled => self.cancelled(reply),
+            Tag::Released(id) => self.released(id, reply),
+            Tag::GivenBack => self.given_back(reply),
+            Tag::Looked(id, key, reason) => self.looked(id, &key, reason, reply),
+            Tag::Resumed(id) => self.found(id, reply),
+            Tag::Ping => {}
+        }
+    }
+
+    /// A push `lock key text` came.
+    pub fn pushed(&mut self, now: BootTime, key: &[u8], text: &[u8]) {
+        self.tick(now);
+        if self.ended.is_some() {
+            return;
+        }
+        let (word, rest) = split(text);
+        let (label, said) = match word {
+            b"LOST" | b"FAILED" => {
+                let (said, label) = split(rest);
+                (label, String::from_utf8_lossy(said).into_owned())
+            }
+            _ => (rest, String::new()),
+        };
+        let place = (key.to_vec(), label.to_vec());
+        let first = self.places.get(&place).and_then(|ids| ids.front().copied());
+        match (word, first) {
+            (b"LOST", Some(id)) => self.told_lost(id, key, Loss::Told(said)),
+            (b"LOST", None) => self.look_at_all(label, &Loss::Told(said)),
+            (b"TIMEOUT", Some(id)) => self.not_granted(id, Error::Taken),
+            (b"FAILED", Some(id)) => self.not_granted(id, Error::Refused(said)),
+            (token, Some(id)) => {
+                let token = std::str::from_utf8(token).ok().and_then(|n| n.parse().ok());
+                if let Some(token) = token {
+                    self.grant(id, token);
+                }
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn asked(&mut self, id: Id, reply: Reply) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        if want.is_given_up || want.phase != Phase::Asked {
+            return; // The answers to what was sent since then settle it; or a push was faster.
+        }
+        match reply {
+            Reply::Number(token) => self.grant(id, token),
+            Reply::Null if want.until.is_some() => want.phase = Phase::Waiting,
+            Reply::Null => self.finish(id, Change::Refused(Error::Taken)),
+            Reply::Other => self.end(Loss::Connection),
+            Reply::Error(error) => self.finish(id, Change::Refused(refusal(error))),
+        }
+    }
+
+    fn not_granted(&mut self, id: Id, error: Error) {
+        let want = &self.wants[&id];
+        if !want.is_given_up && matches!(want.phase, Phase::Asked | Phase::Waiting) {
+            self.finish(id, Change::Refused(error));
+        }
+    }
+
+    fn cancelled(&mut self, reply: Reply) {
+        match reply {
+            Reply::Number(NEITHER | WAITED) => self.races.cancel_first += 1,
+            Reply::Number(_) => self.races.grant_first += 1,
+            Reply::Error(error) => self.end(Loss::Unreleased(error)),
+            _ => self.end(Loss::Connection),
+        }
+    }
+
+    fn released(&mut self, id: Id, reply: Reply) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        want.unanswered_releases = want.unanswered_releases.saturating_sub(1);
+        let (is_last, is_given_up) = (want.unanswered_releases == 0, want.is_given_up);
+        match reply {
+            Reply::Error(error) if !is_not_held(&error) => self.end(Loss::Unreleased(error)),
+            // The push that says why may be on its way to nobody: the hold was not asked to NOTIFY by this name.
+            Reply::Error(_) if !is_given_up => {
+                self.finish(id, Change::Lost(Loss::Told("deleted".to_owned())));
+            }
+            _ if is_last => self.finish(id, Change::Over),
+            _ => {}
+        }
+    }
+
+    fn given_back(&mut self, reply: Reply) {
+        if let Reply::Error(error) = reply
+            && !is_not_held(&error)
+        {
+            self.end(Loss::Unreleased(error));
+        }
+    }
+
+    fn told_lost(&mut self, id: Id, key: &[u8], reason: Loss) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        match want.phase {
+            Phase::Held | Phase::Releasing if !want.is_given_up => self.lose(id, key, reason),
+            Phase::Asked | Phase::Waiting => want.lost_early = Some((key.to_vec(), reason)),
+            _ => {}
+        }
+    }
+
+    /// A push has a name that nobody holds: the key was renamed since. It may be each of this label's.
+    fn look_at_all(&mut self, label: &[u8], reason: &Loss) {
+        let held = self
+            .wants
+            .iter()
+            .filter(|(_, want)| want.phase == Phase::Held && want.request.label == label);
+        for id in held.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.look(id, reason);
+        }
+    }
+
+    fn looked(&mut self, id: Id, key: &[u8], reason: Loss, reply: Reply) {
+        let Some(want) = self.wants.get(&id) else {
+            return;
+        };
+        if want.phase == Phase::Held && reply != Reply::Number(want.token) {
+            self.lose(id, key, reason);
+        }
+    }
+
+    /// After a break: whether it was granted before; else it is asked for again.
+    fn found(&mut self, id: Id, reply: Reply) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        if want.is_given_up || !matches!(want.phase, Phase::Asked | Phase::Waiting) {
+            return;
+        }
+        match reply {
+            Reply::Number(NEITHER | WAITED) => {
+                want.phase = Phase::Queued;
+                self.send_if_first(id);
+            }
+            Reply::Number(token) => self.grant(id, token),
+            Reply::Error(error) => self.finish(id, Change::Refused(refusal(error))),
+            _ => self.end(Loss::Connection),
+        }
+    }
+}
+
+fn is_not_held(error: &str) -> bool {
+    error.starts_with("NOTHELD")
+}
+
+fn refusal(error: String) -> Error {
+    match error.starts_with("DEADLOCK") {
+        true => Error::Deadlock(error),
+        false => Error::Refused(error),
+    }
+}
+
+/// What stands before the first space, and after it.
+fn split(text: &[u8]) -> (&[u8], &[u8]) {
+    match text.iter().position(|byte| *byte == b' ') {
+        Some(at) => (&text[..at], &text[at + 1..]),
+        None => (text, b""),
+    }
+}

@@ -1,0 +1,151 @@
+//! One request for a lock, or for several at once, and the commands that it needs.
+
+use crate::clock::BootTime;
+use crate::error::Loss;
+use std::time::Duration;
+
+/// A command's name and arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command(pub Vec<Vec<u8>>);
+
+impl Command {
+    pub fn new(name: &str) -> Command {
+        Command(vec![name.into()])
+    }
+
+    fn with(mut self, argument: impl AsRef<[u8]>) -> Command {
+        self.0.push(argument.as_ref().to_vec());
+        self
+    }
+
+    fn with_ms(self, time: Duration) -> Command {
+        self.with(milliseconds(time).to_string())
+    }
+}
+
+/// In which way a lock is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Exclusive,
+    Shared,
+    Permits {
+        permits: u32,
+        total: u32,
+    },
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// One at least; several are exclusive.
+    pub keys: Vec<Vec<u8>>,
+    pub label: Vec<u8>,
+    pub mode: Mode,
+    /// None does not wait; zero waits for as long as it takes.
+    pub wait: Option<Duration>,
+    pub lease: Option<Duration>,
+}
+
+impl Request {
+    pub fn places(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+        let keys = self.keys.iter();
+        keys.map(|key| (key.clone(), self.label.clone()))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not sent yet: a former want of the same owner is not settled.
+    Queued,
+    Asked,
+    Waiting,
+    Held,
+    Releasing,
+}
+
+pub struct Want {
+    pub request: Request,
+    /// None does not wait.
+    pub until: Option<BootTime>,
+    pub phase: Phase,
+    pub token: u64,
+    pub is_given_up: bool,
+    /// A loss that was heard of before the grant was: a reply may come after a later push.
+    pub lost_early: Option<(Vec<u8>, Loss)>,
+    pub unanswered_releases: usize,
+}
+
+impl Want {
+    pub fn new(request: Request, until: Option<BootTime>) -> Want {
+        Want {
+            request,
+            until,
+            phase: Phase::Queued,
+            token: 0,
+            is_given_up: false,
+            lost_early: None,
+            unanswered_releases: 0,
+        }
+    }
+
+    /// Whether its owner wants it no more, so that it may ask again.
+    pub fn is_leaving(&self) -> bool {
+        self.is_given_up || self.phase == Phase::Releasing
+    }
+
+    pub fn ask(&self, now: BootTime) -> Command {
+        let Request { keys, mode, .. } = &self.request;
+        let mut command = match keys.as_slice() {
+            [key] => Command::new("LOCK.ACQUIRE").with(key),
+            keys => keys.iter().fold(
+                Command::new("LOCK.MACQUIRE").with(keys.len().to_string()),
+                Command::with,
+            ),
+        };
+        command = match mode {
+            Mode::Exclusive => command,
+            Mode::Shared => command.with("SHARED"),
+            Mode::Permits { permits, total } => command
+                .with("PERMITS")
+                .with(permits.to_string())
+                .with("OF")
+                .with(total.to_string()),
+        };
+        command = command.with("OWNER").with(&self.request.label);
+        command = command.with("NOTIFY");
+        if let Some(lease) = self.request.lease {
+            command = command.with("LEASE").with_ms(lease);
+        }
+        match self.until {
+            None => command,
+            Some(BootTime::NEVER) => command.with("WAIT").with("0").with("PUSH"),
+            // 0 is for ever, so what is over waits the shortest time that there is.
+            Some(until) => command
+                .with("WAIT")
+                .with_ms(until.since(now).max(Duration::from_millis(1)))
+                .with("PUSH"),
+        }
+    }
+
+    /// Leaves the queues of all keys.
+    pub fn cancel(&self) -> Command {
+        self.about("LOCK.CANCEL", &self.request.keys[0])
+    }
+
+    pub fn release(&self, key: &[u8]) -> Command {
+        self.about("LOCK.RELEASE", key)
+    }
+
+    pub fn about(&self, command: &str, key: &[u8]) -> Command {
+        Command::new(command)
+            .with(key)
+            .with("OWNER")
+            .with(&self.request.label)
+    }
+}
+
+/// Rounded up, so that nobody waits less than was asked for.
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

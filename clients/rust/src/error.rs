@@ -1,0 +1,73 @@
+//! Why there is no lock, and why there is none any more.
+
+use crate::timing::Unfit;
+use std::fmt;
+
+/// Why a lock that was granted is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Loss {
+    /// The server did not answer for the time of the fence.
+    Silence,
+    /// The connection broke, and there is no session; or the lock was lost while the connection was broken.
+    Connection,
+    /// The server refused to take a lock back, so all were given up with the connection; with its error.
+    Unreleased(String),
+    /// What the server said: `deleted`, `overwritten`, `lease`, `demoted` and others, as in the reference of the module.
+    Told(String),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Silence => f.write_str("the server does not answer"),
+            Loss::Connection => f.write_str("the connection broke"),
+            Loss::Unreleased(error) => write!(f, "a release was refused: {error}"),
+            Loss::Told(reason) => f.write_str(reason),
+        }
+    }
+}
+
+impl std::error::Error for Loss {}
+
+/// Why a request was not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another owner has the lock; or still had it when the time to wait was over.
+    Taken,
+    /// To wait would never end: the server's error, with the cycle.
+    Deadlock(String),
+    /// This owner has asked for the lock already and has not given it back. Another owner may wait for it: see
+    /// [`LockRequest::owner`](crate::LockRequest::owner).
+    AskedAlready,
+    /// The server refuses; its error.
+    Refused(String),
+    /// There is no such server, it has no such module, or the connection to it has ended.
+    Unreachable(String),
+    /// It was granted, and lost before anybody could know.
+    Lost(Loss),
+    /// The times that were given do not fit those of the server.
+    Unfit(Unfit),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Taken => f.write_str("another owner has the lock"),
+            Error::AskedAlready => f.write_str("this owner has or waits for the lock itself"),
+            Error::Deadlock(error) | Error::Refused(error) => f.write_str(error),
+            Error::Unreachable(why) => write!(f, "no server: {why}"),
+            Error::Lost(loss) => write!(f, "granted, and lost at once: {loss}"),
+            Error::Unfit(unfit) => unfit.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Unfit> for Error {
+    fn from(unfit: Unfit) -> Error {
+        Error::Unfit(unfit)
+    }
+}

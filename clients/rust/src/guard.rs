@@ -1,0 +1,123 @@
+//! A lock that is held, and a request on its way to be.
+
+use crate::clock::BootTime;
+use crate::core::{Change, Id, Request};
+use crate::error::{Error, Loss};
+use crate::link::{Shared, State};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// A request that is given up when it is dropped.
+pub struct Attempt {
+    shared: Arc<Shared>,
+    id: Id,
+    state: watch::Receiver<State>,
+    is_settled: bool,
+}
+
+impl Attempt {
+    pub fn new(shared: Arc<Shared>, request: Request) -> Result<Attempt, Error> {
+        let (id, state) = shared.ask(request)?;
+        Ok(Attempt {
+            shared,
+            id,
+            state,
+            is_settled: false,
+        })
+    }
+
+    pub async fn granted(mut self) -> Result<Guard, Error> {
+        let change = reached(&mut self.state, Option::is_some).await;
+        self.is_settled = true;
+        match change {
+            Some(Change::Granted(token)) => Ok(Guard {
+                shared: self.shared.clone(),
+                id: self.id,
+                token,
+                state: self.state.clone(),
+            }),
+            Some(Change::Refused(error)) => Err(error),
+            Some(Change::Lost(loss)) => Err(Error::Lost(loss)),
+            Some(Change::Over) | None => Err(Error::Unreachable("it was closed".to_owned())),
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.shared.give_up(self.id);
+        }
+    }
+}
+
+/// A lock that is held. Dropped, it is released, without anybody waiting for the server's answer.
+#[must_use = "it is released when it is dropped"]
+pub struct Guard {
+    shared: Arc<Shared>,
+    id: Id,
+    token: u64,
+    state: watch::Receiver<State>,
+}
+
+impl Guard {
+    /// The fencing token: greater than that of every earlier grant. Send it along with each write to what the lock protects.
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Whether the lock is held, as far as can be known here: without asking the server. O(1).
+    ///
+    /// # Errors
+    /// Why it is lost.
+    pub fn check(&self) -> Result<(), Loss> {
+        if let Some(Change::Lost(loss)) = &*self.state.borrow() {
+            return Err(loss.clone());
+        }
+        let alive_until = self.shared.with_core(|core| core.alive_until());
+        match BootTime::now() < alive_until {
+            true => Ok(()),
+            false => Err(Loss::Silence),
+        }
+    }
+
+    /// Ends when the lock is lost, with the reason. While it is held, and once it was released, this waits. It does not keep the
+    /// lock.
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
+        let mut state = self.state.clone();
+        async move {
+            let is_lost = |state: &State| matches!(state, Some(Change::Lost(_)));
+            match reached(&mut state, is_lost).await {
+                Some(Change::Lost(loss)) => loss,
+                _ => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Gives it back, and waits until the server has taken it.
+    ///
+    /// # Errors
+    /// Why it was not held any more.
+    pub async fn release(self) -> Result<(), Loss> {
+        self.shared.release(self.id);
+        let mut state = self.state.clone();
+        let is_last = |state: &State| !matches!(state, Some(Change::Granted(_)));
+        match reached(&mut state, is_last).await {
+            Some(Change::Lost(loss)) => Err(loss),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shared.release(self.id);
+    }
+}
+
+/// The state once it is so, or the last one.
+async fn reached(state: &mut watch::Receiver<State>, is_it: impl Fn(&State) -> bool) -> State {
+    // An error is that nothing will change any more.
+    let _ = state.wait_for(|state| is_it(state)).await;
+    state.borrow().clone()
+}

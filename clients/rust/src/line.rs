@@ -1,0 +1,159 @@
+//! One connection to a server, and what it is asked first.
+
+use crate::clock::BootTime;
+use crate::core::{Command, Reply};
+use crate::error::Error;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, PushKind, RedisError, Value, cmd,
+};
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
+
+/// So many commands wait to be written at a time; more wait for their turn, in their order.
+const COMMANDS_AT_ONCE: usize = 1024;
+
+/// An open connection, and what it is pushed.
+pub struct Line {
+    pub connection: MultiplexedConnection,
+    pub pushes: UnboundedReceiver<PushInfo>,
+}
+
+/// What a push says to us.
+pub enum Push {
+    Lock { key: Vec<u8>, text: Vec<u8> },
+    Disconnected,
+    Other,
+}
+
+/// How an address is spoken to: RESP3, which has pushes.
+pub fn address(url: &str) -> Result<ConnectionInfo, Error> {
+    let address = url.into_connection_info();
+    let address = address.map_err(|error| Error::Refused(error.to_string()))?;
+    let settings = address.redis_settings().clone();
+    Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
+}
+
+impl Line {
+    pub async fn connect(address: &ConnectionInfo, within: Duration) -> Result<Line, Error> {
+        let client = Client::open(address.clone()).map_err(error_of)?;
+        let (sender, pushes) = unbounded_channel();
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(within))
+            // A reply that is late is the pings' concern.
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(COMMANDS_AT_ONCE)
+            .set_push_sender(sender);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let connection = timeout(within, connecting).await.map_err(|_| late())?;
+        Ok(Line {
+            connection: connection.map_err(error_of)?,
+            pushes,
+        })
+    }
+
+    /// For how long the server lets a vanished peer keep its locks; None is for ever.
+    pub async fn peer_timeout(&mut self) -> Result<Option<Duration>, Error> {
+        let server = self.ask(&cmd("LOCK.SERVER")).await;
+        let server = server.map_err(|error| match error {
+            Error::Refused(text) if text.contains("unknown command") => {
+                Error::Unreachable("it does not have the module tether".to_owned())
+            }
+            other => other,
+        })?;
+        let pairs = server.as_map_iter().into_iter().flatten();
+        let mut named = pairs.filter(|(name, _)| **name == text("peer-timeout-ms"));
+        Ok(match named.next() {
+            Some((_, Value::Int(ms))) => u64::try_from(*ms).ok().filter(|ms| *ms > 0),
+            _ => None,
+        }
+        .map(Duration::from_millis))
+    }
+
+    /// Begins a session; its secret.
+    pub async fn start_session(&mut self, grace: Duration) -> Result<String, Error> {
+        let mut start = cmd("SESSION.START");
+        start.arg("GRACE").arg(grace.as_millis().to_string());
+        match self.ask(&start).await? {
+            Value::BulkString(secret) => Ok(String::from_utf8_lossy(&secret).into_owned()),
+            other => Err(Error::Refused(format!("SESSION.START said {other:?}"))),
+        }
+    }
+
+    /// Goes on with a session; when that was asked.
+    pub async fn resume_session(&mut self, secret: &str) -> Result<BootTime, Error> {
+        let sent = BootTime::now();
+        self.ask(cmd("SESSION.RESUME").arg(secret).arg("NOTIFY"))
+            .await
+            .map(|_| sent)
+    }
+
+    pub async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
+        self.connection
+            .send_packed_command(command)
+            .await
+            .and_then(Value::extract_error)
+            .map_err(error_of)
+    }
+}
+
+/// Sends a command and waits for the answer; None where the connection broke.
+pub async fn answer(mut connection: MultiplexedConnection, command: Command) -> Option<Reply> {
+    let mut packed = Cmd::new();
+    for word in &command.0 {
+        packed.arg(word);
+    }
+    let answered = connection.send_packed_command(&packed).await;
+    match answered.and_then(Value::extract_error) {
+        Ok(Value::Int(number)) => Some(u64::try_from(number).map_or(Reply::Other, Reply::Number)),
+        Ok(Value::Nil) => Some(Reply::Null),
+        Ok(_) => Some(Reply::Other),
+        Err(error) if error.code().is_some() => Some(Reply::Error(text_of(&error))),
+        Err(_) => None,
+    }
+}
+
+/// What a push means; None is the end of the channel.
+pub fn meaning(push: Option<PushInfo>) -> Push {
+    let Some(PushInfo { kind, data }) = push else {
+        return Push::Disconnected;
+    };
+    match (kind, data.as_slice()) {
+        (PushKind::Disconnection, _) => Push::Disconnected,
+        (PushKind::Other(name), [Value::BulkString(key), Value::BulkString(text)])
+            if name == "lock" =>
+        {
+            Push::Lock {
+                key: key.clone(),
+                text: text.clone(),
+            }
+        }
+        _ => Push::Other,
+    }
+}
+
+pub fn late() -> Error {
+    Error::Unreachable("no answer in time".to_owned())
+}
+
+fn error_of(error: RedisError) -> Error {
+    match error.code() {
+        // It will answer soon, or another will.
+        Some("LOADING" | "MASTERDOWN" | "READONLY") | None => Error::Unreachable(error.to_string()),
+        Some(_) => Error::Refused(text_of(&error)),
+    }
+}
+
+/// As the server wrote it, with the code in front.
+fn text_of(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
+    }
+}
+
+fn text(name: &str) -> Value {
+    Value::BulkString(name.into())
+}

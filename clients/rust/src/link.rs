@@ -1,0 +1,344 @@
+//! The task that keeps the connection: it sends what the core wants sent, brings it what comes, and looks for a new connection
+//! when that one breaks and there is a session.
+
+use crate::clock::BootTime;
+use crate::core::{Change, Command, Core, Id, Reply, Request, Tag};
+use crate::error::{Error, Loss};
+use crate::line::{self, Line, Push};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use redis::{ConnectionInfo, cmd};
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::unconstrained;
+use tokio::time::{sleep, timeout};
+
+/// Between two attempts to reach the server again.
+const ATTEMPTS_APART: Duration = Duration::from_millis(20);
+
+/// So much is heard before something is sent.
+const HEARD_AT_ONCE: usize = 100;
+
+/// What has become of a request; as long as nothing has, None.
+pub type State = Option<Change>;
+
+/// What callers and the task share. Locked for moments only, and never across an await.
+#[derive(Default)]
+struct Table {
+    core: Option<Core>,
+    states: HashMap<Id, watch::Sender<State>>,
+    /// Nobody is left who could ask, or somebody closes it.
+    is_closing: bool,
+}
+
+/// The callers' side: whoever has one can ask. When the last is gone, the connection ends.
+pub struct Shared {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    table: Mutex<Table>,
+    /// The task has something to do.
+    wake: Notify,
+    alive: watch::Sender<BootTime>,
+    /// That the task has ended.
+    over: watch::Sender<bool>,
+}
+
+/// What the task needs to connect again.
+pub struct Way {
+    pub address: ConnectionInfo,
+    pub secret: Option<String>,
+    pub fence: Duration,
+}
+
+impl Shared {
+    /// Starts the task. `sent` is when the last request was sent that the connection has answered.
+    pub fn start(line: Line, way: Way, sent: BootTime) -> Arc<Shared> {
+        let core = Core::new(sent, way.fence, way.secret.is_some());
+        let inner = Arc::new(Inner {
+            alive: watch::channel(core.alive_until()).0,
+            over: watch::channel(false).0,
+            wake: Notify::new(),
+            table: Mutex::new(Table {
+                core: Some(core),
+                ..Table::default()
+            }),
+        });
+        let link = Link {
+            inner: inner.clone(),
+            line,
+            way,
+            replies: FuturesUnordered::new(),
+        };
+        tokio::spawn(link.run());
+        Arc::new(Shared { inner })
+    }
+
+    pub fn ask(&self, request: Request) -> Result<(Id, watch::Receiver<State>), Error> {
+        let asked = self.inner.with(|table, core| {
+            let id = core.ask(BootTime::now(), request)?;
+            let (sender, receiver) = watch::channel(None);
+            table.insert(id, sender);
+            Ok((id, receiver))
+        });
+        self.inner.wake.notify_one();
+        asked
+    }
+
+    pub fn give_up(&self, id: Id) {
+        self.inner.with(|_, core| core.give_up(BootTime::now(), id));
+        self.inner.wake.notify_one();
+    }
+
+    pub fn release(&self, id: Id) {
+        self.inner.with(|_, core| core.release(BootTime::now(), id));
+        self.inner.wake.notify_one();
+    }
+
+    pub fn with_core<T>(&self, look: impl FnOnce(&Core) -> T) -> T {
+        self.inner.with(|_, core| look(core))
+    }
+
+    pub fn alive(&self) -> watch::Receiver<BootTime> {
+        self.inner.alive.subscribe()
+    }
+
+    /// Ends the connection, and the session if there is one: at once for what is held.
+    pub async fn close(&self) {
+        self.inner.close();
+        let mut over = self.inner.over.subscribe();
+        let _ = over.wait_for(|over| *over).await;
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.inner.close();
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // Whoever panicked while it was locked left it whole: nothing in there panics but by running out of memory.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<T>(
+        &self,
+        work: impl FnOnce(&mut HashMap<Id, watch::Sender<State>>, &mut Core) -> T,
+    ) -> T {
+        let mut table = self.table();
+        let Table { core, states, .. } = &mut *table;
+        let core = core.as_mut().expect("there from the start");
+        let worked = work(states, core);
+        self.alive.send_if_modified(|alive| {
+            let before = std::mem::replace(alive, core.alive_until());
+            before != *alive
+        });
+        for (id, change) in core.changes() {
+            let is_last = !matches!(change, Change::Granted(_));
+            if let Some(state) = states.get(&id) {
+                state.send_replace(Some(change));
+            }
+            if is_last {
+                states.remove(&id);
+            }
+        }
+        worked
+    }
+
+    fn close(&self) {
+        self.table().is_closing = true;
+        self.wake.notify_one();
+    }
+}
+
+/// What it says when it is polled now.
+async fn poll_once<T>(future: &mut BoxFuture<'static, T>) -> Poll<T> {
+    poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+type Answer = (Tag, BootTime, Option<Reply>);
+
+struct Link {
+    inner: Arc<Inner>,
+    line: Line,
+    way: Way,
+    replies: FuturesUnordered<BoxFuture<'static, Answer>>,
+}
+
+/// Why the task leaves its connection.
+enum Leave {
+    Closed,
+    Broken,
+    Ended,
+}
+
+impl Link {
+    async fn run(mut self) {
+        loop {
+            match self.attend().await {
+                Leave::Closed => {
+                    self.end_session().await;
+                    self.inner.with(|_, core| core.end(Loss::Connection));
+                    break;
+                }
+                Leave::Broken => {
+                    self.replies.clear();
+                    self.inner.with(|_, core| core.broke(BootTime::now()));
+                    if !self.reconnect().await {
+                        break;
+                    }
+                }
+                Leave::Ended => break,
+            }
+        }
+        let over = &self.inner.over;
+        over.send_replace(true);
+    }
+
+    /// Goes on until there is a reason to leave this connection.
+    async fn attend(&mut self) -> Leave {
+        let mut alarm = pin!(sleep(Duration::ZERO));
+        let mut rings_at = BootTime(0);
+        loop {
+            if self.inner.table().is_closing {
+                return Leave::Closed;
+            }
+            let (out, next, is_over) = self.inner.with(|_, core| {
+                core.tick(BootTime::now());
+                (core.out(), core.next_tick(), core.ended().is_some())
+            });
+            if is_over {
+                return Leave::Ended;
+            }
+            if !self.send(out).await {
+                return Leave::Broken;
+            }
+            if rings_at != next {
+                rings_at = next;
+                alarm.set(sleep(next.since(BootTime::now())));
+            }
+            let is_well = tokio::select! {
+                // A push that came before a reply is read before it.
+                biased;
+                push = self.line.pushes.recv() => self.read(line::meaning(push)),
+                Some(answer) = self.replies.next() => self.hear(answer),
+                () = self.inner.wake.notified() => true,
+                () = alarm.as_mut() => {
+                    rings_at = BootTime(0);
+                    true
+                }
+            };
+            if !(is_well && self.hear_the_rest()) {
+                return Leave::Broken;
+            }
+        }
+    }
+
+    /// Whether the connection stands.
+    async fn send(&mut self, out: Vec<(Tag, Command)>) -> bool {
+        for (tag, command) in out {
+            let connection = self.line.connection.clone();
+            let sent = BootTime::now();
+            let answer = line::answer(connection, command);
+            // Polled, it is in the connection's own queue: so commands are sent in this order, if the runtime does not
+            // have a poll do nothing for a change.
+            let mut answer = unconstrained(async move { (tag, sent, answer.await) }).boxed();
+            match poll_once(&mut answer).await {
+                Poll::Ready(answer) => {
+                    if !self.hear(answer) {
+                        return false;
+                    }
+                }
+                Poll::Pending => self.replies.push(answer),
+            }
+        }
+        true
+    }
+
+    /// What else came already, so that what follows from all of it is sent at once. Whether the connection stands.
+    fn hear_the_rest(&mut self) -> bool {
+        for _ in 0..HEARD_AT_ONCE {
+            let is_well = if let Ok(push) = self.line.pushes.try_recv() {
+                self.read(line::meaning(Some(push)))
+            } else if let Some(Some(answer)) = self.replies.next().now_or_never() {
+                self.hear(answer)
+            } else {
+                break;
+            };
+            if !is_well {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn hear(&self, (tag, sent, reply): Answer) -> bool {
+        let Some(reply) = reply else { return false };
+        let now = BootTime::now();
+        self.inner
+            .with(|_, core| core.replied(now, sent, tag, reply));
+        true
+    }
+
+    fn read(&self, push: Push) -> bool {
+        match push {
+            Push::Lock { key, text } => {
+                let now = BootTime::now();
+                self.inner.with(|_, core| core.pushed(now, &key, &text));
+                true
+            }
+            Push::Disconnected => false,
+            Push::Other => true,
+        }
+    }
+
+    /// Whether there is a connection again on which the locks go on.
+    async fn reconnect(&mut self) -> bool {
+        loop {
+            let left = self.inner.with(|_, core| {
+                core.tick(BootTime::now());
+                let left = core.next_tick().since(BootTime::now());
+                core.ended().is_none().then_some(left)
+            });
+            let (Some(left), Some(secret)) = (left, self.way.secret.clone()) else {
+                return false;
+            };
+            let within = left.min(self.way.fence / 2);
+            match timeout(within, self.resume(&secret)).await {
+                Ok(Ok(())) => return true,
+                Ok(Err(Error::Refused(_))) => {
+                    self.inner.with(|_, core| core.end(Loss::Connection));
+                    return false;
+                }
+                _ if self.inner.table().is_closing => return false,
+                _ => sleep(ATTEMPTS_APART.min(left)).await,
+            }
+        }
+    }
+
+    async fn resume(&mut self, secret: &str) -> Result<(), Error> {
+        let mut line = Line::connect(&self.way.address, self.way.fence / 2).await?;
+        let sent = line.resume_session(secret).await?;
+        self.line = line;
+        self.inner
+            .with(|_, core| core.resumed(BootTime::now(), sent));
+        Ok(())
+    }
+
+    /// So that nothing stays for the grace. Without a session the end of the connection is enough.
+    async fn end_session(&mut self) {
+        if self.way.secret.is_some() {
+            let end = cmd("SESSION.END");
+            let _ = timeout(self.way.fence, self.line.ask(&end)).await;
+        }
+    }
+}

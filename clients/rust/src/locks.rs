@@ -1,0 +1,225 @@
+//! What a program asks: a connection, and locks on it.
+
+use crate::clock::BootTime;
+use crate::core::{Mode, Request};
+use crate::error::Error;
+use crate::guard::{Attempt, Guard};
+use crate::line::{self, Line};
+use crate::link::{Shared, Way};
+use crate::timing;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long to try for a first connection.
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+
+/// A connection to a server with the module, for any number of tasks. Clones are the same connection; it ends when the last
+/// of them, and of the guards, is dropped.
+#[derive(Clone)]
+pub struct Locks {
+    shared: Arc<Shared>,
+}
+
+/// How to connect; see [`Locks::builder`].
+#[derive(Clone, Debug)]
+pub struct Builder {
+    url: String,
+    grace: Option<Duration>,
+    fence: Option<Duration>,
+    stop_within: Duration,
+}
+
+impl Builder {
+    /// Hold locks in a session: they survive a broken connection, and a restart or failover of the server, if the client is
+    /// back before the fence falls. The server gives the locks of a client that does not come back to others after this time.
+    /// Default: no session; a connection that breaks loses its locks at once.
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.grace = Some(grace);
+        self
+    }
+
+    /// How long to rely on a server that does not answer. After this time every lock is lost here, whatever the server does.
+    /// It counts from the sending of the last request that was answered. Default: the longest that holds, which is the grace
+    /// less [`stop_within`](Builder::stop_within) and a second, or without a session half of the server's
+    /// `tether.peer-timeout`.
+    pub fn fence(mut self, fence: Duration) -> Self {
+        self.fence = Some(fence);
+        self
+    }
+
+    /// How long the work goes on after its lock is lost, at most. Default: 0.
+    pub fn stop_within(mut self, stop_within: Duration) -> Self {
+        self.stop_within = stop_within;
+        self
+    }
+
+    /// Connects, checks that server and times fit together, and begins a session where a grace was given. Within a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
+    pub async fn connect(self) -> Result<Locks, Error> {
+        let address = line::address(&self.url)?;
+        let mut line = Line::connect(&address, CONNECT_WITHIN).await?;
+        let sent = BootTime::now();
+        let prepared = timeout(CONNECT_WITHIN, self.prepare(&mut line)).await;
+        let (fence, secret) = prepared.map_err(|_| line::late())??;
+        let way = Way {
+            address,
+            secret,
+            fence,
+        };
+        let shared = Shared::start(line, way, sent);
+        Ok(Locks { shared })
+    }
+
+    async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>), Error> {
+        let peer_timeout = line.peer_timeout().await?;
+        let most = match self.grace {
+            Some(grace) => timing::fence(grace, self.stop_within)?,
+            None => timing::fence_without_session(peer_timeout, self.stop_within)?,
+        };
+        let fence = self.fence.unwrap_or(most);
+        if fence > most || fence < timing::SHORTEST_FENCE {
+            return Err(timing::Unfit::Fence { fence, most }.into());
+        }
+        let secret = match self.grace {
+            Some(grace) => Some(line.start_session(grace).await?),
+            None => None,
+        };
+        Ok((fence, secret))
+    }
+}
+
+impl Locks {
+    /// Connects with the defaults of [`Locks::builder`].
+    ///
+    /// # Errors
+    /// As [`Builder::connect`].
+    pub async fn connect(url: &str) -> Result<Locks, Error> {
+        Locks::builder(url).connect().await
+    }
+
+    /// To a server at `redis://user:password@host:port/db`, `unix:///path` or, with the feature `tls`, `rediss://`.
+    pub fn builder(url: &str) -> Builder {
+        Builder {
+            url: url.to_owned(),
+            grace: None,
+            fence: None,
+            stop_within: Duration::ZERO,
+        }
+    }
+
+    /// A lock of this name, to be [acquired](LockRequest::acquire).
+    pub fn lock(&self, key: impl AsRef<[u8]>) -> LockRequest {
+        self.request(vec![key.as_ref().to_vec()])
+    }
+
+    /// Several exclusive locks in one step, or none of them; with one token. The first must not be named twice.
+    pub fn all<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> LockRequest {
+        self.request(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
+    }
+
+    /// Until when the locks of this connection are vouched for, as it moves on with each answer of the server. What must not
+    /// rely on this process (another that watches over the work) can keep the last that it was told.
+    pub fn alive(&self) -> watch::Receiver<BootTime> {
+        self.shared.alive()
+    }
+
+    /// How often requests that were given up had not been granted, and had been.
+    pub fn races(&self) -> (u64, u64) {
+        let races = self.shared.with_core(|core| core.races());
+        (races.cancel_first, races.grant_first)
+    }
+
+    /// Whether nothing is held, waited for or on its way, as far as the server has answered.
+    pub fn is_idle(&self) -> bool {
+        self.shared.with_core(|core| core.is_idle())
+    }
+
+    /// Ends the connection and its session, if there is one, also for guards that are still there: they are lost.
+    pub async fn close(self) {
+        self.shared.close().await;
+    }
+
+    fn request(&self, keys: Vec<Vec<u8>>) -> LockRequest {
+        LockRequest {
+            shared: self.shared.clone(),
+            request: Request {
+                keys,
+                label: own_label(),
+                mode: Mode::Exclusive,
+                wait: Some(Duration::ZERO),
+                lease: None,
+            },
+        }
+    }
+}
+
+/// A lock as it is wanted. Nothing is asked before [`LockRequest::acquire`].
+#[must_use = "nothing is asked before `acquire`"]
+pub struct LockRequest {
+    shared: Arc<Shared>,
+    request: Request,
+}
+
+impl LockRequest {
+    /// With other readers, and no writer.
+    pub fn shared(mut self) -> Self {
+        self.request.mode = Mode::Shared;
+        self
+    }
+
+    /// So many permits of a semaphore that has `total`.
+    pub fn permits(mut self, permits: u32, total: u32) -> Self {
+        self.request.mode = Mode::Permits { permits, total };
+        self
+    }
+
+    /// The lock ends by itself after this time, which is a loss. Default: it ends with the connection, or is released.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.request.lease = Some(lease);
+        self
+    }
+
+    /// Wait for so long at most. Default: for as long as it takes.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.request.wait = (!wait.is_zero()).then_some(wait);
+        self
+    }
+
+    /// Do not wait.
+    pub fn no_wait(mut self) -> Self {
+        self.request.wait = None;
+        self
+    }
+
+    /// Who asks, of those that share the connection; an owner cannot have a lock twice, and the server refuses what would let
+    /// owners wait for each other. Default: the task that made this request.
+    pub fn owner(mut self, label: impl AsRef<[u8]>) -> Self {
+        self.request.label = label.as_ref().to_vec();
+        self
+    }
+
+    /// Asks, and waits as was said. If this future is dropped, its place in the queue is given up, and what was granted
+    /// meanwhile is given back.
+    ///
+    /// # Errors
+    /// Each but [`Error::Unfit`].
+    pub async fn acquire(self) -> Result<Guard, Error> {
+        if self.request.keys.is_empty() {
+            return Err(Error::Refused("no lock is named".to_owned()));
+        }
+        Attempt::new(self.shared, self.request)?.granted().await
+    }
+}
+
+/// The task's, or `main` outside of tasks.
+fn own_label() -> Vec<u8> {
+    match tokio::task::try_id() {
+        Some(id) => format!("task-{id}").into_bytes(),
+        None => b"main".to_vec(),
+    }
+}

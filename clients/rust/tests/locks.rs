@@ -1,0 +1,321 @@
+//! The client on a real server.
+
+use std::future::Future;
+use std::time::Duration;
+use tether_client::timing::Unfit;
+use tether_client::{Error, Locks, Loss};
+use tether_testing::harness::{Server, eventually_equal};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// For what must not happen.
+const A_MOMENT: Duration = Duration::from_millis(50);
+
+fn url(server: &Server) -> String {
+    format!("redis://127.0.0.1:{}", server.port())
+}
+
+/// What comes of it; a failure if nothing does.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, what).await.expect("an answer in time")
+}
+
+async fn connect(server: &Server) -> Locks {
+    soon(Locks::connect(&url(server))).await.unwrap()
+}
+
+async fn with_session(server: &Server) -> Locks {
+    let builder = Locks::builder(&url(server)).grace(Duration::from_secs(20));
+    soon(builder.connect()).await.unwrap()
+}
+
+fn waiters(server: &Server) -> i64 {
+    server.gauge("tether", "tether_waiters")
+}
+
+fn holds(server: &Server) -> i64 {
+    server.gauge("tether", "tether_holds")
+}
+
+/// Ends the connections of all others than the one that asks.
+fn hang_up(server: &Server) {
+    server.resp2().run("CLIENT KILL TYPE normal");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_holds_it_and_tokens_rise() {
+    let server = Server::start();
+    let (ann, bob) = (connect(&server).await, connect(&server).await);
+    let first = soon(ann.lock("report").acquire()).await.unwrap();
+    assert_eq!(first.check(), Ok(()));
+    let taken = soon(bob.lock("report").no_wait().acquire()).await;
+    assert_eq!(taken.err(), Some(Error::Taken));
+    let in_vain = bob.lock("report").wait(Duration::from_millis(30));
+    assert_eq!(soon(in_vain.acquire()).await.err(), Some(Error::Taken));
+    let token = first.token();
+    assert_eq!(soon(first.release()).await, Ok(()));
+    let second = soon(bob.lock("report").acquire()).await.unwrap();
+    assert!(second.token() > token);
+    // Nobody waits for the server when a guard is dropped, and the next is served all the same.
+    let third = ann.lock("report").acquire();
+    drop(second);
+    assert!(soon(third).await.unwrap().check().is_ok());
+    eventually_equal("holds", 0, || holds(&server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_granted_it_by_a_push() {
+    let server = Server::start();
+    let (ann, bob) = (connect(&server).await, connect(&server).await);
+    let held = soon(ann.lock("report").acquire()).await.unwrap();
+    let waits = tokio::spawn(bob.lock("report").acquire());
+    eventually_equal("waiters", 1, || waiters(&server));
+    soon(held.release()).await.unwrap();
+    let granted = soon(waits).await.unwrap().unwrap();
+    assert_eq!(granted.check(), Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_permits_and_several_at_once() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let reader = |owner: &str| locks.lock("page").owner(owner).shared().no_wait().acquire();
+    let readers = (reader("one").await.unwrap(), reader("two").await.unwrap());
+    let writer = locks.lock("page").owner("three").no_wait().acquire().await;
+    assert_eq!(writer.err(), Some(Error::Taken));
+    drop(readers);
+    let permit = |owner: &str| {
+        let request = locks.lock("printers").owner(owner).permits(1, 2);
+        request.no_wait().acquire()
+    };
+    let _first = permit("one").await.unwrap();
+    let _second = permit("two").await.unwrap();
+    assert_eq!(permit("three").await.err(), Some(Error::Taken));
+    let both = soon(locks.all(["from", "to"]).acquire()).await.unwrap();
+    let one = locks.lock("to").owner("other").no_wait().acquire().await;
+    assert_eq!(one.err(), Some(Error::Taken));
+    soon(both.release()).await.unwrap();
+    eventually_equal("holds", 2, || holds(&server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_none_is_kept_when_one_is_lost() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let both = soon(locks.all(["from", "to"]).acquire()).await.unwrap();
+    server.resp2().run("DEL to");
+    assert_eq!(soon(both.lost()).await, Loss::Told("deleted".into()));
+    eventually_equal("holds", 0, || holds(&server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_owner_is_its_task_and_asks_once() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let held = soon(locks.lock("report").acquire()).await.unwrap();
+    let again = soon(locks.lock("report").acquire()).await;
+    assert_eq!(again.err(), Some(Error::AskedAlready));
+    let other = tokio::spawn(locks.lock("report").owner("other").acquire());
+    eventually_equal("waiters", 1, || waiters(&server));
+    // Given back without an answer yet, and asked for again: behind who waits.
+    drop(held);
+    let again = tokio::spawn(locks.lock("report").owner("main").acquire());
+    let other = soon(other).await.unwrap().unwrap();
+    eventually_equal("waiters", 1, || waiters(&server));
+    drop(other);
+    drop(soon(again).await.unwrap().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_that_would_wait_for_each_other_are_refused() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let lock = |key: &str, owner: &str| locks.lock(key).owner(owner).acquire();
+    let _a = soon(lock("a", "one")).await.unwrap();
+    let _b = soon(lock("b", "two")).await.unwrap();
+    let waits = tokio::spawn(lock("b", "one"));
+    eventually_equal("waiters", 1, || waiters(&server));
+    let refused = soon(lock("a", "two")).await;
+    assert!(matches!(refused, Err(Error::Deadlock(_))));
+    waits.abort();
+    eventually_equal("waiters", 0, || waiters(&server));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_is_told_with_its_reason() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let mut admin = server.resp2();
+    let deleted = soon(locks.lock("a").acquire()).await.unwrap();
+    let leased = locks.lock("b").lease(Duration::from_millis(20));
+    let leased = soon(leased.acquire()).await.unwrap();
+    let renamed = soon(locks.lock("c").acquire()).await.unwrap();
+    let kept = soon(locks.lock("d").acquire()).await.unwrap();
+    admin.run("DEL a");
+    assert_eq!(soon(deleted.lost()).await, Loss::Told("deleted".into()));
+    assert_eq!(soon(leased.lost()).await, Loss::Told("lease".into()));
+    // Lost by a name by which nobody here asked for it.
+    admin.run_all(&["RENAME c elsewhere", "DEL elsewhere"]);
+    soon(renamed.lost()).await;
+    assert_eq!(kept.check(), Ok(()));
+    let lost = kept.lost();
+    assert_eq!(soon(kept.release()).await, Ok(()));
+    assert!(timeout(A_MOMENT, lost).await.is_err());
+    assert_eq!(deleted.check(), Err(Loss::Told("deleted".into())));
+    assert_eq!(deleted.release().await, Err(Loss::Told("deleted".into())));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_connection_loses_everything() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let held = soon(locks.lock("report").acquire()).await.unwrap();
+    let other = soon(locks.lock("other").owner("x").acquire())
+        .await
+        .unwrap();
+    let waits = tokio::spawn(locks.lock("other").owner("y").acquire());
+    eventually_equal("waiters", 1, || waiters(&server));
+    hang_up(&server);
+    assert_eq!(soon(held.lost()).await, Loss::Connection);
+    assert_eq!(other.check(), Err(Loss::Connection));
+    let unreachable = |result: Result<_, Error>| matches!(result, Err(Error::Unreachable(_)));
+    assert!(unreachable(soon(waits).await.unwrap().map(drop)));
+    assert!(unreachable(
+        soon(locks.lock("new").acquire()).await.map(drop)
+    ));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_does_not_answer_loses_everything_when_the_fence_falls() {
+    let server = Server::start();
+    let fence = Duration::from_millis(400);
+    for grace in [None, Some(Duration::from_secs(30))] {
+        let mut builder = Locks::builder(&url(&server)).fence(fence);
+        if let Some(grace) = grace {
+            builder = builder.grace(grace);
+        }
+        let locks = soon(builder.connect()).await.unwrap();
+        let held = soon(locks.lock("report").acquire()).await.unwrap();
+        tokio::time::sleep(fence * 2).await;
+        assert_eq!(held.check(), Ok(()), "pings are answered");
+        Server::signal(server.pid(), libc::SIGSTOP);
+        assert_eq!(soon(held.lost()).await, Loss::Silence);
+        assert_eq!(held.check(), Err(Loss::Silence));
+        Server::signal(server.pid(), libc::SIGCONT);
+        drop((held, locks));
+        let mut admin = server.resp2();
+        admin.run("DEL report");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_session_locks_survive_a_broken_connection() {
+    let server = Server::start();
+    let (ann, bob) = (with_session(&server).await, connect(&server).await);
+    let held = soon(ann.lock("report").acquire()).await.unwrap();
+    let dropped = soon(ann.lock("dropped").acquire()).await.unwrap();
+    let other = soon(ann.lock("other").owner("x").acquire()).await.unwrap();
+    let waits = tokio::spawn(ann.lock("other").owner("y").acquire());
+    eventually_equal("waiters", 1, || waiters(&server));
+    drop(bob);
+    hang_up(&server);
+    // What is done meanwhile is done on the next connection.
+    drop(dropped);
+    eventually_equal("waiters", 1, || waiters(&server));
+    assert_eq!(held.check(), Ok(()));
+    eventually_equal("holds", 2, || holds(&server));
+    soon(other.release()).await.unwrap();
+    let granted = soon(waits).await.unwrap().unwrap();
+    let taken = connect(&server).await;
+    let taken = soon(taken.lock("report").no_wait().acquire()).await;
+    assert_eq!(taken.err(), Some(Error::Taken));
+    assert_eq!(soon(held.release()).await, Ok(()));
+    assert_eq!(soon(granted.release()).await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_session_locks_survive_a_crash_of_the_server() {
+    let mut server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let locks = with_session(&server).await;
+    let held = soon(locks.lock("report").acquire()).await.unwrap();
+    server.crash_and_restart();
+    let next = soon(locks.lock("next").acquire()).await.unwrap();
+    assert!(next.token() > held.token());
+    assert_eq!(soon(held.release()).await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_while_the_connection_was_broken_is_lost() {
+    let server = Server::start();
+    let locks = with_session(&server).await;
+    let held = soon(locks.lock("report").acquire()).await.unwrap();
+    let kept = soon(locks.lock("kept").acquire()).await.unwrap();
+    server
+        .resp2()
+        .run_all(&["MULTI", "CLIENT KILL TYPE normal", "DEL report", "EXEC"]);
+    assert_eq!(soon(held.lost()).await, Loss::Connection);
+    assert_eq!(soon(kept.release()).await, Ok(()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closing_leaves_nothing_for_the_grace() {
+    let server = Server::start();
+    let locks = with_session(&server).await;
+    let held = soon(locks.lock("report").acquire()).await.unwrap();
+    soon(locks.clone().close()).await;
+    assert_eq!(held.check(), Err(Loss::Connection));
+    assert_eq!(holds(&server), 0);
+    // So does the end of all that would use it.
+    let locks = with_session(&server).await;
+    drop(soon(locks.lock("report").acquire()).await.unwrap());
+    drop(locks);
+    eventually_equal("sessions", [0, 0], || {
+        server.gauges(
+            "tether",
+            ["tether_sessions_attached", "tether_sessions_detached"],
+        )
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn times_that_do_not_fit_are_refused() {
+    let server = Server::start();
+    let builder = || Locks::builder(&url(&server));
+    let seconds = Duration::from_secs;
+    let refused = [
+        builder().grace(seconds(1)),
+        builder().fence(seconds(6)),
+        builder().stop_within(seconds(10)),
+        builder()
+            .grace(seconds(10))
+            .stop_within(seconds(5))
+            .fence(seconds(5)),
+    ];
+    for builder in refused {
+        let error = soon(builder.connect()).await.err();
+        assert!(matches!(error, Some(Error::Unfit(_))), "{error:?}");
+    }
+    server.resp2().run("CONFIG SET tether.peer-timeout 0");
+    let error = soon(builder().connect()).await.err();
+    assert_eq!(error, Some(Error::Unfit(Unfit::NoPeerTimeout)));
+    soon(builder().grace(seconds(10)).connect()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_refuses_is_told() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    server.resp2().run("SET plain value");
+    let refused = soon(locks.lock("plain").acquire()).await.err();
+    let is_told = matches!(&refused, Some(Error::Refused(text)) if text.starts_with("WRONGTYPE"));
+    assert!(is_told, "{refused:?}");
+    let nobody = Locks::connect("redis://127.0.0.1:1").await.err();
+    assert!(matches!(nobody, Some(Error::Unreachable(_))), "{nobody:?}");
+    assert_eq!(
+        soon(locks.all([""; 0]).acquire())
+            .await
+            .err()
+            .map(|e| e.to_string()),
+        Some("no lock is named".into())
+    );
+}
