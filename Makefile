@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python
+.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python dist monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,12 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 
 python: build ## the Python package: builds its wheel, and tests that with two versions of redis-py; PYTEST="-k orphans" a part
 	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
+
+dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
+	@scripts/dist.sh $(DIST)
+
+monitoring: build ## the metrics, alerts and board in packaging/monitoring, with a real exporter and Prometheus
+	@scripts/monitoring.sh
 
 fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short a quick look at the parsers, else some hours
 	@SERVERS="$(SERVERS)" scripts/fuzz.sh $(FUZZ)

@@ -9,6 +9,8 @@
 #   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
+#   scripts/need.sh objcopy dpkg-shlibdeps debootstrap   to make a release, and to try its package in a new Debian
+#   scripts/need.sh prometheus prometheus-redis-exporter to check the alerts; never started as services
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
 #   scripts/need.sh --llvm-profdata          prints which one there is
@@ -87,12 +89,16 @@ apt_package() {
         python) echo python3 python3-venv ;;
         ip) echo iproute2 ;;
         hiredis) echo libhiredis-dev ;;
+        objcopy) echo binutils ;;
+        dpkg-shlibdeps) echo dpkg-dev ;;
+        debootstrap) echo debootstrap ;;
         node) echo nodejs ;;
         npm) echo npm ;;
         tclsh) echo tcl ;;
         valgrind) echo valgrind ;;
         llvm-profdata) echo llvm-19 ;;
         postgresql) echo postgresql ;;
+        prometheus | prometheus-redis-exporter) echo "$1" ;;
         etcd) echo etcd-server ;;
         zookeeper) echo zookeeper default-jre-headless ;;
     esac
@@ -156,7 +162,7 @@ install_with_apt() {
     local package output
     output=$(without_services as_root env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 \
         -o Dpkg::Use-Pty=0 install -qq -y --no-install-recommends "$@" 2>&1 </dev/null) || { printf '%s\n' "$output" >&2; return 1; }
-    for package in redis-server valkey-server postgresql etcd-server; do
+    for package in redis-server valkey-server postgresql etcd-server prometheus prometheus-redis-exporter; do
         [[ " $* " != *" $package "* ]] || as_root update-rc.d "${package/etcd-server/etcd}" disable >/dev/null 2>&1 || true
     done
 }

@@ -34,8 +34,9 @@ mkdir -p "$ROOT"
 if [ "${1:-}" = --lint ]; then
     environment lint redis==8.1.0 pytest==8.4.2 mypy==1.18.2 ruff==0.14.0
     cd "$SOURCES"
-    "$ROOT/lint/bin/ruff" format --no-cache --check .
-    "$ROOT/lint/bin/ruff" check --no-cache --quiet .
+    "$ROOT/lint/bin/ruff" format --no-cache --config pyproject.toml --check . ../../packaging
+    "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet .
+    "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet --extend-ignore D1 ../../packaging # a script
     exec "$ROOT/lint/bin/mypy" --cache-dir "$ROOT/lint/cache"
 fi
 
