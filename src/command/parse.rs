@@ -15,6 +15,9 @@ use std::fmt;
 const GRACE_MS: u64 = 10_000;
 pub(super) const LONGEST_GRACE_MS: u64 = 86_400_000;
 
+/// One LOCK.MACQUIRE names at most so many keys: they are granted in one step, which no slice can share.
+const MOST_KEYS: usize = 1024;
+
 /// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST goes, where it is not said.
 const INFO_COUNT: u64 = 100;
 const LIST_COUNT: u64 = 10;
@@ -252,7 +255,8 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 }
 
 fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
-    let count = number_in("numkeys", number, 1, rest.len().max(1) as u64)? as usize;
+    let most = rest.len().clamp(1, MOST_KEYS) as u64;
+    let count = number_in("numkeys", number, 1, most)? as usize;
     if rest.len() < count {
         return Err(BadInput::WrongArity);
     }

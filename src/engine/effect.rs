@@ -1,4 +1,4 @@
-//! Every order that the engine can give.
+//! Every effect: what the engine can ask its surroundings to do.
 //!
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
@@ -10,7 +10,7 @@ use crate::engine::types::{ClientId, KeyBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer the command in hand: the last order, so that what its connection is told by the others comes before.
+    /// Answer the command in hand: the last effect, so that what its connection is told by the others comes before.
     Reply(Reply),
     /// Do not answer the command in hand yet: its connection waits for an `Answer`. If the server does not let it:
     /// [`Event::BlockRefused`](super::event::Event::BlockRefused).

@@ -16,6 +16,9 @@ pub struct Limits {
     pub at_once: usize,
     /// So many who go together are served in the step in which their key becomes free. At least one.
     pub together: usize,
+    /// As soon as requests for several keys each were granted so many keys in one step, further such requests follow in
+    /// slices. At least one.
+    pub several: usize,
     /// So many places in queues are left in the step in which waits end; where they are more, they fade. At least one.
     pub left: usize,
 }
@@ -27,6 +30,7 @@ impl Default for Limits {
             keys_per_client: 65_536,
             at_once: 1000,
             together: 128,
+            several: 256,
             left: 256,
         }
     }

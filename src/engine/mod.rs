@@ -1,7 +1,7 @@
 //! The engine: every rule, and nothing of a server.
 //!
-//! It is told facts ([`Event`]) and answers with orders ([`Effect`]). It has no clock, no input and
-//! no output, and asks nobody; two engines that are told the same facts give the same orders.
+//! It is told facts ([`Event`]) and answers with effects ([`Effect`]). It has no clock, no input and
+//! no output, and asks nobody; two engines that are told the same facts give the same effects.
 //!
 //! ```text
 //!   event.rs, effect.rs   what it is told, and what it answers
@@ -113,12 +113,15 @@ pub struct Engine {
     limits: Limits,
     totals: Totals,
     now: Moment,
+    /// How many keys were granted in this step to requests for several each.
+    several_granted: usize,
 }
 
 impl Engine {
-    /// Takes in one fact and appends the orders that follow from it.
+    /// Handles one fact and appends the effects that follow from it.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
+        self.several_granted = 0;
         self.catch_up(&event, effects);
         match event {
             Event::Acquire(ask) => self.acquire(ask, effects),

@@ -13,7 +13,7 @@ pub struct Noted {
     pause: Pause,
 }
 
-/// Whether the server may be executing a command that it had put off.
+/// Whether the server may be executing a command that it had postponed.
 #[derive(Clone, Copy, Debug)]
 enum Pause {
     No,
@@ -34,7 +34,7 @@ impl Noted {
     }
 
     /// Another connection than the last one gives a command; and whether the server wants no writes. As long as the same one
-    /// gives all commands, it is the one whose command was put off, too.
+    /// gives all commands, it is the one whose command was postponed, too.
     pub fn note(&mut self, client: ClientId, is_paused: bool) {
         self.before = self.last;
         self.last = client;
@@ -43,13 +43,13 @@ impl Noted {
         }
     }
 
-    /// Whether the command in hand may be one that was put off, which was not noted again.
-    pub fn may_be_put_off(
+    /// Whether the command in hand may be one that was postponed, which was not noted again.
+    pub fn may_be_postponed(
         &mut self,
         is_paused: impl FnOnce() -> bool,
         now: impl FnOnce() -> Moment,
     ) -> bool {
-        /// Long enough for all that was put off to be executed.
+        /// Long enough for all that was postponed to be executed.
         const WHILE_MS: u64 = 10_000;
         match self.pause {
             Pause::No => return false,
@@ -156,16 +156,16 @@ mod tests {
         let mut noted = Noted::only(ClientId(1));
         let at = |ms: u64| move || Moment(ms * 1000);
         assert!(
-            !noted.may_be_put_off(|| true, at(0)),
+            !noted.may_be_postponed(|| true, at(0)),
             "nobody has given a command"
         );
         noted.note(ClientId(2), true);
-        assert!(noted.may_be_put_off(|| true, at(60_000)));
-        assert!(noted.may_be_put_off(|| false, at(70_000)));
+        assert!(noted.may_be_postponed(|| true, at(60_000)));
+        assert!(noted.may_be_postponed(|| false, at(70_000)));
         noted.note(ClientId(1), false);
-        assert!(noted.may_be_put_off(|| false, at(79_999)));
-        assert!(!noted.may_be_put_off(|| false, at(80_000)));
-        assert!(!noted.may_be_put_off(|| false, at(0)));
+        assert!(noted.may_be_postponed(|| false, at(79_999)));
+        assert!(!noted.may_be_postponed(|| false, at(80_000)));
+        assert!(!noted.may_be_postponed(|| false, at(0)));
         assert_eq!((noted.last, noted.before), (ClientId(1), ClientId(2)));
     }
 

@@ -9,7 +9,7 @@ pub struct Threads {
     pub filtering: bool,
     /// The event of the server's loop is subscribed to.
     pub looping: bool,
-    /// Those that gave a command which may have been put off.
+    /// Those that gave a command which may have been postponed.
     pub deferred: HashSet<ClientId>,
     /// The connections whose tracking is of our making.
     pub kept: HashSet<ClientId>,

@@ -64,6 +64,8 @@ pub struct Outbox {
     void: Void,
     /// Some of those that wait tell of a grant that came in the middle of a transaction.
     grants_in_exec: bool,
+    /// Those in whose transactions commands of ours were executed since something waits.
+    in_exec: HashSet<ClientId>,
     /// What is told is to wait for the end of the command in hand, or for the beginning of the next one.
     pub holding: bool,
     /// What is told comes from the middle of a command of the server's.
@@ -155,6 +157,11 @@ impl Outbox {
             false if self.count >= MOST => Until::Full,
             _ => Until::Later,
         })
+    }
+
+    /// A command of ours begins in a transaction of this connection's: it may give back what the same transaction was granted.
+    pub fn may_give_back(&mut self, client: ClientId) {
+        self.in_exec.insert(client);
     }
 
     /// Has a push wait, as far as it is not too much for those to whom it goes.
@@ -270,8 +277,9 @@ impl Outbox {
 
     fn leave_out_what_is_not_so(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
         self.leave_out_void();
+        let in_exec = std::mem::take(&mut self.in_exec);
         if std::mem::take(&mut self.grants_in_exec) {
-            self.leave_out_what_was_given_back(holds);
+            self.leave_out_what_was_given_back(&in_exec, holds);
         }
     }
 
@@ -293,8 +301,14 @@ impl Outbox {
     }
 
     /// Leaves out of what waits the grants that were given back since, in the same transaction: its replies have told that, and
-    /// nothing says that they were lost.
-    fn leave_out_what_was_given_back(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
+    /// nothing says that they were lost. Who was granted something in another's transaction is told: it has seen none of those
+    /// replies, and may not hold that any more since its session has moved.
+    fn leave_out_what_was_given_back(
+        &mut self,
+        in_exec: &HashSet<ClientId>,
+        holds: impl Fn(ClientId, &Push, Token) -> bool,
+    ) {
+        let is_anothers = |client| !in_exec.is_empty() && !in_exec.contains(&client);
         let hold =
             |client: ClientId, push: &Push| (client, push.key.clone(), push.label().to_vec());
         let mut lost = HashSet::new();
@@ -304,7 +318,8 @@ impl Outbox {
                 true
             }
             News::Granted(_, token) => {
-                lost.remove(&hold(client, push)) || holds(client, push, *token)
+                let is_lost = lost.remove(&hold(client, push));
+                is_lost || is_anothers(client) || holds(client, push, *token)
             }
             _ => true,
         };

@@ -1,7 +1,7 @@
 //! Whether rights may have changed since somebody began to wait, as far as the commands tell that somebody gives.
 //!
 //! A command is seen before it is executed, and one of a transaction when it is queued. So once rights have changed
-//! each EXEC may change them, too. A command that is put off (`CLIENT PAUSE`) is executed nobody knows when.
+//! each EXEC may change them, too. A command that is postponed (`CLIENT PAUSE`) is executed nobody knows when.
 
 use std::cell::Cell;
 
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_may_change_rights_at_any_time() {
+    fn what_is_postponed_may_change_rights_at_any_time() {
         for blind in [false, true] {
             let rights = Rights::default();
             rights.observe(|| blind);

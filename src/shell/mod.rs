@@ -1,11 +1,11 @@
 //! The shell: all that touches the server. It turns what the server does into facts for the engine
-//! and the engine's orders into server calls, and decides nothing.
+//! and the engine's effects into server calls, and decides nothing.
 //!
 //! ```text
-//!   tick.rs       what was put off, when its time has come
+//!   tick.rs       what was deferred, when its time has come
 //!   commands/     commands and settings: the server's arguments in, answers out
 //!   persistence/  RDB files, append-only files, what comes from a master
-//!   bridge/       facts go in, orders out: events of the server, dispatch, what is performed
+//!   bridge/       facts go in, effects out: events of the server, dispatch, what is performed
 //!   delivery/     frames that are no replies, and answers to blocked clients
 //!   server/       what the server knows and does not tell by itself
 //!   timer.rs      the one timer                   guard.rs   the border: no panic crosses it

@@ -56,7 +56,7 @@ pub struct Shell {
     pub on_fork: Cell<Option<Listener>>,
     /// There was more to do than a slice's time was enough for.
     pub is_behind: Cell<bool>,
-    /// A buffer for the engine's orders, so that a command allocates none.
+    /// A buffer for the engine's effects, so that a command allocates none.
     pub spare: Cell<Vec<Effect>>,
     pub outbox: Scoped<Outbox>,
     pub blocked: Scoped<Blocked<BlockHandle>>,

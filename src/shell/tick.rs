@@ -1,4 +1,4 @@
-//! What was put off, when its time has come: pushes, a flush, waits and leases whose time is over, handovers, removals.
+//! What was deferred, when its time has come: pushes, a flush, waits and leases whose time is over, handovers, removals.
 
 use crate::engine::Event;
 use crate::shell::bridge::dispatch::{self, KeyScope};

@@ -67,7 +67,7 @@ pub fn watch_it_live(
 }
 
 #[test]
-fn a_temporary_key_has_an_end_that_is_put_off_while_its_owner_lives() {
+fn a_temporary_key_has_an_end_that_is_deferred_while_its_owner_lives() {
     unless_it_stands_still(|| {
         let cluster = one(&[SHORT, "appendonly yes"]);
         let server = &cluster.servers[0];

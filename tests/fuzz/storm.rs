@@ -222,7 +222,7 @@ impl Storm {
     }
 
     /// Nobody may write for a moment. What is said meanwhile is no more than a few commands of ours, since some of the server's
-    /// (CLIENT UNBLOCK of who is put off) would end some servers by themselves.
+    /// (CLIENT UNBLOCK of a postponed client) would end some servers by themselves.
     fn pause(&mut self) {
         self.calm_down();
         self.order("CLIENT PAUSE 10000 WRITE");

@@ -3,10 +3,10 @@
 use crate::harness::{Client, encode, eventually, ok};
 use crate::look;
 use crate::model::command::{Command, NAMES, Spot, Who};
+use crate::model::replies::Heard;
 use crate::model::rights::rules;
 use crate::model::starts::BRIEF_MS;
 use crate::model::step::{Ending, Step};
-use crate::model::told::Heard;
 use crate::model::world::Outcome;
 use crate::players::user;
 use crate::trial::{PLACES, Trial};
@@ -61,7 +61,7 @@ impl Trial<'_> {
                 holder,
                 key,
                 label,
-                then: (who, command),
+                then: (who, commands),
             } => {
                 let extend = Command::Extend {
                     key: *key,
@@ -70,7 +70,7 @@ impl Trial<'_> {
                 };
                 let own = usize::from(holder == who);
                 players.send(*holder, one(&extend), 1);
-                players.send_after_a_while(*who, command, replies(*who) - own);
+                players.send_after_a_while(*who, commands, replies(*who) - own);
             }
             Step::Restart { quarantine } => {
                 self.stage.start_again(*quarantine);

@@ -2,8 +2,8 @@
 //! ever deleted.
 
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, close, connect, del, deltp, exec, multi, pipeline, run, script, set,
-    settp, settp_wait, unwatchex, watchex,
+    BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, exec, multi, pipeline, release,
+    resume, run, script, set, settp, settp_wait, start, unwatchex, watchex,
 };
 use crate::model::command::{Command, Mode, Past};
 use crate::model::rights::Rights;
@@ -208,7 +208,7 @@ fn an_owner_that_ends_in_multi_after_a_queued_select_leaves_nothing() {
     ]);
 }
 
-/// The look at swapped databases was put off, and came too late.
+/// The look at swapped databases was deferred, and came too late.
 #[test]
 fn a_swap_in_a_transaction_keeps_what_is_held() {
     holds(&[
@@ -267,5 +267,58 @@ fn what_is_carried_in_a_transaction_stays_held_after_rights_have_changed() {
             run(0, carried),
             exec(0),
         ]);
+    }
+}
+
+/// It passed for given back.
+#[test]
+fn what_somebody_was_granted_in_anothers_transaction_is_told_though_its_session_moves_there() {
+    for gives_back in [false, true] {
+        let mut steps = vec![
+            connect(0),
+            connect(1),
+            run(0, acquire(0, Mode::Exclusive, None)),
+            run(1, start(86_400_000)),
+            run(1, acquire(0, Mode::Exclusive, PUSH)),
+            multi(0),
+            run(0, release(0)),
+            run(0, resume(0, false)),
+        ];
+        steps.extend(gives_back.then(|| run(0, release(0))));
+        steps.push(exec(0));
+        holds(&steps);
+    }
+}
+
+/// What the file tells of the past befell what the connection held until it ended in the middle of the load.
+#[test]
+fn a_connection_that_ends_while_a_file_is_read_leaves_nothing() {
+    let mode = Mode::Exclusive;
+    let ends = Step::Reload {
+        appended: true,
+        goes: Some(0),
+        comes: None,
+    };
+    let exchanged = [
+        connect(0),
+        connect(1),
+        run(0, acquire(0, mode, None)),
+        run(1, Command::Swapdb),
+        run(1, acquire(0, mode, None)),
+        ends.clone(),
+    ];
+    let flushed = [
+        connect(0),
+        run(0, Command::Flushall),
+        run(0, acquire(0, Mode::Shared, None)),
+        run(0, acquire_as(2, 0, Mode::Shared, None)),
+        ends,
+    ];
+    let mut stage = Stage::with_files(Limits::ROOMY);
+    for history in [&exchanged[..], &flushed] {
+        for _ in 0..3 {
+            let what = try_history(&mut stage, history);
+            assert!(what.is_none(), "{}", what.unwrap_or_default());
+        }
     }
 }

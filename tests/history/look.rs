@@ -4,7 +4,7 @@ use crate::harness::{Client, Frame, bulk, encode, int, null};
 use crate::model::command::{DATABASES, LABELS, Mode, NAMES, Spot, Who};
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
-use crate::model::told::Tokens;
+use crate::model::replies::Tokens;
 use crate::model::world::World;
 use crate::trial::USED_NAMES;
 

@@ -11,6 +11,7 @@ mod look;
 mod players;
 mod random_histories;
 mod trial;
+mod ways;
 mod wire;
 
 use tether_testing::{harness, model, random};

@@ -2,8 +2,8 @@
 
 use crate::harness::{Arrival as Came, Client, Frame, Server, bulk, encode};
 use crate::model::command::{Command, Who};
+use crate::model::replies::{Arrival, Reply};
 use crate::model::rights::{User, user_of};
-use crate::model::told::{Arrival, Reply};
 use crate::wire::{self, Book};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -96,10 +96,17 @@ impl Players {
         }
     }
 
-    /// Sends a command behind one that lets the whole server stand still for longer than a moment.
-    pub fn send_after_a_while(&mut self, who: Who, command: &Command, replies: usize) {
+    /// Sends a command, or a transaction of several, behind a command that lets the whole server stand still for longer than
+    /// a moment.
+    pub fn send_after_a_while(&mut self, who: Who, commands: &[Command], replies: usize) {
         let mut bytes = encode("DEBUG SLEEP 0.02");
-        bytes.extend(encode(self.book.words(command)));
+        let is_transaction = commands.len() > 1;
+        let around = |word| is_transaction.then(|| encode(word)).into_iter().flatten();
+        bytes.extend(around("MULTI"));
+        for command in commands {
+            bytes.extend(encode(self.book.words(command)));
+        }
+        bytes.extend(around("EXEC"));
         let player = self.player(who);
         player.client.send_bytes(&bytes);
         player.hear_reply();

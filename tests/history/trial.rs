@@ -3,11 +3,12 @@
 use crate::harness::{Client, Server, bulk, eventually, eventually_within};
 use crate::look;
 use crate::model::command::{Mode, NAMES, Spot, Who};
+use crate::model::replies::{Tokens, check};
 use crate::model::rights::{Rights, USERS, rules};
 use crate::model::step::{Ending, Step};
-use crate::model::told::{Heard, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
 use crate::players::{Players, user};
+use crate::ways::Ways;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -160,6 +161,8 @@ pub struct Trial<'a> {
     left_over: u64,
     tokens: Tokens,
     taken: usize,
+    /// What may have come of the step that was taken.
+    ways: Ways,
 }
 
 impl<'a> Trial<'a> {
@@ -179,6 +182,7 @@ impl<'a> Trial<'a> {
             stage,
             tokens: Tokens::default(),
             taken: 0,
+            ways: Ways::default(),
         }
     }
 
@@ -194,7 +198,6 @@ impl<'a> Trial<'a> {
         if goes_astray || !self.world.allows(step) {
             return Ok(());
         }
-        self.taken += 1;
         let owned: Vec<Spot> = match step {
             Step::End { who, how } if *how == Ending::AfterLapse => self.world.held_alone_by(*who),
             Step::End { who, .. } => {
@@ -205,10 +208,15 @@ impl<'a> Trial<'a> {
         };
         let living: Vec<_> = self.world.holds.iter().map(|hold| hold.serial).collect();
         self.tokens.begin_step(&living);
-        let outcome = self.world.take(step);
+        let Some(ways) = Ways::of(step, &self.world) else {
+            return Ok(());
+        };
+        self.taken += 1;
+        let (world, outcome) = ways.first().clone();
+        (self.ways, self.world) = (ways, world);
         self.perform(step, &owned, &outcome);
         self.see_off_the_dead();
-        self.agree(&outcome)?;
+        self.agree()?;
         self.world.put_in_order(&self.tokens);
         self.world.check_rules()?;
         self.world.check_nobody_is_forgotten()?;
@@ -234,31 +242,44 @@ impl<'a> Trial<'a> {
     }
 
     /// What is missing may still be under way; what is too much, or in a wrong order, is wrong.
-    fn agree(&mut self, outcome: &Outcome) -> Result<(), String> {
+    fn agree(&mut self) -> Result<(), String> {
         self.stage.observer.run("PING");
         self.stage.observer.run("PING");
-        let expects = |who: Who| {
-            let mut heard = outcome.heard[who].iter();
-            heard.any(|heard| matches!(heard, Heard::Pushes(_) | Heard::InFront(_)))
-        };
         // A fence makes its client's last command an ECHO: sometimes it is to be another.
         let taken = self.taken;
-        self.hear(|who| expects(who) || !(taken + who).is_multiple_of(4));
-        let mut disagreement = self.disagreement(outcome);
+        let ways = self.ways.clone();
+        self.hear(|who| ways.expect_pushes(who) || !(taken + who).is_multiple_of(4));
+        let mut disagreement = self.disagreement_in_any_way();
         let deadline = Instant::now() + SOON;
         while disagreement.is_err() && Instant::now() < deadline {
             self.stage.server.settle();
             self.hear(|_| true);
-            disagreement = self.disagreement(outcome);
+            disagreement = self.disagreement_in_any_way();
         }
         disagreement
+    }
+
+    /// What comes about is the first way in which all is right; if there is none, all that is wrong.
+    fn disagreement_in_any_way(&mut self) -> Result<(), String> {
+        let tokens = self.tokens.clone();
+        let mut wrong = Vec::new();
+        for (world, outcome) in self.ways.clone().each() {
+            (self.world, self.tokens) = (world.clone(), tokens.clone());
+            match self.disagreement(outcome) {
+                Ok(()) => return Ok(()),
+                Err(what) => wrong.push(what),
+            }
+        }
+        Err(wrong.join("\nor else: "))
     }
 
     /// All that came to these; and to who stands still, what has come so far.
     fn hear(&mut self, whom: impl Fn(Who) -> bool) {
         let world = &self.world;
         let still = |who: Who| {
-            world.is_blocked(who) || world.is_unanswered(who) || world.is_told_only_messages(who)
+            self.ways.is_blocked_in_any(who)
+                || world.is_unanswered(who)
+                || world.is_told_only_messages(who)
         };
         self.players.fence(|who| !still(who) && whom(who));
         let there = |who: &Who| world.client(*who).is_some();

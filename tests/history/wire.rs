@@ -4,8 +4,8 @@ use crate::harness::Frame;
 use crate::model::command::{
     Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Replies, Wait,
 };
+use crate::model::replies::Reply;
 use crate::model::speaking::CHANNEL;
-use crate::model::told::Reply;
 
 pub type Words = Vec<Vec<u8>>;
 

@@ -90,7 +90,7 @@ impl Alarm {
         self.first.lock().expect("the alarm").is_some()
     }
 
-    fn put_off(&self) {
+    fn defer(&self) {
         *self.answered.lock().expect("the alarm") = Instant::now();
     }
 
@@ -120,7 +120,7 @@ impl Line<'_> {
                     let number = line.strip_prefix(':').map(|rest| rest.trim_end().parse());
                     return match number {
                         Some(Ok(number)) => {
-                            self.alarm.put_off();
+                            self.alarm.defer();
                             Ok(number)
                         }
                         _ => Err(format!("no integer: {line:?}")),
@@ -284,7 +284,7 @@ fn run(way: &Way) {
     };
     let lines: Vec<_> = (0..MEMBERS).map(|_| connect(&server, &alarm)).collect();
     let closed = run.gate.write().expect("the gate");
-    alarm.put_off();
+    alarm.defer();
     let served: Vec<_> = thread::scope(|scope| {
         let live = |(member, (id, line))| {
             let run = &run;

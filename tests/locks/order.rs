@@ -39,7 +39,7 @@ fn is_grant(arrival: &Arrival) -> Option<i64> {
 }
 
 #[test]
-fn a_grant_that_was_put_off_comes_before_the_reply() {
+fn a_grant_that_was_deferred_comes_before_the_reply() {
     for (request, command, holds) in [
         ("SETTP k v NOTIFY", "DELTP k", false),
         ("LOCK.ACQUIRE k NOTIFY", "LOCK.RELEASE k", false),
@@ -75,7 +75,7 @@ fn a_grant_that_was_put_off_comes_before_the_reply() {
 }
 
 #[test]
-fn a_loss_that_was_put_off_comes_before_the_reply() {
+fn a_loss_that_was_deferred_comes_before_the_reply() {
     let server = Server::start();
     let mut owner = server.resp3();
     for command in ["LOCK.RELEASE k", "LOCK.EXTEND k 60000"] {

@@ -155,7 +155,7 @@ fn a_time_to_live_of_a_client_outlasts_a_load() {
         for load in ["DEBUG RELOAD", "DEBUG LOADAOF"] {
             other.run("CLIENT PAUSE 600000 WRITE");
             other.run(load);
-            // What a load has put off is done when two of the server's rounds are over.
+            // What a load has deferred is done when two of the server's rounds are over.
             server.settle();
             server.settle();
             other.run("CLIENT UNPAUSE");

@@ -2,8 +2,8 @@
 
 use crate::machine::{Machine, Thing};
 use crate::model::command::{Ask, Command, LABELS, Mode as Way, Name, Spot, Who, is_notified};
+use crate::model::replies::Reply;
 use crate::model::sessions::Number;
-use crate::model::told::Reply;
 use crate::words::key_of;
 use tether::engine::{
     Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Start, Wait,
@@ -18,7 +18,10 @@ impl Machine {
     ) -> Result<Reply, String> {
         let client = self.id(who).expect("only connections send commands");
         assert!(!self.is_blocked(who), "who stands still says nothing");
-        self.turn = (!self.in_exec).then_some(client);
+        match self.in_exec {
+            true => self.gives_back = Some(client),
+            false => self.turn = Some(client),
+        }
         if command.is_write() && self.engine.deadline().is_some_and(|end| end <= self.now) {
             let keys = command.named().iter().map(|name| key_of(db, *name));
             let keys = &keys.collect::<Vec<_>>();

@@ -23,6 +23,7 @@ fn scope(places: usize) -> Scope {
         server: false,
         locks: 0,
         sessions: 0,
+        meetings: 0,
         quiet: 0,
         around: Around::default(),
     }

@@ -2,7 +2,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, again, close, connect, del, macquire, pipeline, release, run, set, settp,
+    BLOCK, PUSH, acquire, again, close, connect, del, exec, macquire, multi, pipeline, release,
+    resume, run, set, settp, start,
 };
 use crate::model::command::{Ask, Command, Mode, Spot};
 use crate::model::generate::Scope;
@@ -18,6 +19,7 @@ fn holds(steps: &[Step]) {
         server: false,
         locks: 0,
         sessions: 0,
+        meetings: 0,
         quiet: 0,
         around: Around::default(),
     };
@@ -36,6 +38,26 @@ fn a_key_left_behind_refuses_nobody() {
         close(0),
         run(1, settp(0)),
     ]);
+}
+
+/// What somebody else was granted in a transaction, and its session took along to another connection, passed for given back.
+#[test]
+fn a_grant_is_told_though_its_session_moves_in_the_same_transaction() {
+    for gives_back in [false, true] {
+        let mut steps = vec![
+            connect(0),
+            connect(1),
+            run(0, acquire(0, Mode::Exclusive, None)),
+            run(1, start(1000)),
+            run(1, acquire(0, Mode::Exclusive, PUSH)),
+            multi(0),
+            run(0, release(0)),
+            run(0, resume(0, false)),
+        ];
+        steps.extend(gives_back.then(|| run(0, release(0))));
+        steps.push(exec(0));
+        holds(&steps);
+    }
 }
 
 /// Who takes a lock again with a lease has the new lease; who had waited twice did not.

@@ -4,7 +4,7 @@
 //! must be true when it is given.
 
 use crate::model::command::{DATABASES, NAMES, Spot, Who};
-use crate::model::told::{Arrival, Reply, Tokens};
+use crate::model::replies::{Arrival, Reply, Tokens};
 use crate::model::world::Fact;
 use crate::twins::Twins;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
@@ -26,6 +26,8 @@ pub struct Machine {
     /// Pushes wait here until a transaction is over.
     outbox: Vec<(Vec<ClientId>, Push)>,
     pub(super) in_exec: bool,
+    /// In whose transaction a command of ours was executed.
+    pub(super) gives_back: Option<ClientId>,
     /// Whose command is executed outside a transaction.
     pub(super) turn: Option<ClientId>,
     /// What that one's watches have it hear after its reply.
@@ -73,6 +75,7 @@ impl Machine {
             heard: vec![Vec::new(); places],
             outbox: Vec::new(),
             in_exec: false,
+            gives_back: None,
             turn: None,
             behind: Vec::new(),
             reply: None,
@@ -322,6 +325,7 @@ impl Machine {
     /// As the shell does: what a transaction was granted and has given back, it does not hear of.
     fn outbox_without_what_was_given_back(&mut self) -> Vec<(Vec<ClientId>, Push)> {
         let all = std::mem::take(&mut self.outbox);
+        let gives_back = self.gives_back.take();
         let is_told = |at: usize| {
             let (to, push) = &all[at];
             let News::Granted(_, token) = *push.news() else {
@@ -332,7 +336,8 @@ impl Machine {
             };
             let next = all[at + 1..].iter().find(is_same);
             let is_lost = next.is_some_and(|(_, next)| matches!(next.news(), News::Lost(..)));
-            is_lost || self.engine.holds_as(to[0], push.key.as_key(), token)
+            let is_anothers = gives_back.is_some_and(|client| client != to[0]);
+            is_lost || is_anothers || self.engine.holds_as(to[0], push.key.as_key(), token)
         };
         let told = (0..all.len()).filter(|at| is_told(*at));
         told.map(|at| all[at].clone()).collect()

@@ -2,11 +2,12 @@
 
 mod exchanged;
 mod given_up;
+mod several;
 mod together;
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key,
-    KeySnapshot, KeyState, Mode, Moment, Reply, Start, Wait,
+    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key,
+    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, Start, Wait,
 };
 
 const LEASES: usize = 1000;

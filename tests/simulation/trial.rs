@@ -3,9 +3,9 @@
 use crate::machine::Machine;
 use crate::model::command::{Command, DATABASES, Spot};
 use crate::model::generate::{Generator, Scope};
+use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
-use crate::model::told::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::world::{Limits, Outcome, Totals, World};
 use crate::twins::Twins;
 use std::panic::{AssertUnwindSafe, catch_unwind};

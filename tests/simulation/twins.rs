@@ -92,6 +92,7 @@ fn the_short_ways_come_to_what_the_long_ones_do() {
         server: false,
         locks: 300,
         sessions: 120,
+        meetings: 0,
         quiet: 0,
         around: Around::default(),
     };

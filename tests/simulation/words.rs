@@ -1,7 +1,7 @@
 //! The engine's words in the model's.
 
 use crate::model::command::{LABELS, NAMES, Spot};
-use crate::model::told::{self, Kind, Reply};
+use crate::model::replies::{self, Kind, Reply};
 use tether::engine::{
     Acquire, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, Push, Refusal,
     Reply as Said, Waits,
@@ -28,24 +28,30 @@ pub fn sentence(push: &Push) -> String {
         Sort::Lock => Kind::Lock,
     };
     let (news, words) = match push.news() {
-        News::Added => (told::News::Added, "ADD".to_owned()),
-        News::Deleted => (told::News::Deleted, "DEL".to_owned()),
+        News::Added => (replies::News::Added, "ADD".to_owned()),
+        News::Deleted => (replies::News::Deleted, "DEL".to_owned()),
         News::Lost(sort, why, _) => {
             let word = format!("LOST {}", format!("{why:?}").to_lowercase());
-            (told::News::Lost(kind(sort), told::Loss::Deleted), word)
+            (
+                replies::News::Lost(kind(sort), replies::Loss::Deleted),
+                word,
+            )
         }
-        News::TimedOut(sort) => (told::News::TimedOut(kind(sort)), "TIMEOUT".to_owned()),
-        News::Granted(sort, token) => (told::News::Granted(kind(sort), 0), token.0.to_string()),
+        News::TimedOut(sort) => (replies::News::TimedOut(kind(sort)), "TIMEOUT".to_owned()),
+        News::Granted(sort, token) => (replies::News::Granted(kind(sort), 0), token.0.to_string()),
         News::Failed(sort, why) => {
             let code = match answer(Said::Refused((**why).clone())) {
                 Reply::Refused(words) => words,
                 other => panic!("{other:?} is no refusal"),
             };
-            (told::News::TimedOut(kind(sort)), format!("FAILED {code}"))
+            (
+                replies::News::TimedOut(kind(sort)),
+                format!("FAILED {code}"),
+            )
         }
     };
     let label = LABELS.iter().position(|label| **label == *push.label());
-    let push = told::Push {
+    let push = replies::Push {
         spot: spot_of(&push.key),
         news,
         label: label.expect("one of the labels"),

@@ -137,16 +137,18 @@ pub const ATTACKS: &[Attack] = &[
             ground.once(by, "LOCK.CANCEL l")
         },
     ),
-    single("LOCK.CANCEL of one request for very many keys", |ground| {
-        ground.connect_and("LOCK.ACQUIRE 0");
-        let by = waits_for_many_keys(ground);
-        ground.once(by, "LOCK.CANCEL 0")
+    single("LOCK.CANCEL of one request for 1,024 keys", |ground| {
+        let [_, by] = waits_for_many_keys(ground);
+        ground.once(by, "LOCK.CANCEL 0:0")
+    }),
+    many("LOCK.CANCEL of requests for 1,024 keys each", |ground| {
+        let [_, by] = waits_for_many_keys(ground);
+        ground.full(by, (0..).map(|n| format!("LOCK.CANCEL {n}:0")))
     }),
     single(
-        "the end of a connection with one request for very many keys",
+        "the end of a connection with requests for 1,024 keys each",
         |ground| {
-            ground.connect_and("LOCK.ACQUIRE 0");
-            let by = waits_for_many_keys(ground);
+            let [_, by] = waits_for_many_keys(ground);
             ground.once(by, "QUIT")
         },
     ),
@@ -228,15 +230,28 @@ pub const ATTACKS: &[Attack] = &[
         let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
         ground.full(by, both.into_iter())
     }),
-    single(
-        "LOCK.RELEASE before one request for very many keys",
+    single("LOCK.RELEASE before one request for 1,024 keys", |ground| {
+        let [by, _] = waits_for_many_keys(ground);
+        ground.once(by, "LOCK.RELEASE 0:0")
+    }),
+    many(
+        "LOCK.RELEASE before requests for 1,024 keys each",
         |ground| {
-            let by = ground.connect_and("LOCK.ACQUIRE 0");
-            waits_for_many_keys(ground);
-            ground.once(by, "LOCK.RELEASE 0")
+            let [by, _] = waits_for_many_keys(ground);
+            ground.full(by, (0..).map(|n| format!("LOCK.RELEASE {n}:0")))
         },
-    )
-    .known("it is granted all of them, or none"),
+    ),
+    single("one DEL before requests for 1,024 keys each", |ground| {
+        let [by, _] = waits_for_many_keys(ground);
+        ground.long(by, "DEL", (0..).map(|n| format!("{n}:0")))
+    }),
+    single(
+        "the end of a connection before requests for 1,024 keys each",
+        |ground| {
+            let [by, _] = waits_for_many_keys(ground);
+            ground.once(by, "QUIT")
+        },
+    ),
     single("FLUSHALL ASYNC with very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")
@@ -331,17 +346,24 @@ fn waits_again(ground: &mut Ground<'_>) -> usize {
     by
 }
 
-/// A connection that waits for very many keys by one request: for the first one, which somebody holds.
-fn waits_for_many_keys(ground: &mut Ground<'_>) -> usize {
-    let keys: Vec<_> = (0..ground.many).map(|n| n.to_string()).collect();
-    let (count, keys) = (keys.len(), keys.join(" "));
+/// As many keys as one request may name.
+const MOST_KEYS: usize = 1024;
+
+/// A connection that holds the first key of each of the other one's requests, each of which is for as many keys as may be.
+fn waits_for_many_keys(ground: &mut Ground<'_>) -> [usize; 2] {
+    let requests = ground.many / MOST_KEYS;
+    let holder = ground.connect();
+    ground.run_each(holder, (0..requests).map(|n| format!("LOCK.ACQUIRE {n}:0")));
     let by = ground.connect();
-    let connection = &mut ground.connections[by];
-    connection.send(&encode(&format!(
-        "LOCK.MACQUIRE {count} {keys} WAIT 0 PUSH"
-    )));
-    connection.skip_any_replies(1);
-    by
+    for n in 0..requests {
+        let keys: Vec<_> = (0..MOST_KEYS).map(|k| format!("{n}:{k}")).collect();
+        let keys = keys.join(" ");
+        let request = format!("LOCK.MACQUIRE {MOST_KEYS} {keys} WAIT 0 PUSH");
+        let connection = &mut ground.connections[by];
+        connection.send(&encode(&request));
+        connection.skip_any_replies(1);
+    }
+    [holder, by]
 }
 
 fn locks(ground: &mut Ground<'_>) -> usize {

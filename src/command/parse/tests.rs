@@ -104,6 +104,20 @@ proptest::proptest! {
 }
 
 #[test]
+fn one_request_names_so_many_keys_and_no_more() {
+    let keys: Vec<String> = (0..=1024).map(|n| format!("k{n}")).collect();
+    let request = |count: usize, option: &str| {
+        let keys = keys[..count].join(" ");
+        parsed(Verb::Macquire, &format!("{count} {keys}{option}"))
+    };
+    let refused = "numkeys is out of range, it goes from 1 to 1024".to_owned();
+    for option in ["", " WAIT 0 PUSH"] {
+        assert!(request(1024, option).is_ok());
+        assert_eq!(request(1025, option), Err(refused.clone()));
+    }
+}
+
+#[test]
 fn of_an_option_that_others_have_it_is_said_who_knows_it() {
     for (verb, line, words) in [
         (

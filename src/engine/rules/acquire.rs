@@ -25,11 +25,11 @@ struct Asked<'a> {
     spot: Spot,
 }
 
-/// How a request stands to what its owner has or waits for.
-enum Again {
+/// What a request is to the holds and waits that its owner has.
+enum Reentry {
     /// There is nothing of that.
     No,
-    /// It is taken once more, with this token; or not, since that was not asked for each time.
+    /// The hold was re-entered, with this token; or not, since not every request asked for that.
     Answered(Option<Token>),
 }
 
@@ -84,7 +84,7 @@ impl Engine {
         if ask.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
-        if let Again::Answered(token) = self.again(ask, &asked, effects)? {
+        if let Reentry::Answered(token) = self.re_enter(ask, &asked, effects)? {
             return Ok(token);
         }
         let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
@@ -209,15 +209,15 @@ impl Engine {
         }
     }
 
-    /// A hold that the owner has already is deepened, if that was asked for each time.
-    fn again(
+    /// Re-enters a hold that the owner already has, if both requests asked for that.
+    fn re_enter(
         &mut self,
         ask: &Acquire<'_>,
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
-    ) -> Result<Again, Refusal> {
+    ) -> Result<Reentry, Refusal> {
         if !ask.mode.is_lock() {
-            return Ok(Again::No);
+            return Ok(Reentry::No);
         }
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
@@ -232,16 +232,16 @@ impl Engine {
             held.extend(self.holds.find(&self.keys, key, owner, ask.label));
         }
         match held.first() {
-            _ if is_once && ask.wait.is_none() => Ok(Again::Answered(None)),
+            _ if is_once && ask.wait.is_none() => Ok(Reentry::Answered(None)),
             _ if is_once => {
                 self.totals.deadlocks_refused += 1;
                 Err(Refusal::Reentry)
             }
             Some(_) => {
                 let token = self.reenter(ask, held, effects)?;
-                Ok(Again::Answered(Some(token)))
+                Ok(Reentry::Answered(Some(token)))
             }
-            None => Ok(Again::No),
+            None => Ok(Reentry::No),
         }
     }
 
@@ -286,7 +286,7 @@ impl Engine {
         self.check_extras_of(&held)?;
         let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
-            self.grant_again(id, (ask.mode, ask.attributes), lease, effects);
+            self.re_enter_hold(id, (ask.mode, ask.attributes), lease, effects);
         }
         Ok(token)
     }

@@ -21,7 +21,7 @@ pub(in crate::engine) enum Making {
 }
 
 impl Making {
-    fn order(self, key: Key<'_>, mode: Mode) -> Effect {
+    fn effect(self, key: Key<'_>, mode: Mode) -> Effect {
         match self {
             Making::InCommand => Effect::CreateKey,
             Making::ByName(_) if mode.is_lock() => Effect::MakeLock {
@@ -36,9 +36,9 @@ impl Making {
 }
 
 impl Engine {
-    /// Grants one key: writes the hold down, and orders all that follows from it. The key can be had: its holders, if there
-    /// are any, go with the new one. Where the new hold comes in place of the key's only other one, that is `former`, and
-    /// both are plain. O(1), with a lease O(log of leases).
+    /// Grants one key: records the hold, and everything that follows from it. The key can be had: its holders, if there
+    /// are any, are compatible with the new one. Where the new hold comes in place of the key's only other one, that is
+    /// `former`, and both are plain. O(1), with a lease O(log of leases).
     pub(in crate::engine) fn grant_key(
         &mut self,
         key: Id<KeyRecord>,
@@ -59,7 +59,7 @@ impl Engine {
         if !stays {
             let record = &mut self.keys[key];
             record.set_timed(false);
-            effects.push(making.order(record.key(), grant.mode));
+            effects.push(making.effect(record.key(), grant.mode));
         }
         self.replicate_hold(hold, effects);
         self.back_up(key, effects);
@@ -90,7 +90,7 @@ impl Engine {
     }
 
     /// An owner that holds a lock is granted it once more, in this mode.
-    pub(in crate::engine) fn grant_again(
+    pub(in crate::engine) fn re_enter_hold(
         &mut self,
         hold: Id<Hold>,
         (mode, attributes): (Mode, Attributes),

@@ -106,8 +106,8 @@ impl Engine {
     /// here are where they are, and a look at the end of the load shows whether their keys are there.
     fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
         let holds = self.holds.all_of_key(&self.keys, key);
-        let goes = |hold: &Id<Hold>| !(self.loading && self.is_at_home(self.holds[*hold].client));
-        holds.filter(goes).collect()
+        let stays = |hold: &Id<Hold>| self.loading && self.is_of_here(self.holds[*hold].client);
+        holds.filter(|hold| !stays(hold)).collect()
     }
 
     pub(in crate::engine) fn moved_to(
@@ -131,11 +131,11 @@ impl Engine {
         }
     }
 
-    /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody who
-    /// is here holds.
+    /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody of
+    /// here holds.
     fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
         self.keys[key].set_timed(timed);
-        if self.loading && self.is_held_at_home(key) {
+        if self.loading && self.is_held_here(key) {
             return self.let_go_of_carried(hold);
         }
         let record = &mut self.keys[key];

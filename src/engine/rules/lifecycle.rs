@@ -99,6 +99,9 @@ impl Engine {
     /// Ends up to so many holds of ended connections.
     fn release_what_ended(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
+            if self.has_granted_enough() {
+                return;
+            }
             let Some(client) = self.clients.first_ended() else {
                 return;
             };
@@ -145,7 +148,7 @@ impl Engine {
     pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.timers.first_lease() {
-                Some((end, hold)) if end <= self.now => {
+                Some((end, hold)) if end <= self.now && !self.has_granted_enough() => {
                     if !self.end_flush_of_hold(hold, effects) {
                         self.take_away(hold, Loss::Lease, effects);
                     }

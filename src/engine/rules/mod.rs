@@ -1,4 +1,4 @@
-//! The rules: what follows from each fact. They read and change what `state` keeps, and add orders to the list of effects.
+//! The rules: what follows from each fact. They read and change what `state` keeps, and append to the list of effects.
 //!
 //! ```text
 //!   acquire.rs     asking for keys                serve.rs    handing them over to who waits

@@ -177,6 +177,21 @@ impl Engine {
         }
     }
 
+    /// Whether an owner is at home here, or a connection that was until it ended. What a file tells of the past, while it is
+    /// loaded, is nothing that happens to what such a one holds.
+    pub(in crate::engine) fn is_of_here(
+        &self,
+        owner: Id<crate::engine::state::clients::Client>,
+    ) -> bool {
+        let is_connection = !self.clients[owner].is_session && !self.clients.is_former(owner);
+        is_connection || self.is_at_home(owner)
+    }
+
+    pub(in crate::engine) fn is_held_here(&self, key: Id<KeyRecord>) -> bool {
+        let mut holds = self.holds.all_of_key(&self.keys, key);
+        holds.any(|hold| self.is_of_here(self.holds[hold].client))
+    }
+
     pub(in crate::engine) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
         let mut holds = self.holds.all_of_key(&self.keys, key);
         holds.any(|hold| self.is_at_home(self.holds[hold].client))

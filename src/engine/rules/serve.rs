@@ -164,7 +164,8 @@ impl Engine {
             if !self.can_serve(waiter) {
                 break;
             }
-            if served == most || self.queues.is_doubted(waiter) {
+            let is_later = self.has_granted_enough() && !self.queues.asks_for_one(waiter);
+            if served == most || is_later || self.queues.is_doubted(waiter) {
                 self.make_ready(key);
                 break;
             }
@@ -172,6 +173,12 @@ impl Engine {
             served += 1;
         }
         served
+    }
+
+    /// Whether requests for several keys were granted as many in this step as they may. O(1).
+    #[inline]
+    pub(in crate::engine) fn has_granted_enough(&self) -> bool {
+        self.several_granted >= self.limits.several
     }
 
     /// Lets places of ended connections keep nobody waiting who is first in line for this key and asks for others, too.
@@ -211,7 +218,7 @@ impl Engine {
         let mut doubted = 0;
         let mut left = most;
         for _ in 0..most {
-            if left == 0 {
+            if left == 0 || self.has_granted_enough() {
                 return;
             }
             let Some(key) = self.ready.pop_front() else {
@@ -304,7 +311,7 @@ impl Engine {
         let token = match own {
             Some(own) => {
                 let token = self.holds[own].token;
-                self.grant_again(own, (waiter.mode, waiter.attributes), lease, effects);
+                self.re_enter_hold(own, (waiter.mode, waiter.attributes), lease, effects);
                 token
             }
             None => {
@@ -327,6 +334,7 @@ impl Engine {
             }
         };
         if asked.len() > 1 {
+            self.several_granted += asked.len();
             // The owner's next request for one of them alone can make its hold deeper.
             asked.iter().for_each(|key| self.make_ready(*key));
         }

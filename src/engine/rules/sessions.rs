@@ -111,6 +111,9 @@ impl Engine {
         let count = self.clients[session].hold_count;
         self.clients.detach(session);
         for _ in 0..if later { 0 } else { AT_ONCE } {
+            if self.has_granted_enough() {
+                break;
+            }
             let Some(hold) = self.clients[session].holding.head() else {
                 break;
             };

@@ -95,7 +95,7 @@ impl KeyRecord {
         self.marks.set(Marks::PRESENT, present);
     }
 
-    /// What stands at this key as soon as the orders given so far are carried out.
+    /// What stands at this key as soon as the effects given so far are performed.
     pub fn stands(&self) -> KeyState {
         if self.marks.has(Marks::LOCK) {
             KeyState::Lock

@@ -1,4 +1,4 @@
-//! Bytes that need no memory of their own where they are few, as the names and values in orders mostly
+//! Bytes that need no memory of their own where they are few, as the names and values in effects mostly
 //! are: to take memory and give it back costs more than all else that is done with them.
 
 use std::cmp::Ordering;

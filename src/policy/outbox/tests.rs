@@ -223,6 +223,20 @@ fn a_grant_that_was_given_back_is_not_told_and_one_that_was_lost_is() {
     assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["a"]);
 }
 
+#[test]
+fn nobody_gives_back_what_another_was_granted_in_its_transaction() {
+    let mut outbox = Outbox::default();
+    outbox.post(vec![ANN], granted("a", 1), IN_EXEC);
+    outbox.post(vec![BOB], granted("b", 2), IN_EXEC);
+    outbox.may_give_back(BOB);
+    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["a"]);
+    assert!(outbox.take_out(BOB, is_not_held).is_empty());
+    // In the next transaction it may.
+    outbox.post(vec![ANN], granted("a", 3), IN_EXEC);
+    outbox.may_give_back(ANN);
+    assert!(outbox.take_out(ANN, is_not_held).is_empty());
+}
+
 // ---- what is too much ----
 
 /// An outbox in which so much waits for somebody else that everybody's share is counted.

@@ -1,8 +1,8 @@
-//! The bridge: facts to the engine, its orders to the server.
+//! The bridge: facts to the engine, its effects to the server.
 //!
 //! Decide, let go, then act: the engine is borrowed only while it decides. Carrying out an order
 //! makes the server call us back (a removed key is an event), and that inner fact is told and its
-//! orders are carried out before the next order of the outer one: the order of things is the
+//! effects are performed before the next effect of the outer one: the order of things is the
 //! keyspace's.
 
 use crate::engine::{Db, Engine, Event, Moment, Timing};
@@ -76,7 +76,7 @@ impl<'a> KeyScope<'a> {
     }
 }
 
-/// Tells what was put off. Before anything else is told, and before pushes are sent or taken back. Says whether there may
+/// Handles what was deferred. Before anything else is told, and before pushes are sent or taken back. Says whether there may
 /// have been anything.
 pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
     // This comes before every command, and mostly there is nothing.
@@ -90,7 +90,7 @@ pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
     flush || look
 }
 
-/// Tells a flush that was put off.
+/// Handles a flush that was deferred.
 pub fn tell_flush(ctx: Ctx<'_>) {
     if shell().flush.get().is_some() {
         tell_it(ctx);

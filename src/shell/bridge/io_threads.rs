@@ -9,7 +9,7 @@
 //! its command runs, and puts it on again after it where the client has none of its own. On a replica
 //! it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
 //!
-//! A command that the server puts off (`CLIENT PAUSE`) does not come by the filter again when it is executed. That happens
+//! A command that the server postpones (`CLIENT PAUSE`) does not come by the filter again when it is executed. That happens
 //! before the server looks for connections to give to a thread, and so does an event of its loop, in which we put our
 //! setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
 //! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
@@ -150,7 +150,7 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// This connection's command may be put off: it is kept again once it is executed.
+/// This connection's command may be postponed: it is kept again once it is executed.
 fn defer(ctx: Ctx<'_>, client: ClientId) {
     let was_looping = shell().threads.with_mut(|threads| {
         threads.deferred.insert(client);
@@ -171,7 +171,7 @@ fn defer(ctx: Ctx<'_>, client: ClientId) {
     };
 }
 
-/// The server's loop is about to sleep: what was put off has been executed if its time has come, and no connection was given
+/// The server's loop is about to sleep: what was postponed has been executed if its time has come, and no connection was given
 /// to a thread since.
 unsafe extern "C" fn on_loop(
     ctx: *mut c::RedisModuleCtx,

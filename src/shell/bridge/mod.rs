@@ -1,8 +1,8 @@
-//! Between the server and the engine: what happens becomes facts, orders are carried out.
+//! Between the server and the engine: what happens becomes facts, effects are performed.
 //!
 //! ```text
 //!   keyspace_events.rs, server_events.rs, unblocked.rs   what the server tells us
-//!   dispatch.rs    facts go in, orders come out          perform.rs   orders are carried out
+//!   dispatch.rs    facts go in, effects out          perform.rs   effects are performed
 //!   slices.rs      work that may take long               recheck.rs   keys that are to be looked at again
 //!   slots.rs       slots that are gone                   rights.rs    rights that may be gone
 //!   io_threads.rs  Redis 8's I/O threads

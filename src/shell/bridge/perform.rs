@@ -1,4 +1,4 @@
-//! Carries out the engine's orders.
+//! Performs the engine's effects.
 
 use crate::engine::{Db, Effect, Event, Key};
 use crate::policy::blocked::Answer;

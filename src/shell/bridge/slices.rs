@@ -56,7 +56,7 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
     }
 }
 
-/// Does what was put off, for no longer than a slice.
+/// Does what was deferred, for no longer than a slice.
 pub fn go_on(ctx: Ctx<'_>) {
     let slice = Slice::begin();
     forget(ctx, slice);
@@ -82,7 +82,7 @@ fn go_on_soon() {
     timer::wake_in_ms(0);
 }
 
-/// The time that is left for work that can be put off.
+/// The time that is left for work that can be deferred.
 #[derive(Clone, Copy)]
 struct Slice(Instant);
 

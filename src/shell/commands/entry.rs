@@ -104,8 +104,11 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
 }
 
 fn send_before(ctx: Ctx<'_>, client: ClientId) {
-    if push::is_any_waiting() && !ctx.state().in_exec() {
-        push::send_before(ctx, client);
+    if push::is_any_waiting() {
+        match ctx.state().in_exec() {
+            true => push::begin_in_exec(client),
+            false => push::send_before(ctx, client),
+        }
     }
 }
 
@@ -365,7 +368,7 @@ impl<'c> Caller<'c> {
     fn unwatchex(&self, names: &[&[u8]]) {
         let keys = self.keys(names);
         if self.ctx.state().in_exec() {
-            // What is put off until after EXEC's reply would come after this command's, too.
+            // What is deferred until after EXEC's reply would come after this command's, too.
             push::take_back(self.client, (!keys.is_empty()).then_some(&keys));
         }
         let client = self.client;

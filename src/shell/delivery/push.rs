@@ -135,6 +135,13 @@ pub fn is_any_waiting() -> bool {
     !shell().outbox.with(Outbox::is_empty)
 }
 
+/// In a transaction a command of this connection's begins while something waits, which has to wait until its end.
+pub fn begin_in_exec(client: ClientId) {
+    shell()
+        .outbox
+        .with_mut(|outbox| outbox.may_give_back(client));
+}
+
 /// Sends what waits before a command of this connection's does anything. What is for itself comes before the reply, where a
 /// server would hold it back until after that: an UNWATCHEX is to be the end of them.
 pub fn send_before(ctx: Ctx<'_>, client: ClientId) {

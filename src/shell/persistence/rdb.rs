@@ -108,7 +108,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
     })
 }
 
-/// While it reads the server attends to others, who have us called: so each piece is read first, and then taken in.
+/// While it reads the server attends to others, who have us called: so each piece is read first, and then handed to the engine.
 fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damaged> {
     let token = Token::checked(file.number()?).ok_or(Damaged)?;
     let count = file.number()?;

@@ -5,8 +5,8 @@
 //!
 //! Since Redis 7.2 a command filter can tell the client's id, so from the first hold on a filter
 //! notes the last two ids it saw: a script's inner commands come with the id of a fake client, and
-//! then the one before is the connection whose script it is. A command that the server has put off
-//! (`CLIENT PAUSE`, a failover) comes by the filter when it is put off, and not again when it is
+//! then the one before is the connection whose script it is. A command that the server has postponed
+//! (`CLIENT PAUSE`, a failover) comes by the filter when it is postponed, and not again when it is
 //! executed. So after a pause `CLIENT LIST` is asked for a while which of the holders is executing one.
 //!
 //! Redis 7.0 can only be asked what the owner is executing: if that is a command that ends keys, and
@@ -59,10 +59,10 @@ unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// See [`Noted::may_be_put_off`].
-fn may_be_put_off() -> bool {
+/// See [`Noted::may_be_postponed`].
+fn may_be_postponed() -> bool {
     let mut noted = shell().noted.get();
-    let may_be = noted.may_be_put_off(raw::must_not_write, clock::now);
+    let may_be = noted.may_be_postponed(raw::must_not_write, clock::now);
     shell().noted.set(noted);
     may_be
 }
@@ -71,7 +71,7 @@ fn may_be_put_off() -> bool {
 /// `one`. Where the server cannot tell, O(holders).
 pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
-    if has_filter && !may_be_put_off() {
+    if has_filter && !may_be_postponed() {
         return noted();
     }
     let is_own = |holder: &ClientId| {
@@ -105,7 +105,7 @@ pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !have!(RedisModule_CommandFilterGetClientId) {
         return Cause::Server;
     }
-    let deferred = may_be_put_off();
+    let deferred = may_be_postponed();
     let noted = noted();
     let holders = shell().engine.with(|engine| engine.holders(key));
     let mut holders = holders
@@ -130,7 +130,7 @@ fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) ->
 /// Whose command is being executed, when any holder may matter.
 pub fn hand_among_all(ctx: Ctx<'_>) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
-    if has_filter && !may_be_put_off() {
+    if has_filter && !may_be_postponed() {
         return noted();
     }
     let lines = ctx.client_lines().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is put off about a lock follows it: a lock can go by another name, in another place, before the server lets anybody
+//! What is deferred about a lock follows it: a lock can go by another name, in another place, before the server lets anybody
 //! look at it.
 
 use crate::harness::*;

@@ -205,6 +205,30 @@ fn each_key_counts_under_the_limit_also_while_it_is_waited_for() {
 }
 
 #[test]
+fn one_request_names_at_most_1024_keys() {
+    let server = Server::start();
+    let (mut holder, mut client) = (server.resp3(), server.resp3());
+    let request = |count: usize, options: &str| {
+        let keys: Vec<_> = (0..count).map(|n| format!("k{n}")).collect();
+        format!("LOCK.MACQUIRE {count} {}{options}", keys.join(" "))
+    };
+    for options in ["", " WAIT 40", " WAIT 0 PUSH"] {
+        let message = client.refused(request(1025, options).as_str());
+        assert!(message.contains("numkeys is out of range"), "{message}");
+        assert!(message.contains("1024"), "{message}");
+    }
+    assert_eq!(client.call("DBSIZE"), int(0));
+    holder.run("LOCK.ACQUIRE k0");
+    queue_push(&mut client, &request(1024, " WAIT 0 PUSH"));
+    holder.run("LOCK.RELEASE k0");
+    assert!(client.next_push().starts_with("lock k0 "));
+    assert_eq!(tether(&server, "holds"), 1024);
+    drop(client);
+    eventually_nothing_is_left(&server);
+    holder.run(request(1024, "").as_str()).number();
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_and_takes_nothing() {
     let server = Server::start();
     let mut client = server.resp3();

@@ -157,6 +157,7 @@ fn in_a_crowd_who_goes_together_is_served_in_order_however_few_at_once() {
             server: false,
             locks: 0,
             sessions: 0,
+            meetings: 0,
             quiet: 0,
             around: Around::default(),
         };

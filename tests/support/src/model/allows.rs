@@ -75,8 +75,11 @@ impl World {
                 holder,
                 key,
                 label,
-                then: (who, command),
-            } => self.can_be_overdue(*holder, *key, *label) && self.comes_upon(*who, *key, command),
+                then: (who, commands),
+            } => {
+                self.can_be_overdue(*holder, *key, *label)
+                    && self.come_upon((*who, *holder), *key, commands)
+            }
             Step::Evict { .. }
             | Step::Work { .. }
             | Step::Resync { .. }
@@ -87,7 +90,8 @@ impl World {
 
     /// Whether it can say something.
     fn is_ready(&self, who: Who) -> bool {
-        self.client(who).is_some() && !self.is_blocked(who)
+        // Before or after which of its own replies it hears that it waits no longer, is not said.
+        self.client(who).is_some() && !self.is_blocked(who) && !self.is_to_be_turned_away(who)
     }
 
     fn is_in_multi(&self, who: Who) -> bool {
@@ -118,14 +122,34 @@ impl World {
             && self.may(holder, &extend)
     }
 
-    /// Whether it is before this command that the lease of that key is over, in any case.
-    fn comes_upon(&self, who: Who, key: Name, command: &Command) -> bool {
+    /// Whether it is said what comes of it. For ours the lease is over if they name that key, or ask what their own connection
+    /// holds. For the server's the key is there; whether it ends before those are served who may follow is not said.
+    fn come_upon(&self, (who, holder): (Who, Who), key: Name, commands: &[Command]) -> bool {
+        let Some(first) = commands.first() else {
+            return false;
+        };
+        let db = self.db_of(who);
+        let is_waited_for = |name: &Name| self.is_waited_for(Spot { db, name: *name });
+        let meets = match first.is_ours() {
+            true if first.named().is_empty() => first.is_write() && who == holder,
+            true => first.is_write() && first.named().contains(&key),
+            false => {
+                let named: Vec<Name> = first.parts().iter().flat_map(Command::keys).collect();
+                named.contains(&key) && !named.iter().any(is_waited_for)
+            }
+        };
+        let all: Vec<&Command> = commands.iter().collect();
+        let alone = |command: &Command| {
+            is_single(command) || matches!(command, Command::Replies { .. } | Command::Kill { .. })
+        };
+        let allowed = |command: &Command| {
+            !self.slow_only(command) && self.allows_command(who, command) && !alone(command)
+        };
         self.is_heard(who)
-            && command.is_write()
-            && command.named().contains(&key)
-            && self.may(who, command)
-            && !self.slow_only(command)
-            && self.allows_command(who, command)
+            && meets
+            && self.may(who, first)
+            && commands.iter().all(allowed)
+            && (commands.len() == 1 || self.allows_several(&all))
     }
 
     fn allows_command(&self, who: Who, command: &Command) -> bool {

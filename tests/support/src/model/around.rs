@@ -1,9 +1,9 @@
 //! Steps that only a server can take, drawn at random: rights, what connections want to hear, loads and new starts, leases
 //! that nobody saw end, locks that go from place to place.
 
-use super::command::{Ask, Command, DATABASES, Kind, Mode, Replies, Spot, Who};
+use super::command::{Ask, Command, DATABASES, Kind, Label, Mode, Name, Replies, Spot, Who};
 use super::generate::Generator;
-use super::rights::{Rights, USERS};
+use super::rights::{Rights, USERS, user_of};
 use super::step::Step;
 use super::world::{Connection, World};
 
@@ -38,14 +38,21 @@ impl Generator {
         if world.quarantine_ends.is_some() && self.random.per_mille(30) {
             return Some(Step::QuarantineOver);
         }
+        if world.quarantine_ends.is_some() && self.scope.meetings > 0 && self.random.per_mille(200)
+        {
+            let command = self.ask_for_any();
+            return Some(Step::Run { who, command });
+        }
         if self.random.per_mille(rights) {
             Some(self.change_rights(world))
         } else if self.random.per_mille(hearing) {
             Some(self.hear(world, who))
         } else if self.random.per_mille(overdue) {
             self.overdue(world, who)
-        } else if files && self.random.per_mille(3) {
-            let quarantine = self.random.per_mille(500);
+        } else if self.scope.server && self.random.per_mille(2) {
+            Some(self.reload(world))
+        } else if files && self.random.per_mille(4) {
+            let quarantine = self.random.per_mille(600);
             Some(Step::Restart { quarantine })
         } else {
             None
@@ -62,8 +69,22 @@ impl Generator {
             return Step::Rights { user, rights };
         }
         let asks_not = self.random.per_mille(150);
+        let waits = world.waiters.iter();
+        let waits: Vec<_> = waits
+            .map(|waiter| (user_of(waiter.who), waiter.spots[0].name))
+            .collect();
+        if !waits.is_empty() && self.random.per_mille(600) {
+            let (user, name) = self.random.pick(&waits);
+            let hidden = vec![name];
+            let rights = Rights { hidden, asks_not };
+            return Step::Rights { user, rights };
+        }
         let user = self.random.below(USERS);
-        let hidden = vec![self.name()];
+        let seen = world.seen_by(user);
+        let hidden = vec![match seen.is_empty() || self.random.per_mille(400) {
+            true => self.name(),
+            false => self.random.pick(&seen),
+        }];
         let rights = Rights { hidden, asks_not };
         Step::Rights { user, rights }
     }
@@ -120,7 +141,29 @@ impl Generator {
             true => waits.unwrap_or(who),
             false => who,
         };
-        let command = match self.random.below(7) {
+        let mut commands = vec![self.coming_upon(key, label)];
+        if self.random.per_mille(300) {
+            commands.extend((0..1 + self.random.below(3)).map(|_| self.command(world, who)));
+        }
+        let then = (who, commands);
+        Some(Step::Overdue {
+            holder,
+            key,
+            label,
+            then,
+        })
+    }
+
+    /// A command about that key, or that ends what is over by itself.
+    fn coming_upon(&mut self, key: Name, label: Label) -> Command {
+        let ask = Ask {
+            label: self.random.pick(&[0, label]),
+            reentrant: self.random.per_mille(500),
+            notify: self.notify(),
+            wait: self.wait(),
+            ..Ask::default()
+        };
+        match self.random.below(14) {
             0 | 1 => Command::Cancel { key, label },
             2 => Command::Deltp { keys: vec![key] },
             3 => Command::Release {
@@ -128,34 +171,50 @@ impl Generator {
                 label,
                 all: true,
             },
-            4 => Command::Settp {
+            4 | 5 => Command::Settp {
                 key,
                 value: self.value(),
                 token: true,
-                notify: self.notify(),
-                wait: None,
+                notify: ask.notify,
+                wait: ask.wait,
             },
-            5 => Command::Extend {
+            6 => Command::Extend {
                 key,
                 label,
                 lease_ms: 100_000,
             },
-            _ => {
-                let (mode, notify) = (Mode::Shared, self.notify());
-                let ask = Ask {
-                    notify,
-                    ..Ask::default()
-                };
+            7 | 8 => {
+                let mode = self.mode();
                 Command::Acquire { key, mode, ask }
             }
-        };
-        let then = (who, command);
-        Some(Step::Overdue {
-            holder,
-            key,
-            label,
-            then,
-        })
+            9 => {
+                let keys = self.names_with(key);
+                Command::Macquire { keys, ask }
+            }
+            10 => Command::Start {
+                grace_ms: self.grace_ms(),
+            },
+            11 => Command::EndSession,
+            12 => self.by_the_server(key),
+            _ => Command::Script {
+                commands: vec![self.by_the_server(key), Command::Cancel { key, label }],
+                written: self.random.per_mille(500),
+            },
+        }
+    }
+
+    fn by_the_server(&mut self, key: Name) -> Command {
+        let to = self.name();
+        match self.random.below(6) {
+            0 | 1 => Command::Del { keys: vec![key] },
+            2 => Command::Exists { key },
+            3 => Command::Rename { from: key, to },
+            4 => Command::Persist { key },
+            _ => Command::Set {
+                key,
+                value: self.value(),
+            },
+        }
     }
 
     pub(super) fn reload(&mut self, world: &World) -> Step {

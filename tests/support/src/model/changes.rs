@@ -4,7 +4,7 @@
 
 use super::command::{Spot, Who};
 use super::holds::Owner;
-use super::told::{Loss, News, Push};
+use super::replies::{Loss, News, Push};
 use super::world::{Entry, Fact, Value, Watch, World};
 
 /// What servers tell modules of a change of the keyspace.

@@ -1,7 +1,7 @@
 //! Connections: made, ended by whatever hand.
 
 use super::command::{Command, Replies, Who};
-use super::told::Reply;
+use super::replies::Reply;
 use super::world::{Fact, Turn, World};
 
 #[derive(Clone)]

@@ -20,6 +20,8 @@ pub struct Scope {
     pub locks: usize,
     /// How many of a thousand are about sessions.
     pub sessions: usize,
+    /// How many of a thousand steps are about what somebody holds or waits for.
+    pub meetings: usize,
     /// In so many steps at first nobody watches or waits.
     pub quiet: usize,
     pub around: Around,
@@ -74,6 +76,9 @@ impl Generator {
         if let Some(step) = self.around(world, who) {
             return step;
         }
+        if let Some(step) = self.meeting(world, who) {
+            return step;
+        }
         let queueing = client.in_multi();
         match self.random.below(1000) {
             0..25 => Step::End {
@@ -81,7 +86,7 @@ impl Generator {
                 how: self.ending(),
             },
             25..45 if self.rarely() => self.expiry(who),
-            45..47 if self.rarely() => self.reload(world),
+            45..47 if !self.scope.server => self.reload(world),
             47..120 => Step::Multi { who },
             120..360 if queueing => Step::Exec { who },
             360..380 if queueing => Step::Discard { who },
@@ -115,7 +120,7 @@ impl Generator {
             let how = self.ending();
             let ends = self.random.per_mille(80);
             ends.then_some(Step::End { who, how })
-        } else if !holds && self.random.per_mille(80) {
+        } else if !holds && self.random.per_mille(120) {
             let command = match world.sessions.is_empty() || self.random.per_mille(500) {
                 true => Command::Start {
                     grace_ms: self.grace_ms(),
@@ -240,7 +245,7 @@ impl Generator {
         Command::Script { commands, written }
     }
 
-    fn command(&mut self, world: &World, who: Who) -> Command {
+    pub(super) fn command(&mut self, world: &World, who: Who) -> Command {
         if self.random.per_mille(self.scope.sessions) {
             return self.about_sessions(world, who);
         }
@@ -362,6 +367,17 @@ impl Generator {
     pub(super) fn names(&mut self) -> Vec<Name> {
         let count = self.random.weighted(&[(6, 1), (3, 2), (1, 3)]);
         (0..count).map(|_| self.name()).collect()
+    }
+
+    /// This one and perhaps others, none of them twice.
+    pub(super) fn names_with(&mut self, key: Name) -> Vec<Name> {
+        let mut names = vec![key];
+        for name in self.names() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     pub(super) fn value(&mut self) -> u32 {

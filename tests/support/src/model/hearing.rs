@@ -1,7 +1,7 @@
 //! What everyone is to hear of a step, as it comes about.
 
 use super::command::{Spot, Who};
-use super::told::{Heard, News, Push, Reply};
+use super::replies::{Heard, News, Push, Reply};
 use super::world::World;
 
 impl World {

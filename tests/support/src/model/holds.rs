@@ -3,8 +3,8 @@
 use super::changes::Pushes;
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::{Entry, Value};
+use super::replies::{Kind, Loss, News, Push, Serial, Tokens};
 use super::sessions::Number;
-use super::told::{Kind, Loss, News, Push, Serial, Tokens};
 use super::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who, is_notifi
 use super::entry::Value;
 use super::holds::Hold;
 use super::queues::Waiter;
-use super::told::{Form, Reply, Serial};
+use super::replies::{Form, Reply, Serial};
 use super::world::{Turn, World};
 
 /// A request for keys.
@@ -88,6 +88,7 @@ impl World {
         if !free && request.wait.is_none() {
             return request.form.not_granted();
         }
+        self.totals.quarantined += u64::from(free && self.is_quarantined());
         if self.is_quarantined() && request.wait.is_none() {
             return Reply::refused("QUARANTINE");
         }
@@ -176,6 +177,7 @@ impl World {
     }
 
     pub(super) fn reenter(&mut self, at: usize, mode: Mode, ends: Option<u64>, notify: bool) {
+        self.totals.reentries += 1;
         let resumed = self.resumed(self.holds[at].owner);
         let hold = &mut self.holds[at];
         if notify {

@@ -9,6 +9,7 @@
 //!   step.rs      what can happen in a world    allows.rs    where it can
 //!   generate.rs  which of it happens next      requests.rs  which of it is about locks
 //!   around.rs    which of it is neither: rights, replies, subscriptions, loads, starts
+//!   meetings.rs  which of it lets keys go from hand to hand
 //!   world.rs     who is connected, which keys exist, who watches what; one step at a time
 //!   entry.rs     a key that exists
 //!   holds.rs     who holds what                queues.rs    who waits for what, and is served
@@ -18,7 +19,7 @@
 //!   stuck.rs     cycles                        rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
 //!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands
-//!   told.rs      replies and pushes; whether what came is what was to come
+//!   replies.rs      replies and pushes; whether what came is what was to come
 //!   hearing.rs   who is to hear what of a step  tokens.rs    which token belongs to which grant
 //!   closing.rs   the end of a history, in which everyone who waits is served
 //!   totals.rs    how often what came about
@@ -31,9 +32,9 @@
 pub mod brief;
 pub mod command;
 pub mod generate;
+pub mod replies;
 pub mod shrink;
 pub mod step;
-pub mod told;
 pub mod world;
 
 mod allows;
@@ -45,6 +46,7 @@ mod entry;
 mod hearing;
 pub mod holds;
 mod locks;
+mod meetings;
 mod ours;
 pub mod queues;
 mod requests;

@@ -1,7 +1,7 @@
 //! The module's commands.
 
 use super::command::{Command, Label, Mode, Name, Spot, Who};
-use super::told::Reply;
+use super::replies::Reply;
 use super::world::{Turn, Watch, World};
 
 impl World {
@@ -50,6 +50,7 @@ impl World {
     fn cancel(&mut self, turn: &Turn, key: Name, label: Label) -> Reply {
         let spot = turn.spot(key);
         if self.give_up(turn.who, spot, |waiter| waiter.label == label) {
+            self.totals.cancels += 1;
             return Reply::Int(1);
         }
         match self.own_hold(turn.who, label, spot) {

@@ -4,7 +4,7 @@
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::Value;
 use super::holds::Hold;
-use super::told::{Form, Heard, News, Push, Reply};
+use super::replies::{Form, Heard, News, Push, Reply};
 use super::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,15 +72,38 @@ impl World {
 
     /// Serves a key's queue as far as that goes in one step; whether anybody was.
     pub(super) fn serve(&mut self, spot: Spot) -> bool {
-        for served in 0..self.limits.together {
+        let mut served = 0;
+        while served < self.limits.together {
             let mut all = self.waiters.iter();
             let head = all.position(|waiter| waiter.spots.contains(&spot));
             match head {
-                Some(at) if self.can_be_served(&self.waiters[at]) => self.grant(at),
-                _ => return served > 0,
+                Some(at) if self.can_be_served(&self.waiters[at]) => {
+                    served += usize::from(self.has_its_turn(at));
+                }
+                _ => break,
             }
         }
+        served > 0
+    }
+
+    /// It is granted what it asked for, or turned away if its user may not have that any more; whether it was granted.
+    fn has_its_turn(&mut self, at: usize) -> bool {
+        if self.has_lost_rights(&self.waiters[at]) {
+            self.turn_away(at);
+            return false;
+        }
+        self.grant(at);
         true
+    }
+
+    pub(super) fn turn_away(&mut self, at: usize) {
+        self.totals.waits_lost += 1;
+        let waiter = self.waiters.remove(at);
+        if waiter.push {
+            self.push_to(&waiter, News::TurnedAway(waiter.mode.kind()));
+        } else {
+            self.answer_late(waiter.who, Reply::refused("NOPERM"));
+        }
     }
 
     /// Serves whoever can be, in an order that is not said.
@@ -92,7 +115,7 @@ impl World {
             let Some(at) = all.position(|waiter| self.can_be_served(waiter)) else {
                 break;
             };
-            self.grant(at);
+            self.has_its_turn(at);
         }
         let pushes = self.gathered.take().unwrap_or_default();
         self.tell(pushes);

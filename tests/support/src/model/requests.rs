@@ -27,12 +27,8 @@ impl Generator {
                 }
             }
             46..55 => {
-                let mut keys = Vec::new();
-                for name in self.names() {
-                    if !keys.contains(&name) {
-                        keys.push(name);
-                    }
-                }
+                let key = self.name();
+                let keys = self.names_with(key);
                 let ask = self.ask();
                 Command::Macquire { keys, ask }
             }
@@ -117,7 +113,7 @@ impl Generator {
         }
     }
 
-    fn mode(&mut self) -> Mode {
+    pub(super) fn mode(&mut self) -> Mode {
         let total = self.random.weighted(&[(9, 3), (1, 2)]);
         let count = 1 + self.random.below(total as usize) as u32;
         let permits = Mode::Permits { count, total };
@@ -125,7 +121,7 @@ impl Generator {
             .weighted(&[(4, Mode::Exclusive), (4, Mode::Shared), (3, permits)])
     }
 
-    fn ask(&mut self) -> Ask {
+    pub(super) fn ask(&mut self) -> Ask {
         let lease = self.random.per_mille(150);
         Ask {
             label: self.label(),
@@ -140,18 +136,18 @@ impl Generator {
         self.random.per_mille(400)
     }
 
-    fn label(&mut self) -> Label {
+    pub(super) fn label(&mut self) -> Label {
         self.random.weighted(&[(6, 0), (2, 1), (1, 2)])
     }
 
-    fn lease_ms(&mut self) -> u64 {
+    pub(super) fn lease_ms(&mut self) -> u64 {
         match self.scope.server {
             true => self.random.pick(&[5, 100_000, 200_000]),
             false => self.random.pick(&[1, 3, 10, 30, 100]),
         }
     }
 
-    fn wait(&mut self) -> Option<Wait> {
+    pub(super) fn wait(&mut self) -> Option<Wait> {
         let limits: &[u64] = match self.scope.server {
             true => &[0, 0, 0, 100_000, 5],
             false => &[0, 0, 1, 4, 12, 40],

@@ -1,9 +1,10 @@
 //! Rights: what the users of connections may do.
 
 use super::command::{Command, Name, Spot, Who};
+use super::holds::Hold;
 use super::queues::Waiter;
+use super::replies::Reply;
 use super::step::Step;
-use super::told::Reply;
 use super::world::{Turn, World};
 
 /// The connections of a place have one of these users.
@@ -74,6 +75,24 @@ impl World {
         Some(Step::Rights { user, rights })
     }
 
+    pub(super) fn change_rights(&mut self, user: User, rights: &Rights) {
+        let before = std::mem::replace(&mut self.rights[user], rights.clone());
+        let is_lost = |name: &Name| rights.hidden.contains(name) && !before.hidden.contains(name);
+        let lost = self.seen_by(user).into_iter().filter(is_lost);
+        self.totals.rights_lost += lost.count() as u64;
+    }
+
+    /// The keys that its connections hold or watch.
+    pub(super) fn seen_by(&self, user: User) -> Vec<Name> {
+        let watches = self.watches.iter().map(|watch| (watch.who, watch.spot));
+        let voice = |hold: &Hold| Some((self.voice(hold.owner)?, hold.spot));
+        let holds = self.holds.iter().filter_map(voice);
+        let its = watches
+            .chain(holds)
+            .filter(|(who, _)| user_of(*who) == user);
+        its.map(|(_, spot)| spot.name).collect()
+    }
+
     pub fn may(&self, who: Who, command: &Command) -> bool {
         self.rights[user_of(who)].allow(command)
     }
@@ -84,11 +103,36 @@ impl World {
     }
 
     /// Who waits and may not have it any more is turned away when its turn comes, or before that, when something else happens to
-    /// one of its keys. Which of both is not said.
+    /// one of its keys. Which of both is not said, so there are not two such.
     pub(super) fn is_order_of_losses_said(&self, user: User, rights: &Rights) -> bool {
-        let its = |waiter: &&Waiter| user_of(waiter.who) == user;
-        let mut its = self.waiters.iter().filter(its);
-        !its.any(|waiter| waiter.loses(rights))
+        let loses = |waiter: &&Waiter| match user_of(waiter.who) == user {
+            true => waiter.loses(rights),
+            false => self.has_lost_rights(waiter),
+        };
+        self.waiters.iter().filter(loses).count() < 2
+    }
+
+    /// Whether this one's user may no longer have what it waits for.
+    pub(super) fn has_lost_rights(&self, waiter: &Waiter) -> bool {
+        waiter.loses(&self.rights[user_of(waiter.who)])
+    }
+
+    /// Whether this connection waits for what its user may no longer have.
+    pub fn is_to_be_turned_away(&self, who: Who) -> bool {
+        let mut all = self.waiters.iter().filter(|waiter| waiter.who == who);
+        all.any(|waiter| self.has_lost_rights(waiter))
+    }
+
+    /// The same, but that whoever is to be turned away has been; none if nobody is.
+    pub fn having_turned_away(&self) -> Option<World> {
+        let mut all = self.waiters.iter();
+        let at = all.position(|waiter| self.has_lost_rights(waiter))?;
+        let mut world = self.clone();
+        world.heard.resize_with(world.clients.len(), Vec::new);
+        world.turn_away(at);
+        world.flush_pending();
+        world.serve_all();
+        Some(world)
     }
 
     /// What the server says instead of executing a command.

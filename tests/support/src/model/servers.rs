@@ -2,7 +2,7 @@
 
 use super::command::{Command, Kind, Name, Past, Spot};
 use super::holds::Owner;
-use super::told::{Loss, Reply};
+use super::replies::{Loss, Reply};
 use super::world::{Change, Turn, Value, World};
 
 const OVER_AT_ONCE: Loss = Loss::DeletedOrExpired;

@@ -2,7 +2,7 @@
 
 use super::command::Who;
 use super::holds::{Hold, Owner};
-use super::told::Reply;
+use super::replies::Reply;
 use super::world::World;
 
 /// Sessions are numbered as they are started.

@@ -89,6 +89,21 @@ fn simpler_steps(step: &Step) -> Vec<Step> {
             }
             steps
         }
+        Step::Overdue {
+            holder,
+            key,
+            label,
+            then: (who, commands),
+        } => {
+            let lists = simpler_lists(commands).into_iter();
+            let step = |commands| Step::Overdue {
+                holder: *holder,
+                key: *key,
+                label: *label,
+                then: (*who, commands),
+            };
+            lists.map(step).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! What a connection wants to hear: `CLIENT REPLY`, and subscriptions.
 
 use super::command::{Command, Replies, Spot, Who};
-use super::told::{Heard, News, Push, Reply};
+use super::replies::{Heard, News, Push, Reply};
 use super::world::World;
 
 /// It has the name of a key.

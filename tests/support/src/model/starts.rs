@@ -1,8 +1,9 @@
 //! What befalls a whole server: loads, leases that end without its notice, crashes and new starts.
 
 use super::command::{Command, Label, Name, Who};
+use super::replies::Reply;
 use super::rights::Rights;
-use super::told::Reply;
+use super::step::Step;
 use super::world::World;
 
 /// The lease that ends without notice.
@@ -17,13 +18,13 @@ impl World {
         comes.into_iter().for_each(|who| self.connect(who, true));
     }
 
-    /// It gives its lock a lease, which is over before the command comes; nothing else is.
+    /// It gives its lock a lease, which is over before the commands come; nothing else is.
     pub(super) fn overdue(
         &mut self,
         holder: Who,
         key: Name,
         label: Label,
-        (who, command): &(Who, Command),
+        (who, commands): &(Who, Vec<Command>),
     ) {
         self.totals.overdue += 1;
         let turn = self.turn(holder, self.made, false);
@@ -31,7 +32,14 @@ impl World {
         assert_eq!(reply, Reply::Int(1), "only who holds it can");
         self.answer(holder, reply, Vec::new());
         self.pass(BRIEF_MS);
-        self.send(*who, command);
+        let who = *who;
+        if let [command] = &commands[..] {
+            return self.send(who, command);
+        }
+        self.totals.overdue_in_exec += 1;
+        self.happen(&Step::Multi { who });
+        commands.iter().for_each(|command| self.send(who, command));
+        self.happen(&Step::Exec { who });
     }
 
     /// Nobody is connected any more. Of what was held there is what sessions held.

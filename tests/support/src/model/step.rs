@@ -52,12 +52,13 @@ pub enum Step {
         user: User,
         rights: Rights,
     },
-    /// The lease of a lock that this one holds is over, and nobody has noticed, when somebody's command comes upon it.
+    /// The lease of a lock that this one holds is over, and nobody has noticed, when somebody's command comes upon it, or
+    /// several in a transaction of which the first does.
     Overdue {
         holder: Who,
         key: Name,
         label: Label,
-        then: (Who, Command),
+        then: (Who, Vec<Command>),
     },
     /// The server is killed, and started again with its files; then it grants nothing for a while, or it does.
     Restart {
@@ -115,7 +116,7 @@ impl Step {
             Step::Expiry { then, .. } => then
                 .as_ref()
                 .map_or(&[][..], |(_, command)| std::slice::from_ref(command)),
-            Step::Overdue { then, .. } => std::slice::from_ref(&then.1),
+            Step::Overdue { then, .. } => &then.1,
             _ => &[],
         };
         let mut parts = commands.iter().flat_map(Command::parts);

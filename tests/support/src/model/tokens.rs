@@ -1,13 +1,13 @@
 //! The model counts grants; a server gives tokens. Which belongs to which, and that they rise. So with sessions and
 //! their secrets.
 
+use super::replies::Serial;
 use super::sessions::Number;
-use super::told::Serial;
 use std::collections::BTreeMap;
 
 /// Invariant: no two grants have the same token, and every token of this step is greater than all
 /// that were heard of before it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tokens {
     known: BTreeMap<Serial, i64>,
     /// The greatest of the steps before.

@@ -1,5 +1,8 @@
 //! How often what came about.
 
+/// What is counted, and how often in 100,000 steps it comes about at least.
+pub type Floor = (&'static str, fn(&Totals) -> u64, u64);
+
 /// Since the world was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -9,6 +12,16 @@ pub struct Totals {
     pub handoffs: u64,
     pub timeouts: u64,
     pub deadlocks_refused: u64,
+    /// Requests that their owner gave up by `LOCK.CANCEL`.
+    pub cancels: u64,
+    /// Holds that their owner was granted once more.
+    pub reentries: u64,
+    /// Requests that nothing but the quarantine stood against.
+    pub quarantined: u64,
+    /// Keys that a connection held or watched when its user lost the right to them.
+    pub rights_lost: u64,
+    /// Waits that ended since their user might not have that any more.
+    pub waits_lost: u64,
     /// Sessions that held something and were resumed, moved from a living connection, or were not resumed.
     pub resumed: u64,
     pub moved: u64,
@@ -16,10 +29,19 @@ pub struct Totals {
     pub loads: u64,
     /// Leases that a command found over.
     pub overdue: u64,
+    /// Those of them that a transaction found.
+    pub overdue_in_exec: u64,
     pub restarts: u64,
 }
 
 impl Totals {
+    /// Panics with all that came about less often than it should.
+    pub fn check_floors(&self, steps: u64, floors: &[Floor]) {
+        let is_rare = |floor: &&Floor| (floor.1)(self) * 100_000 < floor.2 * steps;
+        let rare: Vec<&str> = floors.iter().filter(is_rare).map(|floor| floor.0).collect();
+        assert!(rare.is_empty(), "too rare in {steps} steps: {rare:?}");
+    }
+
     /// Where numbers began again, some are less than nothing.
     pub fn less(&self, other: &Totals) -> Totals {
         Totals {
@@ -43,11 +65,17 @@ impl Totals {
             handoffs: self.handoffs + other.handoffs,
             timeouts: self.timeouts + other.timeouts,
             deadlocks_refused: self.deadlocks_refused + other.deadlocks_refused,
+            cancels: self.cancels + other.cancels,
+            reentries: self.reentries + other.reentries,
+            quarantined: self.quarantined + other.quarantined,
+            rights_lost: self.rights_lost + other.rights_lost,
+            waits_lost: self.waits_lost + other.waits_lost,
             resumed: self.resumed + other.resumed,
             moved: self.moved + other.moved,
             graces_over: self.graces_over + other.graces_over,
             loads: self.loads + other.loads,
             overdue: self.overdue + other.overdue,
+            overdue_in_exec: self.overdue_in_exec + other.overdue_in_exec,
             restarts: self.restarts + other.restarts,
         }
     }

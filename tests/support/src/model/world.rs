@@ -7,11 +7,11 @@ pub use super::connections::Connection;
 pub use super::entry::{Entry, Value};
 use super::holds::Hold;
 use super::queues::Waiter;
+use super::replies::{Heard, Push, Reply, Serial};
 use super::rights::{Rights, USERS};
 use super::sessions::{Number, Session};
 use super::step::Step;
-use super::told::{Heard, Push, Reply, Serial};
-pub use super::totals::Totals;
+pub use super::totals::{Floor, Totals};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
@@ -128,6 +128,7 @@ pub(super) struct Turn {
 }
 
 /// What follows from a step.
+#[derive(Clone)]
 pub struct Outcome {
     /// What each client is to hear. Of one that has ended, nothing is said.
     pub heard: Vec<Vec<Heard>>,
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    fn happen(&mut self, step: &Step) {
+    pub(super) fn happen(&mut self, step: &Step) {
         match step {
             Step::Connect { who, resp3 } => self.connect(*who, *resp3),
             Step::End { who, .. } => self.end(*who),
@@ -214,7 +215,7 @@ impl World {
             }
             Step::Expiry { who, key, then } => self.expiry(*who, *key, then.as_ref()),
             Step::Reload { goes, comes, .. } => self.reload_meanwhile(*goes, *comes),
-            Step::Rights { user, rights } => self.rights[*user] = rights.clone(),
+            Step::Rights { user, rights } => self.change_rights(*user, rights),
             Step::Overdue {
                 holder,
                 key,

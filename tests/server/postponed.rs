@@ -1,12 +1,12 @@
-//! Commands that the server puts off (`CLIENT PAUSE`), or executes in the middle of another (a slow script).
+//! Commands that the server postpones (`CLIENT PAUSE`), or executes in the middle of another (a slow script).
 
 use crate::harness::*;
 
 /// Sends a command and waits until the server has put it off.
-fn send_and_see_put_off(client: &mut Client, admin: &mut Client, command: &str) {
+fn send_and_see_postponed(client: &mut Client, admin: &mut Client, command: &str) {
     let id = client.id();
     client.send(command);
-    eventually(&format!("{command} to be put off"), || {
+    eventually(&format!("{command} to be postponed"), || {
         let line = admin.run(format!("CLIENT LIST ID {id}").as_str()).text();
         match line.contains(" flags=b ") {
             true => Ok(()),
@@ -25,13 +25,13 @@ const ENDS_K: [&str; 5] = [
 ];
 
 #[test]
-fn an_owner_that_speaks_last_is_told_of_a_loss_by_a_command_that_was_put_off() {
+fn an_owner_that_speaks_last_is_told_of_a_loss_by_a_command_that_was_postponed() {
     let server = Server::start();
     let (mut owner, mut other, mut admin) = (server.resp3(), server.resp2(), server.resp2());
     for ends_k in ENDS_K {
         assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
         admin.run(PAUSE);
-        send_and_see_put_off(&mut other, &mut admin, ends_k);
+        send_and_see_postponed(&mut other, &mut admin, ends_k);
         owner.run("CLIENT UNPAUSE");
         other.read_reply();
         let told = server.settled(&mut owner);
@@ -44,17 +44,17 @@ fn an_owner_that_speaks_last_is_told_of_a_loss_by_a_command_that_was_put_off() {
 }
 
 #[test]
-fn an_owner_is_not_told_of_its_own_command_that_was_put_off() {
+fn an_owner_is_not_told_of_its_own_command_that_was_postponed() {
     let server = Server::start();
     let (mut owner, mut other) = (server.resp3(), server.resp2());
     for ends_k in ENDS_K {
         if ends_k == "FLUSHDB" && !server.is_at_least((7, 2), (7, 2)) {
-            say("Redis 7.0 does not say whose flush it is that was put off");
+            say("Redis 7.0 does not say whose flush it is that was postponed");
             continue;
         }
         assert_eq!(owner.call("SETTP k v NOTIFY"), int(1));
         other.run(PAUSE);
-        send_and_see_put_off(&mut owner, &mut other, ends_k);
+        send_and_see_postponed(&mut owner, &mut other, ends_k);
         other.run("CLIENT UNPAUSE");
         owner.read_reply();
         assert_eq!(server.settled(&mut owner), [""; 0], "{ends_k}");
@@ -72,13 +72,13 @@ fn assert_told(watcher: &mut Client, writer: &mut Client, after: &str) {
 }
 
 #[test]
-fn a_watcher_under_threads_is_told_at_once_after_a_command_that_was_put_off() {
+fn a_watcher_under_threads_is_told_at_once_after_a_command_that_was_postponed() {
     let server = Server::with(&["io-threads 4"]);
     let (mut pauser, mut writer) = (server.resp2(), server.resp2());
     for command in ["CLIENT TRACKING OFF", "RESET"] {
         let mut watcher = server.resp3().changing_protocol();
         watcher.run("WATCHEX k");
-        // The second of these is put off, and executed before the watcher's.
+        // The second of these is postponed, and executed before the watcher's.
         pauser.pipeline(&["CLIENT PAUSE 500 ALL", "GET k"]);
         assert_eq!(pauser.read_reply(), simple("OK"));
         watcher.run(command);
@@ -90,7 +90,7 @@ fn a_watcher_under_threads_is_told_at_once_after_a_command_that_was_put_off() {
     watcher.run_all(&["MULTI", "CLIENT TRACKING OFF", "SET other v"]);
     pauser.run(PAUSE);
     watcher.send("EXEC");
-    eventually("EXEC to be put off", || {
+    eventually("EXEC to be postponed", || {
         let list = pauser.run("CLIENT LIST").text();
         match list
             .lines()

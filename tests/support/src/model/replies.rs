@@ -59,6 +59,7 @@ pub enum News {
     Lost(Kind, Loss),
     Granted(Kind, Serial),
     TimedOut(Kind),
+    TurnedAway(Kind),
     Subscribed(bool),
     Message,
 }
@@ -155,7 +156,10 @@ impl Push {
             News::Subscribed(true) => "subscribe",
             News::Subscribed(false) => "unsubscribe",
             News::Message => "message",
-            News::Lost(kind, _) | News::Granted(kind, _) | News::TimedOut(kind) => match kind {
+            News::Lost(kind, _)
+            | News::Granted(kind, _)
+            | News::TimedOut(kind)
+            | News::TurnedAway(kind) => match kind {
                 Kind::Settp => "settp",
                 Kind::Lock => "lock",
             },
@@ -181,6 +185,7 @@ impl Push {
             News::Added => heard == self.sentence("ADD"),
             News::Deleted => heard == self.sentence("DEL"),
             News::TimedOut(_) => heard == self.sentence("TIMEOUT"),
+            News::TurnedAway(_) => heard == self.sentence("FAILED NOPERM"),
             News::Subscribed(true) => heard == self.sentence(":1"),
             News::Subscribed(false) => heard == self.sentence(":0"),
             News::Message => heard == self.sentence("hi"),
