@@ -326,6 +326,29 @@ fn replicas_at_any_distance_remove_nothing_by_themselves() {
     drop(one);
 }
 
+/// What a flush ends is lost to the flush, although the server is a replica by the time its owners are told.
+#[test]
+fn a_flush_just_before_a_demotion_is_told_as_a_flush() {
+    let (server, master) = (Server::start(), Server::start());
+    let (mut holder, mut pushed) = (server.resp3(), server.resp3());
+    holder.run_all(&["SETTP held v NOTIFY", "LOCK.ACQUIRE lock NOTIFY"]);
+    queue_push(&mut pushed, "SETTP held w WAIT 0 PUSH");
+    let mut other = server.resp2();
+    let follow = format!("REPLICAOF 127.0.0.1 {}", master.port());
+    for request in ["MULTI", "FLUSHALL", &follow] {
+        other.run(request);
+    }
+    other.run("EXEC");
+    let mut told = holder.next_pushes(2);
+    told.sort();
+    assert_eq!(told, ["lock lock LOST flushed", "settp held LOST flushed"]);
+    assert_eq!(pushed.next_push(), "settp held FAILED UNBLOCKED");
+    server.settle();
+    assert_eq!(holder.pushes(), [""; 0]);
+    let left = ["tether_temporary_keys", "tether_holds", "tether_waiters"];
+    assert_eq!(server.gauges("tether", left), [0; 3]);
+}
+
 #[test]
 fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     let master = Server::start();

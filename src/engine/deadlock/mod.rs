@@ -121,7 +121,7 @@ impl Engine {
     fn describe(&self, path: Vec<Obstacle>) -> Vec<Waits> {
         let link = |link: Obstacle| Waits {
             client: self.clients[self.queues[link.waiter].client].id,
-            label: self.queues[link.waiter].label.clone(),
+            label: self.queues[link.waiter].label[..].into(),
             key: self.keys[link.key].key().to_owned(),
         };
         path.into_iter().map(link).collect()

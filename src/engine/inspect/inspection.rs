@@ -237,7 +237,7 @@ impl Engine {
         let waiter = &self.queues[id];
         Waiting {
             client: self.clients[waiter.client].id,
-            label: waiter.label.clone(),
+            label: waiter.label[..].into(),
             mode: waiter.mode,
             waiting_ms: now.ms_since(waiter.since),
         }

@@ -5,6 +5,7 @@ use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::{Arena, Id};
+use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chained, Link};
 use crate::engine::types::Moment;
 
@@ -69,7 +70,7 @@ pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
 /// What a hold that is acquired once, without a label, a lease or permits does not have.
 pub(in crate::engine) struct Extra {
     /// Tells the owners apart that share one connection.
-    pub label: Box<[u8]>,
+    pub label: Bytes,
     /// Whose record this is, if it has a label.
     pub hold: Option<Id<Hold>>,
     pub by_owner: Link<Extra>,
@@ -89,7 +90,7 @@ pub(in crate::engine) struct Extra {
 impl Default for Extra {
     fn default() -> Self {
         Extra {
-            label: Box::default(),
+            label: Bytes::default(),
             hold: None,
             by_owner: Link::default(),
             depth: 1,

@@ -2,10 +2,11 @@
 
 use crate::engine::state::clients::Client;
 use crate::engine::storage::arena::Id;
+use crate::engine::storage::bytes::Bytes;
 use hashbrown::Equivalent;
 
 /// An owner as a map keeps it.
-pub(in crate::engine) type OwnerKey = (Id<Client>, Box<[u8]>);
+pub(in crate::engine) type OwnerKey = (Id<Client>, Bytes);
 
 /// The same, to look it up without a copy of its label.
 #[derive(Hash)]
@@ -27,7 +28,7 @@ mod tests {
         let client = Id::of_number(7).unwrap();
         let mut map: HashMap<OwnerKey, u32> = HashMap::new();
         for label in [&b""[..], b"one", b"two"] {
-            map.insert((client, label.into()), label.len() as u32);
+            map.insert((client, Bytes::from(label)), label.len() as u32);
         }
         assert_eq!(map.get(&Owner(client, b"")), Some(&0));
         assert_eq!(map.get(&Owner(client, b"two")), Some(&3));

@@ -33,7 +33,7 @@ const BY_OWNER: usize = 1;
 
 pub(in crate::engine) struct Waiter {
     pub client: Id<Client>,
-    pub label: Box<[u8]>,
+    pub label: Bytes,
     pub mode: Mode,
     pub attributes: Attributes,
     /// A temporary key's value.

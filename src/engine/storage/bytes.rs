@@ -11,13 +11,13 @@ const FEW: usize = 22;
 
 /// Any bytes. O(1) to move.
 #[derive(Clone)]
-pub struct Bytes(QueueEntry);
+pub struct Bytes(Storage);
 
 /// Invariant: `length` is at most [`FEW`].
 #[derive(Clone)]
-enum QueueEntry {
-    Here { length: u8, bytes: [u8; FEW] },
-    Apart(Box<[u8]>),
+enum Storage {
+    Inline { length: u8, bytes: [u8; FEW] },
+    Boxed(Box<[u8]>),
 }
 
 impl From<&[u8]> for Bytes {
@@ -27,16 +27,16 @@ impl From<&[u8]> for Bytes {
             Some(place) => {
                 place.copy_from_slice(given);
                 let length = given.len() as u8;
-                QueueEntry::Here { length, bytes }
+                Storage::Inline { length, bytes }
             }
-            None => QueueEntry::Apart(given.into()),
+            None => Storage::Boxed(given.into()),
         })
     }
 }
 
 impl From<Box<[u8]>> for Bytes {
     fn from(given: Box<[u8]>) -> Self {
-        Bytes(QueueEntry::Apart(given))
+        Bytes(Storage::Boxed(given))
     }
 }
 
@@ -50,8 +50,8 @@ impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
         match &self.0 {
-            QueueEntry::Here { length, bytes } => &bytes[..usize::from(*length)],
-            QueueEntry::Apart(bytes) => bytes,
+            Storage::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Storage::Boxed(bytes) => bytes,
         }
     }
 }
@@ -101,7 +101,7 @@ mod tests {
             let (copied, taken) = (Bytes::from(given), Bytes::from(Box::from(given)));
             assert_eq!((&*copied, &*taken), (given, given));
             assert_eq!(copied, taken);
-            assert_eq!(matches!(copied.0, QueueEntry::Here { .. }), length <= FEW);
+            assert_eq!(matches!(copied.0, Storage::Inline { .. }), length <= FEW);
         }
         assert!(Bytes::default().is_empty());
         assert!(Bytes::from(&b"a"[..]) < Bytes::from(&b"b"[..]));

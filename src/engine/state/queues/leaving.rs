@@ -8,12 +8,13 @@ use crate::engine::state::queues::piles::PileOf;
 use crate::engine::state::queues::{Queues, Sort, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
+use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::index;
 
 /// What must be known of a wait that is over, to tell of it.
 pub(in crate::engine) struct Left {
     pub client: Id<Client>,
-    pub label: Box<[u8]>,
+    pub label: Bytes,
     pub push: bool,
     pub form: Form,
 }
