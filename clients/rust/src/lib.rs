@@ -6,14 +6,22 @@
 
 mod clock;
 mod core;
+mod election;
 mod error;
 mod guard;
+mod incoming;
 mod line;
 mod link;
 mod locks;
+mod temporary;
 pub mod timing;
+mod watch;
 
 pub use clock::BootTime;
+pub use core::{KeyChange, WatchEvent};
+pub use election::{Election, Term};
 pub use error::{Error, Loss};
 pub use guard::Guard;
 pub use locks::{Builder, LockRequest, Locks};
+pub use temporary::TemporaryKey;
+pub use watch::Watch;

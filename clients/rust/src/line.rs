@@ -1,7 +1,7 @@
 //! One connection to a server, and what it is asked first.
 
 use crate::clock::BootTime;
-use crate::core::{Command, Reply};
+use crate::core::{Command, Reply, Subject};
 use crate::error::Error;
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -23,7 +23,11 @@ pub struct Line {
 
 /// What a push says to us.
 pub enum Push {
-    Lock { key: Vec<u8>, text: Vec<u8> },
+    About {
+        subject: Subject,
+        key: Vec<u8>,
+        text: Vec<u8>,
+    },
     Disconnected,
     Other,
 }
@@ -90,13 +94,14 @@ impl Line {
             .map(|_| sent)
     }
 
-    pub async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
-        self.connection
-            .send_packed_command(command)
-            .await
-            .and_then(Value::extract_error)
-            .map_err(error_of)
+    async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
+        ask(&mut self.connection, command).await
     }
+}
+
+pub async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> Result<Value, Error> {
+    let answered = connection.send_packed_command(command).await;
+    answered.and_then(Value::extract_error).map_err(error_of)
 }
 
 /// Sends a command and waits for the answer; None where the connection broke.
@@ -109,6 +114,7 @@ pub async fn answer(mut connection: MultiplexedConnection, command: Command) -> 
     match answered.and_then(Value::extract_error) {
         Ok(Value::Int(number)) => Some(u64::try_from(number).map_or(Reply::Other, Reply::Number)),
         Ok(Value::Nil) => Some(Reply::Null),
+        Ok(Value::BulkString(text)) => Some(Reply::Text(text)),
         Ok(_) => Some(Reply::Other),
         Err(error) if error.code().is_some() => Some(Reply::Error(text_of(&error))),
         Err(_) => None,
@@ -120,16 +126,20 @@ pub fn meaning(push: Option<PushInfo>) -> Push {
     let Some(PushInfo { kind, data }) = push else {
         return Push::Disconnected;
     };
-    match (kind, data.as_slice()) {
-        (PushKind::Disconnection, _) => Push::Disconnected,
-        (PushKind::Other(name), [Value::BulkString(key), Value::BulkString(text)])
-            if name == "lock" =>
-        {
-            Push::Lock {
-                key: key.clone(),
-                text: text.clone(),
-            }
-        }
+    let PushKind::Other(name) = kind else {
+        return match kind {
+            PushKind::Disconnection => Push::Disconnected,
+            _ => Push::Other,
+        };
+    };
+    let subject = match name.as_str() {
+        "lock" => Subject::Lock,
+        "settp" => Subject::TemporaryKey,
+        "watchex" => Subject::Watch,
+        _ => return Push::Other,
+    };
+    match <[Value; 2]>::try_from(data) {
+        Ok([Value::BulkString(key), Value::BulkString(text)]) => Push::About { subject, key, text },
         _ => Push::Other,
     }
 }

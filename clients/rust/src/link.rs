@@ -2,15 +2,17 @@
 //! when that one breaks and there is a session.
 
 use crate::clock::BootTime;
-use crate::core::{Change, Command, Core, Id, Reply, Request, Tag};
+use crate::core::{Change, Command, Core, Id, Request, Tag, WatchEvent};
 use crate::error::{Error, Loss};
+use crate::incoming::{Arrivals, Incoming};
 use crate::line::{self, Line, Push};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::task::AtomicWaker;
+use redis::aio::MultiplexedConnection;
 use redis::{ConnectionInfo, cmd};
-use std::collections::HashMap;
-use std::future::poll_fn;
+use std::collections::{BTreeSet, HashMap};
+use std::future::{poll_fn, ready};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -32,9 +34,35 @@ pub type State = Option<Change>;
 #[derive(Default)]
 struct Table {
     core: Option<Core>,
-    states: HashMap<Id, watch::Sender<State>>,
+    callers: Callers,
     /// Nobody is left who could ask, or somebody closes it.
     is_closing: bool,
+}
+
+/// Who is to hear of what the core says.
+#[derive(Default)]
+struct Callers {
+    states: HashMap<Id, watch::Sender<State>>,
+    watches: HashMap<Id, Arc<AtomicWaker>>,
+}
+
+impl Callers {
+    fn hear(&mut self, core: &mut Core) {
+        for (id, change) in core.changes() {
+            let is_last = !matches!(change, Change::Granted(_));
+            if let Some(state) = self.states.get(&id) {
+                state.send_replace(Some(change));
+            }
+            if is_last {
+                self.states.remove(&id);
+            }
+        }
+        for id in core.woken() {
+            if let Some(waker) = self.watches.get(&id) {
+                waker.wake();
+            }
+        }
+    }
 }
 
 /// The callers' side: whoever has one can ask. When the last is gone, the connection ends.
@@ -73,19 +101,19 @@ impl Shared {
         });
         let link = Link {
             inner: inner.clone(),
-            line,
+            connection: line.connection,
+            arrivals: Arrivals::new(line.pushes),
             way,
-            replies: FuturesUnordered::new(),
         };
         tokio::spawn(link.run());
         Arc::new(Shared { inner })
     }
 
     pub fn ask(&self, request: Request) -> Result<(Id, watch::Receiver<State>), Error> {
-        let asked = self.inner.with(|table, core| {
+        let asked = self.inner.with(|callers, core| {
             let id = core.ask(BootTime::now(), request)?;
             let (sender, receiver) = watch::channel(None);
-            table.insert(id, sender);
+            callers.states.insert(id, sender);
             Ok((id, receiver))
         });
         self.inner.wake.notify_one();
@@ -100,6 +128,28 @@ impl Shared {
     pub fn release(&self, id: Id) {
         self.inner.with(|_, core| core.release(BootTime::now(), id));
         self.inner.wake.notify_one();
+    }
+
+    pub fn watch(&self, keys: BTreeSet<Vec<u8>>) -> (Id, Arc<AtomicWaker>) {
+        let watch = self.inner.with(|callers, core| {
+            let id = core.watch(BootTime::now(), keys);
+            let waker = callers.watches.entry(id).or_default();
+            (id, waker.clone())
+        });
+        self.inner.wake.notify_one();
+        watch
+    }
+
+    pub fn unwatch(&self, id: Id) {
+        self.inner.with(|callers, core| {
+            callers.watches.remove(&id);
+            core.unwatch(id);
+        });
+        self.inner.wake.notify_one();
+    }
+
+    pub fn next_event(&self, id: Id) -> Option<Result<WatchEvent, Error>> {
+        self.inner.with(|_, core| core.next_event(id))
     }
 
     pub fn with_core<T>(&self, look: impl FnOnce(&Core) -> T) -> T {
@@ -130,27 +180,16 @@ impl Inner {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn with<T>(
-        &self,
-        work: impl FnOnce(&mut HashMap<Id, watch::Sender<State>>, &mut Core) -> T,
-    ) -> T {
+    fn with<T>(&self, work: impl FnOnce(&mut Callers, &mut Core) -> T) -> T {
         let mut table = self.table();
-        let Table { core, states, .. } = &mut *table;
+        let Table { core, callers, .. } = &mut *table;
         let core = core.as_mut().expect("there from the start");
-        let worked = work(states, core);
+        let worked = work(callers, core);
         self.alive.send_if_modified(|alive| {
             let before = std::mem::replace(alive, core.alive_until());
             before != *alive
         });
-        for (id, change) in core.changes() {
-            let is_last = !matches!(change, Change::Granted(_));
-            if let Some(state) = states.get(&id) {
-                state.send_replace(Some(change));
-            }
-            if is_last {
-                states.remove(&id);
-            }
-        }
+        callers.hear(core);
         worked
     }
 
@@ -165,13 +204,11 @@ async fn poll_once<T>(future: &mut BoxFuture<'static, T>) -> Poll<T> {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
-type Answer = (Tag, BootTime, Option<Reply>);
-
 struct Link {
     inner: Arc<Inner>,
-    line: Line,
+    connection: MultiplexedConnection,
+    arrivals: Arrivals,
     way: Way,
-    replies: FuturesUnordered<BoxFuture<'static, Answer>>,
 }
 
 /// Why the task leaves its connection.
@@ -191,7 +228,6 @@ impl Link {
                     break;
                 }
                 Leave::Broken => {
-                    self.replies.clear();
                     self.inner.with(|_, core| core.broke(BootTime::now()));
                     if !self.reconnect().await {
                         break;
@@ -227,10 +263,8 @@ impl Link {
                 alarm.set(sleep(next.since(BootTime::now())));
             }
             let is_well = tokio::select! {
-                // A push that came before a reply is read before it.
                 biased;
-                push = self.line.pushes.recv() => self.read(line::meaning(push)),
-                Some(answer) = self.replies.next() => self.hear(answer),
+                incoming = self.arrivals.next() => self.hear(incoming),
                 () = self.inner.wake.notified() => true,
                 () = alarm.as_mut() => {
                     rings_at = BootTime(0);
@@ -246,19 +280,17 @@ impl Link {
     /// Whether the connection stands.
     async fn send(&mut self, out: Vec<(Tag, Command)>) -> bool {
         for (tag, command) in out {
-            let connection = self.line.connection.clone();
+            let connection = self.connection.clone();
             let sent = BootTime::now();
             let answer = line::answer(connection, command);
             // Polled, it is in the connection's own queue: so commands are sent in this order, if the runtime does not
             // have a poll do nothing for a change.
             let mut answer = unconstrained(async move { (tag, sent, answer.await) }).boxed();
             match poll_once(&mut answer).await {
-                Poll::Ready(answer) => {
-                    if !self.hear(answer) {
-                        return false;
-                    }
-                }
-                Poll::Pending => self.replies.push(answer),
+                // Only where it could not be sent.
+                Poll::Ready((_, _, None)) => return false,
+                Poll::Ready(answer) => self.arrivals.expect(ready(answer).boxed()),
+                Poll::Pending => self.arrivals.expect(answer),
             }
         }
         true
@@ -267,37 +299,36 @@ impl Link {
     /// What else came already, so that what follows from all of it is sent at once. Whether the connection stands.
     fn hear_the_rest(&mut self) -> bool {
         for _ in 0..HEARD_AT_ONCE {
-            let is_well = if let Ok(push) = self.line.pushes.try_recv() {
-                self.read(line::meaning(Some(push)))
-            } else if let Some(Some(answer)) = self.replies.next().now_or_never() {
-                self.hear(answer)
-            } else {
+            let Some(incoming) = self.arrivals.next().now_or_never() else {
                 break;
             };
-            if !is_well {
+            if !self.hear(incoming) {
                 return false;
             }
         }
         true
     }
 
-    fn hear(&self, (tag, sent, reply): Answer) -> bool {
-        let Some(reply) = reply else { return false };
+    /// Whether the connection stands.
+    fn hear(&self, incoming: Incoming) -> bool {
         let now = BootTime::now();
-        self.inner
-            .with(|_, core| core.replied(now, sent, tag, reply));
-        true
-    }
-
-    fn read(&self, push: Push) -> bool {
-        match push {
-            Push::Lock { key, text } => {
-                let now = BootTime::now();
-                self.inner.with(|_, core| core.pushed(now, &key, &text));
-                true
+        let push = match incoming {
+            Incoming::Push(push) => line::meaning(push),
+            Incoming::Reply((_, _, None)) => return false,
+            Incoming::Reply((tag, sent, Some(reply))) => {
+                self.inner
+                    .with(|_, core| core.replied(now, sent, tag, reply));
+                return true;
             }
+        };
+        match push {
             Push::Disconnected => false,
             Push::Other => true,
+            Push::About { subject, key, text } => {
+                self.inner
+                    .with(|_, core| core.pushed(now, subject, &key, &text));
+                true
+            }
         }
     }
 
@@ -328,7 +359,8 @@ impl Link {
     async fn resume(&mut self, secret: &str) -> Result<(), Error> {
         let mut line = Line::connect(&self.way.address, self.way.fence / 2).await?;
         let sent = line.resume_session(secret).await?;
-        self.line = line;
+        self.connection = line.connection;
+        self.arrivals = Arrivals::new(line.pushes);
         self.inner
             .with(|_, core| core.resumed(BootTime::now(), sent));
         Ok(())
@@ -338,7 +370,8 @@ impl Link {
     async fn end_session(&mut self) {
         if self.way.secret.is_some() {
             let end = cmd("SESSION.END");
-            let _ = timeout(self.way.fence, self.line.ask(&end)).await;
+            let asked = line::ask(&mut self.connection, &end);
+            let _ = timeout(self.way.fence, asked).await;
         }
     }
 }

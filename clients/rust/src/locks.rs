@@ -2,11 +2,14 @@
 
 use crate::clock::BootTime;
 use crate::core::{Mode, Request};
+use crate::election::Election;
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
 use crate::line::{self, Line};
 use crate::link::{Shared, Way};
+use crate::temporary::TemporaryKey;
 use crate::timing;
+use crate::watch::Watch;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -20,6 +23,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Locks {
     shared: Arc<Shared>,
+    builder: Arc<Builder>,
 }
 
 /// How to connect; see [`Locks::builder`].
@@ -72,7 +76,8 @@ impl Builder {
             fence,
         };
         let shared = Shared::start(line, way, sent);
-        Ok(Locks { shared })
+        let builder = Arc::new(self);
+        Ok(Locks { shared, builder })
     }
 
     async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>), Error> {
@@ -122,6 +127,22 @@ impl Locks {
         self.request(keys.into_iter().map(|key| key.as_ref().to_vec()).collect())
     }
 
+    /// A string key that lives as long as its guard and the connection, to be [acquired](TemporaryKey::acquire).
+    pub fn temporary_key(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> TemporaryKey {
+        TemporaryKey::new(self.shared.clone(), key.as_ref(), value.as_ref())
+    }
+
+    /// Whether these keys exist, and each change of that, whatever they are and whoever makes or deletes them. Any number of
+    /// watches share the connection, also of the same keys. O(keys).
+    pub fn watch<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Watch {
+        Watch::new(self.shared.clone(), keys)
+    }
+
+    /// A candidate for the lead of this name, which is an exclusive lock.
+    pub fn elect(&self, name: impl AsRef<[u8]>) -> Election {
+        Election::new(self.clone(), name.as_ref())
+    }
+
     /// Until when the locks of this connection are vouched for, as it moves on with each answer of the server. What must not
     /// rely on this process (another that watches over the work) can keep the last that it was told.
     pub fn alive(&self) -> watch::Receiver<BootTime> {
@@ -142,6 +163,14 @@ impl Locks {
     /// Ends the connection and its session, if there is one, also for guards that are still there: they are lost.
     pub async fn close(self) {
         self.shared.close().await;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.with_core(|core| core.ended().is_some())
+    }
+
+    pub(crate) async fn connect_anew(&self) -> Result<Locks, Error> {
+        Builder::clone(&self.builder).connect().await
     }
 
     fn request(&self, keys: Vec<Vec<u8>>) -> LockRequest {

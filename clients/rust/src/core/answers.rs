@@ -1,7 +1,7 @@
 //! What replies and pushes say.
 
 use super::want::Phase;
-use super::{Change, Core, Id, Reply, Tag};
+use super::{Change, Core, Id, Reply, Subject, Tag};
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
 
@@ -24,29 +24,34 @@ impl Core {
             Tag::GivenBack => self.given_back(reply),
             Tag::Looked(id, key, reason) => self.looked(id, &key, reason, reply),
             Tag::Resumed(id) => self.found(id, reply),
+            Tag::Watched(key) => self.watched(&key, reply),
+            Tag::Unwatched(key) => self.unwatched(&key),
             Tag::Ping => {}
         }
     }
 
-    /// A push `lock key text` came.
-    pub fn pushed(&mut self, now: BootTime, key: &[u8], text: &[u8]) {
+    /// A push came: what it is about, the key, and the rest.
+    pub fn pushed(&mut self, now: BootTime, subject: Subject, key: &[u8], text: &[u8]) {
         self.tick(now);
         if self.ended.is_some() {
             return;
         }
+        let is_temporary = match subject {
+            Subject::Watch => return self.key_changed(key, text),
+            Subject::TemporaryKey => true,
+            Subject::Lock => false,
+        };
         let (word, rest) = split(text);
-        let (label, said) = match word {
-            b"LOST" | b"FAILED" => {
-                let (said, label) = split(rest);
-                (label, String::from_utf8_lossy(said).into_owned())
-            }
-            _ => (rest, String::new()),
+        let (said, label) = match word {
+            b"LOST" | b"FAILED" => outcome(rest),
+            _ => (String::new(), rest),
         };
         let place = (key.to_vec(), label.to_vec());
         let first = self.places.get(&place).and_then(|ids| ids.front().copied());
+        let first = first.filter(|id| self.wants[id].request.is_temporary() == is_temporary);
         match (word, first) {
             (b"LOST", Some(id)) => self.told_lost(id, key, Loss::Told(said)),
-            (b"LOST", None) => self.look_at_all(label, &Loss::Told(said)),
+            (b"LOST", None) => self.look_at_all(is_temporary, label, &Loss::Told(said)),
             (b"TIMEOUT", Some(id)) => self.not_granted(id, Error::Taken),
             (b"FAILED", Some(id)) => self.not_granted(id, Error::Refused(said)),
             (token, Some(id)) => {
@@ -67,10 +72,11 @@ impl Core {
             return; // The answers to what was sent since then settle it; or a push was faster.
         }
         match reply {
+            // SETTP says 0 where LOCK.ACQUIRE says null; no token is 0.
+            Reply::Null | Reply::Number(0) if want.until.is_some() => want.phase = Phase::Waiting,
+            Reply::Null | Reply::Number(0) => self.finish(id, Change::Refused(Error::Taken)),
             Reply::Number(token) => self.grant(id, token),
-            Reply::Null if want.until.is_some() => want.phase = Phase::Waiting,
-            Reply::Null => self.finish(id, Change::Refused(Error::Taken)),
-            Reply::Other => self.end(Loss::Connection),
+            Reply::Text(_) | Reply::Other => self.end(Loss::Connection),
             Reply::Error(error) => self.finish(id, Change::Refused(refusal(error))),
         }
     }
@@ -97,7 +103,19 @@ impl Core {
         };
         want.unanswered_releases = want.unanswered_releases.saturating_sub(1);
         let (is_last, is_given_up) = (want.unanswered_releases == 0, want.is_given_up);
+        // DELTP says how many keys there were to give back.
+        let is_temporary = want.request.is_temporary();
+        if is_temporary && is_given_up {
+            match reply {
+                Reply::Number(0) => self.races.cancel_first += 1,
+                Reply::Number(_) => self.races.grant_first += 1,
+                _ => {}
+            }
+        }
         match reply {
+            Reply::Number(0) if is_temporary && !is_given_up => {
+                self.finish(id, Change::Lost(Loss::Told("deleted".to_owned())));
+            }
             Reply::Error(error) if !is_not_held(&error) => self.end(Loss::Unreleased(error)),
             // The push that says why may be on its way to nobody: the hold was not asked to NOTIFY by this name.
             Reply::Error(_) if !is_given_up => {
@@ -128,11 +146,12 @@ impl Core {
     }
 
     /// A push has a name that nobody holds: the key was renamed since. It may be each of this label's.
-    fn look_at_all(&mut self, label: &[u8], reason: &Loss) {
-        let held = self
-            .wants
-            .iter()
-            .filter(|(_, want)| want.phase == Phase::Held && want.request.label == label);
+    fn look_at_all(&mut self, is_temporary: bool, label: &[u8], reason: &Loss) {
+        let held = self.wants.iter().filter(|(_, want)| {
+            want.phase == Phase::Held
+                && want.request.is_temporary() == is_temporary
+                && want.request.label == label
+        });
         for id in held.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.look(id, reason);
         }
@@ -176,6 +195,17 @@ fn refusal(error: String) -> Error {
         true => Error::Deadlock(error),
         false => Error::Refused(error),
     }
+}
+
+/// What stands behind LOST or FAILED, and the label behind that. A redirection is three words.
+fn outcome(text: &[u8]) -> (String, &[u8]) {
+    let (code, mut label) = split(text);
+    if code == b"MOVED" || code == b"ASK" {
+        label = split(split(label).1).1;
+    }
+    let said = text.strip_suffix(label).unwrap_or(text);
+    let said = String::from_utf8_lossy(said).trim_end().to_owned();
+    (said, label)
 }
 
 /// What stands before the first space, and after it.

@@ -7,7 +7,7 @@
 //! - Of one key and label one want at most is unsettled on the wire; the next is sent when the server has answered all that
 //!   concerns the former. So a push needs no number to say which request it is about.
 //! - A want that is given up is cancelled *and* released, in that order. Whatever the server decided before, nobody waits or
-//!   holds after that.
+//!   holds after that. A temporary key belongs to the connection without a label, and one DELTP does both.
 //! - The connection vouches for its locks until `fence` after the *sending* of the last request that was answered. From then on
 //!   everything is lost, whatever arrives later.
 //! - With a session a broken connection loses nothing by itself: on the next one each want is looked up (LOCK.CANCEL says
@@ -16,13 +16,20 @@
 //!
 //! ```text
 //!   mod.rs       what callers want, and what happens       answers.rs   what replies and pushes say
-//!   want.rs      one request, and its commands             tests.rs
+//!   want.rs      one request, and its commands             words.rs     what all of them exchange
+//!   watches.rs   who watches which keys                    backlog.rs   what one of them has not read yet
+//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays
 //! ```
 
 mod answers;
+mod backlog;
 #[cfg(test)]
 mod tests;
 mod want;
+mod watches;
+#[cfg(test)]
+mod watching;
+mod words;
 
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
@@ -30,57 +37,11 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 pub use want::{Command, Mode, Request};
 use want::{Phase, Want};
-
-/// The number of a want; never used again.
-pub type Id = u64;
+use watches::Watches;
+pub use words::{Change, Id, KeyChange, Races, Reply, Subject, Tag, WatchEvent};
 
 /// Requests are sent so often within a fence's time that one lost moment ends nothing.
 const PINGS_PER_FENCE: u32 = 4;
-
-/// What a reply is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tag {
-    Asked(Id),
-    /// After a want was given up.
-    Cancelled,
-    Released(Id),
-    /// Another key of a want that was lost.
-    GivenBack,
-    /// Whether this key of a want is still held; if not, this is why.
-    Looked(Id, Vec<u8>, Loss),
-    /// Whether a want was granted before the former connection broke.
-    Resumed(Id),
-    Ping,
-}
-
-/// What the server replied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    Number(u64),
-    Null,
-    /// Anything else that is no error.
-    Other,
-    /// An error, with its code as the first word.
-    Error(String),
-}
-
-/// What has become of a want.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// With this token.
-    Granted(u64),
-    Refused(Error),
-    Lost(Loss),
-    /// Given back, or given up.
-    Over,
-}
-
-/// How often a want that was given up had been granted already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Races {
-    pub cancel_first: u64,
-    pub grant_first: u64,
-}
 
 /// The state of a client's connection, and of those that follow it.
 ///
@@ -89,6 +50,7 @@ pub struct Races {
 pub struct Core {
     wants: BTreeMap<Id, Want>,
     places: HashMap<(Vec<u8>, Vec<u8>), VecDeque<Id>>,
+    watches: Watches,
     next: Id,
     /// As far as callers said.
     now: BootTime,
@@ -109,6 +71,7 @@ impl Core {
         Core {
             wants: BTreeMap::new(),
             places: HashMap::new(),
+            watches: Watches::default(),
             next: 0,
             now: sent,
             out: VecDeque::new(),
@@ -218,6 +181,7 @@ impl Core {
                 }
             }
         }
+        self.watch_anew();
     }
 
     /// Looks at the time: a ping when one is due, and the end of everything when the fence falls.
@@ -248,6 +212,7 @@ impl Core {
             };
             self.changes.push((id, change));
         }
+        self.end_watches(&why);
         self.ended = Some(why);
     }
 
@@ -317,8 +282,12 @@ impl Core {
     }
 
     fn send_withdrawal(&mut self, id: Id) {
-        let command = self.wants[&id].cancel();
-        self.send(Tag::Cancelled, command);
+        let want = &self.wants[&id];
+        // DELTP leaves the queue as well.
+        if !want.request.is_temporary() {
+            let command = want.cancel();
+            self.send(Tag::Cancelled, command);
+        }
         self.send_releases(id);
     }
 

@@ -9,14 +9,14 @@ fn at(ms: u64) -> BootTime {
 }
 
 /// A core with what is on the wire to the server and not answered yet.
-struct World {
-    core: Core,
+pub(super) struct World {
+    pub core: Core,
     sent: VecDeque<(Tag, Command)>,
-    now: BootTime,
+    pub now: BootTime,
 }
 
 impl World {
-    fn new(has_session: bool) -> World {
+    pub fn new(has_session: bool) -> World {
         World {
             core: Core::new(at(0), FENCE, has_session),
             sent: VecDeque::new(),
@@ -24,7 +24,12 @@ impl World {
         }
     }
 
-    fn ask_for(&mut self, keys: &[&str], label: &str, wait: Option<Duration>) -> Result<Id, Error> {
+    pub fn ask_for(
+        &mut self,
+        keys: &[&str],
+        label: &str,
+        wait: Option<Duration>,
+    ) -> Result<Id, Error> {
         let request = Request {
             keys: keys.iter().map(|key| key.as_bytes().to_vec()).collect(),
             label: label.into(),
@@ -35,12 +40,12 @@ impl World {
         self.core.ask(self.now, request)
     }
 
-    fn ask(&mut self, key: &str, label: &str) -> Id {
+    pub fn ask(&mut self, key: &str, label: &str) -> Id {
         self.ask_for(&[key], label, Some(Duration::ZERO)).unwrap()
     }
 
     /// What was sent since this was asked last.
-    fn said(&mut self) -> Vec<String> {
+    pub fn said(&mut self) -> Vec<String> {
         let out = self.core.out();
         let words = |(_, command): &(Tag, Command)| {
             let words = command.0.iter().map(|word| String::from_utf8_lossy(word));
@@ -52,27 +57,42 @@ impl World {
     }
 
     /// The server answers the oldest command.
-    fn reply(&mut self, reply: Reply) {
+    pub fn reply(&mut self, reply: Reply) {
         self.said();
         let (tag, _) = self.sent.pop_front().expect("an unanswered command");
         self.core.replied(self.now, self.now, tag, reply);
     }
 
     fn push(&mut self, key: &str, text: &str) {
-        let (key, text) = (key.as_bytes(), text.as_bytes());
-        self.core.pushed(self.now, key, text);
+        self.push_about(Subject::Lock, key, text);
     }
 
-    fn later(&mut self, ms: u64) {
+    pub fn push_about(&mut self, subject: Subject, key: &str, text: &str) {
+        let (key, text) = (key.as_bytes(), text.as_bytes());
+        self.core.pushed(self.now, subject, key, text);
+    }
+
+    fn ask_for_temporary(&mut self, key: &str, wait: Option<Duration>) -> Result<Id, Error> {
+        let request = Request {
+            keys: vec![key.into()],
+            label: Vec::new(),
+            mode: Mode::Temporary(b"v w".to_vec()),
+            wait,
+            lease: None,
+        };
+        self.core.ask(self.now, request)
+    }
+
+    pub fn later(&mut self, ms: u64) {
         self.now = self.now + Duration::from_millis(ms);
         self.core.tick(self.now);
     }
 
-    fn changes(&mut self) -> Vec<(Id, Change)> {
+    pub fn changes(&mut self) -> Vec<(Id, Change)> {
         self.core.changes()
     }
 
-    fn hang_up(&mut self) {
+    pub fn hang_up(&mut self) {
         self.sent.clear();
         self.core.broke(self.now);
     }
@@ -333,4 +353,105 @@ fn a_loss_by_another_name_is_looked_up() {
     world.core.release(world.now, other);
     world.reply(not_held());
     assert_eq!(world.changes(), [(other, told("deleted"))]);
+}
+
+#[test]
+fn a_temporary_key_is_made_and_deleted() {
+    let mut world = World::new(false);
+    let id = world.ask_for_temporary("k", Some(Duration::ZERO)).unwrap();
+    assert_eq!(world.said(), ["SETTP k v w TOKEN NOTIFY WAIT 0 PUSH"]);
+    world.reply(Reply::Number(0));
+    assert_eq!(world.changes(), []);
+    // A lock of the same name is something else.
+    world.push("k", "6");
+    assert_eq!(world.changes(), []);
+    world.push_about(Subject::TemporaryKey, "k", "7");
+    assert_eq!(world.changes(), [(id, Change::Granted(7))]);
+    world.core.release(world.now, id);
+    assert_eq!(world.said(), ["DELTP k"]);
+    world.reply(Reply::Number(1));
+    assert_eq!(world.changes(), [(id, Change::Over)]);
+    // Without waiting; and deleted by another meanwhile.
+    let id = world.ask_for_temporary("k", None).unwrap();
+    assert_eq!(world.said(), ["SETTP k v w TOKEN NOTIFY"]);
+    world.reply(Reply::Number(0));
+    assert_eq!(world.changes(), [(id, Change::Refused(Error::Taken))]);
+    let id = world.ask_for_temporary("k", None).unwrap();
+    world.reply(Reply::Number(8));
+    world.core.release(world.now, id);
+    world.reply(Reply::Number(0));
+    let changes = [(id, Change::Granted(8)), (id, told("deleted"))];
+    assert_eq!(world.changes(), changes);
+    assert!(world.core.is_idle());
+}
+
+#[test]
+fn a_temporary_key_that_is_given_up_leaves_nothing_and_delays_its_next_owner() {
+    for (answers, races) in [([0, 0], (1, 0)), ([0, 1], (0, 1)), ([7, 1], (0, 1))] {
+        let mut world = World::new(false);
+        let id = world.ask_for_temporary("k", Some(Duration::ZERO)).unwrap();
+        let again = world.ask_for_temporary("k", None);
+        assert_eq!(again, Err(Error::AskedAlready));
+        world.core.give_up(world.now, id);
+        assert_eq!(world.said()[1..], ["DELTP k"]);
+        let next = world.ask_for_temporary("k", None).unwrap();
+        world.push_about(Subject::TemporaryKey, "k", "7");
+        assert!(world.said().is_empty());
+        for answer in answers {
+            world.reply(Reply::Number(answer));
+        }
+        assert_eq!(world.changes(), [(id, Change::Over)]);
+        let Races {
+            cancel_first,
+            grant_first,
+        } = world.core.races();
+        assert_eq!((cancel_first, grant_first), races);
+        assert_eq!(world.said(), ["SETTP k v w TOKEN NOTIFY"]);
+        world.reply(Reply::Number(9));
+        assert_eq!(world.changes(), [(next, Change::Granted(9))]);
+    }
+}
+
+#[test]
+fn temporary_keys_are_looked_up_on_the_next_connection_of_a_session() {
+    let mut world = World::new(true);
+    for key in ["kept", "lost", "waits"] {
+        world.ask_for_temporary(key, Some(Duration::ZERO)).unwrap();
+    }
+    for token in [7, 8, 0] {
+        world.reply(Reply::Number(token));
+    }
+    world.changes();
+    world.hang_up();
+    world.core.resumed(world.now, world.now);
+    let said = ["kept", "lost", "waits"].map(|key| format!("LOCK.CANCEL {key}"));
+    assert_eq!(world.said(), said);
+    for answer in [7, 0, 0] {
+        world.reply(Reply::Number(answer));
+    }
+    assert_eq!(world.changes(), [(1, Change::Lost(Loss::Connection))]);
+    assert_eq!(world.said(), ["SETTP waits v w TOKEN NOTIFY WAIT 0 PUSH"]);
+    // By a name that it got since: of temporary keys only.
+    world.ask("lock", "");
+    world.reply(Reply::Number(0));
+    world.reply(Reply::Number(9));
+    world.push_about(Subject::TemporaryKey, "new", "LOST deleted");
+    assert_eq!(world.said(), ["LOCK.CANCEL kept"]);
+}
+
+#[test]
+fn a_redirection_ends_the_wait_that_it_is_about() {
+    let mut world = World::new(false);
+    for (code, label) in [
+        ("MOVED 7 host:1", "a b"),
+        ("ASK 7 :1", ""),
+        ("UNBLOCKED", "c"),
+    ] {
+        let id = world.ask("k", label);
+        world.reply(Reply::Null);
+        let push = format!("FAILED {code} {label}");
+        world.push("k", push.trim_end());
+        let refused = Change::Refused(Error::Refused(code.into()));
+        assert_eq!(world.changes(), [(id, refused)]);
+    }
 }

@@ -13,7 +13,7 @@ impl Command {
         Command(vec![name.into()])
     }
 
-    fn with(mut self, argument: impl AsRef<[u8]>) -> Command {
+    pub fn with(mut self, argument: impl AsRef<[u8]>) -> Command {
         self.0.push(argument.as_ref().to_vec());
         self
     }
@@ -23,8 +23,8 @@ impl Command {
     }
 }
 
-/// In which way a lock is wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// In which way a key is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     #[default]
     Exclusive,
@@ -33,6 +33,8 @@ pub enum Mode {
         permits: u32,
         total: u32,
     },
+    /// As a string of this value, of the connection as a whole: without a label or a lease.
+    Temporary(Vec<u8>),
 }
 
 /// What is asked for.
@@ -51,6 +53,10 @@ impl Request {
     pub fn places(&self) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
         let keys = self.keys.iter();
         keys.map(|key| (key.clone(), self.label.clone()))
+    }
+
+    pub fn is_temporary(&self) -> bool {
+        matches!(self.mode, Mode::Temporary(_))
     }
 }
 
@@ -96,15 +102,19 @@ impl Want {
 
     pub fn ask(&self, now: BootTime) -> Command {
         let Request { keys, mode, .. } = &self.request;
-        let mut command = match keys.as_slice() {
-            [key] => Command::new("LOCK.ACQUIRE").with(key),
-            keys => keys.iter().fold(
+        let command = match (mode, keys.as_slice()) {
+            (Mode::Temporary(value), keys) => {
+                let command = keys.iter().fold(Command::new("SETTP"), Command::with);
+                command.with(value).with("TOKEN")
+            }
+            (_, [key]) => Command::new("LOCK.ACQUIRE").with(key),
+            (_, keys) => keys.iter().fold(
                 Command::new("LOCK.MACQUIRE").with(keys.len().to_string()),
                 Command::with,
             ),
         };
-        command = match mode {
-            Mode::Exclusive => command,
+        let mut command = match mode {
+            Mode::Exclusive | Mode::Temporary(_) => command,
             Mode::Shared => command.with("SHARED"),
             Mode::Permits { permits, total } => command
                 .with("PERMITS")
@@ -112,8 +122,7 @@ impl Want {
                 .with("OF")
                 .with(total.to_string()),
         };
-        command = command.with("OWNER").with(&self.request.label);
-        command = command.with("NOTIFY");
+        command = self.with_owner(command).with("NOTIFY");
         if let Some(lease) = self.request.lease {
             command = command.with("LEASE").with_ms(lease);
         }
@@ -134,14 +143,21 @@ impl Want {
     }
 
     pub fn release(&self, key: &[u8]) -> Command {
-        self.about("LOCK.RELEASE", key)
+        match self.request.is_temporary() {
+            true => self.about("DELTP", key),
+            false => self.about("LOCK.RELEASE", key),
+        }
     }
 
     pub fn about(&self, command: &str, key: &[u8]) -> Command {
-        Command::new(command)
-            .with(key)
-            .with("OWNER")
-            .with(&self.request.label)
+        self.with_owner(Command::new(command).with(key))
+    }
+
+    fn with_owner(&self, command: Command) -> Command {
+        match self.request.is_temporary() {
+            true => command,
+            false => command.with("OWNER").with(&self.request.label),
+        }
     }
 }
 

@@ -1,0 +1,92 @@
+//! The words that the core and its callers exchange.
+
+use crate::error::{Error, Loss};
+
+/// The number of a want or of a watch; never used again.
+pub type Id = u64;
+
+/// What a reply is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tag {
+    Asked(Id),
+    /// After a want was given up.
+    Cancelled,
+    Released(Id),
+    /// Another key of a want that was lost.
+    GivenBack,
+    /// Whether this key of a want is still held; if not, this is why.
+    Looked(Id, Vec<u8>, Loss),
+    /// Whether a want was granted before the former connection broke.
+    Resumed(Id),
+    /// This key is watched from now on.
+    Watched(Vec<u8>),
+    Unwatched(Vec<u8>),
+    Ping,
+}
+
+/// What the server replied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Number(u64),
+    Null,
+    Text(Vec<u8>),
+    /// Anything else that is no error.
+    Other,
+    /// An error, with its code as the first word.
+    Error(String),
+}
+
+/// What a push is about: its first word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    Lock,
+    TemporaryKey,
+    Watch,
+}
+
+/// What has become of a want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// With this token.
+    Granted(u64),
+    Refused(Error),
+    Lost(Loss),
+    /// Given back, or given up.
+    Over,
+}
+
+/// How often a want that was given up had been granted already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Races {
+    pub cancel_first: u64,
+    pub grant_first: u64,
+}
+
+/// What a [`Watch`](crate::Watch) says of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchEvent {
+    /// As it was given.
+    pub key: Vec<u8>,
+    /// What is so from now on.
+    pub change: KeyChange,
+}
+
+/// What becomes of a watched key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyChange {
+    /// It exists when the watch begins.
+    Exists,
+    /// It does not exist when the watch begins.
+    Missing,
+    /// It appeared.
+    Added,
+    /// It disappeared.
+    Deleted,
+}
+
+impl KeyChange {
+    /// Whether the key exists from then on.
+    pub fn is_there(self) -> bool {
+        matches!(self, KeyChange::Exists | KeyChange::Added)
+    }
+}
