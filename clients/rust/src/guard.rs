@@ -71,10 +71,11 @@ impl Guard {
     /// # Errors
     /// Why it is lost.
     pub fn check(&self) -> Result<(), Loss> {
+        // First, since this waits while a loss is on its way to the guards: of those that are lost at once none says otherwise.
+        let alive_until = self.shared.with_core(|core| core.alive_until());
         if let Some(Change::Lost(loss)) = &*self.state.borrow() {
             return Err(loss.clone());
         }
-        let alive_until = self.shared.with_core(|core| core.alive_until());
         match BootTime::now() < alive_until {
             true => Ok(()),
             false => Err(Loss::Silence),

@@ -129,7 +129,7 @@ async fn watches_that_come_and_go_miss_nothing() {
                 assert!(matches!(before, Exists | Missing));
                 for _ in 0..round * (task + 1) {
                     let Ok(event) = timeout(A_MOMENT, watch.next()).await else {
-                        assert_eq!(before.is_there(), false);
+                        assert!(!before.is_there());
                         return heard;
                     };
                     let change = event.unwrap().change;
