@@ -25,21 +25,22 @@ class Server:
 
     def __init__(self, *settings: str) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.socket = str(pathlib.Path(self._folder.name, "s"))
         program, module = os.environ["TETHER_SERVER"], os.environ["TETHER_MODULE"]
-        words = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
-        words += ["--unixsocket", self.socket, "--dir", self._folder.name]
-        words += ["--loadmodule", module, *settings]
-        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        self._words = [program, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        self._words += ["--unixsocket", self.socket, "--dir", self._folder.name]
+        self._words += ["--loadmodule", module, *settings]
         self.client: Any = redis.Redis(port=self.port)
+        self.start()
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(self._words, stdout=subprocess.DEVNULL)
         eventually(self._answers)
 
     def _answers(self) -> bool:
         assert self.process.poll() is None, "the server did not start"
-        with contextlib.suppress(redis.ConnectionError):
+        with contextlib.suppress(redis.ConnectionError, redis.exceptions.BusyLoadingError):
             return bool(self.client.ping())
         return False
 
@@ -74,11 +75,21 @@ class Server:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
-    def stop(self) -> None:
-        self.client.close()
+    def crash(self) -> None:
         self.process.kill()
         self.process.wait()
+
+    def stop(self) -> None:
+        self.client.close()
+        self.crash()
         self._folder.cleanup()
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
 
 
 def eventually(is_true: Callable[[], bool]) -> None:

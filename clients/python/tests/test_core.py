@@ -354,3 +354,264 @@ def test_errors_are_replies() -> None:
     core.call(0, ("PING",), answers.append)
     core.receive(0, b"-ERR what\r\n")
     assert isinstance(answers[0], ReplyError)
+
+
+# ---- sessions ----
+
+FENCE = 8
+RESUME = ["SESSION.RESUME", "secret", "NOTIFY"]
+
+
+def with_session() -> Core:
+    core = Core(0)
+    core.secret = b"secret"
+    core.fence = FENCE
+    return core
+
+
+def resume(core: Core, now: float = 1) -> list[str]:
+    """Break the connection and resume; return what is sent then, a command a line."""
+    core.broke(now)
+    assert core.is_down
+    assert sent(core) == []
+    core.connected(now)
+    assert sent(core) == [RESUME]
+    core.receive(now, b":1\r\n")
+    assert core.is_up
+    return [" ".join(words) for words in sent(core)]
+
+
+def test_after_a_break_what_is_held_is_looked_up() -> None:
+    core = with_session()
+    lost, kept, both = held(core, "a"), held(core, "b", token=8), held(core, "c", "d", token=9)
+    assert resume(core) == [f"LOCK.CANCEL {key} OWNER t" for key in "abcd"]
+    core.receive(1, b":0\r\n:8\r\n:9\r\n:0\r\n")
+    assert core.lost(1, lost) == core.lost(1, both) == "connection"
+    assert core.lost(1, kept) is None
+    # The other of the two is given back.
+    assert sent(core) == [["LOCK.RELEASE", "c", "OWNER", "t", "ALL"]]
+
+
+@pytest.mark.parametrize("was_answered", [False, True])
+def test_after_a_break_what_is_asked_for_is_granted_or_asked_for_again(was_answered: bool) -> None:
+    for tokens, becomes in ((b":0\r\n:0\r\n", None), (b":7\r\n:7\r\n", 7)):
+        core = with_session()
+        want = (waiting if was_answered else asked)(core, "a", "b")
+        assert resume(core) == ["LOCK.CANCEL a OWNER t", "LOCK.CANCEL b OWNER t"]
+        core.receive(1, tokens)
+        if becomes:
+            assert (want.phase, want.token, sent(core)) == (Phase.HELD, 7, [])
+        else:
+            assert sent(core)[0][:4] == ["LOCK.MACQUIRE", "2", "a", "b"]
+            core.receive(1, NULL + push("lock", "a", "9 t"))
+            assert (want.phase, want.token) == (Phase.HELD, 9)
+
+
+def test_of_several_that_were_granted_and_partly_lost_the_rest_is_given_back() -> None:
+    core = with_session()
+    want = waiting(core, "a", "b")
+    resume(core)
+    core.receive(1, b":7\r\n:0\r\n")
+    release, again = sent(core)
+    assert release == ["LOCK.RELEASE", "a", "OWNER", "t", "ALL"]
+    assert again[0] == "LOCK.MACQUIRE"
+    assert want.phase is Phase.ASKED
+
+
+def test_the_time_to_wait_goes_on_during_a_break() -> None:
+    for back_at, words in ((2, ["WAIT", "1000", "PUSH"]), (3.5, [])):
+        core = with_session()
+        want = asked(core, "a", wait_ms=3000)
+        core.receive(0, NULL)
+        resume(core, back_at)
+        core.receive(back_at, b":0\r\n")
+        again = sent(core)
+        if words:
+            assert again[0][-3:] == words
+        else:
+            assert again == []
+            ended(want, Taken)
+
+
+def test_who_has_waited_long_enough_does_not_wait_for_a_connection() -> None:
+    core = with_session()
+    want = asked(core, "a", wait_ms=1000)
+    core.broke(0)
+    core.tick(0.9)
+    assert want.phase is Phase.ASKED
+    core.tick(1)
+    ended(want, Taken)
+    core.connected(2)
+    core.receive(2, b":0\r\n")
+    # It may have been granted.
+    assert sent(core)[1:] == [["LOCK.RELEASE", "a", "OWNER", "t", "ALL"]]
+
+
+def test_what_was_given_up_or_released_before_a_break_is_so_after_it() -> None:
+    core = with_session()
+    given_up, released = waiting(core, "a"), held(core, "b", token=8)
+    core.give_up(0, given_up)
+    core.release(0, released)
+    sent(core)
+    # The same owner asks again: what was granted to its former request must be gone by then.
+    again = asked(core, "a")
+    assert resume(core) == [
+        "LOCK.CANCEL a OWNER t",
+        "LOCK.RELEASE a OWNER t ALL",
+        "LOCK.RELEASE b OWNER t ALL",
+        "LOCK.CANCEL a OWNER t",
+    ]
+    # The release of b was carried out before the break: that is no loss.
+    core.receive(1, b":7\r\n:0\r\n" + NOT_HELD + b":0\r\n")
+    for want in (given_up, released):
+        assert (want.phase, want.error) == (Phase.ENDED, None)
+    assert sent(core)[0][:2] == ["LOCK.ACQUIRE", "a"]
+    core.receive(1, b":9\r\n")
+    assert again.token == 9
+
+
+def test_what_is_done_during_a_break_is_done_after_it() -> None:
+    core = with_session()
+    given_up, released, lost = waiting(core, "a"), held(core, "b"), held(core, "c")
+    answers: list[object] = []
+    core.broke(0)
+    core.give_up(0, given_up)
+    core.release(0, released)
+    core.release(0, lost)
+    core.call(0, ("LOCK.EXTEND", "b", 5), answers.append, again=True)
+    again = core.ask(0, (b"d",), b"t")
+    core.connected(1)
+    core.receive(1, b":1\r\n")
+    assert [" ".join(words) for words in sent(core)[1:]] == [
+        "LOCK.CANCEL a OWNER t",
+        "LOCK.RELEASE a OWNER t ALL",
+        "LOCK.RELEASE b OWNER t ALL",
+        "LOCK.RELEASE c OWNER t ALL",
+        "LOCK.EXTEND b 5",
+        "LOCK.CANCEL d OWNER t",
+    ]
+    core.receive(1, b":0\r\n" + NOT_HELD + b":0\r\n" + NOT_HELD + b":1\r\n:0\r\n")
+    assert (released.error, answers) == (None, [1])
+    assert core.lost(1, lost) == "deleted"
+    assert again.phase is Phase.ASKED
+    assert sent(core)[0][:2] == ["LOCK.ACQUIRE", "d"]
+
+
+def test_a_second_break_changes_nothing() -> None:
+    core = with_session()
+    want, other = held(core, "a"), waiting(core, "b", label="u")
+    core.release(0, want)
+    sent(core)
+    core.broke(1)
+    core.connected(1)
+    sent(core)
+    expected = ["LOCK.RELEASE a OWNER t ALL", "LOCK.CANCEL b OWNER u"]
+    assert resume(core, 2) == expected
+    assert resume(core, 3) == expected
+    core.receive(3, b":0\r\n:8\r\n")
+    assert (want.phase, other.token) == (Phase.ENDED, 8)
+
+
+def test_a_session_that_is_over_is_the_end() -> None:
+    core = with_session()
+    want, other = held(core, "a"), waiting(core, "b")
+    core.broke(1)
+    core.connected(1)
+    core.receive(1, b"-NOSESSION there is no such session\r\n")
+    assert core.lost(1, want) == "connection"
+    ended(other, Unreachable)
+
+
+@pytest.mark.parametrize("code", ["LOADING", "READONLY", "MASTERDOWN"])
+def test_a_server_that_cannot_answer_yet_is_asked_again_and_vouches_for_nothing(code: str) -> None:
+    core = with_session()
+    want = held(core, "a")
+    core.broke(1)
+    for now in (2, 4, 6):
+        core.connected(now)
+        core.receive(now, b"-%s wait\r\n" % code.encode())
+        assert core.is_down
+    core.tick(7.9)
+    assert core.lost(7.9, want) is None
+    core.tick(8)
+    assert core.lost(8, want) == "silence"
+
+
+def test_a_session_vouches_again_from_the_moment_at_which_it_was_asked_for() -> None:
+    core = with_session()
+    want = held(core, "a")
+    core.broke(1)
+    core.connected(5)
+    core.receive(6, b":1\r\n")
+    assert core.lost(12.9, want) is None
+    assert core.lost(13, want) == "silence"
+    # Too late is too late.
+    core = with_session()
+    want = held(core, "a")
+    core.broke(1)
+    core.connected(7)
+    core.receive(8, b":1\r\n")
+    assert core.ended == "silence"
+
+
+def test_a_connection_that_does_not_answer_is_left_in_half_of_the_fences_time() -> None:
+    core = with_session()
+    want = held(core, "a")
+    core.tick(3.9)
+    assert core.is_up
+    core.tick(4)
+    assert core.is_down
+    core.connected(4)
+    core.tick(7.9)
+    assert core.is_resuming
+    assert core.lost(7.9, want) is None
+    core.tick(8)
+    ended(want, Lost)
+    core = with_session()
+    core.broke(0)
+    core.connected(0)
+    core.tick(4)
+    assert core.is_down
+
+
+def test_a_server_that_is_no_master_any_longer_is_left() -> None:
+    for what in (push("lock", "a", "LOST demoted t"), b"-READONLY no\r\n"):
+        core = with_session()
+        want = held(core, "a")
+        asked(core, "b")
+        core.receive(0, what)
+        assert core.is_down
+        assert want.phase is Phase.HELD
+        # Without a session that is a loss, or a refusal.
+        core = Core(0)
+        want, other = held(core, "a"), asked(core, "b")
+        core.receive(0, what)
+        assert Phase.ENDED in (want.phase, other.phase)
+
+
+def test_a_wait_that_somebody_ended_is_told_from_one_that_ended_with_the_masters_rule() -> None:
+    for role in (b"master", b"replica"):
+        core = with_session()
+        want = waiting(core, "a")
+        core.receive(0, push("lock", "a", "FAILED UNBLOCKED t"))
+        assert sent(core) == [["LOCK.SERVER"]]
+        core.receive(0, b"%1\r\n+role\r\n+" + role + b"\r\n")
+        if role == b"master":
+            assert "UNBLOCKED" in ended(want, Refused)
+        else:
+            assert core.is_down
+            assert want.phase is Phase.ASKED
+
+
+def test_the_end_during_a_break_ends_everything() -> None:
+    core = with_session()
+    want, other = held(core, "a"), waiting(core, "b")
+    answers: list[object] = []
+    core.broke(0)
+    core.call(0, ("LOCK.EXTEND", "a", 5), answers.append, again=True)
+    core.end("closed")
+    assert core.lost(0, want) == "closed"
+    ended(other, Unreachable)
+    assert [type(answer) for answer in answers] == [Lost]
+    core.connected(1)
+    assert sent(core) == []

@@ -1,4 +1,4 @@
-"""One connection to the server, made once: moves bytes between it and a `Core`, and keeps time.
+"""One connection to the server at a time: moves bytes between it and a `Core`, and keeps time.
 
 redis-py makes the connection (addresses, TLS, users, Sentinel) and greets the server; what follows
 on it is this package's own, since redis-py would connect anew, time out and retry by itself.
@@ -8,24 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
+import random
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnection
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .clock import now
-from .core import Core, Want, Word
+from .core import RESUMES_PER_FENCE, Core, Want, Word
 from .errors import LockError, Lost, Refused, Unreachable
-from .resp import ReplyError
+from .resp import ReplyError, encode
 
 CHUNK = 1 << 16
 # On a Unix socket, whose peer cannot vanish, there is no peer-timeout to keep to.
 LONGEST_FENCE_S = 5.0
 SHORTEST_FENCE_S = 0.1
 TICKS_PER_FENCE = 20
+# What is kept between the end of the old work and the earliest next grant, for clocks that do not
+# go alike.
+MARGIN_S = 1.0
+# Random, so that clients of a server that comes back do not come all at once.
+ATTEMPTS_APART_S = (0.02, 0.1)
+LEAVE_WITHIN_S = 2.0
 
 _open: weakref.WeakSet[Link] = weakref.WeakSet()
 
@@ -43,49 +51,57 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class Link:
-    """A connection, and the tasks that read from it and keep its time."""
+class Times(NamedTuple):
+    """How long, in seconds: see `tether_locks.asyncio.Locks`."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        """Take over a connection that redis-py has just made."""
+    fence: float | None
+    grace: float | None
+    stop_within: float
+    connect: float
+
+
+class Link:
+    """A connection, and with a session those that follow it; and the tasks that attend to it."""
+
+    def __init__(self, make: Callable[[], AbstractConnection]) -> None:
+        """Prepare; `make` makes a connection that is not open yet."""
         self.loop = asyncio.get_running_loop()
         self.core = Core(now())
         self.pid = os.getpid()
-        self._connection = connection
-        reader, writer = connection._reader, connection._writer
-        if reader is None or writer is None:
-            raise Unreachable("the connection ended at once")
-        self._reader, self._writer = reader, writer
+        self._make = make
+        self._connection: Any = None
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._is_leaving = False
+        self._tasks: list[asyncio.Task[None]] = []
         _open.add(self)
-        self._tasks = [self.loop.create_task(self._read())]
 
     @classmethod
-    async def open(
-        cls, make: Callable[[], AbstractConnection], fence_s: float | None, timeout_s: float
-    ) -> Link:
+    async def open(cls, make: Callable[[], AbstractConnection], times: Times) -> Link:
         """Connect, and see whether this server can keep what the locks promise."""
-        connection: Any = make()
-        is_local = isinstance(connection, UnixDomainSocketConnection)
-        link = None
+        link = cls(make)
         try:
-            await asyncio.wait_for(connection.connect(), timeout_s)
-            link = cls(connection)
-            sent_at = now()
-            server = await asyncio.wait_for(link.call("LOCK.SERVER"), timeout_s)
-            link.core.fence = fence_of(server, fence_s, is_local)
-            link.core.answered_at = sent_at
-            link._tasks.append(link.loop.create_task(link._keep_time(link.core.fence)))
+            await link._connect(times.connect)
+            link._tasks = [link.loop.create_task(link._attend())]
+            await asyncio.wait_for(link._prepare(times), times.connect)
+            link._tasks.append(link.loop.create_task(link._keep_time()))
             return link
         except BaseException as error:
-            if link is not None:
-                link.close("connection")
-            else:
-                with contextlib.suppress(Exception):
-                    await connection.disconnect(nowait=True)
+            link.close("connection")
             ours = _as_ours(error)
             if ours is error:
                 raise
             raise ours from error
+
+    async def _prepare(self, times: Times) -> None:
+        sent_at = now()
+        server = await self.call("LOCK.SERVER")
+        is_local = isinstance(self._connection, UnixDomainSocketConnection)
+        self.core.fence = fence_of(server, times, is_local)
+        self.core.answered_at = sent_at
+        if times.grace is not None:
+            grace_ms = math.ceil(times.grace * 1000)
+            self.core.secret = await self.call("SESSION.START", "GRACE", grace_ms)
 
     async def call(self, *words: Word) -> Any:
         """Send a command that is answered at once."""
@@ -101,7 +117,7 @@ class Link:
             else:
                 answer.set_result(reply)
 
-        self.core.call(now(), words, then)
+        self.core.call(now(), words, then, again=True)
         self.settle()
         return await answer
 
@@ -135,21 +151,40 @@ class Link:
         if self.pid != os.getpid():
             return
         output = self.core.output()
-        if output and self.core.ended is None:
+        if output and self._writer is not None and self.core.ended is None:
             self._writer.write(output)
         for want in self.core.changed():
             want.on_change(want)
         if self.core.ended is not None:
             self._abort()
+        elif self.core.is_down:
+            self._hang_up()
 
     def close(self, reason: str) -> None:
         """End the connection, and all that it holds."""
         self.core.end(reason)
         self.settle()
 
+    async def leave(self, reason: str) -> None:
+        """Close it, and end the session, so that nothing stays for its grace."""
+        writer = self._writer
+        if self.core.is_up and self.core.secret is not None and writer is not None:
+            self._is_leaving = True
+            try:
+                # Nothing may rely on a lock when the server hears of it.
+                self.close(reason)
+                writer.write(encode(("SESSION.END",)) + encode(("QUIT",)))
+                await asyncio.wait(self._tasks[:1], timeout=LEAVE_WITHIN_S)
+            finally:
+                self._is_leaving = False
+        self.close(reason)
+
     def forget(self) -> None:
         """In a child process: let the parent's connection be the parent's alone."""
-        socket = self._writer.get_extra_info("socket")
+        writer = getattr(self._connection, "_writer", None)
+        if writer is None:
+            return
+        socket = writer.get_extra_info("socket")
         with contextlib.suppress(OSError, ValueError):
             nothing = os.open(os.devnull, os.O_RDWR)
             os.dup2(nothing, socket.fileno(), inheritable=False)
@@ -164,54 +199,107 @@ class Link:
         self.settle()
         return self.core.ended is None
 
+    async def _connect(self, timeout_s: float) -> None:
+        self._connection = self._make()
+        try:
+            await asyncio.wait_for(self._connection.connect(), timeout_s)
+            self._reader, self._writer = self._connection._reader, self._connection._writer
+            if self._reader is None or self._writer is None:
+                raise Unreachable("the connection ended at once")
+        except BaseException:
+            with contextlib.suppress(Exception):
+                await self._connection.disconnect(nowait=True)
+            raise
+
+    async def _attend(self) -> None:
+        """Read, and connect anew where there is a session to go on with."""
+        try:
+            while True:
+                await self._read()
+                self.core.broke(now())
+                self.settle()
+                if self.core.ended is not None:
+                    return
+                await asyncio.sleep(random.uniform(*ATTEMPTS_APART_S))
+                await self._resume()
+        finally:
+            self.close("connection")
+
     async def _read(self) -> None:
         try:
-            while self.core.ended is None:
+            while self._reader is not None and (self.core.ended is None or self._is_leaving):
                 data = await self._reader.read(CHUNK)
                 if not data:
-                    break
+                    return
                 self.core.receive(now(), data)
                 self.settle()
         except OSError:
             pass
-        finally:
-            self.close("connection")
 
-    async def _keep_time(self, fence_s: float) -> None:
+    async def _resume(self) -> None:
+        fence_s = self.core.fence or SHORTEST_FENCE_S
+        with contextlib.suppress(OSError, RedisError, asyncio.TimeoutError, Unreachable):
+            await self._connect(fence_s / RESUMES_PER_FENCE)
+            self.core.connected(now())
+            self.settle()
+
+    async def _keep_time(self) -> None:
+        fence_s = self.core.fence or SHORTEST_FENCE_S
         while self.core.ended is None:
             await asyncio.sleep(fence_s / TICKS_PER_FENCE)
             self.core.tick(now())
             self.settle()
 
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+            # redis-py warns of connections that are dropped while they look open.
+            self._connection._reader = self._connection._writer = None
+        self._reader = self._writer = None
+
     def _abort(self) -> None:
+        if self._is_leaving:
+            return
         _open.discard(self)
         for task in self._tasks:
             if task is not asyncio.current_task(self.loop):
                 task.cancel()
-        self._writer.transport.abort()
-        # redis-py warns of connections that are dropped while they look open.
-        self._connection._reader = self._connection._writer = None
+        self._hang_up()
 
 
-def fence_of(server: dict[bytes, Any], wanted_s: float | None, is_local: bool) -> float:
+def fence_of(server: dict[bytes, Any], times: Times, is_local: bool) -> float:
     """Return how long an answer vouches for the locks, or refuse a server that cannot keep it.
 
-    The server gives a lock away when its peer has been silent for `peer-timeout-ms`. Half of that
-    leaves the other half for what the holder does when it hears of the loss.
+    The server gives a lock away when its peer has been silent for `peer-timeout-ms`, or when a
+    session's grace is over. Before that the work must have stopped, and a margin is left. Without a
+    session the fence is half of the peer timeout at most.
     """
     if server.get(b"role") != b"master":
         raise Refused("REPLICA this server is a replica, which grants nothing")
     if server.get(b"pushes") != 1:
         raise Refused("NOPUSH this server sends no pushes to this connection")
     peer_timeout_s = server[b"peer-timeout-ms"] / 1000
-    if not peer_timeout_s and not is_local:
+    if times.grace is not None:
+        what = f"the grace of {times.grace} s"
+        longest_s = times.grace - times.stop_within - MARGIN_S
+    elif peer_timeout_s:
+        what = f"the server's tether.peer-timeout of {peer_timeout_s} s"
+        longest_s = min(peer_timeout_s / 2, peer_timeout_s - times.stop_within - MARGIN_S)
+    elif is_local:
+        what = "a Unix socket"
+        longest_s = LONGEST_FENCE_S
+    else:
         raise Refused("FENCE this server detects no peers that vanish: tether.peer-timeout is 0")
-    longest_s = peer_timeout_s / 2 if peer_timeout_s else LONGEST_FENCE_S
-    fence_s = longest_s if wanted_s is None else wanted_s
+    if longest_s < SHORTEST_FENCE_S:
+        raise Refused(
+            f"FENCE {what} is too short for work that takes {times.stop_within} s to stop: it must"
+            f" be {times.stop_within + MARGIN_S + SHORTEST_FENCE_S} s or more"
+        )
+    fence_s = longest_s if times.fence is None else times.fence
     if not SHORTEST_FENCE_S <= fence_s <= longest_s:
         raise Refused(
-            f"FENCE a fence of {fence_s} s cannot be kept: it goes from {SHORTEST_FENCE_S} to"
-            f" {longest_s} s, half of the server's tether.peer-timeout"
+            f"FENCE a fence of {fence_s} s cannot be kept with {what}: it goes from"
+            f" {SHORTEST_FENCE_S} to {longest_s} s"
         )
     return fence_s
 

@@ -216,8 +216,9 @@ class Term:
 class Locks:
     """Locks of one server, on one connection that all threads share.
 
-    It connects when a lock is first asked for, and again for the next one after the connection has
-    ended; what was held then is lost. A child process has a connection of its own.
+    It connects when a lock is first asked for. Without a grace, what is held is lost when the
+    connection ends, and the next request for a lock makes another. With one the connection is made
+    anew at once, and what is held goes on there. A child process has a connection of its own.
     """
 
     def __init__(self, server: Any = "redis://localhost:6379", **options: Any) -> None:

@@ -17,7 +17,7 @@ from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from ._link import Link
+from ._link import Link, Times
 from ._request import Key, Request, milliseconds, permits, request
 from .clock import now
 from .core import Phase, Want
@@ -223,14 +223,17 @@ class Term:
 class Locks:
     """Locks of one server, on one connection that all tasks share.
 
-    It connects when a lock is first asked for, and again for the next one after the connection has
-    ended; what was held then is lost.
+    It connects when a lock is first asked for. Without a grace, what is held is lost when the
+    connection ends, and the next request for a lock makes another. With one the connection is made
+    anew at once, and what is held goes on there.
     """
 
     def __init__(
         self,
         server: str | redis.asyncio.Redis = "redis://localhost:6379",
         *,
+        grace: float | None = None,
+        stop_within: float = 0.0,
         fence: float | None = None,
         connect_timeout: float = 5.0,
         **options: Any,
@@ -239,9 +242,16 @@ class Locks:
 
         `server` is an address as redis-py takes it (`redis://`, `rediss://`, `unix://`), or a
         client of `redis.asyncio` whose settings are taken (also of `Sentinel.master_for`), never
-        its connections. `options` are those of redis-py's connections. `fence` is how many seconds
-        without an answer end all locks: at most half of the server's `tether.peer-timeout`, which
-        is what it is unless given.
+        its connections. `options` are those of redis-py's connections. All times are in seconds.
+
+        With a `grace` the locks are held in a session of the server: they survive a broken
+        connection, and a restart or failover of the server, if the connection is made anew in time.
+        The server gives the locks of a client that does not come back to others after the grace.
+
+        `stop_within` is how long the work goes on after a loss, at most. `fence` is how long to
+        rely on a server that does not answer; then all locks are lost. Unless given, it is as long
+        as can be kept: the grace less `stop_within` and a second; without a grace half of the
+        server's `tether.peer-timeout`, or that less `stop_within` and a second.
         """
         kind: Callable[..., AbstractConnection] = Connection
         if isinstance(server, str):
@@ -256,8 +266,11 @@ class Locks:
         settings.update(protocol=3, retry=Retry(NoBackoff(), 0))
         settings.setdefault("client_name", "tether-locks")
         self._make = functools.partial(kind, **settings)
-        self._fence_s = fence
-        self._connect_timeout_s = connect_timeout
+        if grace is not None:
+            milliseconds(grace)
+        if not stop_within >= 0:
+            raise ValueError(f"{stop_within} is not a time in seconds")
+        self._times = Times(fence, grace, stop_within, connect_timeout)
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
         self._owners: weakref.WeakKeyDictionary[asyncio.Task[Any], bytes] = (
@@ -349,7 +362,7 @@ class Locks:
             self._connecting = None
         link, self._link = self._link, None
         if link is not None and link.is_open:
-            link.close("closed")
+            await link.leave("closed")
 
     async def __aenter__(self) -> Locks:
         """Do nothing: it connects when a lock is asked for."""
@@ -365,7 +378,7 @@ class Locks:
         loop = asyncio.get_running_loop()
         connecting = self._connecting
         if connecting is None or connecting.done() or connecting.get_loop() is not loop:
-            opening = Link.open(self._make, self._fence_s, self._connect_timeout_s)
+            opening = Link.open(self._make, self._times)
             connecting = self._connecting = loop.create_task(opening)
             connecting.add_done_callback(self._opened)
         try:

@@ -1,4 +1,4 @@
-"""What is asked, granted and lost on one connection: facts in, bytes and outcomes out.
+"""What is asked, granted and lost on one connection at a time: facts in, bytes and outcomes out.
 
 No input or output, no clock, no threads: callers say what arrived and what time it is. The rules:
 
@@ -9,17 +9,22 @@ No input or output, no clock, no threads: callers say what arrived and what time
   behind, and needs no answer before the owner asks again.
 * A connection vouches for its locks until `fence` after the *sending* of the last request that was
   answered. From then on everything is lost, whatever arrives later.
-* Whatever leaves it unclear who holds what ends the connection, and with it everything.
+* Without a session the end of the connection ends everything. With one it ends nothing by itself:
+  the next connection resumes the session. There what must still be done (releases) is done first.
+  Then LOCK.CANCEL tells of each key whether it is held: what was held and is not any longer is
+  lost, and what was asked for is granted, or asked for again.
+* Whatever leaves it unclear who holds what ends everything.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Union
+from typing import Any, NamedTuple, Union
 
-from .errors import Deadlock, LockError, Lost, Taken, Unreachable, refusal
+from .errors import Deadlock, LockError, Lost, Refused, Taken, Unreachable, refusal
 from .resp import Malformed, Parser, Push, ReplyError, encode
 
 Word = Union[bytes, str, int]
@@ -28,6 +33,10 @@ Place = tuple[bytes, bytes]
 
 # Requests are sent so often within a fence's time that one lost moment ends nothing.
 PINGS_PER_FENCE = 4
+# So often within a fence's time another connection is tried if the last one does not answer.
+RESUMES_PER_FENCE = 2
+# The server with the session is another by now, or will answer soon.
+NOT_HERE = ("READONLY", "MASTERDOWN", "LOADING")
 
 
 class Phase(Enum):
@@ -40,6 +49,23 @@ class Phase(Enum):
     ENDED = "ended"
 
 
+class State(Enum):
+    """What the connection is good for."""
+
+    UP = "up"
+    DOWN = "down"
+    RESUMING = "resuming"
+
+
+class _Sent(NamedTuple):
+    """A command that is to be answered."""
+
+    at: float
+    words: tuple[Word, ...]
+    then: Then
+    again: bool
+
+
 class Want:
     """One request for one lock, or for several at once.
 
@@ -47,11 +73,23 @@ class Want:
     None if the want was released or given up.
     """
 
-    def __init__(self, keys: tuple[bytes, ...], label: bytes, waits: bool) -> None:
+    def __init__(
+        self,
+        now: float,
+        keys: tuple[bytes, ...],
+        label: bytes,
+        mode: tuple[Word, ...],
+        wait_ms: int | None,
+        lease_ms: int | None,
+    ) -> None:
         """Describe a request; `Core.ask` sends it."""
         self.keys = keys
         self.label = label
-        self.waits = waits
+        self.waits = wait_ms is not None
+        self._until = now + wait_ms / 1000 if wait_ms else None
+        self._mode = mode
+        self._wait_ms = wait_ms
+        self._lease_ms = lease_ms
         self.phase = Phase.ASKED
         self.token = 0
         self.error: LockError | None = None
@@ -59,9 +97,27 @@ class Want:
         self.unanswered_releases = 0
         self.on_change: Callable[[Want], None] = lambda _: None
 
+    def is_over(self, now: float) -> bool:
+        """Whether it has waited for as long as was said."""
+        return self._until is not None and now >= self._until
+
+    def request(self, now: float) -> tuple[Word, ...]:
+        """Return the words that ask for it, with the time to wait that is left."""
+        words: tuple[Word, ...] = ("LOCK.ACQUIRE", *self.keys)
+        if len(self.keys) > 1:
+            words = ("LOCK.MACQUIRE", len(self.keys), *self.keys)
+        words += (*self._mode, "OWNER", self.label, "NOTIFY")
+        if self._lease_ms is not None:
+            words += ("LEASE", self._lease_ms)
+        if self._until is not None:
+            words += ("WAIT", max(1, math.ceil((self._until - now) * 1000)), "PUSH")
+        elif self.waits:
+            words += ("WAIT", 0, "PUSH")
+        return words
+
 
 class Core:
-    """The state of one connection.
+    """The state of a connection, and with a session of those that follow it.
 
     Invariant: a key and label are held by at most one want, and wanted by at most one that is not
     given up; every want that is neither is in `_wants` until it has ended.
@@ -71,7 +127,11 @@ class Core:
         """Begin with a connection that is open at this time."""
         self._parser = Parser()
         self._out: list[bytes] = []
-        self._replies: deque[tuple[float, Then]] = deque()
+        self._replies: deque[_Sent] = deque()
+        self._again: list[_Sent] = []
+        self._state = State.UP
+        self._now = now
+        self._resuming_since = now
         self._wants: dict[Want, None] = {}
         self._wanted: dict[Place, Want] = {}
         self._waiting: dict[Place, Want] = {}
@@ -80,6 +140,7 @@ class Core:
         self._pinged_at = now
         self.answered_at = now
         self.fence: float | None = None
+        self.secret: bytes | None = None
         self.ended: str | None = None
         self.cancels_first = 0
         self.grants_first = 0
@@ -96,24 +157,17 @@ class Core:
         lease_ms: int | None = None,
     ) -> Want:
         """Ask for a lock, or for several at once; `wait_ms` is 0 for ever and None not at all."""
-        want = Want(keys, label, wait_ms is not None)
+        self._now = now
+        want = Want(now, keys, label, mode, wait_ms, lease_ms)
         if self.ended is not None:
             raise Unreachable(f"the connection has ended: {self.ended}")
         for key in keys:
             if (key, label) in self._wanted:
                 raise Deadlock(f"DEADLOCK this task has or waits for the lock {key!r} itself")
-        words: tuple[Word, ...] = ("LOCK.ACQUIRE", *keys)
-        if len(keys) > 1:
-            words = ("LOCK.MACQUIRE", len(keys), *keys)
-        words += (*mode, "OWNER", label, "NOTIFY")
-        if lease_ms is not None:
-            words += ("LEASE", lease_ms)
-        if wait_ms is not None:
-            words += ("WAIT", wait_ms, "PUSH")
         self._wants[want] = None
         for key in keys:
             self._wanted[key, label] = want
-        self.call(now, words, lambda reply: self._acquired(now, want, reply))
+        self._send_request(want)
         return want
 
     def give_up(self, now: float, want: Want) -> None:
@@ -124,7 +178,7 @@ class Core:
             want.given_up = True
             self._unwant(want)
             words = ("LOCK.CANCEL", want.keys[0], "OWNER", want.label)
-            self.call(now, words, lambda reply: self._cancelled(want, reply))
+            self.call(now, words, lambda reply: self._cancelled(want, reply), again=True)
             self._send_releases(now, want)
 
     def release(self, now: float, want: Want) -> None:
@@ -134,18 +188,26 @@ class Core:
             self._unwant(want)
             self._send_releases(now, want)
 
-    def call(self, now: float, words: tuple[Word, ...], then: Then) -> None:
-        """Send a command that is answered at once; `then` gets a reply, a ReplyError or a Lost."""
+    def call(self, now: float, words: tuple[Word, ...], then: Then, *, again: bool = False) -> None:
+        """Send a command that is answered at once; `then` gets a reply, a ReplyError or a Lost.
+
+        While there is no connection, and if it breaks before the answer, the command is sent on the
+        next one if it may be sent `again`, and else forgotten.
+        """
         if self.ended is not None:
             then(Lost(self.ended))
             return
-        self._out.append(encode(words))
-        self._replies.append((now, then))
+        sent = _Sent(now, words, then, again)
+        if self._state is State.UP:
+            self._send(sent)
+        elif again:
+            self._again.append(sent)
 
     # ---- what happens ----
 
     def receive(self, now: float, data: bytes) -> None:
         """Take what arrived. What arrives after the fence has fallen counts for nothing."""
+        self._now = now
         if self._has_fallen(now):
             self.end("silence")
         if self.ended is not None:
@@ -153,20 +215,57 @@ class Core:
         try:
             for frame in self._parser.feed(data):
                 self._take(now, frame)
-                if self.ended is not None:
+                if self.ended is not None or self.is_down:
                     return
         except Malformed:
             self.end("connection")
 
     def tick(self, now: float) -> None:
         """Look at the time: sends a ping when one is due, and ends everything at the fence."""
+        self._now = now
         if self.ended is not None or self.fence is None:
             return
         if self._has_fallen(now):
             self.end("silence")
+        elif self._state is not State.UP:
+            if self.is_resuming and now >= self._resuming_since + self.fence / RESUMES_PER_FENCE:
+                self.broke(now)
+            self._end_waits(now)
+        elif self.secret is not None and now >= self.answered_at + self.fence / RESUMES_PER_FENCE:
+            self.broke(now)  # Silently: the session may go on at another server.
         elif now >= self._pinged_at + self.fence / PINGS_PER_FENCE:
             self._pinged_at = now
             self.call(now, ("PING",), lambda _: None)
+
+    def broke(self, now: float) -> None:
+        """The connection broke. Without a session this is the end."""
+        self._now = now
+        if self.secret is None:
+            self.end("connection")
+        if self.ended is not None or self.is_down:
+            return
+        if self._state is State.UP:
+            for want in self._wants:
+                if want.phase is Phase.WAITING:
+                    want.phase = Phase.ASKED
+                elif want.phase is Phase.RELEASING:
+                    want.given_up = True  # It may have been released: that it is gone is no loss.
+        self._state = State.DOWN
+        self._again = [sent for sent in self._replies if sent.again] + self._again
+        self._replies.clear()
+        self._waiting.clear()
+        self._out.clear()
+
+    def connected(self, now: float) -> None:
+        """There is another connection: go on with the session there."""
+        self._now = now
+        if self.ended is not None or self.secret is None:
+            return
+        self._parser = Parser()
+        self._state = State.RESUMING
+        self._resuming_since = now
+        words = ("SESSION.RESUME", self.secret, "NOTIFY")
+        self._send(_Sent(now, words, lambda reply: self._resumed(now, reply), False))
 
     def end(self, reason: str) -> None:
         """Everything ends, for this reason: what is held is lost, what is asked is not granted."""
@@ -176,8 +275,11 @@ class Core:
         for want in list(self._wants):
             held = want.phase in (Phase.HELD, Phase.RELEASING)
             self._end(want, Lost(reason) if held else Unreachable(_unanswered(reason)))
-        while self._replies:
-            self._replies.popleft()[1](Lost(reason))
+        unanswered = [*self._replies, *self._again]
+        self._replies.clear()
+        self._again.clear()
+        for sent in unanswered:
+            sent.then(Lost(reason))
 
     # ---- what callers must do and may know ----
 
@@ -205,19 +307,37 @@ class Core:
         """Whether nobody waits or holds, as far as answers have come."""
         return not self._wants
 
+    @property
+    def is_up(self) -> bool:
+        """Whether commands are sent at once."""
+        return self.ended is None and self._state is State.UP
+
+    @property
+    def is_down(self) -> bool:
+        """Whether another connection is needed."""
+        return self._state is State.DOWN
+
+    @property
+    def is_resuming(self) -> bool:
+        """Whether the session is asked for on a new connection."""
+        return self._state is State.RESUMING
+
     # ---- replies and pushes ----
 
     def _take(self, now: float, frame: Any) -> None:
         if isinstance(frame, Push):
             self._pushed(now, frame)
-        elif self._replies:
-            sent_at, then = self._replies.popleft()
-            self.answered_at = max(self.answered_at, sent_at)
-            then(frame)
-        else:
+        elif not self._replies:
             self.end("connection")
+        elif self.secret is not None and _code(frame) in NOT_HERE:
+            self.broke(now)  # With this request unanswered: it is settled where the session is.
+        else:
+            sent = self._replies.popleft()
+            if self._state is State.UP:
+                self.answered_at = max(self.answered_at, sent.at)
+            sent.then(frame)
 
-    def _acquired(self, now: float, want: Want, reply: Any) -> None:
+    def _acquired(self, want: Want, reply: Any) -> None:
         if want.phase is Phase.ENDED:
             return
         if isinstance(reply, int):
@@ -236,17 +356,36 @@ class Core:
         _, key, said = push
         *words, label = said.split(b" ")
         if words[0] == b"LOST":
+            if words[1] == b"demoted" and self.secret is not None:
+                self.broke(now)  # The session goes on at the new master.
+                return
             self._lost(now, (key, label), words[1].decode("utf-8", "replace"))
             return
         want = self._waiting.pop((key, label), None)
         if want is None:
             return
         if words[0] == b"TIMEOUT":
-            self._end(want, Taken("another owner has the lock, and the time to wait is over"))
+            self._end(want, _too_late())
+        elif words[:2] == [b"FAILED", b"UNBLOCKED"] and self.secret is not None:
+            self._unblocked(now, want)
         elif words[0] == b"FAILED":
             self._end(want, refusal(b" ".join(words[1:]).decode("utf-8", "replace")))
         else:
             self._grant(want, int(words[0]))
+
+    def _unblocked(self, now: float, want: Want) -> None:
+        """Somebody ended the wait (CLIENT UNBLOCK), or the server is no master any longer."""
+        want.phase = Phase.ASKED
+
+        def answered(reply: Any) -> None:
+            if want.phase is not Phase.ASKED or want.given_up:
+                return
+            if isinstance(reply, dict) and reply.get(b"role") != b"master":
+                self.broke(self._now)
+            else:
+                self._end(want, Refused("UNBLOCKED the wait was ended by another client"))
+
+        self.call(now, ("LOCK.SERVER",), answered)
 
     def _cancelled(self, want: Want, reply: Any) -> None:
         if want.phase is Phase.ENDED:
@@ -265,7 +404,7 @@ class Core:
         for key in want.keys:
             want.unanswered_releases += 1
             words = ("LOCK.RELEASE", key, "OWNER", want.label, "ALL")
-            self.call(now, words, lambda reply: self._released(want, reply))
+            self.call(now, words, lambda reply: self._released(want, reply), again=True)
 
     def _released(self, want: Want, reply: Any) -> None:
         want.unanswered_releases -= 1
@@ -281,7 +420,74 @@ class Core:
         elif want.unanswered_releases == 0:
             self._end(want, None)
 
+    # ---- after a break ----
+
+    def _resumed(self, sent_at: float, reply: Any) -> None:
+        if not isinstance(reply, int):
+            self.end("connection")  # It is over, or was never here.
+            return
+        self._state = State.UP
+        self.answered_at = max(self.answered_at, sent_at)
+        again, self._again = self._again, []
+        for sent in again:
+            self._send(sent._replace(at=self._now))
+        for want in list(self._wants):
+            if want.phase is Phase.HELD:
+                for key in want.keys:
+                    self._probe(self._now, want, key, "connection")
+            elif want.phase is Phase.ASKED and not want.given_up:
+                self._look_for(want)
+
+    def _look_for(self, want: Want) -> None:
+        """See whether it was granted in the moment in which the connection broke."""
+        tokens: list[int] = []
+
+        def answered(reply: Any) -> None:
+            if want.phase is not Phase.ASKED or want.given_up:
+                return
+            if not isinstance(reply, int):
+                self.end("connection")
+                return
+            tokens.append(reply)
+            if len(tokens) == len(want.keys):
+                self._found(want, tokens)
+
+        for key in want.keys:
+            self.call(self._now, ("LOCK.CANCEL", key, "OWNER", want.label), answered)
+
+    def _found(self, want: Want, tokens: list[int]) -> None:
+        if tokens[0] > 1 and len(set(tokens)) == 1:
+            self._grant(want, tokens[0])
+            return
+        for key, token in zip(want.keys, tokens):
+            if token > 1:  # Of several that were granted, others are lost already.
+                self._give_back(self._now, want, key)
+        if want.is_over(self._now):
+            self._end(want, _too_late())
+        else:
+            self._send_request(want)
+
+    def _end_waits(self, now: float) -> None:
+        """While there is no connection: who has waited long enough waits no longer."""
+        for want in list(self._wants):
+            if want.phase is Phase.ASKED and not want.given_up and want.is_over(now):
+                for key in want.keys:
+                    self._give_back(now, want, key)
+                self._end(want, _too_late())
+
     # ---- what follows ----
+
+    def _send(self, sent: _Sent) -> None:
+        self._out.append(encode(sent.words))
+        self._replies.append(sent)
+
+    def _send_request(self, want: Want) -> None:
+        words = want.request(self._now)
+        self.call(self._now, words, lambda reply: self._acquired(want, reply))
+
+    def _give_back(self, now: float, want: Want, key: bytes) -> None:
+        words = ("LOCK.RELEASE", key, "OWNER", want.label, "ALL")
+        self.call(now, words, self._given_back, again=True)
 
     def _grant(self, want: Want, token: int) -> None:
         want.token = token
@@ -312,8 +518,7 @@ class Core:
         if want.phase is Phase.HELD:
             for key in want.keys:
                 if key != lost:  # The others of several are given back.
-                    words = ("LOCK.RELEASE", key, "OWNER", want.label, "ALL")
-                    self.call(now, words, self._given_back)
+                    self._give_back(now, want, key)
         self._end(want, Lost(reason))
 
     def _given_back(self, reply: Any) -> None:
@@ -340,6 +545,14 @@ class Core:
 
     def _has_fallen(self, now: float) -> bool:
         return self.fence is not None and now >= self.answered_at + self.fence
+
+
+def _code(reply: Any) -> str:
+    return str(reply).split(" ", 1)[0] if isinstance(reply, ReplyError) else ""
+
+
+def _too_late() -> Taken:
+    return Taken("another owner has the lock, and the time to wait is over")
 
 
 def _unanswered(reason: str) -> str:

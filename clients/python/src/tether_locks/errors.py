@@ -34,7 +34,8 @@ class Lost(LockError):
     `reason` is the server's word (`lease`, `deleted`, `expired`, `evicted`, `flushed`,
     `overwritten`, `moved`, `demoted`), or one of this package:
 
-    * `connection`: the connection ended, and the lock with it.
+    * `connection`: the connection ended, and the lock with it; or with a session, the lock was lost
+      while there was no connection.
     * `silence`: the server did not answer for so long that it may give the lock away.
     * `fork`: this is a child process; the lock belongs to its parent.
     * `closed`: `Locks.close` was called.
