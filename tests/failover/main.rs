@@ -8,8 +8,8 @@ mod overwriting;
 mod partitions;
 mod resyncs;
 mod rewriting;
-mod sentinel;
 mod sentinels;
 mod sessions;
 
+use tether_testing::harness::sentinel;
 use tether_testing::{grants, harness, line, load, random};

@@ -5,8 +5,7 @@ use crate::core::{Command, Reply, Subject};
 use crate::error::Error;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, PushKind, RedisError, Value, cmd,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value, cmd,
 };
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -30,14 +29,6 @@ pub enum Push {
     },
     Disconnected,
     Other,
-}
-
-/// How an address is spoken to: RESP3, which has pushes.
-pub fn address(url: &str) -> Result<ConnectionInfo, Error> {
-    let address = url.into_connection_info();
-    let address = address.map_err(|error| Error::Refused(error.to_string()))?;
-    let settings = address.redis_settings().clone();
-    Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
 }
 
 impl Line {
@@ -94,7 +85,7 @@ impl Line {
             .map(|_| sent)
     }
 
-    async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
+    pub async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {
         ask(&mut self.connection, command).await
     }
 }
@@ -148,7 +139,7 @@ pub fn late() -> Error {
     Error::Unreachable("no answer in time".to_owned())
 }
 
-fn error_of(error: RedisError) -> Error {
+pub fn error_of(error: RedisError) -> Error {
     match error.code() {
         // It will answer soon, or another will.
         Some("LOADING" | "MASTERDOWN" | "READONLY") | None => Error::Unreachable(error.to_string()),

@@ -1,6 +1,7 @@
 //! The task that keeps the connection: it sends what the core wants sent, brings it what comes, and looks for a new connection
 //! when that one breaks and there is a session.
 
+use crate::address::Address;
 use crate::clock::BootTime;
 use crate::core::{Change, Command, Core, Id, Request, Tag, WatchEvent};
 use crate::error::{Error, Loss};
@@ -10,7 +11,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
 use redis::aio::MultiplexedConnection;
-use redis::{ConnectionInfo, cmd};
+use redis::cmd;
 use std::collections::{BTreeSet, HashMap};
 use std::future::{poll_fn, ready};
 use std::pin::pin;
@@ -81,7 +82,7 @@ struct Inner {
 
 /// What the task needs to connect again.
 pub struct Way {
-    pub address: ConnectionInfo,
+    pub address: Address,
     pub secret: Option<String>,
     pub fence: Duration,
 }
@@ -357,7 +358,7 @@ impl Link {
     }
 
     async fn resume(&mut self, secret: &str) -> Result<(), Error> {
-        let mut line = Line::connect(&self.way.address, self.way.fence / 2).await?;
+        let mut line = self.way.address.connect(self.way.fence / 2).await?;
         let sent = line.resume_session(secret).await?;
         self.connection = line.connection;
         self.arrivals = Arrivals::new(line.pushes);

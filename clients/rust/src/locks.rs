@@ -1,5 +1,6 @@
 //! What a program asks: a connection, and locks on it.
 
+use crate::address::{Address, Certificates};
 use crate::clock::BootTime;
 use crate::core::{Mode, Request};
 use crate::election::Election;
@@ -10,6 +11,7 @@ use crate::link::{Shared, Way};
 use crate::temporary::TemporaryKey;
 use crate::timing;
 use crate::watch::Watch;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -27,15 +29,54 @@ pub struct Locks {
 }
 
 /// How to connect; see [`Locks::builder`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Builder {
     url: String,
+    sentinels: Vec<String>,
+    certificates: Certificates,
     grace: Option<Duration>,
     fence: Option<Duration>,
     stop_within: Duration,
 }
 
+/// Without the URL and certificates, which have secrets in them.
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder")
+            .field("grace", &self.grace)
+            .field("fence", &self.fence)
+            .field("stop_within", &self.stop_within)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Builder {
+    /// To the master that these Sentinels name: they are asked each time that a connection is made, and what most of them say is
+    /// believed. They have URLs of their own, `redis://host:26379`. The URL of the builder then says how to speak to the master,
+    /// with the name that the Sentinels know it by in place of its address: `redis://user:password@mymaster/db`.
+    pub fn sentinels<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.sentinels = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Trust this authority alone, for `rediss://`: certificates in PEM. Default: those that the system trusts.
+    #[cfg(feature = "tls")]
+    pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.certificates.authority = Some(pem.into());
+        self
+    }
+
+    /// Show this certificate to servers that ask for one, for `rediss://`: a chain and its key, both in PEM.
+    #[cfg(feature = "tls")]
+    pub fn client_certificate(
+        mut self,
+        chain: impl Into<Vec<u8>>,
+        key: impl Into<Vec<u8>>,
+    ) -> Self {
+        self.certificates.own = Some((chain.into(), key.into()));
+        self
+    }
+
     /// Hold locks in a session: they survive a broken connection, and a restart or failover of the server, if the client is
     /// back before the fence falls. The server gives the locks of a client that does not come back to others after this time.
     /// Default: no session; a connection that breaks loses its locks at once.
@@ -65,8 +106,8 @@ impl Builder {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
     pub async fn connect(self) -> Result<Locks, Error> {
-        let address = line::address(&self.url)?;
-        let mut line = Line::connect(&address, CONNECT_WITHIN).await?;
+        let address = Address::new(&self.url, &self.sentinels, &self.certificates)?;
+        let mut line = address.connect(CONNECT_WITHIN).await?;
         let sent = BootTime::now();
         let prepared = timeout(CONNECT_WITHIN, self.prepare(&mut line)).await;
         let (fence, secret) = prepared.map_err(|_| line::late())??;
@@ -111,6 +152,8 @@ impl Locks {
     pub fn builder(url: &str) -> Builder {
         Builder {
             url: url.to_owned(),
+            sentinels: Vec::new(),
+            certificates: Certificates::default(),
             grace: None,
             fence: None,
             stop_within: Duration::ZERO,

@@ -56,7 +56,7 @@ async fn a_temporary_key_is_there_while_its_guard_is() {
     drop(key);
     eventually_equal("keys", 0, || temporary_keys(&server));
     eventually_equal("waiters", 0, || waiters(&server));
-    assert!(bob.is_idle());
+    eventually_equal("unanswered requests", true, || bob.is_idle());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,6 +110,8 @@ async fn a_watch_tells_states_and_then_every_change() {
 async fn watches_that_come_and_go_miss_nothing() {
     let server = Server::start();
     let locks = connect(&server).await;
+    let tasks = (1..=8).map(|task| tokio::spawn(watch_again_and_again(locks.clone(), task)));
+    let tasks: Vec<_> = tasks.collect();
     let toggles = tokio::task::spawn_blocking({
         let mut admin = server.resp2();
         move || {
@@ -119,35 +121,40 @@ async fn watches_that_come_and_go_miss_nothing() {
             admin.run("SET end x");
         }
     });
-    let tasks = (0..8).map(|task| {
-        let locks = locks.clone();
-        tokio::spawn(async move {
-            let mut heard = 0;
-            for round in 1.. {
-                let mut watch = locks.watch(["k"]);
-                let mut before = soon(watch.next()).await.unwrap().change;
-                assert!(matches!(before, Exists | Missing));
-                for _ in 0..round * (task + 1) {
-                    let Ok(event) = timeout(A_MOMENT, watch.next()).await else {
-                        assert!(!before.is_there());
-                        return heard;
-                    };
-                    let change = event.unwrap().change;
-                    let turns = if before.is_there() { Deleted } else { Added };
-                    assert_eq!(change, turns);
-                    before = change;
-                    heard += 1;
-                }
-            }
-            heard
-        })
-    });
-    let tasks: Vec<_> = tasks.collect();
     soon(toggles).await.unwrap();
     for task in tasks {
         assert!(soon(task).await.unwrap() > 0);
     }
     eventually_equal("watches", 0, || watches(&server));
+}
+
+/// Until the key `end` is there. How many changes of the key `k` it was told.
+async fn watch_again_and_again(locks: Locks, task: usize) -> usize {
+    let mut heard = 0;
+    for round in 1.. {
+        let mut watch = locks.watch(["k", "end"]);
+        let (mut before, mut is_end) = (None, false);
+        for _ in 0..round * task {
+            let (key, change) = next(&mut watch).await;
+            if key == "end" {
+                is_end = change.is_there();
+            } else {
+                let turns = match before {
+                    None => [Exists, Missing],
+                    Some(Exists | Added) => [Deleted; 2],
+                    Some(Missing | Deleted) => [Added; 2],
+                };
+                assert!(turns.contains(&change), "{change:?} after {before:?}");
+                before = Some(change);
+                heard += 1;
+            }
+            if is_end && before.is_some() {
+                assert_eq!(before.map(KeyChange::is_there), Some(false));
+                return heard;
+            }
+        }
+    }
+    heard
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

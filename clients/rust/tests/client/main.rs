@@ -1,5 +1,6 @@
 //! The client on a real server.
 
+mod addresses;
 mod keys;
 mod locks;
 

@@ -1,5 +1,6 @@
 //! What the themed tests stand on: a server of their own, a client that sees every byte, and waiting with deadlines.
 
+mod certificates;
 mod client;
 mod listing;
 mod losses;
@@ -8,12 +9,14 @@ pub mod namespace;
 mod ports;
 mod programs;
 mod reset;
+pub mod sentinel;
 mod server;
 mod wait;
 
 pub use crate::resp::{
     Arrival, Frame, Unread, array, bulk, encode, int, null, ok, parse, push, reply, simple,
 };
+pub use certificates::Certificates;
 pub use client::Client;
 pub use listing::lock_list;
 pub use losses::losses;

@@ -1,12 +1,14 @@
 //! A Sentinel that belongs to one test.
 
-use crate::harness::*;
+use super::{Client, Server, eventually_within, free_port, server_binary};
 use crate::line::field;
+use crate::resp::Frame;
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// The name of the master.
 const NAME: &str = "tether";
 /// Discovery, agreement and promotion take Sentinels some seconds; the machine may be busy.
 pub const LONG: Duration = Duration::from_secs(60);
@@ -55,6 +57,10 @@ impl Sentinel {
         };
         sentinel.wait_until_it_knows(0);
         sentinel
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     fn ask(&self, command: &str) -> Option<Frame> {
