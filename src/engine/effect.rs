@@ -227,8 +227,8 @@ pub enum Kind {
     Lock,
 }
 
-/// Why a hold ended by another hand than its owner's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why a hold ended that its owner did not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// Its lease is over.
     Lease,
@@ -244,6 +244,45 @@ pub enum Loss {
     Moved,
     /// This server is a replica.
     Demoted,
+    /// Somebody else ended its session.
+    Ended,
+    /// Its connection ended, and its session was not resumed in time if it had one.
+    Died,
+    /// The same, by `CLIENT KILL`.
+    Killed,
+}
+
+impl Loss {
+    pub const ALL: [Loss; 11] = [
+        Loss::Lease,
+        Loss::Deleted,
+        Loss::Expired,
+        Loss::Evicted,
+        Loss::Flushed,
+        Loss::Overwritten,
+        Loss::Moved,
+        Loss::Demoted,
+        Loss::Ended,
+        Loss::Died,
+        Loss::Killed,
+    ];
+
+    /// As clients and operators read it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Loss::Lease => "lease",
+            Loss::Deleted => "deleted",
+            Loss::Expired => "expired",
+            Loss::Evicted => "evicted",
+            Loss::Flushed => "flushed",
+            Loss::Overwritten => "overwritten",
+            Loss::Moved => "moved",
+            Loss::Demoted => "demoted",
+            Loss::Ended => "ended",
+            Loss::Died => "died",
+            Loss::Killed => "killed",
+        }
+    }
 }
 
 /// Where the name comes from by which a key that was lost is told of.
@@ -274,6 +313,13 @@ pub enum News {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasons_are_counted_in_their_order() {
+        for (place, loss) in Loss::ALL.iter().enumerate() {
+            assert_eq!(*loss as usize, place);
+        }
+    }
 
     /// Each is moved some times on its way to the shell.
     #[test]

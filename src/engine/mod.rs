@@ -60,6 +60,8 @@ pub struct Totals {
     pub keys_removed_by_disconnect: u64,
     /// Holds that ended by another hand than their owner's.
     pub lost: u64,
+    /// The same by reason, in the order of [`Loss::ALL`], and those whose owner is no more.
+    pub lost_by: [u64; Loss::ALL.len()],
     pub grants: u64,
     /// How often a key was handed over in the step in which it became free, to one waiter or to several.
     pub handoffs: u64,

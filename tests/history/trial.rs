@@ -6,7 +6,7 @@ use crate::model::command::{Mode, NAMES, Spot, Who};
 use crate::model::replies::{Tokens, check};
 use crate::model::rights::{Rights, USERS, rules};
 use crate::model::step::{Ending, Step};
-use crate::model::world::{Limits, Outcome, Totals, World};
+use crate::model::world::{Limits, Outcome, REASONS, Totals, World};
 use crate::players::{Players, user};
 use crate::ways::Ways;
 use std::collections::HashMap;
@@ -114,6 +114,7 @@ impl Stage {
         let info = info(&mut self.observer);
         Totals {
             lost: info["lost_total"],
+            reasons: REASONS.map(|words| lost(&info, words)),
             removed_by_disconnect: info["keys_removed_by_disconnect"],
             grants: info["grants_total"],
             handoffs: info["handoffs_total"],
@@ -359,6 +360,14 @@ impl<'a> Trial<'a> {
                 return Err(format!("{name} is {} and not {expected}", info[name]));
             }
         }
+        let reasons = before.reasons.into_iter().zip(totals.reasons);
+        let reasons = reasons.map(|(before, more)| before.wrapping_add(more));
+        for (words, expected) in REASONS.iter().zip(reasons) {
+            let got = lost(&info, words);
+            if got != expected {
+                return Err(format!("lost by {words:?}: {got} and not {expected}"));
+            }
+        }
         Ok(())
     }
 
@@ -381,6 +390,11 @@ impl<'a> Trial<'a> {
         }
         Ok(())
     }
+}
+
+/// How many holds ended for one of these reasons.
+fn lost(info: &HashMap<String, u64>, words: &[&str]) -> u64 {
+    words.iter().map(|word| info[&format!("lost_{word}")]).sum()
 }
 
 /// The module's numbers.

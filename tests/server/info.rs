@@ -39,6 +39,9 @@ fn info_counts_what_happened() {
         ("keys_removed_by_disconnect", 2),
         ("pushes_sent", 5),
         ("lost_total", 1),
+        ("lost_deleted", 1),
+        ("lost_died", 2),
+        ("lost_killed", 0),
         ("grants_total", 3),
     ] {
         eventually_equal(name, count, || gauge(&server, name));

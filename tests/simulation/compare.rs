@@ -4,10 +4,10 @@ use crate::model::command::{LABELS, Mode as Way, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
-use crate::model::world::{Value, World};
+use crate::model::world::{REASONS, Value, World};
 use crate::trial::{Trial, all_spots};
 use crate::words::key_of;
-use tether::engine::{ClientId, Holder, KeyInspection, Mode, Waiting};
+use tether::engine::{ClientId, Holder, KeyInspection, Loss, Mode, Waiting};
 
 impl Trial {
     pub fn compare_state(&mut self, scope: Scope) -> Result<(), String> {
@@ -175,6 +175,15 @@ impl Trial {
         ] {
             if got != expected {
                 return Err(format!("{what}: {got} and not {expected}"));
+            }
+        }
+        for (words, expected) in REASONS.iter().zip(model.reasons) {
+            let is_meant = |loss: &Loss| words.contains(&loss.word());
+            let lost = Loss::ALL.iter().zip(totals.lost_by);
+            let got = lost.filter(|(loss, _)| is_meant(loss)).map(|(_, n)| n);
+            let got = got.sum::<u64>();
+            if got != expected {
+                return Err(format!("lost by {words:?}: {got} and not {expected}"));
             }
         }
         self.compare_times()

@@ -339,6 +339,7 @@ impl World {
             // Whoever has ended meanwhile has lost nothing.
             let totals = |side: &Side| Totals {
                 lost: 0,
+                lost_by: Default::default(),
                 ..side.engine.totals()
             };
             assert_eq!(totals(&self.sides[0]), totals(&self.sides[1]));

@@ -29,7 +29,7 @@ impl Engine {
         if let Some(session) = self.clients[client].session {
             self.begin_grace(session);
         }
-        self.clients.end(client);
+        self.clients.end(client, Some(Loss::Died));
     }
 
     /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues.
@@ -139,6 +139,7 @@ impl Engine {
 
     fn release_after_end(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let client = self.holds[hold].client;
+        self.note_end(hold);
         self.release(hold, effects);
         self.totals.keys_removed_by_disconnect += 1;
         self.clients.forget_if_done(client);

@@ -40,11 +40,17 @@ impl Engine {
     ) {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
-        if owner.ended || self.is_replica {
+        if self.is_replica {
             return;
         }
+        if owner.ended {
+            return self.note_end(id);
+        }
+        let owner_id = owner.id;
         self.totals.lost += 1;
-        if owner.id == NOBODY || !self.is_to_hear(id) {
+        self.note_loss(id, why);
+        let hold = &self.holds[id];
+        if owner_id == NOBODY || !self.is_to_hear(id) {
             return;
         }
         let kind = match self.holds.mode(id).is_lock() {
@@ -58,7 +64,19 @@ impl Engine {
         };
         let news = News::Lost(kind, why, name);
         let push = Push::new(key, news, self.holds.label(id));
-        let to = vec![owner.id];
+        let to = vec![owner_id];
         effects.push(Effect::Push { to, push });
+    }
+
+    /// A hold ends whose owner has ended: for the reason for which that did. O(1).
+    pub(in crate::engine) fn note_end(&mut self, id: Id<Hold>) {
+        if let Some(why) = self.clients[self.holds[id].client].ended_by {
+            self.note_loss(id, why);
+        }
+    }
+
+    /// Counts a hold that ends for this reason. O(1).
+    fn note_loss(&mut self, _id: Id<Hold>, why: Loss) {
+        self.totals.lost_by[why as usize] += 1;
     }
 }

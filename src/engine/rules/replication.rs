@@ -151,7 +151,7 @@ impl Engine {
                     && !self.is_at_home(session)
                 {
                     self.sessions.remove(&mut self.timers, session);
-                    self.clients.end(session);
+                    self.clients.end(session, None);
                 }
             }
             SessionRecord::Held(held) => self.apply_held(held, effects),
@@ -334,7 +334,7 @@ impl Engine {
         away.retain(|session| !self.is_at_home(*session));
         for session in away {
             self.sessions.remove(&mut self.timers, session);
-            self.clients.end(session);
+            self.clients.end(session, None);
         }
         let left = self.clients.iter().filter(|(id, record)| {
             record.ended && (self.clients.is_former(*id) || record.is_session)
@@ -344,6 +344,7 @@ impl Engine {
             let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
             for hold in holds {
                 let key = self.holds[hold].key;
+                self.note_end(hold);
                 self.forget_hold(hold);
                 self.make_ready(key);
                 self.keys.remove_if_idle(key);

@@ -1,7 +1,7 @@
 //! Sessions begin, are resumed, and end.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Refusal, Reply};
+use crate::engine::effect::{Effect, Loss, Refusal, Reply};
 use crate::engine::event::Start;
 use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::clients::Client;
@@ -127,7 +127,7 @@ impl Engine {
             ))));
         }
         if self.clients[session].hold_count > 0 {
-            self.clients.end(session);
+            self.clients.end(session, None);
         } else {
             self.clients.remove_session(session);
         }
@@ -167,7 +167,7 @@ impl Engine {
                             former.id,
                         ))));
                     }
-                    self.clients.end(session);
+                    self.clients.end(session, Some(Loss::Died));
                 }
                 _ => return,
             }

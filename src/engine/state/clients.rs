@@ -1,6 +1,7 @@
 //! The connections that watch, hold or wait for something, or have done so; and the sessions, which
 //! hold in their stead.
 
+use crate::engine::effect::Loss;
 use crate::engine::state::holds::{self, Hold};
 use crate::engine::state::queues::{self, Waiter};
 use crate::engine::state::watches::{self, Watch};
@@ -17,6 +18,8 @@ pub(in crate::engine) struct Client {
     pub id: ClientId,
     /// It has ended; what it held waits to be removed, and what it waited for and watched to be forgotten.
     pub ended: bool,
+    /// How that is called where what it held ends then; none where that is nobody's loss.
+    pub ended_by: Option<Loss>,
     /// It stands in `ended`, until its last hold has gone.
     leaves_holds: bool,
     /// The shell was told that this connection's death matters.
@@ -99,6 +102,7 @@ impl Client {
         Client {
             id,
             ended: false,
+            ended_by: None,
             leaves_holds: false,
             guarded: false,
             is_session: false,
@@ -181,8 +185,9 @@ impl Clients {
     }
 
     /// From now on no command can come from this connection, or its session is over. O(1).
-    pub fn end(&mut self, id: Id<Client>) {
+    pub fn end(&mut self, id: Id<Client>, ended_by: Option<Loss>) {
         self.records[id].ended = true;
+        self.records[id].ended_by = ended_by;
         self.last.set(None);
         let record = &self.records[id];
         self.by_id.remove(&record.id);

@@ -1,6 +1,6 @@
 //! `INFO tether`.
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Loss};
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::main_thread::is_main_thread;
@@ -63,10 +63,25 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
     });
 }
 
+/// What is lost by each reason, in the order of `Loss::ALL`.
+const LOST: [&CStr; Loss::ALL.len()] = [
+    c"lost_lease",
+    c"lost_deleted",
+    c"lost_expired",
+    c"lost_evicted",
+    c"lost_flushed",
+    c"lost_overwritten",
+    c"lost_moved",
+    c"lost_demoted",
+    c"lost_ended",
+    c"lost_died",
+    c"lost_killed",
+];
+
 /// The fields, in their order.
-fn numbers(engine: &Engine) -> [(&'static CStr, u64); 18] {
+fn numbers(engine: &Engine) -> Vec<(&'static CStr, u64)> {
     let (gauges, totals) = (engine.gauges(), engine.totals());
-    [
+    let mut numbers = vec![
         (c"temporary_keys", gauges.temporary_keys as u64),
         (c"holds", gauges.holds as u64),
         (c"waiters", gauges.waiters as u64),
@@ -88,5 +103,8 @@ fn numbers(engine: &Engine) -> [(&'static CStr, u64); 18] {
         (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
         (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
         (c"last_token", engine.last_token().0),
-    ]
+    ];
+    let lost = LOST.iter().copied().zip(totals.lost_by);
+    numbers.extend(lost);
+    numbers
 }

@@ -1,6 +1,6 @@
 //! What pushes say, byte for byte.
 
-use crate::engine::{ClientId, Kind, Loss, Name, News, Push, Token};
+use crate::engine::{ClientId, Kind, Name, News, Push, Token};
 use crate::shell::delivery::reply;
 use crate::shell::sys::raw::{Ctx, Text};
 
@@ -20,7 +20,7 @@ pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
             (word(*kind), text.as_bytes())
         }
         News::Lost(kind, why, _) => {
-            text = format!("LOST {}", reason(*why));
+            text = format!("LOST {}", why.word());
             (word(*kind), text.as_bytes())
         }
     };
@@ -46,19 +46,6 @@ fn is_to_be_named(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> bool {
     };
     let is_given = matches!(push.news(), News::Lost(_, _, Name::Given));
     !is_given || push.key.name.len() <= LONGEST && to.iter().all(may_know)
-}
-
-fn reason(why: Loss) -> &'static str {
-    match why {
-        Loss::Lease => "lease",
-        Loss::Deleted => "deleted",
-        Loss::Expired => "expired",
-        Loss::Evicted => "evicted",
-        Loss::Flushed => "flushed",
-        Loss::Overwritten => "overwritten",
-        Loss::Moved => "moved",
-        Loss::Demoted => "demoted",
-    }
 }
 
 /// A whole frame for the connection whose command this is.

@@ -3,7 +3,7 @@
 //! Each comes with the [`Change`] that a server's events would show of it.
 
 use super::command::{Spot, Who};
-use super::holds::Owner;
+use super::holds::{Hold, Owner};
 use super::replies::{Loss, News, Push};
 use super::world::{Entry, Fact, Value, Watch, World};
 
@@ -240,6 +240,10 @@ impl World {
 
     /// Takes over what is there and held. (A lock would not be there if it were not held.)
     fn load(&mut self, held: &[Spot]) {
+        let over = |hold: &&Hold| matches!(hold.owner, Owner::Over(_));
+        for hold in self.holds.iter().filter(over).cloned().collect::<Vec<_>>() {
+            self.count_end(&hold);
+        }
         // What is left of former servers and of sessions is what the data set says of it.
         self.holds.retain(|hold| match hold.owner {
             Owner::Gone(_) => hold.serial > 0,

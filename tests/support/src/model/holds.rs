@@ -5,6 +5,7 @@ use super::command::{Label, Mode, Spot, Who};
 use super::entry::{Entry, Value};
 use super::replies::{Kind, Loss, News, Push, Serial, Tokens};
 use super::sessions::Number;
+use super::totals::DIED;
 use super::world::World;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,10 +173,15 @@ impl World {
     /// What the owner of a hold that ends by another hand hears, if it asked for it.
     pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>, loss: Loss) -> Option<(Who, Push)> {
         let owner = self.voice(hold.owner);
-        if hold.is_gone() || (owner.is_some() && by == owner) {
+        if hold.is_gone() {
+            self.count_end(hold);
+            return None;
+        }
+        if owner.is_some() && by == owner {
             return None;
         }
         self.totals.lost += 1;
+        self.totals.reasons[loss.reason()] += 1;
         let push = Push {
             spot: hold.spot,
             news: News::Lost(hold.kind(), loss),
@@ -265,8 +271,15 @@ impl World {
                 return;
             };
             self.totals.removed_by_disconnect += 1;
+            self.count_end(&self.holds[at].clone());
             self.release(at);
         }
+    }
+
+    /// The hold of an owner that is no more ends. Nobody of this server's had what one of a former server's held.
+    pub(super) fn count_end(&mut self, hold: &Hold) {
+        let is_inherited = hold.serial == 0;
+        self.totals.reasons[DIED] += u64::from(!is_inherited);
     }
 
     /// What is asked for anew refuses nobody because of an owner that is no more.
@@ -274,6 +287,7 @@ impl World {
         let is_left = |hold: &Hold| hold.spot == spot && hold.is_gone();
         while let Some(at) = self.holds.iter().position(is_left) {
             self.totals.removed_by_disconnect += 1;
+            self.count_end(&self.holds[at].clone());
             self.release(at);
         }
     }

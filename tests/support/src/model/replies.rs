@@ -78,6 +78,17 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// Which of [`REASONS`](super::totals::REASONS) it is.
+    pub fn reason(self) -> usize {
+        match self {
+            Loss::Lease => 0,
+            Loss::Deleted | Loss::Expired | Loss::DeletedOrExpired => 1,
+            Loss::Evicted => 2,
+            Loss::Flushed => 3,
+            Loss::Overwritten => 4,
+        }
+    }
+
     /// The words for it, one of which is told.
     fn words(self) -> &'static [&'static str] {
         match self {

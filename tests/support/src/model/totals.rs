@@ -3,10 +3,25 @@
 /// What is counted, and how often in 100,000 steps it comes about at least.
 pub type Floor = (&'static str, fn(&Totals) -> u64, u64);
 
+/// Why a hold ended that its owner did not end. Of a key that went, servers do not agree whether it was deleted or expired.
+pub const REASONS: [&[&str]; 6] = [
+    &["lease"],
+    &["deleted", "expired"],
+    &["evicted"],
+    &["flushed"],
+    &["overwritten"],
+    &["died", "killed"],
+];
+
+/// Which of them is that of an owner that is no more.
+pub const DIED: usize = 5;
+
 /// Since the world was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     pub lost: u64,
+    /// How many holds ended for each reason: see [`REASONS`].
+    pub reasons: [u64; REASONS.len()],
     pub removed_by_disconnect: u64,
     pub grants: u64,
     pub handoffs: u64,
@@ -46,6 +61,7 @@ impl Totals {
     pub fn less(&self, other: &Totals) -> Totals {
         Totals {
             lost: self.lost.wrapping_sub(other.lost),
+            reasons: pairs(self.reasons, other.reasons, u64::wrapping_sub),
             removed_by_disconnect: self
                 .removed_by_disconnect
                 .wrapping_sub(other.removed_by_disconnect),
@@ -60,6 +76,7 @@ impl Totals {
     pub fn plus(&self, other: &Totals) -> Totals {
         Totals {
             lost: self.lost + other.lost,
+            reasons: pairs(self.reasons, other.reasons, u64::wrapping_add),
             removed_by_disconnect: self.removed_by_disconnect + other.removed_by_disconnect,
             grants: self.grants + other.grants,
             handoffs: self.handoffs + other.handoffs,
@@ -79,4 +96,8 @@ impl Totals {
             restarts: self.restarts + other.restarts,
         }
     }
+}
+
+fn pairs<const N: usize>(one: [u64; N], other: [u64; N], of: fn(u64, u64) -> u64) -> [u64; N] {
+    std::array::from_fn(|at| of(one[at], other[at]))
 }

@@ -11,7 +11,7 @@ use super::replies::{Heard, Push, Reply, Serial};
 use super::rights::{Rights, USERS};
 use super::sessions::{Number, Session};
 use super::step::Step;
-pub use super::totals::{Floor, Totals};
+pub use super::totals::{Floor, REASONS, Totals};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
