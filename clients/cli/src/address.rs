@@ -4,6 +4,8 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
 
 /// With RESP3, which has maps and pushes.
 pub fn of(url: &str) -> RedisResult<ConnectionInfo> {
+    // For rediss://. An error is that it is done.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let address = url.into_connection_info()?;
     let settings = address.redis_settings().clone();
     Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))

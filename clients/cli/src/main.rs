@@ -3,10 +3,9 @@
 //! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
 //! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
-//! - clock.rs: the clock that both go by    ignored.rs: the signals that both leave alone
+//! - ignored.rs: the signals that the runner and the guard leave alone
 
 mod address;
-mod clock;
 mod codes;
 mod guard;
 mod ignored;

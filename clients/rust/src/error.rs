@@ -43,8 +43,10 @@ pub enum Error {
     AskedAlready,
     /// The server refuses; its error.
     Refused(String),
-    /// There is no such server, it has no such module, or the connection to it has ended.
+    /// There is no such server, or the connection to it has ended.
     Unreachable(String),
+    /// The server does not have the module tether.
+    NoModule,
     /// It was granted, and lost before anybody could know.
     Lost(Loss),
     /// The times that were given do not fit those of the server.
@@ -57,6 +59,7 @@ impl fmt::Display for Error {
             Error::Taken => f.write_str("another owner has the lock"),
             Error::AskedAlready => f.write_str("this owner has or waits for the lock itself"),
             Error::Deadlock(error) | Error::Refused(error) => f.write_str(error),
+            Error::NoModule => f.write_str("this server does not have the module tether"),
             Error::Unreachable(why) => write!(f, "no server: {why}"),
             Error::Lost(loss) => write!(f, "granted, and lost at once: {loss}"),
             Error::Unfit(unfit) => unfit.fmt(f),

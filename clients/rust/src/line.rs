@@ -53,9 +53,7 @@ impl Line {
     pub async fn peer_timeout(&mut self) -> Result<Option<Duration>, Error> {
         let server = self.ask(&cmd("LOCK.SERVER")).await;
         let server = server.map_err(|error| match error {
-            Error::Refused(text) if text.contains("unknown command") => {
-                Error::Unreachable("it does not have the module tether".to_owned())
-            }
+            Error::Refused(text) if text.contains("unknown command") => Error::NoModule,
             other => other,
         })?;
         let pairs = server.as_map_iter().into_iter().flatten();

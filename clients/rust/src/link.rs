@@ -249,12 +249,16 @@ impl Link {
             if self.inner.table().is_closing {
                 return Leave::Closed;
             }
-            let (out, next, is_over) = self.inner.with(|_, core| {
+            let (out, next, leave) = self.inner.with(|_, core| {
                 core.tick(BootTime::now());
-                (core.out(), core.next_tick(), core.ended().is_some())
+                let leave = match core.ended() {
+                    Some(_) => Some(Leave::Ended),
+                    None => core.is_stuck().then_some(Leave::Broken),
+                };
+                (core.out(), core.next_tick(), leave)
             });
-            if is_over {
-                return Leave::Ended;
+            if let Some(leave) = leave {
+                return leave;
             }
             if !self.send(out).await {
                 return Leave::Broken;

@@ -104,7 +104,7 @@ impl Builder {
     /// runtime.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
+    /// [`Error::Unreachable`], [`Error::NoModule`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
     pub async fn connect(self) -> Result<Locks, Error> {
         let address = Address::new(&self.url, &self.sentinels, &self.certificates)?;
         let mut line = address.connect(CONNECT_WITHIN).await?;
@@ -245,7 +245,7 @@ impl LockRequest {
     }
 
     /// So many permits of a semaphore that has `total`.
-    pub fn permits(mut self, permits: u32, total: u32) -> Self {
+    pub fn permits(mut self, permits: u64, total: u64) -> Self {
         self.request.mode = Mode::Permits { permits, total };
         self
     }
@@ -279,7 +279,7 @@ impl LockRequest {
     /// meanwhile is given back.
     ///
     /// # Errors
-    /// Each but [`Error::Unfit`].
+    /// Each but [`Error::Unfit`] and [`Error::NoModule`].
     pub async fn acquire(self) -> Result<Guard, Error> {
         if self.request.keys.is_empty() {
             return Err(Error::Refused("no lock is named".to_owned()));

@@ -3,8 +3,8 @@
 //! Invariant: whatever the runner does or no longer does, the last effect until [`Fact::NoneLeft`] is a kill at the
 //! latest `kill_after` after the last moment until which the runner vouched for the lock.
 
-use crate::clock::BootTime;
 use std::time::Duration;
+use tether_client::BootTime;
 
 /// Between two rounds of killing: what was forked meanwhile, or has lost its parent, is found by the next one.
 const ROUND: Duration = Duration::from_millis(2);

@@ -31,7 +31,6 @@ pub use family::{News, adopt_orphans, kill_children, next_news};
 pub use machine::Why;
 pub use words::{Lines, ToGuard, ToRunner};
 
-use crate::clock::BootTime;
 use crate::ignored;
 use machine::{Effect, Fact, Guard};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -53,6 +52,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tether_client::BootTime;
 
 /// The first argument of a guard. Nobody but a runner gives it.
 pub const ROLE: &str = "--as-guard";

@@ -1,7 +1,7 @@
 //! What the runner and its guard say to each other, a line each.
 
 use super::machine::Why;
-use crate::clock::BootTime;
+use tether_client::BootTime;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ToGuard {

@@ -12,13 +12,14 @@ use crate::codes;
 use crate::guard::{Order, ToGuard, ToRunner, Why, start_code};
 use crate::options;
 use crate::timing;
-use hold::{Hold, Refusal, Request};
+use hold::{Hold, Mode, Refusal, Request};
 use keeper::Keeper;
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use signals::Arrived;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -26,9 +27,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 pub fn run(url: String, options: &options::Run) -> u8 {
     let key = options.key.display();
     if !options.grace.is_zero()
-        && let Err(why) = timing::fence(options.grace, options.kill_after)
+        && let Err(unfit) = tether_client::timing::fence(options.grace, options.kill_after)
     {
-        return complain(codes::USAGE, why);
+        return complain(codes::USAGE, timing::complaint(&unfit));
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -69,14 +70,12 @@ fn complain(code: u8, why: impl Display) -> u8 {
 
 fn request(url: String, options: &options::Run) -> Request {
     let mode = match options.permits {
-        Some(permits) => vec![
-            "PERMITS".to_owned(),
-            permits.count.to_string(),
-            "OF".to_owned(),
-            permits.total.to_string(),
-        ],
-        None if options.shared => vec!["SHARED".to_owned()],
-        None => Vec::new(),
+        Some(permits) => Mode::Permits {
+            count: permits.count,
+            total: permits.total,
+        },
+        None if options.shared => Mode::Shared,
+        None => Mode::Exclusive,
     };
     Request {
         url,
@@ -130,14 +129,13 @@ async fn while_held(
     let mut keeper = match Keeper::start(order, &environment) {
         Ok(keeper) => keeper,
         Err(error) => {
-            hold.release().await;
+            let _ = hold.release().await;
             return complain(codes::FAILED, format!("cannot start a guard: {error}"));
         }
     };
-    let end = watch_over(&mut keeper, &mut hold, signals).await;
-    let loss = hold.lost.borrow().clone();
-    let was_held = hold.release().await;
-    verdict(options, end, loss, was_held)
+    let (end, loss) = watch_over(&mut keeper, &mut hold, signals).await;
+    let released = hold.release().await;
+    verdict(options, end, loss.or(released.err()))
 }
 
 /// What has become of the command.
@@ -152,30 +150,32 @@ enum End {
     Unguarded,
 }
 
+/// What became of it, and why the lock was lost meanwhile, if it was.
 async fn watch_over(
     keeper: &mut Keeper,
     hold: &mut Hold,
     signals: &mut UnboundedReceiver<Arrived>,
-) -> End {
-    let mut is_lost = false;
-    loop {
+) -> (End, Option<String>) {
+    let mut lost = pin!(hold.lost());
+    let mut loss = None;
+    let end = loop {
         tokio::select! {
             word = keeper.hear() => match word {
                 Some(ToRunner::Started) => {}
                 Some(ToRunner::Stopped) => stop(),
-                Some(ToRunner::NotStarted(errno)) => return End::NotStarted(errno),
-                Some(ToRunner::Unfit(errno)) => return End::Unfit(errno),
-                Some(ToRunner::Done { why, code }) => return End::Done { why, code },
+                Some(ToRunner::NotStarted(errno)) => break End::NotStarted(errno),
+                Some(ToRunner::Unfit(errno)) => break End::Unfit(errno),
+                Some(ToRunner::Done { why, code }) => break End::Done { why, code },
                 None => {
                     keeper::take_over().await;
-                    return End::Unguarded;
+                    break End::Unguarded;
                 }
             },
             Ok(()) = hold.alive.changed() => {
                 keeper.say(ToGuard::Alive(*hold.alive.borrow_and_update()));
             }
-            Ok(()) = hold.lost.changed(), if !is_lost => {
-                is_lost = true;
+            reason = lost.as_mut(), if loss.is_none() => {
+                loss = Some(reason);
                 keeper.say(ToGuard::Lost);
             }
             Some(arrived) = signals.recv() => {
@@ -184,10 +184,11 @@ async fn watch_over(
                 }
             }
         }
-    }
+    };
+    (end, loss)
 }
 
-fn verdict(options: &options::Run, end: End, loss: Option<String>, was_held: bool) -> u8 {
+fn verdict(options: &options::Run, end: End, loss: Option<String>) -> u8 {
     let key = options.key.display();
     let command = options.command[0].display();
     match end {
@@ -207,13 +208,9 @@ fn verdict(options: &options::Run, end: End, loss: Option<String>, was_held: boo
         }
         End::Unguarded => complain(codes::FAILED, "the guard was killed; the command was ended"),
         End::Done {
-            why: Why::Command,
+            why: Why::Command | Why::Runner,
             code,
-        } if loss.is_none() && was_held => code,
-        End::Done {
-            why: Why::Runner,
-            code,
-        } if loss.is_none() && was_held => code,
+        } if loss.is_none() => code,
         End::Done { why, .. } => {
             let reason = loss.unwrap_or_else(|| match why {
                 Why::Deadline => "it could not be vouched for in time".to_owned(),

@@ -10,6 +10,8 @@
 //!   holds after that. A temporary key belongs to the connection without a label, and one DELTP does both.
 //! - The connection vouches for its locks until `fence` after the *sending* of the last request that was answered. From then on
 //!   everything is lost, whatever arrives later.
+//! - With a session, a connection on which nothing was answered for half of the fence is given up while something is held: a new
+//!   one may get through where its segments do not.
 //! - With a session a broken connection loses nothing by itself: on the next one each want is looked up (LOCK.CANCEL says
 //!   whether an owner holds), and asked for again if it still waited.
 //! - Whatever leaves it unclear who holds what ends the connection, and with it everything.
@@ -225,6 +227,15 @@ impl Core {
 
     pub fn changes(&mut self) -> Vec<(Id, Change)> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// Whether to try another connection, since this one is silent. O(wants), while it is.
+    pub fn is_stuck(&self) -> bool {
+        let is_held = |want: &Want| matches!(want.phase, Phase::Held | Phase::Releasing);
+        self.has_session
+            && self.is_up
+            && self.now + self.fence / 2 >= self.alive_until
+            && self.wants.values().any(is_held)
     }
 
     /// When to look at the time next.

@@ -335,6 +335,29 @@ fn a_session_that_is_not_resumed_in_time_is_lost() {
 }
 
 #[test]
+fn a_silent_connection_is_given_up_in_time_to_try_another_if_something_is_held() {
+    for (has_session, is_held, is_stuck) in [
+        (true, true, true),
+        (true, false, false),
+        (false, true, false),
+    ] {
+        let mut world = World::new(has_session);
+        world.ask("k", "x");
+        world.reply(if is_held {
+            Reply::Number(7)
+        } else {
+            Reply::Null
+        });
+        world.later(1999);
+        assert!(!world.core.is_stuck());
+        world.later(1);
+        assert_eq!(world.core.is_stuck(), is_stuck);
+        world.hang_up();
+        assert!(!world.core.is_stuck());
+    }
+}
+
+#[test]
 fn a_loss_by_another_name_is_looked_up() {
     let mut world = World::new(false);
     let renamed = world.ask("old", "x");

@@ -30,8 +30,8 @@ pub enum Mode {
     Exclusive,
     Shared,
     Permits {
-        permits: u32,
-        total: u32,
+        permits: u64,
+        total: u64,
     },
     /// As a string of this value, of the connection as a whole: without a label or a lease.
     Temporary(Vec<u8>),

@@ -107,8 +107,7 @@ async fn a_server_without_the_module_is_said_to_be_one() {
         Locks::builder(&url(&server)),
         Locks::builder(&url(&server)).grace(Duration::from_secs(10)),
     ] {
-        let without = Error::Unreachable("it does not have the module tether".to_owned());
-        assert_eq!(error(builder).await, without);
+        assert_eq!(error(builder).await, Error::NoModule);
     }
 }
 
