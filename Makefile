@@ -63,7 +63,7 @@ dist: ## what a release consists of, in target/dist/: module, command line, .deb
 monitoring: build ## the metrics, alerts and board in packaging/monitoring, with a real exporter and Prometheus
 	@scripts/monitoring.sh
 
-fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short a quick look at the parsers, else some hours
+fuzz: ## whatever can be said, to the parsers and to real servers; FUZZ=--short a quick look, else some hours
 	@SERVERS="$(SERVERS)" scripts/fuzz.sh $(FUZZ)
 
 sanitize: ## the suites on servers with AddressSanitizer, which sees each wrong use of memory; SANITIZE="locks" a part

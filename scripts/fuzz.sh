@@ -3,7 +3,8 @@
 # RDB files say; then anything at all to real servers (tests/fuzz/), against a module that looks after itself.
 #
 #   scripts/fuzz.sh           ten minutes for each target, then ten million times something on each server of the matrix
-#   scripts/fuzz.sh --short   the targets only: what was kept, and some thousand variations of it that are always the same
+#   scripts/fuzz.sh --short   what was kept, and some thousand variations of it that are always the same; then a small storm on
+#                             Redis 7.0 and Valkey 9.1
 #
 # SERVERS names some servers of the matrix, TETHER_SEED and TETHER_STEPS choose other storms. What the targets find new stays
 # in target/fuzz/found/; a run of the target with `-merge=1 fuzz/corpus/NAME target/fuzz/found/NAME` keeps it.
@@ -11,7 +12,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 limits=(-max_total_time=600)
-[ "${1:-}" != --short ] || limits=(-runs=20000 -seed=1)
+names=${SERVERS:-redis-7.0 redis-8.0 valkey-8.0 valkey-9.1}
+steps=10000000
+if [ "${1:-}" = --short ]; then
+    limits=(-runs=20000 -seed=1)
+    names=${SERVERS:-redis-7.0 valkey-9.1}
+    # With an append-only file and one I/O thread: more of them wait for each other where there are few processors.
+    steps=20000
+    export TETHER_SEED=${TETHER_SEED:-2}
+fi
 
 scripts/need.sh cargo c++
 # What cargo-fuzz does, without the sanitizers: there is no unsafe code in what they look at.
@@ -34,13 +43,10 @@ for target in commands stream files; do
     grep Done "$log"
 done
 
-[ "${1:-}" != --short ] || exit 0
-
-names=${SERVERS:-redis-7.0 redis-8.0 valkey-8.0 valkey-9.1}
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $names
 scripts/build.sh --checked
-export TETHER_MODULE=$PWD/target/checked/libtether.so TETHER_STEPS=${TETHER_STEPS:-10000000}
+export TETHER_MODULE=$PWD/target/checked/libtether.so TETHER_STEPS=${TETHER_STEPS:-$steps}
 for name in $names; do
     export TETHER_SERVER=$PWD/.servers/$name/redis-server
     echo "fuzz: anything, to $name"
