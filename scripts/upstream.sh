@@ -22,6 +22,7 @@ say() { printf 'upstream: %s\n' "$*" >&2; }
 # files say of locks is taken in as it is read. So it does not declare REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD, and a server
 # with `repl-diskless-load swapdb` loads from disk (docs/operations.md).
 EXPECTED='Diskless load swapdb \((async_loading|different replid)\): .*|Blocked commands and configs during async-loading'
+EXPECTED+='|Test main channel connection drops while loading rdb \(diskless\)'
 # unit/oom-score-adj wants rights over the kernel, unit/printver tests nothing; the rest measure memory or time for minutes.
 LEFT_OUT="unit/oom-score-adj unit/printver integration/corrupt-dump-fuzzer integration/dismiss-mem"
 SHORT="unit/multi unit/acl unit/pubsub unit/tracking unit/pause unit/wait unit/scan unit/info unit/keyspace unit/lazyfree
