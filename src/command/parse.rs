@@ -61,6 +61,10 @@ pub enum Request<'a, 'b> {
         key: &'a [u8],
         label: &'a [u8],
     },
+    Check {
+        key: &'a [u8],
+        token: u64,
+    },
     Info {
         key: &'a [u8],
         /// Of holders, and of waiters.
@@ -220,6 +224,10 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             let label = Options::read(options, &[OWNER])?.label();
             Ok(Request::Cancel { key, label })
         }
+        (Verb::Check, [key, token]) => {
+            let token = number_in("the token", token, 0, i64::MAX as u64)?;
+            Ok(Request::Check { key, token })
+        }
         (Verb::Info, [key, options @ ..]) => {
             let count = Options::read(options, &[COUNT])?.number(COUNT, 1, u64::MAX)?;
             let count = count.unwrap_or(INFO_COUNT);
@@ -244,6 +252,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Release
             | Verb::Extend
             | Verb::Cancel
+            | Verb::Check
             | Verb::Info
             | Verb::List
             | Verb::Server

@@ -13,6 +13,7 @@ pub enum Verb {
     Release,
     Extend,
     Cancel,
+    Check,
     Info,
     List,
     Server,
@@ -254,6 +255,19 @@ pub const TABLE: &[Spec] = &[
         summary: "Gives up a place in a key's queue, or tells the token if the key is held already.",
         complexity: "O(N) with N the number of places that are given up",
         arguments: &[KEY, OWNER],
+    },
+    Spec {
+        verb: Verb::Check,
+        name: "lock.check",
+        arity: 3,
+        // Scripts and functions may call it: it asks nothing of its caller's connection.
+        flags: "readonly fast",
+        categories: "keyspace read fast",
+        access: Access::Look,
+        keys: KeyPlaces::First,
+        summary: "Checks that a token is that of a current hold.",
+        complexity: "O(1)",
+        arguments: &[KEY, required("token", ArgumentKind::Integer)],
     },
     Spec {
         verb: Verb::Info,

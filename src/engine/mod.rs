@@ -28,6 +28,7 @@ mod types;
 
 pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Start, Timing, Wait};
+pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};

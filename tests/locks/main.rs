@@ -2,6 +2,7 @@
 //! run side by side.
 
 mod cancel;
+mod check;
 mod crowd;
 mod deadlock;
 mod in_step;

@@ -7,7 +7,9 @@ use crate::model::queues::Waiter;
 use crate::model::world::{REASONS, Value, World};
 use crate::trial::{Trial, all_spots};
 use crate::words::key_of;
-use tether::engine::{ClientId, Holder, KeyInspection, Loss, Mode, Waiting};
+use tether::engine::{
+    ClientId, Holder, KeyInspection, KeySnapshot, KeyState, Loss, Mode, Stale, Token, Waiting,
+};
 
 impl Trial {
     pub fn compare_state(&mut self, scope: Scope) -> Result<(), String> {
@@ -78,10 +80,43 @@ impl Trial {
             // Those whose commands were not answered with a token have one, too.
             met &= self.tokens.is(hold.serial, holder.token.0 as i64);
         }
-        match met {
+        if !met {
+            return Err(format!(
+                "{spot:?} is held by {holders:?} and not by {held:?}"
+            ));
+        }
+        self.compare_tokens(spot, &held, &holders)
+    }
+
+    /// Which tokens are those of current holds.
+    fn compare_tokens(&self, spot: Spot, held: &[Hold], holders: &[Holder]) -> Result<(), String> {
+        let machine = &self.machine;
+        let standing = match machine.things.get(&spot) {
+            Some(thing) if thing.is_lock => KeyState::Lock,
+            Some(_) => KeyState::Other,
+            None => KeyState::Absent,
+        };
+        let key = key_of(spot.db, spot.name);
+        let seen = KeySnapshot { key, standing };
+        let check = |token| machine.engine.check_token(machine.now, seen, token);
+        let current = |hold: &Hold| self.world.is_current(hold);
+        let any = held.iter().position(current);
+        let expected = match any {
+            Some(at) if held.len() == 1 => Stale::HeldWith(holders[at].token),
+            Some(_) => check(Token(0)).expect_err("nobody has this token"),
+            None => Stale::Nobody,
+        };
+        let greatest = Token(self.tokens.greatest() as u64 + 1);
+        let mut right = [Token(0), greatest]
+            .iter()
+            .all(|token| check(*token) == Err(expected));
+        for (hold, holder) in held.iter().zip(holders) {
+            right &= check(holder.token).is_ok() == current(hold);
+        }
+        match right {
             true => Ok(()),
             false => Err(format!(
-                "{spot:?} is held by {holders:?} and not by {held:?}"
+                "at {spot:?} other tokens of {holders:?} are current than of {held:?}; {expected:?}"
             )),
         }
     }

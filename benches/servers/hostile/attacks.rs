@@ -8,8 +8,8 @@ pub struct Attack {
     /// The strike is one command, not as many as are read at once.
     pub single: bool,
     pub build: fn(&mut Ground<'_>) -> Strike,
-    /// Why it is slow still.
-    pub known: Option<&'static str>,
+    /// The server's own way to make the same command slow, where there is one: ours may take [`TIMES`](super::TIMES) as long.
+    pub native: Option<fn(&mut Ground<'_>) -> Strike>,
 }
 
 /// A strike with as much as is read at once.
@@ -18,7 +18,7 @@ const fn many(name: &'static str, build: fn(&mut Ground<'_>) -> Strike) -> Attac
         name,
         single: false,
         build,
-        known: None,
+        native: None,
     }
 }
 
@@ -216,15 +216,16 @@ pub const ATTACKS: &[Attack] = &[
         ground.once(by, "SWAPDB 0 1")
     }),
     single("SWAPDB with very many watches", |ground| {
-        let by = watches(ground);
+        let by = plain_keys(ground, &[1, 0]);
+        watches(ground);
         ground.once(by, "SWAPDB 0 1")
     })
-    .known("each is looked at (point 6)"),
+    .beside(swap_of_watched),
     single("SWAPDB with very many keys that are waited for", |ground| {
         let by = much_waited_for(ground, false);
         ground.once(by, "SWAPDB 0 1")
     })
-    .known("each is looked at (point 6)"),
+    .beside(swap_of_watched),
     many("SWAPDB while very many locks are flushed", |ground| {
         let by = locks(ground);
         let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
@@ -256,7 +257,7 @@ pub const ATTACKS: &[Attack] = &[
         let by = locks(ground);
         ground.once(by, "FLUSHALL ASYNC")
     })
-    .known("the server's own thread that frees the keys counts, too"),
+    .beside(flush_of_plain),
     many(
         "FLUSHALL ASYNC again and again between new keys",
         |ground| {
@@ -302,8 +303,8 @@ pub const ATTACKS: &[Attack] = &[
 ];
 
 impl Attack {
-    const fn known(mut self, why: &'static str) -> Self {
-        self.known = Some(why);
+    const fn beside(mut self, native: fn(&mut Ground<'_>) -> Strike) -> Self {
+        self.native = Some(native);
         self
     }
 }
@@ -378,6 +379,33 @@ fn watches(ground: &mut Ground<'_>) -> usize {
     let watches = (0..ground.many).map(|n| format!("WATCHEX {n}"));
     ground.run_each(by, watches);
     by
+}
+
+/// A connection that has made very many plain keys in each of these databases. Where they are in both, it is no news to those
+/// who watch them that the databases are exchanged.
+fn plain_keys(ground: &mut Ground<'_>, dbs: &[u32]) -> usize {
+    let by = ground.connect();
+    for db in dbs {
+        ground.run(by, &format!("SELECT {db}"));
+        let sets = (0..ground.many).map(|n| format!("SET {n} v"));
+        ground.run_each(by, sets);
+    }
+    by
+}
+
+/// In SWAPDB the server looks at each key that WATCH watches in either database.
+fn swap_of_watched(ground: &mut Ground<'_>) -> Strike {
+    let by = plain_keys(ground, &[1, 0]);
+    let watcher = ground.connect();
+    let watches = (0..ground.many).map(|n| format!("WATCH {n}"));
+    ground.run_each(watcher, watches);
+    ground.once(by, "SWAPDB 0 1")
+}
+
+/// As many plain keys as there are locks in [`locks`].
+fn flush_of_plain(ground: &mut Ground<'_>) -> Strike {
+    let by = plain_keys(ground, &[0]);
+    ground.once(by, "FLUSHALL ASYNC")
 }
 
 /// A connection that waits for very many keys of another one; and perhaps somebody is behind it in each line.

@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   inspection.rs   who holds and who waits     memory.rs   how much memory that takes
-//!   wait_times.rs   how long grants were waited for
+//!   wait_times.rs   how long grants were waited for     current.rs  whether a token is that of a current hold
 //! ```
 
+pub(in crate::engine) mod current;
 pub(in crate::engine) mod inspection;
 pub(in crate::engine) mod memory;
 pub(in crate::engine) mod wait_times;

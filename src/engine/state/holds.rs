@@ -43,6 +43,8 @@ pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
     extras: Arena<Extra>,
     overflow: Overflow<Hold>,
+    /// The same holds, by their tokens.
+    by_token: Overflow<Hold>,
     /// Of each owner with a label, the records of its holds.
     owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
     permits: HashMap<Id<KeyRecord>, u32>,
@@ -106,6 +108,13 @@ impl Holds {
         };
         self.overflow
             .find(holds.iter(&self.all), (key, client, label), is_it)
+    }
+
+    /// The hold of this key with this token. O(1).
+    pub fn with_token(&self, keys: &Keys, key: Id<KeyRecord>, token: Token) -> Option<Id<Hold>> {
+        let is_it = |id: Id<Hold>| self.all[id].key == key && self.all[id].token == token;
+        let chain = keys[key].holds.iter(&self.all);
+        self.by_token.find(chain, (key, token), is_it)
     }
 
     pub fn mode(&self, id: Id<Hold>) -> Mode {
@@ -310,8 +319,9 @@ impl Holds {
         let (key, client, kind) = (hold.key, hold.client, hold.header.kind());
         let record = &mut keys[key];
         if !record.has_one_hold() {
-            let label = hold.label(&self.extras);
+            let (label, token) = (hold.label(&self.extras), hold.token);
             self.overflow.leave((key, client, label), id);
+            self.by_token.leave((key, token), id);
             self.sizes.leave(key);
         }
         record.set_one_hold(false);
@@ -343,6 +353,7 @@ impl Holds {
             let chain = record.holds.iter(&self.all);
             let label = self.all[id].label(&self.extras);
             if self.overflow.join(chain, (key, client, label), id) {
+                self.by_token.add((key, self.all[id].token), id);
                 self.sizes.join(key);
             }
         }

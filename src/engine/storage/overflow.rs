@@ -46,9 +46,14 @@ impl<T> Overflow<T> {
     pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, mark: impl Hash, id: Id<T>) -> bool {
         let has_many = chain.take(MANY).count() == MANY;
         if has_many {
-            self.index.insert(self.hash(mark), id);
+            self.add(mark, id);
         }
         has_many
+    }
+
+    /// A member has joined the end of a chain with many, as another table of the same members says. O(1).
+    pub fn add(&mut self, mark: impl Hash, id: Id<T>) {
+        self.index.insert(self.hash(mark), id);
     }
 
     /// A member has left its chain. O(1).

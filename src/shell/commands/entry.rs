@@ -63,6 +63,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if let Some(cause) = shell().fault.with(Option::clone) {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
     }
+    // It asks nothing of a connection, so scripts and functions may call it.
+    if let Request::Check { key, token } = request {
+        return inspect::check(ctx, strings[0], key, token);
+    }
     if may_be_replay() && ctx.state().is_replay() {
         return stream::apply(ctx, &request, strings);
     }
@@ -180,6 +184,7 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
+            Request::Check { key, token } => inspect::check(ctx, self.strings[0], key, token),
             Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
             Request::List(list) => inspect::list(ctx, &list),
             Request::Server => inspect::server(ctx, self.client),

@@ -24,6 +24,7 @@ impl Holds {
                 );
                 self.overflow
                     .check(place, (key, hold.client, self.label(*id)), *id);
+                self.by_token.check(place, (key, hold.token), *id);
                 if let Mode::Permits { count, total } = self.mode(*id) {
                     let taken: &mut u32 = permits.entry(key).or_default();
                     *taken += count;
@@ -62,6 +63,7 @@ impl Holds {
         assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
+        assert!(self.by_token.len() == self.overflow.len());
         assert!(self.overflow.len() <= self.len() && self.sizes.len() <= self.overflow.len());
     }
 }

@@ -199,6 +199,17 @@ impl World {
         self.holds.sort_by_key(token);
     }
 
+    /// Whether the token of this hold is a current one.
+    pub fn is_current(&self, hold: &Hold) -> bool {
+        let lasts = |ends: Option<u64>| ends.is_none_or(|ends| ends > self.now);
+        let is_alive = match hold.owner {
+            Owner::Connection(_) => true,
+            Owner::Session(number) => self.session(number).is_some_and(|its| lasts(its.ends)),
+            Owner::Gone(_) | Owner::Over(_) => false,
+        };
+        is_alive && lasts(hold.ends)
+    }
+
     // ---- leases ----
 
     /// The holds whose lease is over.

@@ -2,7 +2,7 @@
 
 /// What a document's numbers stand for in this run. A fencing token stands for one of the same rank: equal ones for
 /// equal ones, greater for greater. So does a connection's id, though with no rank. Milliseconds and ports stand for
-/// any. A session's secret stands for one, and what a document's commands say of it is said of that one.
+/// any. A session's secret stands for one. What a document's commands say of a secret or token is said of that one.
 #[derive(Default)]
 pub struct Likeness {
     tokens: Vec<(u64, u64)>,
@@ -24,6 +24,9 @@ impl Likeness {
         let mut typed = text.to_owned();
         for (ours, theirs) in &self.secrets {
             typed = typed.replace(ours, theirs);
+        }
+        for (ours, theirs) in &self.tokens {
+            typed = typed.replace(&ours.to_string(), &theirs.to_string());
         }
         typed
     }

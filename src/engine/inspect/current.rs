@@ -1,0 +1,64 @@
+//! Whether a token is that of a current hold.
+
+use crate::engine::Engine;
+use crate::engine::event::KeySnapshot;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::Moment;
+
+/// Among so many of a key's holds one is looked for whose token is named in place of a stale one.
+const SHOWN: usize = 16;
+
+/// Why a token is stale: what is true instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stale {
+    /// Nothing is current on a replica: only the master knows who lives.
+    Replica,
+    /// The key has no current hold.
+    Nobody,
+    /// The key has a current hold with this token; a shared lock or a semaphore may have others, too.
+    HeldWith(Token),
+}
+
+impl Engine {
+    /// Whether `token` is that of a current hold of the key: its owner is alive, or a session within its grace; its lease is
+    /// not over, even if it was not ended yet; and what was seen at the key is what it holds. O(1).
+    pub fn check_token(
+        &self,
+        now: Moment,
+        seen: KeySnapshot<'_>,
+        token: Token,
+    ) -> Result<(), Stale> {
+        if self.is_replica {
+            return Err(Stale::Replica);
+        }
+        let now = now.max(self.now);
+        let is_current = |hold: &Id<Hold>| {
+            self.holds.mode(*hold).stands_as(seen.standing) && self.is_current(*hold, now)
+        };
+        let key = self
+            .keys
+            .find(seen.key)
+            .filter(|key| !self.is_flushed(*key));
+        let Some(key) = key else {
+            return Err(Stale::Nobody);
+        };
+        let held = self.holds.with_token(&self.keys, key, token);
+        if held.filter(is_current).is_some() {
+            return Ok(());
+        }
+        let other = self.holds_at(key).take(SHOWN).find(is_current);
+        Err(other.map_or(Stale::Nobody, |hold| {
+            Stale::HeldWith(self.holds[hold].token)
+        }))
+    }
+
+    fn is_current(&self, hold: Id<Hold>, now: Moment) -> bool {
+        let owner = self.holds[hold].client;
+        let lease = self.holds.lease(hold);
+        self.is_living(hold)
+            && lease.is_none_or(|end| end > now)
+            && !self.sessions.is_over(owner, now)
+    }
+}
