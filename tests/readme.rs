@@ -173,12 +173,15 @@ fn versions_are_those_of_the_package() {
     assert!(document(README).contains(&cargo), "no {cargo}");
 }
 
-/// `make clients` runs these programs, and holds the table against them.
+/// `make clients` runs those of tests/clients, and holds the table against them.
 #[test]
 fn the_lines_for_clients_are_those_of_programs_that_are_run() {
     let mut programs = Vec::new();
     let folders = project().join("tests/clients");
     collect_texts(&folders, &mut programs);
+    // Of our own clients, which run the examples of their pages themselves.
+    let ours = ["rust", "python", "cli"].map(|name| format!("clients/{name}/README.md"));
+    programs.extend(ours.iter().map(|page| trimmed(&document(page))));
     let blocks = blocks(CLIENTS);
     for block in &blocks {
         let shown = trimmed(&block.lines.join("\n"));

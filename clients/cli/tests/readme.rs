@@ -1,0 +1,113 @@
+//! The sessions that README.md shows, run in a shell on a real server.
+
+#![cfg(target_os = "linux")]
+
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+use tether_testing::harness::Server;
+use tether_testing::transcript::blocks;
+
+/// What is typed, and what is shown below it.
+struct Entry {
+    typed: String,
+    shown: Vec<String>,
+}
+
+fn entries() -> Vec<Entry> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let page = blocks("clients/cli/README.md").into_iter();
+    for line in page
+        .filter(|block| block.tag == "console")
+        .flat_map(|block| block.lines)
+    {
+        match line.strip_prefix("$ ") {
+            Some(typed) => entries.push(Entry {
+                typed: typed.to_owned(),
+                shown: Vec::new(),
+            }),
+            None => entries
+                .last_mut()
+                .expect("a command before it")
+                .shown
+                .push(line),
+        }
+    }
+    entries
+}
+
+/// The same for two lines that differ in numbers, times, widths of columns and the name of the server only.
+fn essence(line: &str) -> String {
+    let is_time = |word: &str| {
+        word.starts_with(|c: char| c.is_ascii_digit())
+            && word.ends_with(|c: char| "msh".contains(c))
+            && word
+                .chars()
+                .all(|c| c.is_ascii_digit() || "msh".contains(c))
+    };
+    let word = |word: &str| match word {
+        "Valkey" => "Redis".to_owned(),
+        _ if is_time(word) => "5s".to_owned(),
+        _ => {
+            let digits = word.split(|c: char| !c.is_ascii_digit());
+            let mut numbers: Vec<_> = digits.filter(|digits| !digits.is_empty()).collect();
+            numbers.sort_by_key(|number| std::cmp::Reverse(number.len()));
+            let zeros = |text: String, number: &&str| text.replace(*number, "0");
+            numbers.iter().fold(word.to_owned(), zeros)
+        }
+    };
+    line.split_whitespace()
+        .map(word)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// A program of this name that does nothing.
+fn stub(folder: &Path, name: &str) {
+    let file = folder.join(name);
+    fs::write(&file, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn the_sessions_of_the_readme_are_what_one_sees() {
+    let server = Server::start();
+    let folder = TempDir::with_prefix("tether-readme-").unwrap();
+    stub(folder.path(), "make-report");
+    stub(folder.path(), "lp");
+    let tether = Path::new(env!("CARGO_BIN_EXE_tether"));
+    let mut path = vec![
+        folder.path().to_owned(),
+        tether.parent().unwrap().to_owned(),
+    ];
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap()));
+    let (mut holder, mut waiter) = (server.resp3(), server.resp3());
+    holder.run("CLIENT SETNAME worker");
+    let entries = entries();
+    for Entry { typed, shown } in &entries {
+        if typed == "tether ls" {
+            holder.run("LOCK.ACQUIRE report");
+            waiter.run("LOCK.ACQUIRE report WAIT 0 PUSH");
+            holder.run("CONFIG SET timeout 300");
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", typed]).current_dir(folder.path());
+        shell.env("PATH", env::join_paths(&path).unwrap());
+        shell.env("TETHER_URL", format!("redis://127.0.0.1:{}", server.port()));
+        let output = shell.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{typed}: {output:?}");
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let printed: Vec<_> = printed.lines().map(essence).collect();
+        let shown: Vec<_> = shown.iter().map(|line| essence(line)).collect();
+        // It has more to say than the page has room for.
+        let is_shown = match typed.as_str() {
+            "tether doctor" => shown.iter().all(|line| printed.contains(line)),
+            _ => shown == printed,
+        };
+        assert!(is_shown, "{typed}: {printed:#?}\ninstead of {shown:#?}");
+    }
+    assert!(entries.len() >= 7, "only {} commands", entries.len());
+}
