@@ -10,5 +10,5 @@ pub mod session_records;
 mod table;
 pub use glob::matches;
 pub use options::Ask;
-pub use parse::{BadInput, List, Request, parse, shown};
+pub use parse::{BadInput, List, Log, Request, parse, shown};
 pub use table::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE, Verb};

@@ -30,7 +30,11 @@ pub(super) const GRACE: Word = word(11, "GRACE", 1);
 pub(super) const REENTRANT: Word = word(12, "REENTRANT", 0);
 pub(super) const NOTIFY: Word = word(13, "NOTIFY", 0);
 
-const WORDS: usize = 14;
+pub(super) const KEY: Word = word(14, "KEY", 1);
+pub(super) const SINCE: Word = word(15, "SINCE", 1);
+pub(super) const RESET: Word = word(16, "RESET", 0);
+
+const WORDS: usize = 17;
 
 impl Word {
     /// Letter by letter: a name is shorter than what the library's comparison is made for.

@@ -4,8 +4,8 @@
 mod tests;
 
 use super::options::{
-    ALL, Ask, CLIENT, COUNT, GRACE, LEASE, MATCH, MOST_MS, NOTIFY, OWNER, Options, PERMITS, PUSH,
-    REENTRANT, SHARED, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    ALL, Ask, CLIENT, COUNT, GRACE, KEY, LEASE, MATCH, MOST_MS, NOTIFY, OWNER, Options, PERMITS,
+    PUSH, REENTRANT, RESET, SHARED, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
 use crate::engine::{Attributes, Mode, Wait};
@@ -18,9 +18,10 @@ pub(super) const LONGEST_GRACE_MS: u64 = 86_400_000;
 /// One LOCK.MACQUIRE names at most so many keys: they are granted in one step, which no slice can share.
 const MOST_KEYS: usize = 1024;
 
-/// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST goes, where it is not said.
+/// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST and LOCK.LOG go, where it is not said.
 const INFO_COUNT: u64 = 100;
 const LIST_COUNT: u64 = 10;
+const LOG_COUNT: u64 = 10;
 
 /// A command that makes sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +72,9 @@ pub enum Request<'a, 'b> {
         count: u64,
     },
     List(List<'a>),
+    Log(Log<'a>),
+    /// `LOCK.LOG RESET`.
+    ResetLog,
     Server,
     Start {
         grace_ms: u64,
@@ -89,6 +93,15 @@ pub struct List<'a> {
     pub client: Option<u64>,
     pub pattern: Option<&'a [u8]>,
     pub count: u64,
+}
+
+/// What is asked of the log of losses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log<'a> {
+    pub key: Option<&'a [u8]>,
+    pub count: u64,
+    /// Only entries with a greater id.
+    pub since: u64,
 }
 
 /// A command that makes none.
@@ -224,18 +237,13 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             let label = Options::read(options, &[OWNER])?.label();
             Ok(Request::Cancel { key, label })
         }
-        (Verb::Check, [key, token]) => {
-            let token = number_in("the token", token, 0, i64::MAX as u64)?;
-            Ok(Request::Check { key, token })
-        }
-        (Verb::Info, [key, options @ ..]) => {
-            let count = Options::read(options, &[COUNT])?.number(COUNT, 1, u64::MAX)?;
-            let count = count.unwrap_or(INFO_COUNT);
-            Ok(Request::Info { key, count })
-        }
+        (Verb::Check, [key, token]) => check(key, token),
+        (Verb::Info, [key, options @ ..]) => info(key, Options::read(options, &[COUNT])?),
         (Verb::List, [cursor, options @ ..]) => {
             list(cursor, Options::read(options, &[CLIENT, MATCH, COUNT])?)
         }
+        (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
+        (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
         (Verb::Server, []) => Ok(Request::Server),
         (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
         (Verb::Resume, [secret, options @ ..]) => {
@@ -285,6 +293,25 @@ fn extend<'a, 'b>(
         lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
         label: Options::read(options, &[OWNER])?.label(),
     })
+}
+
+fn check<'a, 'b>(key: &'a [u8], token: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
+    let token = number_in("the token", token, 0, i64::MAX as u64)?;
+    Ok(Request::Check { key, token })
+}
+
+fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+    let count = options.number(COUNT, 1, u64::MAX)?;
+    let count = count.unwrap_or(INFO_COUNT);
+    Ok(Request::Info { key, count })
+}
+
+fn log<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+    Ok(Request::Log(Log {
+        key: options.value(KEY),
+        count: options.number(COUNT, 1, u64::MAX)?.unwrap_or(LOG_COUNT),
+        since: options.number(SINCE, 0, u64::MAX)?.unwrap_or(0),
+    }))
 }
 
 fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {

@@ -35,6 +35,7 @@ pub use mode::{Attributes, Mode};
 pub use rules::replication::{Held, SessionRecord};
 pub use rules::rights::{Doubt, WaitId};
 pub use state::hold::MOST_DEPTH_TOLD;
+pub use state::losses::{Lost, Origin};
 pub use state::tokens::Token;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
@@ -46,6 +47,7 @@ use rules::renewals::Renewals;
 use state::clients::Clients;
 use state::holds::{Hold, Holds};
 use state::keys::{KeyRecord, Keys};
+use state::losses::Losses;
 use state::queues::Queues;
 use state::sessions::Sessions;
 use state::timers::Timers;
@@ -111,6 +113,7 @@ pub struct Engine {
     /// A master decides about the keys.
     is_replica: bool,
     tokens: Tokens,
+    losses: Losses,
     renewals: Renewals,
     waits: WaitTimes,
     limits: Limits,

@@ -8,6 +8,7 @@ mod deadlock;
 mod in_step;
 mod inspect;
 mod listing;
+mod log;
 mod modes;
 mod order;
 mod quarantine;

@@ -212,6 +212,14 @@ impl Trial {
                 return Err(format!("{what}: {got} and not {expected}"));
             }
         }
+        self.compare_reasons()?;
+        self.compare_times()
+    }
+
+    /// Why holds ended, as it is counted and as the log has it.
+    fn compare_reasons(&self) -> Result<(), String> {
+        let engine = &self.machine.engine;
+        let (totals, model) = (engine.totals(), &self.world.totals);
         for (words, expected) in REASONS.iter().zip(model.reasons) {
             let is_meant = |loss: &Loss| words.contains(&loss.word());
             let lost = Loss::ALL.iter().zip(totals.lost_by);
@@ -220,8 +228,13 @@ impl Trial {
             if got != expected {
                 return Err(format!("lost by {words:?}: {got} and not {expected}"));
             }
+            let logged = engine.log().filter(|lost| is_meant(&lost.why));
+            let logged = logged.map(|lost| lost.count).sum::<u64>();
+            if logged != expected {
+                return Err(format!("{logged} logged by {words:?} and not {expected}"));
+            }
         }
-        self.compare_times()
+        Ok(())
     }
 
     fn compare_times(&self) -> Result<(), String> {

@@ -64,6 +64,7 @@ pub(super) struct Line {
 impl Machine {
     pub fn new(places: usize, limits: Limits) -> Machine {
         let mut engine = Engine::default();
+        engine.set_log_most(1 << 20);
         engine.set_limits(limits);
         Machine {
             engine,

@@ -121,7 +121,7 @@ impl Engine {
         self.living_holds(key).count()
     }
 
-    fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
+    pub(in crate::engine) fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
         let count = self.queues.count(&self.keys, key);
         if !self.is_fading() || count > MANY {
             return count;

@@ -61,6 +61,7 @@ impl Engine {
             record.set_timed(false);
             effects.push(making.effect(record.key(), grant.mode));
         }
+        self.losses.granted(self.keys[key].key(), grant.token);
         self.replicate_hold(hold, effects);
         self.back_up(key, effects);
         self.set_present(key, true, effects);

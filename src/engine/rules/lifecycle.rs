@@ -29,7 +29,8 @@ impl Engine {
         if let Some(session) = self.clients[client].session {
             self.begin_grace(session);
         }
-        self.clients.end(client, Some(Loss::Died));
+        let killed = self.clients[client].ended_by.take();
+        self.clients.end(client, killed.or(Some(Loss::Died)));
     }
 
     /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues.

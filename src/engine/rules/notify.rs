@@ -7,7 +7,12 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Kind, Loss, Name, News, Push};
 use crate::engine::state::clients::NOBODY;
 use crate::engine::state::holds::Hold;
+use crate::engine::state::losses::{Ended, Lost, Origin};
 use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Moment};
+
+/// An owner that holds more loses many when it ends, or by a flush.
+const MANY: u32 = 100;
 
 impl Engine {
     /// A request has made this hold deeper that asks to be told of its loss, or does not. O(1).
@@ -76,7 +81,81 @@ impl Engine {
     }
 
     /// Counts a hold that ends for this reason. O(1).
-    fn note_loss(&mut self, _id: Id<Hold>, why: Loss) {
+    fn note_loss(&mut self, id: Id<Hold>, why: Loss) {
         self.totals.lost_by[why as usize] += 1;
+        if self.losses.most() == 0 {
+            return;
+        }
+        let hold = &self.holds[id];
+        let owner = &self.clients[hold.client];
+        let together = matches!(
+            why,
+            Loss::Flushed | Loss::Moved | Loss::Demoted | Loss::Ended | Loss::Died | Loss::Killed
+        );
+        let ended = Ended {
+            key: self.keys[hold.key].key(),
+            owner: hold.client,
+            client: owner.id,
+            origin: owner.origin.clone(),
+            token: hold.token,
+            label: self.holds.label(id),
+            mode: self.holds.mode(id),
+            since: hold.header,
+            why,
+            waiters: self.count_waiting(hold.key),
+            is_one_of_many: together && owner.hold_count > MANY,
+        };
+        self.losses.add(self.now, &ended);
+    }
+
+    /// What the server says of a connection that is about to end, and whether somebody ends it. Of use where it holds
+    /// something. O(1).
+    pub fn note_origin(&mut self, client: ClientId, origin: Origin, killed: bool) {
+        if let Some(client) = self.clients.find(client) {
+            let owner = self.clients.owner(client);
+            let owner = &mut self.clients[owner];
+            owner.origin = Some(Box::new(origin));
+            owner.ended_by = killed.then_some(Loss::Killed);
+        }
+    }
+
+    /// Whether it is of use to know what this connection is, since it holds something. O(1).
+    pub fn wants_origin(&self, client: ClientId) -> bool {
+        let client = self.clients.find(client).filter(|_| self.losses.most() > 0);
+        client.is_some_and(|client| self.clients[self.clients.owner(client)].hold_count > 0)
+    }
+
+    /// How many entries the log of losses has at most.
+    pub fn log_most(&self) -> usize {
+        self.losses.most()
+    }
+
+    pub fn set_log_most(&mut self, most: usize) {
+        self.losses.set_most(most);
+    }
+
+    /// How holds ended that their owners did not end, the latest first.
+    pub fn log(&self) -> impl Iterator<Item = &Lost> {
+        self.losses.iter()
+    }
+
+    pub fn clear_log(&mut self) {
+        self.losses.clear();
+    }
+
+    /// Whether entries of the log want what only the server knows. O(1).
+    #[inline]
+    pub fn has_new_losses(&self) -> bool {
+        self.losses.is_anything_undescribed()
+    }
+
+    /// The living connections that these entries are about.
+    pub fn clients_to_describe(&self) -> Vec<ClientId> {
+        self.losses.to_describe()
+    }
+
+    /// Completes these entries. The connections come in their order.
+    pub fn describe_losses(&mut self, now: Moment, clients: &[(ClientId, Origin)]) {
+        self.losses.describe(now, clients);
     }
 }

@@ -85,6 +85,8 @@ impl Engine {
         let connection = self.attend(client, effects);
         self.clients.detach(session);
         self.clients.attach(session, connection);
+        let record = &mut self.clients[session];
+        (record.origin, record.ended_by) = (None, None);
         self.sessions.set_end(&mut self.timers, session, None);
         self.sessions.count_attachment(session);
         let hears_after = match notify {
@@ -167,7 +169,8 @@ impl Engine {
                             former.id,
                         ))));
                     }
-                    self.clients.end(session, Some(Loss::Died));
+                    let killed = self.clients[session].ended_by.take();
+                    self.clients.end(session, killed.or(Some(Loss::Died)));
                 }
                 _ => return,
             }

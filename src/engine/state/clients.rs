@@ -3,6 +3,7 @@
 
 use crate::engine::effect::Loss;
 use crate::engine::state::holds::{self, Hold};
+use crate::engine::state::losses::Origin;
 use crate::engine::state::queues::{self, Waiter};
 use crate::engine::state::watches::{self, Watch};
 use crate::engine::storage::arena::{Arena, Id};
@@ -20,6 +21,8 @@ pub(in crate::engine) struct Client {
     pub ended: bool,
     /// How that is called where what it held ends then; none where that is nobody's loss.
     pub ended_by: Option<Loss>,
+    /// What it was, as far as the server told in time: of one that has ended, or of a session whose connection has.
+    pub origin: Option<Box<Origin>>,
     /// It stands in `ended`, until its last hold has gone.
     leaves_holds: bool,
     /// The shell was told that this connection's death matters.
@@ -103,6 +106,7 @@ impl Client {
             id,
             ended: false,
             ended_by: None,
+            origin: None,
             leaves_holds: false,
             guarded: false,
             is_session: false,

@@ -5,6 +5,7 @@
 //!   hold.rs, holds.rs     who holds what          queues.rs    who waits for what
 //!   watches.rs            who watches what        sessions.rs  which sessions there are
 //!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
+//!   losses.rs             how holds were lost
 //!   owner.rs              how records are found by owner
 //! ```
 
@@ -12,6 +13,7 @@ pub(in crate::engine) mod clients;
 pub(in crate::engine) mod hold;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
+pub(in crate::engine) mod losses;
 pub(in crate::engine) mod owner;
 pub(in crate::engine) mod queues;
 pub(in crate::engine) mod sessions;

@@ -7,7 +7,7 @@
 
 use crate::engine::{Db, Engine, Event, Moment, Timing};
 use crate::shell::bridge::perform::{self, CommandContext};
-use crate::shell::bridge::{recheck, rights};
+use crate::shell::bridge::{losses, recheck, rights};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::server::epochs;
@@ -32,7 +32,7 @@ pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, ev
     }
     let mut effects = shell.spare.take();
     let gains = shell.server.get().is_cluster && epochs::may_have_gained();
-    let (now, next_work) = shell.engine.with_mut(|engine| {
+    let (now, next_work, has_losses) = shell.engine.with_mut(|engine| {
         if gains {
             engine.follow_clock(clock::since_1970());
         }
@@ -42,8 +42,11 @@ pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, ev
             Timing::Any => Moment::default(),
         };
         engine.handle(now, event, &mut effects);
-        (now, engine.next_work(now))
+        (now, engine.next_work(now), engine.has_new_losses())
     });
+    if has_losses {
+        losses::describe(ctx);
+    }
     for effect in effects.drain(..) {
         perform::perform(ctx, in_command, effect);
     }

@@ -5,12 +5,14 @@
 //!   dispatch.rs    facts go in, effects out          perform.rs   effects are performed
 //!   slices.rs      work that may take long               recheck.rs   keys that are to be looked at again
 //!   slots.rs       slots that are gone                   rights.rs    rights that may be gone
+//!   losses.rs      what only the server knows of holds that were lost
 //!   io_threads.rs  Redis 8's I/O threads
 //! ```
 
 pub(in crate::shell) mod dispatch;
 pub(in crate::shell) mod io_threads;
 pub(in crate::shell) mod keyspace_events;
+pub(in crate::shell) mod losses;
 pub(in crate::shell) mod perform;
 pub(in crate::shell) mod recheck;
 pub(in crate::shell) mod rights;

@@ -2,7 +2,7 @@
 
 use crate::engine::{ClientId, Db, Engine, Event};
 use crate::shell::bridge::dispatch::{self, KeyScope, tell};
-use crate::shell::bridge::{io_threads, recheck, slices, slots};
+use crate::shell::bridge::{io_threads, losses, recheck, slices, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::server::{arguments, attribution, cluster, epochs, listeners, replicas};
@@ -79,6 +79,7 @@ unsafe extern "C" fn on_client(
             arguments::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
             dispatch::catch_up(ctx, KeyScope::of_command(ctx, &[]));
+            losses::note_origin(ctx, client);
             slices::end(ctx, client);
         }
     });

@@ -187,6 +187,11 @@ impl<'c> Caller<'c> {
             Request::Check { key, token } => inspect::check(ctx, self.strings[0], key, token),
             Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
             Request::List(list) => inspect::list(ctx, &list),
+            Request::Log(log) => inspect::log(ctx, &log),
+            Request::ResetLog => {
+                shell().engine.with_mut(Engine::clear_log);
+                ctx.reply_ok();
+            }
             Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => self.resume(secret, notify),

@@ -1,8 +1,8 @@
 //! `LOCK.CHECK`, `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
-use crate::command::{List, matches};
+use crate::command::{List, Log, matches};
 use crate::engine::{
-    ClientId, Engine, Key, KeyInspection, KeySnapshot, Mode, Page, Stale, Token, Walk,
+    ClientId, Engine, Key, KeyInspection, KeySnapshot, Lost, Mode, Origin, Page, Stale, Token, Walk,
 };
 use crate::policy::attribution::field;
 use crate::shell::bridge::dispatch;
@@ -116,6 +116,47 @@ pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
             Some(ms) => ctx.reply_integer(ms as i64),
             None => ctx.reply_null(),
         }
+    }
+}
+
+/// Answers `LOCK.LOG`.
+pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
+    let db = ctx.db();
+    let key = log.key.map(|name| Key { db, name });
+    let is_meant =
+        |lost: &&Lost| lost.id > log.since && key.is_none_or(|key| lost.key.as_key() == key);
+    // To ask for rights calls the server, and the engine is not borrowed then.
+    let mut entries: Vec<Lost> = shell()
+        .engine
+        .with(|engine| engine.log().filter(is_meant).cloned().collect());
+    entries.retain(|lost| ctx.may_read(Text::new(&lost.key.name).as_str()));
+    entries.truncate(usize::try_from(log.count).unwrap_or(usize::MAX));
+    let (now, wall) = (clock::now(), clock::since_1970().as_millis() as u64);
+    ctx.reply_array(entries.len());
+    for lost in &entries {
+        let origin = lost.origin.as_deref();
+        let of = |field: fn(&Origin) -> &str| origin.map_or("", field);
+        ctx.reply_map(16);
+        number(ctx, b"id", lost.id);
+        number(ctx, b"time-ms", wall.saturating_sub(now.ms_since(lost.at)));
+        number(ctx, b"db", lost.key.db.0.into());
+        bytes(ctx, b"key", &lost.key.name);
+        number(ctx, b"token", lost.token.0);
+        bytes(ctx, b"label", &lost.label);
+        number(ctx, b"client", lost.client.0);
+        text(ctx, b"addr", of(|origin| &origin.addr));
+        text(ctx, b"name", of(|origin| &origin.name));
+        text(ctx, b"user", of(|origin| &origin.user));
+        bytes(ctx, b"mode", mode(lost.mode));
+        number(ctx, b"held-ms", lost.held_ms);
+        text(ctx, b"reason", lost.why.word());
+        number(ctx, b"waiters", lost.waiters as u64);
+        ctx.reply_bulk(b"next-token");
+        match lost.next {
+            Some(token) => ctx.reply_integer(token.0 as i64),
+            None => ctx.reply_null(),
+        }
+        number(ctx, b"count", lost.count);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
 
-use crate::engine::{Event, Limits};
+use crate::engine::{Engine, Event, Limits};
 use crate::policy::server::Wanted;
 use crate::shell::bridge::dispatch::tell;
 use crate::shell::guard::guard;
@@ -20,6 +20,8 @@ struct Number {
     get: fn() -> c_longlong,
     set: fn(u32),
 }
+
+const LOG_MAX_LEN: c_longlong = 1024;
 
 const NUMBERS: &[Number] = &[
     Number {
@@ -78,6 +80,22 @@ const NUMBERS: &[Number] = &[
         },
     },
     Number {
+        name: c"log-max-len",
+        default: LOG_MAX_LEN,
+        least: 0,
+        // Of so many connections something may be asked in one step.
+        most: 16_384,
+        get: || {
+            let most = shell().engine.with(Engine::log_most);
+            c_longlong::try_from(most).unwrap_or(c_longlong::MAX)
+        },
+        set: |most| {
+            shell()
+                .engine
+                .with_mut(|engine| engine.set_log_most(most as usize));
+        },
+    },
+    Number {
         name: c"quarantine",
         default: 0,
         least: 0,
@@ -132,6 +150,10 @@ fn settings() -> Settings {
 
 /// Registers all settings and reads their lines of the configuration file. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
+    // A default is not set: the server sees that it is what there is.
+    shell()
+        .engine
+        .with_mut(|engine| engine.set_log_most(LOG_MAX_LEN as usize));
     let numbers = NUMBERS.iter().all(|number| {
         // SAFETY: the table, the context; the table of numbers lives as long as the module.
         let registered = unsafe {

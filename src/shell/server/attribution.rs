@@ -151,6 +151,21 @@ pub fn is_migrating(ctx: Ctx<'_>) -> bool {
     line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
 }
 
+/// Whether a connection that is about to end is ended by another one's `CLIENT KILL`. Redis 7.0 does not say whose command
+/// is executed: there it is no.
+pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
+    if !have!(RedisModule_CommandFilterGetClientId) {
+        return false;
+    }
+    let Cause::Client(killer) = noted() else {
+        return false;
+    };
+    let line = (killer != client)
+        .then(|| ctx.client_line(killer))
+        .flatten();
+    line.is_some_and(|line| is_executing(&line) && field(&line, "cmd=") == Some("client|kill"))
+}
+
 /// Whether the command in hand is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
 /// forgets to answer a connection by that whose answer is on its way. It is one that has not ended. O(connections).
 pub fn is_unblocking(ctx: Ctx<'_>, client: ClientId) -> bool {

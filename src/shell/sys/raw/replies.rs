@@ -20,6 +20,16 @@ impl Ctx<'_> {
         }
     }
 
+    pub fn reply_ok(self) {
+        // SAFETY: the table, the context; the text is copied.
+        unsafe {
+            api!(RedisModule_ReplyWithSimpleString(
+                self.as_ptr(),
+                c"OK".as_ptr()
+            ))
+        };
+    }
+
     pub fn reply_null(self) {
         // SAFETY: the table, the context.
         unsafe { api!(RedisModule_ReplyWithNull(self.as_ptr())) };

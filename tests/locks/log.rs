@@ -1,0 +1,248 @@
+//! LOCK.LOG: how holds ended that their owners did not end.
+
+use crate::harness::*;
+use crate::line::*;
+use std::time::Duration;
+
+const ENTRY: [&str; 16] = [
+    "id",
+    "time-ms",
+    "db",
+    "key",
+    "token",
+    "label",
+    "client",
+    "addr",
+    "name",
+    "user",
+    "mode",
+    "held-ms",
+    "reason",
+    "waiters",
+    "next-token",
+    "count",
+];
+
+/// The entries, the latest first.
+fn log(client: &mut Client, command: &str) -> Vec<Vec<Frame>> {
+    let entries = client.run(command);
+    let entries = entries.items().into_iter().map(|entry| {
+        let names: Vec<_> = entry.items().iter().step_by(2).map(Frame::text).collect();
+        assert_eq!(names, ENTRY);
+        entry.items().iter().skip(1).step_by(2).cloned().collect()
+    });
+    entries.collect()
+}
+
+fn field(entry: &[Frame], name: &str) -> Frame {
+    let place = ENTRY.iter().position(|known| *known == name);
+    entry[place.expect("a field")].clone()
+}
+
+/// Key and reason of each entry, the oldest first.
+fn reasons(client: &mut Client) -> Vec<String> {
+    let mut entries = log(client, "LOCK.LOG COUNT 1000");
+    entries.reverse();
+    let line = |entry: &Vec<Frame>| {
+        let (key, why) = (field(entry, "key").text(), field(entry, "reason").text());
+        format!("{key} {why}")
+    };
+    entries.iter().map(line).collect()
+}
+
+#[test]
+fn each_way_to_lose_a_hold_is_told() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp2());
+    owner.run_all(&[
+        "LOCK.ACQUIRE lease LEASE 1",
+        "LOCK.ACQUIRE deleted",
+        "SETTP expired v",
+        "LOCK.ACQUIRE overwritten",
+        "LOCK.ACQUIRE flushed",
+        "LOCK.ACQUIRE own",
+    ]);
+    eventually_equal("the lease is over", vec!["lease lease".to_owned()], || {
+        other.run("LOCK.ACQUIRE nothing WAIT 1");
+        other.run("LOCK.RELEASE nothing");
+        reasons(&mut other)
+    });
+    other.run("DEL deleted");
+    lapse(&mut other, "expired");
+    assert_eq!(other.call("EXISTS expired"), int(0));
+    other.run("SET overwritten x");
+    other.refused("LOCK.ACQUIRE overwritten");
+    owner.run("LOCK.RELEASE own");
+    other.run("FLUSHALL");
+    server.settle();
+    let expected = [
+        "lease lease",
+        "deleted deleted",
+        "expired expired",
+        "overwritten overwritten",
+        "flushed flushed",
+    ];
+    eventually_equal("the log", expected.map(str::to_owned).to_vec(), || {
+        reasons(&mut other)
+    });
+}
+
+#[test]
+fn an_entry_says_who_what_and_who_came_next() {
+    let server = Server::start();
+    let (mut owner, mut next, mut operator) = (server.resp3(), server.resp3(), server.resp3());
+    operator.run("ACL SETUSER anna on nopass +@all ~*");
+    owner.run_all(&["AUTH anna x", "CLIENT SETNAME worker-1", "SELECT 3"]);
+    let id = owner.id();
+    let token = owner.run("LOCK.ACQUIRE k OWNER job-17").number();
+    next.run("SELECT 3");
+    queue_push(&mut next, "LOCK.ACQUIRE k WAIT 0 PUSH");
+    operator.run_all(&["CLIENT NO-EVICT on", "SELECT 3"]);
+    operator.run(["CLIENT", "KILL", "ID", &id.to_string()]);
+    let granted: i64 = next.next_push().split(' ').nth(2).unwrap().parse().unwrap();
+    let entries = log(&mut operator, "LOCK.LOG");
+    let [entry] = &entries[..] else {
+        panic!("{entries:?}")
+    };
+    let killed = match server.is_at_least((7, 2), (8, 0)) {
+        true => "killed",
+        false => "died",
+    };
+    for (name, expected) in [
+        ("id", int(1)),
+        ("db", int(3)),
+        ("key", bulk("k")),
+        ("token", int(token)),
+        ("label", bulk("job-17")),
+        ("client", int(id)),
+        ("name", bulk("worker-1")),
+        ("user", bulk("anna")),
+        ("mode", bulk("exclusive")),
+        ("reason", bulk(killed)),
+        ("waiters", int(1)),
+        ("next-token", int(granted)),
+        ("count", int(1)),
+    ] {
+        assert_eq!(field(entry, name), expected, "{name}");
+    }
+    assert!(field(entry, "addr").text().starts_with("127.0.0.1:"));
+    let now = operator.run("TIME").items()[0]
+        .text()
+        .parse::<i64>()
+        .unwrap()
+        * 1000;
+    assert!((now - 60_000..now + 2_000).contains(&field(entry, "time-ms").number()));
+}
+
+#[test]
+fn options_choose_entries_and_reset_forgets_them() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    for key in ["a", "b", "a"] {
+        owner.run(["LOCK.ACQUIRE", key]);
+        other.run(["DEL", key]);
+    }
+    let ids = |other: &mut Client, command: &str| -> Vec<i64> {
+        let entries = log(other, command);
+        entries
+            .iter()
+            .map(|entry| field(entry, "id").number())
+            .collect()
+    };
+    assert_eq!(ids(&mut other, "LOCK.LOG"), [3, 2, 1]);
+    assert_eq!(ids(&mut other, "LOCK.LOG KEY a"), [3, 1]);
+    assert_eq!(ids(&mut other, "LOCK.LOG COUNT 2"), [3, 2]);
+    assert_eq!(ids(&mut other, "LOCK.LOG SINCE 1 KEY a"), [3]);
+    other.run("SELECT 1");
+    assert_eq!(ids(&mut other, "LOCK.LOG KEY a"), [0; 0]);
+    assert_eq!(ids(&mut other, "LOCK.LOG"), [3, 2, 1]);
+    assert_eq!(other.call("LOCK.LOG RESET"), ok());
+    assert_eq!(ids(&mut other, "LOCK.LOG"), [0; 0]);
+    owner.run("LOCK.ACQUIRE a");
+    other.run_all(&["SELECT 0", "DEL a"]);
+    assert_eq!(ids(&mut other, "LOCK.LOG"), [4]);
+    assert!(other.refused("LOCK.LOG RESET KEY a").contains("RESET"));
+}
+
+#[test]
+fn a_user_sees_only_the_keys_that_it_may_read() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    owner.run_all(&["LOCK.ACQUIRE mine:1", "LOCK.ACQUIRE theirs:1"]);
+    other.run_all(&["DEL mine:1", "DEL theirs:1"]);
+    other.run("ACL SETUSER anna on nopass +@all ~mine:*");
+    other.run("AUTH anna x");
+    assert_eq!(reasons(&mut other), ["mine:1 deleted"]);
+    assert!(log(&mut other, "LOCK.LOG KEY theirs:1").is_empty());
+    // Those that it does not see do not count.
+    assert_eq!(log(&mut other, "LOCK.LOG COUNT 1").len(), 1);
+}
+
+#[test]
+fn it_is_bounded_in_entries_and_in_bytes_and_can_be_off() {
+    let server = Server::with(&["tether.log-max-len 10"]);
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    let mut lose = |key: &str| {
+        owner.run(["LOCK.ACQUIRE", key]);
+        other.run(["DEL", key]);
+    };
+    for number in 0..15 {
+        lose(&format!("k{number}"));
+    }
+    let mut operator = server.resp3();
+    let last: Vec<_> = (5..15).map(|number| format!("k{number} deleted")).collect();
+    assert_eq!(reasons(&mut operator), last);
+    // Ten KiB in all.
+    lose(&"x".repeat(4500));
+    let left = reasons(&mut operator);
+    assert!((2..9).contains(&left.len()), "{}", left.len());
+    assert!(left.last().unwrap().starts_with("xxx"));
+    lose(&"y".repeat(100_000));
+    assert_eq!(reasons(&mut operator).len(), 0);
+    lose("k");
+    assert_eq!(reasons(&mut operator), ["k deleted"]);
+    operator.run("CONFIG SET tether.log-max-len 0");
+    lose("k");
+    assert_eq!(reasons(&mut operator), [""; 0]);
+}
+
+#[test]
+fn many_of_one_connection_are_one_entry() {
+    let server = Server::start();
+    let (mut owner, mut few, mut operator) = (server.resp3(), server.resp3(), server.resp3());
+    for number in 0..250 {
+        owner.run(["LOCK.ACQUIRE", &format!("k{number}")]);
+    }
+    few.run("LOCK.ACQUIRE few");
+    drop(owner);
+    eventually_equal("all are gone", 250, || {
+        server.gauge("tether", "tether_lost_died")
+    });
+    let entries = log(&mut operator, "LOCK.LOG");
+    assert_eq!(entries.len(), 1);
+    assert_eq!(field(&entries[0], "count"), int(250));
+    assert_eq!(field(&entries[0], "key"), bulk("k0"));
+    drop(few);
+    eventually_equal("the last", 251, || {
+        server.gauge("tether", "tether_lost_died")
+    });
+    assert_eq!(reasons(&mut operator).last().unwrap(), "few died");
+}
+
+#[test]
+fn a_session_that_is_not_resumed_is_told_with_its_last_connection() {
+    let server = Server::start();
+    let (mut owner, mut operator) = (server.resp3(), server.resp3());
+    owner.run_all(&[
+        "CLIENT SETNAME worker-1",
+        "SESSION.START GRACE 1",
+        "LOCK.ACQUIRE k",
+    ]);
+    drop(owner);
+    std::thread::sleep(Duration::from_millis(20));
+    eventually_equal("it is gone", vec!["k died".to_owned()], || {
+        reasons(&mut operator)
+    });
+    let entries = log(&mut operator, "LOCK.LOG");
+    assert_eq!(field(&entries[0], "name"), bulk("worker-1"));
+}
