@@ -9,6 +9,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("tether.peer-timeout", "10000"),
     ("tether.quarantine", "0"),
     ("tether.cluster-backstop", "60000"),
+    ("tether.log-max-len", "1024"),
     ("tether.private-functions", "known"),
 ];
 
@@ -40,6 +41,7 @@ fn every_setting_can_be_set_and_given_in_the_file() {
         ("peer-timeout", "0"),
         ("quarantine", "1"),
         ("cluster-backstop", "0"),
+        ("log-max-len", "0"),
         ("private-functions", "never"),
     ];
     let lines: Vec<_> = values
