@@ -29,7 +29,8 @@ for name, value in string.gmatch(redis.call('INFO', 'tether'), '(tether_[%w_]+):
     elseif waits[name] then
         tell('tether_wait_seconds|' .. waits[name], tonumber(value) / 1e6)
     elseif string.find(value, '^%d+$') then
-        tell(counters[name] or name, value)
+        local reason = string.match(name, '^tether_lost_%l+$')
+        tell(counters[name] or reason and reason .. '_total' or name, value)
     end
 end
 tell('tether_up', module)

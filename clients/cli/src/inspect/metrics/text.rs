@@ -18,7 +18,7 @@ use Kind::{Counter, Gauge, Wait};
 const WAIT: &str = "tether_wait_seconds";
 
 #[rustfmt::skip]
-const METRICS: [Metric; 18] = [
+const METRICS: [Metric; 29] = [
     ("tether_temporary_keys", Gauge, "tether_temporary_keys", "Temporary keys."),
     ("tether_holds", Gauge, "tether_holds", "Holds of locks: one for each owner of each key."),
     ("tether_waiters", Gauge, "tether_waiters", "Requests that wait."),
@@ -34,6 +34,17 @@ const METRICS: [Metric; 18] = [
     ("tether_deadlocks_refused", Counter, "tether_deadlocks_refused_total", "Requests refused with DEADLOCK."),
     ("tether_deadlock_searches_cut", Counter, "tether_deadlock_searches_cut_total", "Requests that wait although the search for a cycle was cut."),
     ("tether_lost_total", Counter, "tether_lost_total", "Holds that ended otherwise than by their owner, including leases."),
+    ("tether_lost_lease", Counter, "tether_lost_lease_total", "Holds that ended by a lease that was over."),
+    ("tether_lost_deleted", Counter, "tether_lost_deleted_total", "Holds that ended by a deleted key."),
+    ("tether_lost_expired", Counter, "tether_lost_expired_total", "Holds that ended by a key whose time to live was over."),
+    ("tether_lost_evicted", Counter, "tether_lost_evicted_total", "Holds that ended by an evicted key."),
+    ("tether_lost_flushed", Counter, "tether_lost_flushed_total", "Holds that ended by a flush."),
+    ("tether_lost_overwritten", Counter, "tether_lost_overwritten_total", "Holds that ended by a key that was overwritten."),
+    ("tether_lost_moved", Counter, "tether_lost_moved_total", "Holds that ended by a slot that moved."),
+    ("tether_lost_demoted", Counter, "tether_lost_demoted_total", "Holds that ended by a server that became a replica."),
+    ("tether_lost_ended", Counter, "tether_lost_ended_total", "Holds that ended by a session that was ended."),
+    ("tether_lost_died", Counter, "tether_lost_died_total", "Holds that ended by a connection that ended."),
+    ("tether_lost_killed", Counter, "tether_lost_killed_total", "Holds that ended by a connection that was killed."),
     ("tether_last_token", Gauge, "tether_last_token", "The last token given."),
     ("tether_wait_usec_p50", Wait("0.5"), WAIT, "The time from request to grant, of grants that were waited for."),
     ("tether_wait_usec_p99", Wait("0.99"), WAIT, ""),
