@@ -46,9 +46,12 @@ rm -rf "$ROOT/source" "$ROOT/dist"
 cp -R "$SOURCES" "$ROOT/source"
 "$ROOT/build/bin/python" -m pip -q --disable-pip-version-check wheel --no-deps --no-build-isolation -w "$ROOT/dist" "$ROOT/source"
 
+# The newest that this Python can have: redis-py 8 needs Python 3.10.
+newest=8.1.0 celery=5.7.0
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || newest=7.0.1 celery=5.6.3
 failed=()
-for redis in 5.0.0 8.1.0; do
-    environment "redis-$redis" "redis==$redis" pytest==8.4.2
+for redis in 5.0.0 "$newest"; do
+    environment "redis-$redis" "redis==$redis" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3
     "$ROOT/redis-$redis/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
     printf '\n==== tether-locks with redis-py %s ====\n\n' "$redis"
     (cd "$SOURCES" && "$ROOT/redis-$redis/bin/python" -B -m pytest "$@") || failed+=("$redis")

@@ -27,6 +27,17 @@ fn redis_cli_prints_what_the_operators_page_shows() {
     assert!(plays >= 3, "only {plays} transcripts were found");
 }
 
+#[test]
+fn redis_cli_prints_what_the_comparison_shows() {
+    let plays = transcript::run_all("docs/comparison.md");
+    assert!(plays >= 3, "only {plays} transcripts were found");
+    // Its program is run by the tests of the Python package.
+    for block in blocks("docs/comparison.md") {
+        let is_run = ["redis", "python"].contains(&block.tag.as_str());
+        assert!(is_run, "nothing runs {:?}", block.lines);
+    }
+}
+
 /// What the README says beside its first transcript.
 #[test]
 fn a_one_shot_call_gives_its_lock_back_at_once() {
@@ -228,6 +239,8 @@ fn links_lead_somewhere() {
         "docs/operations.md",
         "docs/benchmarks.md",
         CLIENTS,
+        "docs/comparison.md",
+        "clients/python/README.md",
         "examples/README.md",
     ] {
         let text = document(file);

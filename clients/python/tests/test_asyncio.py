@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 
-from tether_locks import Deadlock, Lost, Refused, Taken, Unreachable
+from tether_locks import Deadlock, Lost, Refused, Stale, Taken, Unreachable
 from tether_locks.asyncio import Locks
 
 from .conftest import DEADLINE_S, Server
@@ -345,6 +345,65 @@ def test_addresses_of_all_kinds(server: Server) -> None:
 
 
 # ---- what is built on locks ----
+
+
+def test_the_server_is_asked_whether_a_lock_is_held(server: Server) -> None:
+    async def story(locks: Locks) -> None:
+        async with locks.lock("a") as held, locks.all("b", "c") as both:
+            await held.check_server()
+            await both.check_server()
+            # As if this client had not heard of it: the server knows better.
+            token, held.token = held.token, held.token - 1
+            with pytest.raises(Stale, match="the key is held with token") as stale:
+                await held.check_server()
+            assert (stale.value.reason, held.lost) == ("stale", None)
+            held.token = token
+        with pytest.raises(Lost, match="released"):
+            await held.check_server()
+        # Each name counts, and a loss of which it has heard goes first.
+        both = await locks.all("b", "c").acquire()
+        server.run("DEL", "c")
+        with pytest.raises(Lost) as lost:
+            await both.check_server()
+        assert lost.value.reason in ("deleted", "stale")
+        assert await both.until_lost() == "deleted"
+
+    tell(server, story)
+
+
+def test_the_server_says_that_each_name_of_several_is_held(server: Server) -> None:
+    async def story(locks: Locks) -> None:
+        both = await locks.all("b", "c").acquire()
+        asked = []
+
+        async def call(*words: Any) -> Any:
+            asked.append(words)
+            return 1
+
+        both._link.call = call  # type: ignore[method-assign]
+        await both.check_server()
+        assert asked == [("LOCK.CHECK", name, both.token) for name in (b"b", b"c")]
+        del both._link.call
+        await both.release()
+
+    tell(server, story)
+
+
+def test_who_may_not_read_the_key_cannot_ask_the_server(server: Server) -> None:
+    server.run("ACL", "SETUSER", "ann", "on", "nopass", "%W~*", "+@all")
+    try:
+
+        async def story(locks: Locks) -> None:
+            async with locks.lock("a") as held:
+                with pytest.raises(Refused) as refusal:
+                    await held.check_server()
+                assert refusal.value.code == "NOPERM"
+                assert not isinstance(refusal.value, Lost)
+                held.check()
+
+        tell(server, story, username="ann", password="")
+    finally:
+        server.run("ACL", "DELUSER", "ann")
 
 
 def test_leases_are_extended(server: Server) -> None:

@@ -24,7 +24,20 @@ def test_the_readme_has_examples_for_threads_and_for_asyncio() -> None:
     assert any("tether_locks.asyncio" in example for example in EXAMPLES)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+# Programs that go on until they are ended, or need more than one server: test_jobs.py and
+# test_addresses.py run them.
+ELSEWHERE = ("Celery(", "BlockingScheduler(", "Sentinel(")
+ENDING = [example for example in EXAMPLES if not any(word in example for word in ELSEWHERE)]
+
+
+def program(name: str) -> str:
+    """Return the one example that has this in it."""
+    found: str
+    (found,) = [example for example in EXAMPLES if name in example]
+    return found
+
+
+@pytest.mark.parametrize("example", ENDING, ids=range(len(ENDING)))
 def test_each_example_runs_and_prints_what_it_says(server: Server, example: str) -> None:
     said = re.findall(r"# prints: (.*)", example)
     program = example.replace(ADDRESS, server.url)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tether_locks import Locks as ThreadLocks
-from tether_locks import Lost, Refused, Taken, Unreachable
+from tether_locks import Lost, Refused, Stale, Taken, Unreachable
 from tether_locks.asyncio import Locks
 
 from .conftest import DEADLINE_S, Server, eventually
@@ -186,6 +186,58 @@ def test_a_loss_after_a_break_cancels_the_body(server: Server) -> None:
                 await asyncio.sleep(DEADLINE_S)
 
     tell(server, story)
+
+
+def test_who_asks_the_server_during_a_break_is_answered_after_it(server: Server) -> None:
+    async def story(locks: Locks) -> None:
+        async with locks.lock("a") as held:
+            for _ in range(3):
+                server.kill_clients()
+                await held.check_server()
+            # A hold that is gone on the next connection.
+            token, held.token = held.token, held.token - 1
+            server.kill_clients()
+            with pytest.raises(Stale):
+                await held.check_server()
+            held.token = token
+
+    tell(server, story)
+
+
+def test_a_server_that_became_a_replica_has_made_nothing_stale() -> None:
+    """It calls every token stale, but the session may go on at the new master."""
+
+    async def story(locks: Locks) -> None:
+        held = await locks.lock("a").acquire()
+        server.run("WAIT", 1, 30000)
+        link = locks._link
+        assert link is not None
+        # It has not heard that the server was demoted.
+        link.core._pushed = lambda *_: None  # type: ignore[method-assign]
+        replica.run("REPLICAOF", "NO", "ONE")
+        server.run("REPLICAOF", "127.0.0.1", replica.port)
+        asking = asyncio.create_task(held.check_server())
+        await asyncio.sleep(0.3)
+        assert not asking.done()
+        link._make = lambda: Locks(replica.url)._make()
+        await asking
+        assert held.lost is None
+        await held.release()
+        await true(lambda: not replica.held("a"))
+
+    server = Server()
+    replica = Server("--replicaof", "127.0.0.1", str(server.port))
+    try:
+        eventually(lambda: server.client.info("replication")["connected_slaves"] == 1)
+
+        async def whole() -> None:
+            async with Locks(server.url, grace=GRACE_S) as locks:
+                await asyncio.wait_for(story(locks), DEADLINE_S)
+
+        asyncio.run(whole())
+    finally:
+        replica.stop()
+        server.stop()
 
 
 def test_locks_survive_a_crash_of_the_server() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tether_locks import Deadlock, Held, Locks, Lost, Taken
+from tether_locks import Deadlock, Held, Locks, Lost, Stale, Taken
 
 from .conftest import DEADLINE_S, Server, eventually
 
@@ -33,6 +33,17 @@ def test_a_lock_is_held_within_its_block(server: Server, locks: Locks) -> None:
     assert held.lost == "released"
     with locks.lock("report") as again:
         assert again.token > held.token
+
+
+def test_the_server_is_asked_whether_a_lock_is_held(server: Server, locks: Locks) -> None:
+    with locks.lock("a") as held:
+        held.check_server()
+        aside, held._held.token = held.token, 1
+        with pytest.raises(Stale, match="token 1 is not current"):
+            held.check_server()
+        held._held.token = aside
+    with pytest.raises(Lost):
+        held.check_server()
 
 
 def test_threads_take_turns(server: Server, locks: Locks) -> None:

@@ -4,7 +4,7 @@
 """
 
 from ._threads import Held, Lock, Locks, Term
-from .errors import Deadlock, LockError, Lost, Refused, Taken, Unreachable
+from .errors import Deadlock, LockError, Lost, Refused, Stale, Taken, Unreachable
 
 __all__ = [
     "Deadlock",
@@ -14,6 +14,7 @@ __all__ = [
     "Locks",
     "Lost",
     "Refused",
+    "Stale",
     "Taken",
     "Term",
     "Unreachable",

@@ -121,6 +121,20 @@ class Link:
         self.settle()
         return await answer
 
+    async def leaves_replica(self) -> bool:
+        """Whether this server is a replica now, and the session goes on elsewhere.
+
+        A replica calls every token stale.
+        """
+        if self.core.secret is None:
+            return False
+        server = await self.call("LOCK.SERVER")
+        if server.get(b"role") == b"master":
+            return False
+        self.core.broke(now())
+        self.settle()
+        return self.core.ended is None
+
     async def acquire(self, *request: Any) -> Want:
         """Ask for a lock and wait for it; cancelled at any moment it leaves nothing behind."""
         want = self.core.ask(now(), *request)

@@ -134,6 +134,14 @@ class Held:
         """Raise `Lost` if the lock is lost. Asks nobody: call it as often as you like."""
         self._held.check()
 
+    def check_server(self) -> None:
+        """Ask the server whether it is held; raise `Lost` if not, `Stale` if the server says so.
+
+        One request for each name, on the connection of the locks, and at most the fence's time.
+        """
+        self.check()
+        _here().call(self._held.check_server())
+
     def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""
         if self.lost == "fork":

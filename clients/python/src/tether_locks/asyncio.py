@@ -21,7 +21,7 @@ from ._link import Link, Times
 from ._request import Key, Request, milliseconds, permits, request
 from .clock import now
 from .core import Phase, Want
-from .errors import LockError, Lost, Refused, Taken, Unreachable
+from .errors import LockError, Lost, Refused, Stale, Taken, Unreachable
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -64,6 +64,25 @@ class Held:
         reason = self.lost
         if reason is not None:
             raise Lost(reason)
+
+    async def check_server(self) -> None:
+        """Ask the server whether it is held; raise `Lost` if not, `Stale` if the server says so.
+
+        One request for each name, on the connection of the locks, and at most the fence's time.
+        """
+        self.check()
+        for key in self._want.keys:
+            while True:
+                try:
+                    await self._link.call("LOCK.CHECK", key, self.token)
+                    break
+                except Refused as error:
+                    if error.code != "STALE":
+                        raise
+                    if await self._link.leaves_replica():
+                        continue
+                    raise Stale(str(error), self.lost) from error
+        self.check()
 
     async def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""
@@ -260,6 +279,10 @@ class Locks:
         else:
             settings = {**server.connection_pool.connection_kwargs, **options}
             kind = server.connection_pool.connection_class
+            if not issubclass(server.connection_pool.connection_class, AbstractConnection):
+                raise TypeError("the locks take their settings from a client of redis.asyncio")
+            # Connections that ask Sentinels know their pool by a weak reference.
+            self._server = server
         for name in list(settings):
             if name in _NOT_OURS or "maint_notifications" in name:
                 del settings[name]
@@ -409,4 +432,15 @@ def _cancels_of(task: asyncio.Task[Any] | None) -> int:
     return cancelling() if cancelling is not None else 0
 
 
-__all__ = ["Held", "Lock", "LockError", "Locks", "Lost", "Refused", "Taken", "Term", "Unreachable"]
+__all__ = [
+    "Held",
+    "Lock",
+    "LockError",
+    "Locks",
+    "Lost",
+    "Refused",
+    "Stale",
+    "Taken",
+    "Term",
+    "Unreachable",
+]

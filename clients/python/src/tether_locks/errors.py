@@ -48,6 +48,18 @@ class Lost(LockError):
         self.reason = reason
 
 
+class Stale(Lost):
+    """The server says that the token is not that of a current hold: see `Held.check_server`.
+
+    `reason` is `stale`, unless it is known why; the text is the server's.
+    """
+
+    def __init__(self, text: str, reason: str | None = None) -> None:
+        """Keep what the server said."""
+        super().__init__(reason or "stale")
+        self.args = (text,)
+
+
 def refusal(text: str) -> LockError:
     """Return the error for an error of the server."""
     code = text.split(" ", 1)[0]

@@ -1,0 +1,261 @@
+"""Servers that are reached by TLS, as a user, in another database, and through Sentinels."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pathlib
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.asyncio import sentinel as redis_sentinel
+
+import tether_locks.asyncio as aio
+from tether_locks import Locks, Refused, Unreachable
+
+from .conftest import DEADLINE_S, Server, eventually, free_port
+from .test_readme import program
+
+# Sentinels take some seconds for a failover; the machine may be busy.
+LONG_S = 60.0
+
+Sentinels: Any = redis_sentinel.Sentinel
+
+
+class Certificates:
+    """An authority that nobody else knows, and a certificate each for `server` and `client`."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._request("ca", "-x509", "-addext", "basicConstraints=critical,CA:TRUE")
+        for who in ("server", "client"):
+            self._request(who)
+            extra = folder / "extra"
+            extra.write_text("subjectAltName=IP:127.0.0.1\n")
+            self._openssl(
+                *("x509", "-req", "-in", self[who + ".pem"], "-days", "2", "-CAcreateserial"),
+                *("-CA", self["ca.pem"], "-CAkey", self["ca.key"], "-extfile", str(extra)),
+                *("-out", self[who + ".pem"]),
+            )
+
+    def __getitem__(self, name: str) -> str:
+        return str(self._folder / name)
+
+    def _request(self, who: str, *more: str) -> None:
+        self._openssl(
+            *("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"),
+            *("-nodes", "-subj", f"/CN={who}", "-keyout", self[who + ".key"]),
+            *("-out", self[who + ".pem"], *more),
+        )
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+    @contextlib.contextmanager
+    def serve(self, auth_clients: str) -> Iterator[tuple[Server, str]]:
+        """A server that also speaks TLS, at the address that is returned."""
+        if not has_tls():
+            pytest.skip("this server is built without TLS")
+        port = free_port()
+        server = Server(
+            *("--tls-port", str(port), "--tls-auth-clients", auth_clients),
+            *("--tls-cert-file", self["server.pem"], "--tls-key-file", self["server.key"]),
+            *("--tls-ca-cert-file", self["ca.pem"]),
+        )
+        try:
+            yield server, f"rediss://127.0.0.1:{port}"
+        finally:
+            server.stop()
+
+
+def has_tls() -> bool:
+    """Asked to without a certificate, the server ends at once and says which of both it lacks."""
+    words = [os.environ["TETHER_SERVER"], "--port", "0", "--tls-port", "1"]
+    ran = subprocess.run(words, capture_output=True, text=True, check=False)
+    said = ran.stdout + ran.stderr
+    return "Failed finding TLS support" not in said and "Bad directive" not in said
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("known"))
+
+
+def test_locks_are_held_over_tls_and_a_session_goes_on_over_tls(
+    certificates: Certificates,
+) -> None:
+    with certificates.serve("no") as (server, url):
+
+        async def story() -> None:
+            options: Any = {"ssl_ca_certs": certificates["ca.pem"]}
+            async with aio.Locks(url, **options) as ann, aio.Locks(url, **options) as bob:
+                held = await ann.lock("report").acquire()
+                waits = asyncio.create_task(bob.lock("report").acquire())
+                while server.gauge("waiters") != 1:
+                    await asyncio.sleep(0.01)
+                await held.release()
+                held = await asyncio.wait_for(waits, DEADLINE_S)
+                server.kill_clients()
+                assert await asyncio.wait_for(held.until_lost(), DEADLINE_S) == "connection"
+            session = aio.Locks(url, grace=20, **options)
+            async with session as locks, locks.lock("report") as held:
+                server.kill_clients()
+                async with locks.lock("next") as following:
+                    assert following.token > held.token
+                await held.check_server()
+
+        asyncio.run(story())
+        with Locks(url, ssl_ca_certs=certificates["ca.pem"]) as locks, locks.lock("report") as held:
+            held.check_server()
+        server.free()
+
+
+def test_a_certificate_is_asked_for_and_shown(
+    certificates: Certificates, tmp_path: pathlib.Path
+) -> None:
+    other = Certificates(tmp_path)
+
+    def shown(of: Certificates) -> dict[str, Any]:
+        return {"ssl_certfile": of["client.pem"], "ssl_keyfile": of["client.key"]}
+
+    def locked(url: str, **options: Any) -> None:
+        with Locks(url, **options) as locks, locks.lock("report"):
+            pass
+
+    ca = {"ssl_ca_certs": certificates["ca.pem"]}
+    with certificates.serve("yes") as (server, url):
+        locked(url, **ca, **shown(certificates))
+        for options in (
+            ca,
+            {**ca, **shown(other)},
+            # A server that nobody vouches for, as far as this client knows.
+            {"ssl_ca_certs": other["ca.pem"], **shown(certificates)},
+            shown(certificates),
+        ):
+            with pytest.raises(Unreachable):
+                locked(url, **options)
+        # TLS with a port that speaks none, and the other way about.
+        for wrong in (server.url.replace("redis:", "rediss:"), url.replace("rediss:", "redis:")):
+            with pytest.raises(Unreachable):
+                locked(wrong)
+        server.free()
+
+
+def test_user_password_and_database_are_those_of_the_address(server: Server) -> None:
+    server.run("ACL", "SETUSER", "ann", "on", ">secret", "~app:*", "+@all")
+    try:
+        at = server.url.replace("redis://", "redis://ann:{}@") + "/3"
+        third = redis.Redis(port=server.port, db=3)
+        with Locks(at.format("secret")) as locks:
+            with locks.lock("app:report") as held:
+                held.check_server()
+                assert third.exists("app:report")
+                assert not server.held("app:report")
+            with pytest.raises(Refused) as refusal:
+                locks.lock("report").acquire()
+            assert refusal.value.code == "NOPERM"
+        with Locks(at.format("guess")) as locks, pytest.raises(Refused):
+            locks.lock("app:report").acquire()
+        options: Any = {"username": "ann", "password": "secret", "db": 3}
+        with Locks(server.url, **options) as locks, locks.lock("app:report"):
+            assert third.exists("app:report")
+        third.close()
+    finally:
+        server.run("ACL", "DELUSER", "ann")
+
+
+def test_a_client_that_is_not_of_redis_asyncio_is_named(server: Server) -> None:
+    with pytest.raises(TypeError, match=r"redis\.asyncio"):
+        Locks(server.client)
+
+
+class Sentinel:
+    """A Sentinel that watches a master called `tether`."""
+
+    def __init__(self, master: Server) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.port = free_port()
+        file = pathlib.Path(self._folder.name, "sentinel.conf")
+        file.write_text(
+            f"port {self.port}\nbind 127.0.0.1\nprotected-mode no\ndir {self._folder.name}\n"
+            f"sentinel monitor tether 127.0.0.1 {master.port} 2\n"
+            # Longer than a server stands still that has to share the machine.
+            "sentinel down-after-milliseconds tether 4000\n"
+            "sentinel failover-timeout tether 6000\n"
+        )
+        words = [os.environ["TETHER_SERVER"], str(file), "--sentinel"]
+        self.process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        self.client: Any = redis.Redis(port=self.port)
+
+    def knows(self) -> bool:
+        """Whether it knows the replica and both other Sentinels."""
+        with contextlib.suppress(redis.ConnectionError):
+            known = self.client.sentinel_master("tether")
+            return (known["num-slaves"], known["num-other-sentinels"]) == (1, 2)
+        return False
+
+    def stop(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        self._folder.cleanup()
+
+
+def within(seconds: float, is_true: Any) -> None:
+    for _ in range(int(seconds / DEADLINE_S)):
+        with contextlib.suppress(AssertionError):
+            eventually(is_true)
+            return
+    eventually(is_true)
+
+
+def test_a_session_goes_on_at_the_master_that_sentinels_name() -> None:
+    with contextlib.ExitStack() as stack:
+        master = Server()
+        stack.callback(master.stop)
+        replica = Server("--replicaof", "127.0.0.1", str(master.port))
+        stack.callback(replica.stop)
+        sentinels = [Sentinel(master) for _ in range(3)]
+        for sentinel in sentinels:
+            stack.callback(sentinel.stop)
+        within(LONG_S, lambda: all(sentinel.knows() for sentinel in sentinels))
+        addresses = [("127.0.0.1", sentinel.port) for sentinel in sentinels]
+
+        async def story() -> None:
+            # Only `Locks` keeps the client.
+            with pytest.raises(Unreachable):
+                await aio.Locks(Sentinels(addresses).master_for("other")).lock("a").acquire()
+            locks = aio.Locks(Sentinels(addresses).master_for("tether", db=2), grace=LONG_S)
+            held = await locks.lock("report").acquire()
+            await held.check_server()
+            waits = asyncio.create_task(locks.lock("report").acquire())
+            while master.gauge("waiters") != 1:
+                await asyncio.sleep(0.01)
+            master.run("WAIT", 1, int(DEADLINE_S * 1000))
+            master.crash()
+            await asyncio.wait_for(held.check_server(), LONG_S)
+            assert replica.client.role()[0] == b"master"
+            assert replica.gauge("holds") == 1
+            await held.release()
+            following = await asyncio.wait_for(waits, DEADLINE_S)
+            assert following.token > held.token
+            await following.release()
+            await locks.close()
+
+        asyncio.run(story())
+        # From threads too: the program of README.md.
+        text = program("Sentinel(").replace("mymaster", "tether")
+        for name, (host, port) in zip(("one", "two", "three"), addresses):
+            assert f'("{name}", 26379)' in text
+            text = text.replace(f'("{name}", 26379)', f'("{host}", {port})')
+        names: dict[str, Any] = {}
+        exec(text, names)
+        with names["locks"] as locks, locks.lock("report") as held:
+            held.check_server()
+        replica.free()
