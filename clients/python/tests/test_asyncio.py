@@ -231,15 +231,18 @@ def test_another_cancellation_stays_one(server: Server) -> None:
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tasks do not count their cancellations")
 def test_another_cancellation_goes_before_a_loss(server: Server) -> None:
     async def story(locks: Locks) -> None:
+        has_begun = asyncio.Event()
+
         async def body() -> None:
             async with locks.lock("a"):
+                has_begun.set()
                 try:
                     await asyncio.sleep(DEADLINE_S)
                 finally:
                     task.cancel()
 
         task = asyncio.create_task(body())
-        await true(lambda: server.held("a"))
+        await has_begun.wait()
         server.run("DEL", "a")
         with pytest.raises(asyncio.CancelledError):
             await task
