@@ -16,6 +16,7 @@ mod crowd;
 mod death;
 mod fanout;
 mod foreign;
+mod guarded;
 mod handoff;
 mod hostile;
 mod instructions;

@@ -66,6 +66,10 @@ pub enum Request<'a, 'b> {
         key: &'a [u8],
         token: u64,
     },
+    Guard {
+        key: &'a [u8],
+        token: u64,
+    },
     Info {
         key: &'a [u8],
         /// Of holders, and of waiters.
@@ -125,6 +129,8 @@ pub enum BadInput {
     },
     PushWithoutWait,
     SharedPermits,
+    /// A command that `LOCK.GUARD` does not run.
+    Unguarded(&'static str),
 }
 
 impl fmt::Display for BadInput {
@@ -152,6 +158,7 @@ impl fmt::Display for BadInput {
                 write!(f, "{what} is out of range, it goes from {least} to {most}")
             }
             BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
+            BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
             BadInput::SharedPermits => write!(f, "options SHARED and PERMITS exclude each other"),
         }
     }
@@ -238,6 +245,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             Ok(Request::Cancel { key, label })
         }
         (Verb::Check, [key, token]) => check(key, token),
+        (Verb::Guard, [key, token, command, ..]) => guard(key, token, command),
         (Verb::Info, [key, options @ ..]) => info(key, Options::read(options, &[COUNT])?),
         (Verb::List, [cursor, options @ ..]) => {
             list(cursor, Options::read(options, &[CLIENT, MATCH, COUNT])?)
@@ -261,6 +269,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Extend
             | Verb::Cancel
             | Verb::Check
+            | Verb::Guard
             | Verb::Info
             | Verb::List
             | Verb::Server
@@ -298,6 +307,27 @@ fn extend<'a, 'b>(
 fn check<'a, 'b>(key: &'a [u8], token: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
     let token = number_in("the token", token, 0, i64::MAX as u64)?;
     Ok(Request::Check { key, token })
+}
+
+/// What these change is the state of the connection that gives them, and a command inside another has none; or they wait for what
+/// it wrote. (Of the others like that the server itself says that scripts may not call them.) And a guard within a guard could be
+/// as deep as a command is long.
+fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
+    const REFUSED: [&str; 7] = [
+        "asking",
+        "lock.guard",
+        "readonly",
+        "readwrite",
+        "select",
+        "wait",
+        "waitaof",
+    ];
+    let is_it = |name: &&&str| name.as_bytes().eq_ignore_ascii_case(command);
+    if let Some(name) = REFUSED.iter().find(is_it) {
+        return Err(BadInput::Unguarded(name));
+    }
+    let token = number_in("the token", token, 0, i64::MAX as u64)?;
+    Ok(Request::Guard { key, token })
 }
 
 fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {

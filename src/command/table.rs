@@ -14,6 +14,7 @@ pub enum Verb {
     Extend,
     Cancel,
     Check,
+    Guard,
     Info,
     List,
     Log,
@@ -43,6 +44,8 @@ pub enum KeyPlaces {
     All,
     /// As many as the first argument says, after it.
     Numbered,
+    /// The first argument, and those of the command that the third one begins.
+    Inner,
     /// None.
     Nowhere,
 }
@@ -269,6 +272,28 @@ pub const TABLE: &[Spec] = &[
         summary: "Checks that a token is that of a current hold.",
         complexity: "O(1)",
         arguments: &[KEY, required("token", ArgumentKind::Integer)],
+    },
+    Spec {
+        verb: Verb::Guard,
+        name: "lock.guard",
+        arity: -4,
+        // What it writes is written, and replicated, by the inner command.
+        flags: "may-replicate deny-script getkeys-api",
+        categories: "keyspace write slow",
+        access: Access::Look,
+        keys: KeyPlaces::Inner,
+        summary: "Runs a command only while a token is that of a current hold.",
+        complexity: "O(1), and what the command takes",
+        arguments: &[
+            KEY,
+            required("token", ArgumentKind::Integer),
+            required("command", ArgumentKind::String),
+            Argument {
+                optional: true,
+                multiple: true,
+                ..required("argument", ArgumentKind::String)
+            },
+        ],
     },
     Spec {
         verb: Verb::Info,

@@ -75,6 +75,7 @@ pub fn sets_time(line: &str) -> bool {
         "expireat",
         "fcall",
         "getex",
+        "lock.guard",
         "pexpire",
         "pexpireat",
     ];
@@ -113,7 +114,7 @@ const ENDS_KEYS: &[&str] = &[
     "bitop", "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin",
     "copy", "del", "eval", "evalsha", "exec", "expire", "expireat", "fcall", "flushall", "flushdb",
     "georadius", "georadiusbymember", "geosearchstore", "getdel", "getex", "hdel", "lmove", "lmpop",
-    "lpop", "lrem", "ltrim", "migrate", "move", "pexpire", "pexpireat", "rename", "renamenx",
+    "lock.guard", "lpop", "lrem", "ltrim", "migrate", "move", "pexpire", "pexpireat", "rename", "renamenx",
     "restore", "rpop", "rpoplpush", "sdiffstore", "sinterstore", "smove", "sort", "spop", "srem",
     "sunionstore", "unlink", "zdiffstore", "zinterstore", "zmpop", "zpopmax", "zpopmin",
     "zrangestore", "zrem", "zremrangebylex", "zremrangebyrank", "zremrangebyscore", "zunionstore",

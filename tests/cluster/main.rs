@@ -6,6 +6,7 @@ mod backstop;
 mod campaign;
 mod down;
 mod failover;
+mod guarded;
 mod locks;
 mod matrix;
 mod moving;

@@ -2,6 +2,8 @@
 //! owns its servers (see `harness`).
 
 mod crashes;
+#[cfg(target_os = "linux")]
+mod guarded;
 mod idle;
 mod overwriting;
 #[cfg(target_os = "linux")]

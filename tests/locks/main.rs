@@ -5,6 +5,7 @@ mod cancel;
 mod check;
 mod crowd;
 mod deadlock;
+mod guard;
 mod in_step;
 mod inspect;
 mod listing;

@@ -8,7 +8,7 @@ use crate::engine::{
 use crate::shell::bridge::dispatch::{KeyScope, tell_of_command};
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::{dispatch, keyspace_events, slices};
-use crate::shell::commands::{inspect, places};
+use crate::shell::commands::{guarded, inspect, places};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
@@ -29,8 +29,14 @@ pub unsafe extern "C" fn entry<const N: usize>(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
-        if TABLE[N].keys == KeyPlaces::Numbered && ctx.asks_for_keys() {
-            return places::tell_keys(ctx, &arguments[1..]);
+        match TABLE[N].keys {
+            KeyPlaces::Numbered if ctx.asks_for_keys() => {
+                return places::tell_keys(ctx, &arguments[1..]);
+            }
+            KeyPlaces::Inner if ctx.asks_for_keys() => {
+                return places::tell_inner_keys(ctx, &arguments[1..]);
+            }
+            _ => {}
         }
         if shell().server.get().late_pushes && !shell().knows_arguments.get() {
             let knows = shim::learn_arguments(ctx.client(), arguments);
@@ -63,9 +69,11 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if let Some(cause) = shell().fault.with(Option::clone) {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
     }
-    // It asks nothing of a connection, so scripts and functions may call it.
-    if let Request::Check { key, token } = request {
-        return inspect::check(ctx, strings[0], key, token);
+    // These ask nothing of a connection.
+    match request {
+        Request::Check { key, token } => return guarded::check(ctx, strings[0], key, token),
+        Request::Guard { key, token } => return guarded::run(ctx, strings, key, token),
+        _ => {}
     }
     if may_be_replay() && ctx.state().is_replay() {
         return stream::apply(ctx, &request, strings);
@@ -184,7 +192,8 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
-            Request::Check { key, token } => inspect::check(ctx, self.strings[0], key, token),
+            Request::Check { key, token } => guarded::check(ctx, self.strings[0], key, token),
+            Request::Guard { key, token } => guarded::run(ctx, self.strings, key, token),
             Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
             Request::List(list) => inspect::list(ctx, &list),
             Request::Log(log) => inspect::log(ctx, &log),

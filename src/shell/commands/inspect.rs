@@ -1,34 +1,12 @@
-//! `LOCK.CHECK`, `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
+//! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use crate::command::{List, Log, matches};
-use crate::engine::{
-    ClientId, Engine, Key, KeyInspection, KeySnapshot, Lost, Mode, Origin, Page, Stale, Token, Walk,
-};
+use crate::engine::{ClientId, Engine, Key, KeyInspection, Lost, Mode, Origin, Page, Walk};
 use crate::policy::attribution::field;
-use crate::shell::bridge::dispatch;
-use crate::shell::server::{keepalive, look};
+use crate::shell::server::keepalive;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{Ctx, Str, Text};
+use crate::shell::sys::raw::{Ctx, Text};
 use crate::shell::sys::{clock, shim};
-
-/// Answers `LOCK.CHECK`, also within a script: it looks at the key, since what was done to it in the same script or transaction
-/// may be looked at only later, and changes nothing.
-pub fn check(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) {
-    dispatch::tell_flush(ctx);
-    let key = Key { db: ctx.db(), name };
-    let standing = look::standing(ctx, key.db, string);
-    let seen = KeySnapshot { key, standing };
-    let checked = shell()
-        .engine
-        .with(|engine| engine.check_token(clock::now(), seen, Token(token)));
-    let why = match checked {
-        Ok(()) => return ctx.reply_integer(1),
-        Err(Stale::Replica) => "this server is a replica".to_owned(),
-        Err(Stale::Nobody) => "nobody holds the key".to_owned(),
-        Err(Stale::HeldWith(Token(other))) => format!("the key is held with token {other}"),
-    };
-    ctx.reply_error(&format!("STALE token {token} is not current: {why}"));
-}
 
 /// Answers `LOCK.INFO`.
 pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {

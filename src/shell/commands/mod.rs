@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!   entry.rs     a command becomes a fact      places.rs    where its keys stand
-//!   register.rs  which commands there are
+//!   register.rs  which commands there are      guarded.rs   LOCK.CHECK, LOCK.GUARD
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
 //!   settings.rs  tether.*
 //! ```
 
 pub(in crate::shell) mod entry;
+pub(in crate::shell) mod guarded;
 pub(in crate::shell) mod info;
 pub(in crate::shell) mod inspect;
 pub(in crate::shell) mod places;

@@ -9,7 +9,7 @@ use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
 const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] =
-    entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16];
+    entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17];
 
 /// Registers all commands. Once, at load.
 pub fn commands(ctx: Ctx<'_>) -> bool {
@@ -24,7 +24,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     let flags = c_string(spec.flags);
     // The old form of key positions; what it cannot say is in the key specification.
     let (first, last, step) = match spec.keys {
-        KeyPlaces::First => (1, 1, 1),
+        KeyPlaces::First | KeyPlaces::Inner => (1, 1, 1),
         KeyPlaces::All => (1, -1, 1),
         KeyPlaces::Numbered | KeyPlaces::Nowhere => (0, 0, 0),
     };
@@ -101,6 +101,11 @@ fn key_spec(spec: &Spec) -> c::RedisModuleCommandKeySpec {
     });
     let last = match spec.keys {
         KeyPlaces::First => 0,
+        KeyPlaces::Inner => {
+            // So the server asks us for all of them.
+            keys.flags |= u64::from(c::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
+            0
+        }
         KeyPlaces::All => -1,
         KeyPlaces::Numbered => {
             keys.begin_search_type =

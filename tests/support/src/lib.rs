@@ -7,10 +7,12 @@
 //!   transcript/  sessions of redis-cli that a document shows, run again
 //!   line.rs      who holds, who stands in line
 //!   load.rs      clients at work while masters are replaced    grants.rs   what they were told
+//!   grammar.rs   commands at random, as a server describes its own
 //!   random.rs    a seed, and all that follows from it
 //!   process.rs   what the standard library cannot ask of processes
 //! ```
 
+pub mod grammar;
 pub mod grants;
 pub mod harness;
 pub mod line;

@@ -295,6 +295,50 @@ impl Answer {
         kind == raw::REDISMODULE_REPLY_INTEGER as c_int
     }
 
+    /// Whether the server said nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        // SAFETY: the table; the reply lives as long as `self`.
+        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
+        kind == raw::REDISMODULE_REPLY_UNKNOWN as c_int
+    }
+
+    /// Its text, if it is an error.
+    pub(super) fn error(&self) -> Option<String> {
+        // SAFETY: the table; the reply lives as long as `self`.
+        let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
+        (kind == raw::REDISMODULE_REPLY_ERROR as c_int).then(|| self.text())?
+    }
+
+    /// Of an array: each element that is a string.
+    pub(super) fn each_string(&self, each: &mut dyn FnMut(&[u8])) {
+        let reply = self.0.as_ptr();
+        // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
+        unsafe {
+            if api!(RedisModule_CallReplyType(reply)) != raw::REDISMODULE_REPLY_ARRAY as c_int {
+                return;
+            }
+            for place in places_of(reply) {
+                let element = api!(RedisModule_CallReplyArrayElement(reply, place));
+                let mut length = 0;
+                let bytes = api!(RedisModule_CallReplyStringPtr(element, &mut length));
+                if !bytes.is_null() {
+                    each(std::slice::from_raw_parts(bytes.cast(), length));
+                }
+            }
+        }
+    }
+
+    /// Makes it the reply to the command that is running.
+    pub(super) fn pass_on(&self, ctx: Ctx<'_>) {
+        // SAFETY: the table, the context; the reply lives as long as `self`, and is copied.
+        unsafe {
+            api!(RedisModule_ReplyWithCallReply(
+                ctx.as_ptr(),
+                self.0.as_ptr()
+            ))
+        };
+    }
+
     fn integer(&self) -> u64 {
         // SAFETY: the table; the reply lives as long as `self`.
         unsafe { api!(RedisModule_CallReplyInteger(self.0.as_ptr())) as u64 }

@@ -12,6 +12,7 @@
 mod ask;
 mod files;
 mod handle;
+mod inner;
 mod keys;
 mod known;
 mod replies;
@@ -330,7 +331,17 @@ pub fn tell_replicas_directly(yes: bool) {
 /// Runs what the server calls for our own sake, a command of ours or a timer. What it counts as a change meanwhile makes it
 /// replicate no command of somebody else's.
 pub fn on_our_own<T>(act: impl FnOnce() -> T) -> T {
-    let former = known().may_count.replace(true);
+    counting(true, act)
+}
+
+/// Runs a command of somebody else's in the middle of that: a change that is counted meanwhile would make the server replicate
+/// it, also where it writes nothing.
+pub fn not_on_our_own<T>(act: impl FnOnce() -> T) -> T {
+    counting(false, act)
+}
+
+fn counting<T>(may_count: bool, act: impl FnOnce() -> T) -> T {
+    let former = known().may_count.replace(may_count);
     let result = act();
     known().may_count.set(former);
     result

@@ -1,6 +1,7 @@
 //! Replies to the command in hand.
 
 use crate::shell::sys::raw::{Ctx, api, c_string, often};
+use redis_module::raw;
 use std::ffi::c_int;
 
 impl Ctx<'_> {
@@ -63,6 +64,24 @@ impl Ctx<'_> {
     pub fn key_stands_at(self, place: usize) {
         // SAFETY: the table, the context.
         unsafe { api!(RedisModule_KeyAtPos(self.as_ptr(), place as c_int)) };
+    }
+
+    /// The same where a key is read, and nothing is told of its value.
+    pub fn key_is_read_at(self, place: usize) {
+        let flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
+        self.key_stands_at_as(place, flags as c_int);
+    }
+
+    /// The same with the server's flags of what is done to the key.
+    pub fn key_stands_at_as(self, place: usize, flags: c_int) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_KeyAtPosWithFlags(
+                self.as_ptr(),
+                place as c_int,
+                flags
+            ))
+        };
     }
 
     /// In the server's own words.

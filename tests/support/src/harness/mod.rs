@@ -11,6 +11,7 @@ mod programs;
 mod reset;
 pub mod sentinel;
 mod server;
+mod tap;
 mod wait;
 
 pub use crate::resp::{
@@ -23,6 +24,7 @@ pub use losses::losses;
 pub use ports::free_port;
 pub use programs::{WITHOUT_MODULE, module, redis_cli, server_binary};
 pub use server::{Server, eventually_gone};
+pub use tap::Tap;
 pub use wait::{
     eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, say,
 };

@@ -2,7 +2,7 @@
 
 use super::{Client, Server, eventually_within, free_port, server_binary};
 use crate::line::field;
-use crate::resp::Frame;
+use crate::resp::{Frame, ok};
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -84,6 +84,11 @@ impl Sentinel {
                 Err(format!("{about:?}"))
             }
         });
+    }
+
+    /// Has it replace the master, and says whether it will.
+    pub fn fail_over(&self) -> bool {
+        self.ask(&format!("SENTINEL FAILOVER {NAME}")) == Some(ok())
     }
 
     pub fn master_port(&self) -> Option<u16> {

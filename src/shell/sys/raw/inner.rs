@@ -1,0 +1,140 @@
+//! Commands within a command of ours: which keys they have, and how they are run and answered.
+
+use crate::shell::sys::raw::ask::Answer;
+use crate::shell::sys::raw::{Ctx, Str, api};
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_int};
+
+/// The server's pointers to some strings, which are only read.
+fn words_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
+    // A `Str` is such a pointer.
+    words
+        .as_ptr()
+        .cast::<*mut raw::RedisModuleString>()
+        .cast_mut()
+}
+
+impl Ctx<'_> {
+    /// Where the keys of a command stand among its words (its name is at 0), with the server's flags of what is done to them.
+    /// None where the server does not know the command, or it has too few words.
+    pub fn keys_of(self, command: &[Str<'_>], mut each: impl FnMut(usize, c_int)) {
+        let (mut count, mut flags) = (0, std::ptr::null_mut());
+        // SAFETY: the table, the context; so many words, which live for this call. What comes back is ours to free: so many
+        // places, and as many flags.
+        unsafe {
+            let places = api!(RedisModule_GetCommandKeysWithFlags(
+                self.as_ptr(),
+                words_of(command),
+                command.len() as c_int,
+                &raw mut count,
+                &raw mut flags
+            ));
+            if places.is_null() {
+                return;
+            }
+            for at in 0..usize::try_from(count).unwrap_or(0) {
+                let place = usize::try_from(*places.add(at)).unwrap_or(usize::MAX);
+                let flag = if flags.is_null() { 0 } else { *flags.add(at) };
+                each(place, flag);
+            }
+            api!(RedisModule_Free(places.cast()));
+            api!(RedisModule_Free(flags.cast()));
+        }
+    }
+
+    /// The names of a command's keys, as `COMMAND GETKEYS` tells them: not while the server itself asks for keys.
+    pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) {
+        // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"COMMAND".as_ptr(),
+                c"cv".as_ptr(),
+                c"GETKEYS".as_ptr(),
+                words_of(command),
+                command.len()
+            ))
+        };
+        if let Some(answer) = Answer::new(reply) {
+            answer.each_string(&mut each);
+        }
+    }
+
+    /// Runs a command as the user of the connection whose command is running, as a script would: with its protocol, without
+    /// blocking, not over the memory limit, replicated as itself. Its reply, or why the server did not run it, is the reply.
+    pub fn run_as_caller(self, command: &[Str<'_>]) {
+        let name = command[0].bytes();
+        let Ok(c_name) = CString::new(name) else {
+            return self.reply_error("ERR unknown command");
+        };
+        let call = |c_name: &CStr, arguments: &[Str<'_>]| {
+            // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
+            Answer::new(unsafe {
+                api!(RedisModule_Call(
+                    self.as_ptr(),
+                    c_name.as_ptr(),
+                    c"0CSME!v".as_ptr(),
+                    words_of(arguments),
+                    arguments.len()
+                ))
+            })
+        };
+        let Some(answer) = call(&c_name, &command[1..]) else {
+            return self.reply_error("ERR the server does not run this command");
+        };
+        // Valkey 9 keeps some errors (`GETDEL` of a list) with the client that it made for the call, and gives them to the next call.
+        let answer = match answer.is_empty() {
+            true => call(c"PING", &[]).filter(|answer| answer.error().is_some()),
+            false => Some(answer),
+        };
+        let Some(answer) = answer else {
+            return self.reply_error("ERR the server gave no reply to this command");
+        };
+        match answer.error().as_deref().and_then(bare) {
+            Some(error) => self.reply_error(&error),
+            None => answer.pass_on(self),
+        }
+    }
+}
+
+/// What is said where the server has words of its own for commands that modules call: the bare command's error begins so, too.
+fn bare(error: &str) -> Option<String> {
+    const UNGUARDED: &str = " is not allowed on script mode";
+    let text = error.strip_prefix("ERR ").unwrap_or(error);
+    if let Some(command) = text.strip_suffix(UNGUARDED) {
+        let name = command.strip_prefix("command ").unwrap_or(command);
+        return Some(format!("ERR LOCK.GUARD does not run {name}"));
+    }
+    let code = match text {
+        _ if text.starts_with("acl verification failed") => "NOPERM",
+        _ if text.starts_with("Attempted to access a non local key") => "CROSSSLOT",
+        _ if text.starts_with("Can not execute a") && text.contains("cluster is down") => {
+            "CLUSTERDOWN"
+        }
+        _ => return None,
+    };
+    Some(format!("{code} {text}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bare;
+
+    #[test]
+    fn errors_have_the_codes_of_bare_commands() {
+        let text = "acl verification failed, can't run this command or subcommand.";
+        assert_eq!(bare(text), Some(format!("NOPERM {text}")));
+        assert_eq!(bare(&format!("ERR {text}")), Some(format!("NOPERM {text}")));
+        assert_eq!(
+            bare("ERR command 'client|kill' is not allowed on script mode"),
+            Some("ERR LOCK.GUARD does not run 'client|kill'".to_owned())
+        );
+        for own in [
+            "OOM command not allowed",
+            "WRONGTYPE Operation",
+            "ERR syntax error",
+        ] {
+            assert_eq!(bare(own), None);
+        }
+    }
+}

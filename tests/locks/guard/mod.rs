@@ -1,0 +1,359 @@
+//! LOCK.GUARD: a command that runs only while a token is current, and is the bare command in all else.
+
+mod twins;
+
+use crate::harness::*;
+use crate::line::*;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// `LOCK.GUARD` of a command.
+fn guarded<T: AsRef<[u8]>>(key: &str, token: i64, words: &[T]) -> Vec<Vec<u8>> {
+    let guard = ["LOCK.GUARD", key, &token.to_string()].map(|word| word.as_bytes().to_vec());
+    let words = words.iter().map(|word| word.as_ref().to_vec());
+    guard.into_iter().chain(words).collect()
+}
+
+fn guard(client: &mut Client, token: i64, command: &str) -> Frame {
+    let words: Vec<_> = command.split(' ').collect();
+    client.call(guarded("k", token, &words))
+}
+
+fn stale(token: i64, why: &str) -> Frame {
+    Frame::Error(format!("STALE token {token} is not current: {why}").into())
+}
+
+const NOBODY: &str = "nobody holds the key";
+
+#[test]
+fn a_command_runs_while_the_token_is_current_and_not_after_it() {
+    let server = Server::start();
+    let (mut holder, mut next, mut data) = (server.resp3(), server.resp3(), server.resp2());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    assert_eq!(guard(&mut data, token, "SET data one"), simple("OK"));
+    assert_eq!(guard(&mut holder, token, "APPEND data !"), int(4));
+    let held = format!("the key is held with token {token}");
+    let reply = guard(&mut data, token - 1, "SET data two");
+    assert_eq!(reply, stale(token - 1, &held));
+    queue(&server, &mut next, "LOCK.ACQUIRE k WAIT 0");
+    holder.run("LOCK.RELEASE k");
+    let second = next.read_reply().number();
+    let held = format!("the key is held with token {second}");
+    assert_eq!(guard(&mut data, token, "SET data two"), stale(token, &held));
+    assert_eq!(guard(&mut data, second, "GET data"), bulk("one!"));
+    quit(&server, next);
+    assert_eq!(guard(&mut data, second, "DEL data"), stale(second, NOBODY));
+    assert_eq!(data.run("GET data"), bulk("one!"));
+}
+
+#[test]
+fn a_lease_that_is_over_guards_nothing_although_it_could_not_be_ended() {
+    let server = Server::with(&["min-replicas-to-write 0"]);
+    let (mut holder, mut data) = (server.resp3(), server.resp2());
+    let token = holder.run("LOCK.ACQUIRE k LEASE 300").number();
+    assert_eq!(guard(&mut data, token, "SET data one"), simple("OK"));
+    data.run("CONFIG SET min-replicas-to-write 1");
+    assert!(
+        matches!(guard(&mut data, token, "SET data two"), Frame::Error(text) if text.starts_with(b"NOREPLICAS"))
+    );
+    assert_eq!(guard(&mut data, token, "GET data"), bulk("one"));
+    sleep(Duration::from_millis(400));
+    assert_eq!(holders(&server, "k"), [holder.id()], "it is there still");
+    assert_eq!(guard(&mut data, token, "GET data"), stale(token, NOBODY));
+}
+
+#[test]
+fn what_scripts_may_not_call_and_what_belongs_to_a_connection_is_not_run() {
+    let server = Server::start();
+    let (mut holder, mut data) = (server.resp3(), server.resp3());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    let mut refused = |command: &str, name: &str| {
+        let expected = format!("ERR LOCK.GUARD does not run '{name}'");
+        assert_eq!(
+            guard(&mut data, token, command),
+            Frame::Error(expected.into())
+        );
+    };
+    for command in [
+        "MULTI",
+        "EXEC",
+        "DISCARD",
+        "WATCH a",
+        "SUBSCRIBE a",
+        "EVAL return 0",
+        "FCALL f 0",
+        "MONITOR",
+        "RESET",
+        "HELLO 2",
+        "SAVE",
+        "SHUTDOWN",
+        "SETTP a v",
+        "WATCHEX a",
+        "LOCK.ACQUIRE a",
+        "LOCK.RELEASE k",
+        "SESSION.START",
+    ] {
+        let name = command
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_ascii_lowercase();
+        refused(command, &name);
+    }
+    for (command, name) in [
+        ("SELECT 1", "select"),
+        ("select 1", "select"),
+        ("ASKING", "asking"),
+        ("READONLY", "readonly"),
+        ("READWRITE", "readwrite"),
+        ("WAIT 0 1", "wait"),
+        ("WAITAOF 0 0 1", "waitaof"),
+        ("CLIENT REPLY OFF", "client|reply"),
+        ("CLIENT KILL ID 1", "client|kill"),
+        ("lock.guard k 1 GET a", "lock.guard"),
+    ] {
+        refused(command, name);
+    }
+    // It blocks nobody: where it may be called at all, it answers as in a transaction.
+    let reply = guard(&mut data, token, "BLPOP none 0");
+    let refused = Frame::Error("ERR LOCK.GUARD does not run 'blpop'".into());
+    assert!(reply == null() || reply == refused, "{reply:?}");
+    assert_eq!(data.run("PING"), simple("PONG"));
+}
+
+/// What it runs may write, so it waits as long as the server wants no writes: also because of a token that lapses meanwhile.
+#[test]
+fn it_waits_for_the_end_of_a_pause_and_checks_then() {
+    let server = Server::start();
+    let (mut holder, mut data, mut admin) = (server.resp3(), server.resp2(), server.resp2());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    let lapsing = holder.run("LOCK.ACQUIRE k2 LEASE 200").number();
+    admin.run("CLIENT PAUSE 100000 WRITE");
+    data.send(guarded("k", token, &["SET", "data", "v"]));
+    let mut late = server.resp2();
+    late.send(guarded("k2", lapsing, &["SET", "late", "v"]));
+    sleep(Duration::from_millis(300));
+    assert_eq!(admin.run("EXISTS data late"), int(0));
+    assert!(!data.has_reply());
+    admin.run("CLIENT UNPAUSE");
+    assert_eq!(data.read_reply(), simple("OK"));
+    assert_eq!(late.read_reply(), stale(lapsing, NOBODY));
+    assert_eq!(admin.run("EXISTS data late"), int(1));
+}
+
+/// A guard within a guard, as deep as a command may be, must not be looked into: not for keys either.
+#[test]
+fn guards_within_guards_are_refused_however_many() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    client.run("ACL SETUSER some on nopass +@all ~some*");
+    let mut some = server.resp2();
+    some.run("AUTH some x");
+    let mut words = Vec::new();
+    for _ in 0..100_000 {
+        words.extend(["LOCK.GUARD", "some:k", "1"]);
+    }
+    words.extend(["GET", "some:v"]);
+    let expected = "ERR LOCK.GUARD does not run 'lock.guard'";
+    assert_eq!(client.refused(words.clone()), expected);
+    assert_eq!(some.refused(words.clone()), expected);
+    let asked = [vec!["COMMAND", "GETKEYS"], words].concat();
+    assert_eq!(client.run(asked), array([bulk("some:k")]));
+}
+
+#[test]
+fn errors_come_as_of_the_bare_command() {
+    let server = Server::start();
+    let (mut holder, mut data) = (server.resp3(), server.resp2());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    data.run("RPUSH list a");
+    for command in [
+        "GET list",
+        "INCR k",
+        "SET a v EX 0",
+        "GET",
+        "NOSUCH a",
+        "XINFO NOSUCH a",
+        "HELP",
+    ] {
+        let bare = data.call(command);
+        assert_eq!(guard(&mut data, token, command), bare, "{command}");
+    }
+    data.run("CONFIG SET maxmemory 1");
+    let refused = |frame: Frame| match frame {
+        Frame::Error(text) => String::from_utf8_lossy(&text)
+            .split(' ')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(guard(&mut data, token, "SET a v")), "OOM");
+    assert_eq!(guard(&mut data, token, "STRLEN a"), int(0));
+    data.run("CONFIG SET maxmemory 0");
+    let replica = Server::replica_of(&server, &[]);
+    replica.catch_up(&server);
+    let reply = guard(&mut replica.resp2(), token, "GET list");
+    assert_eq!(reply, stale(token, "this server is a replica"));
+}
+
+/// The caller needs the right to give the guard, to read its key, and all that the command itself needs.
+#[test]
+fn it_takes_the_rights_of_both_commands() {
+    let server = Server::start();
+    let (mut admin, mut holder) = (server.resp2(), server.resp3());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    for (rights, command, allowed) in [
+        ("+lock.guard +set ~data %R~k", "SET data v", true),
+        ("+set ~data %R~k", "SET data v", false),
+        ("+lock.guard ~data %R~k", "SET data v", false),
+        ("+lock.guard +set ~data", "SET data v", false),
+        ("+lock.guard +set %R~data %R~k", "SET data v", false),
+        ("+lock.guard +mset ~data %R~k", "MSET data v other w", false),
+        (
+            "+lock.guard +mset ~data %R~k",
+            "MSET data v a 1 b 2 c 3 d 4 e 5 f 6 g 7",
+            false,
+        ),
+        ("+lock.guard +publish ~* &ones", "PUBLISH ones m", true),
+        ("+lock.guard +publish ~* &ones", "PUBLISH others m", false),
+        ("+lock.guard +config|get ~*", "CONFIG GET maxmemory", false),
+    ] {
+        admin.run("ACL DELUSER one");
+        admin.run(&format!("ACL SETUSER one on nopass resetchannels {rights}"));
+        let mut one = server.resp2();
+        one.run("AUTH one x");
+        let reply = guard(&mut one, token, command);
+        let is_refused = matches!(&reply, Frame::Error(text) if text.starts_with(b"NOPERM"));
+        let is_unrun = matches!(&reply, Frame::Error(text) if text.ends_with(b"'config|get'"));
+        assert_eq!(
+            is_refused || is_unrun,
+            !allowed,
+            "{rights}: {command}: {reply:?}"
+        );
+    }
+    assert_eq!(admin.run("EXISTS data other a"), int(1));
+}
+
+#[test]
+fn all_keys_are_told_of_commands_with_few_words() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    let mut keys = |command: &str| {
+        let all: Vec<_> = ["COMMAND", "GETKEYSANDFLAGS", "LOCK.GUARD", "k", "1"]
+            .into_iter()
+            .chain(command.split(' '))
+            .collect();
+        let pairs = client.run(all).items();
+        let own = pairs[0].items();
+        let flags: Vec<_> = own[1].items().iter().map(Frame::text).collect();
+        assert_eq!(
+            (own[0].text(), flags.join(" ")),
+            ("k".into(), "RO access".into())
+        );
+        let others = pairs[1..].iter().map(|pair| pair.items()[0].text());
+        others.collect::<Vec<_>>().join(" ")
+    };
+    for (command, expected) in [
+        ("GET a", "a"),
+        ("LMOVE a b LEFT LEFT", "a b"),
+        ("MSET a 1 b 2 c 3", "a b c"),
+        ("MSET a 1 b 2 c 3 d 4", ""),
+        ("PING", ""),
+        ("NOSUCH a", ""),
+        ("SET a", ""),
+    ] {
+        assert_eq!(keys(command), expected, "{command}");
+    }
+}
+
+/// What the guarded command does to keys is the caller's own doing, the guarding key included.
+#[test]
+fn what_it_does_is_the_callers_own_act() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    let token = holder.run("LOCK.ACQUIRE k NOTIFY").number();
+    assert_eq!(guard(&mut holder, token, "DEL k"), int(1));
+    assert_eq!(guard(&mut holder, token, "PING"), stale(token, NOBODY));
+    assert_eq!(server.settled(&mut holder), [""; 0], "its own doing");
+    let token = holder.run("LOCK.ACQUIRE k NOTIFY").number();
+    assert_eq!(guard(&mut holder, token, "RENAME k to"), simple("OK"));
+    assert_eq!(server.settled(&mut holder), [""; 0]);
+    holder.run("LOCK.RELEASE to");
+    let token = holder.run("LOCK.ACQUIRE k NOTIFY").number();
+    assert_eq!(guard(&mut other, token, "DEL k"), int(1));
+    assert_eq!(holder.next_push(), "lock k LOST deleted");
+    // A waiter is served, and a watcher told, as after any DEL.
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    other.run("WATCHEX k data");
+    queue_push(&mut other, "LOCK.ACQUIRE k WAIT 0 PUSH");
+    assert_eq!(guard(&mut holder, token, "SET data v"), simple("OK"));
+    assert_eq!(other.next_push(), "watchex data ADD");
+    assert_eq!(guard(&mut holder, token, "DEL k"), int(1));
+    assert!(other.next_push().starts_with("watchex k") || tether(&server, "tether_holds") == 1);
+}
+
+/// The caller's own watches and requests are told as of a bare command.
+#[test]
+fn the_callers_own_pushes_are_those_of_the_bare_command() {
+    for resp in [2, 3] {
+        let server = Server::start();
+        let connect = || {
+            if resp == 2 {
+                server.resp2()
+            } else {
+                server.resp3()
+            }
+        };
+        let (mut bare, mut guards) = (connect(), connect());
+        let token = guards.run("LOCK.ACQUIRE k").number();
+        let told = |client: &mut Client, key: &str, token: Option<i64>| {
+            client.run(&format!("WATCHEX {key}"));
+            let mut heard = Vec::new();
+            for command in ["SET", "GETDEL", "SET", "SWAPDB"] {
+                let words = match command {
+                    "SET" => format!("SET {key} v"),
+                    "SWAPDB" => "SWAPDB 0 0".to_owned(),
+                    other => format!("{other} {key}"),
+                };
+                match token {
+                    Some(token) => guard(client, token, &words),
+                    None => client.call(&words),
+                };
+                heard.extend(server.settled(client));
+            }
+            client.run(&format!("DEL {key}"));
+            server.settled(client);
+            heard
+        };
+        let expected: Vec<_> = told(&mut bare, "a", None);
+        let heard: Vec<_> = told(&mut guards, "b", Some(token));
+        let as_a: Vec<_> = heard
+            .iter()
+            .map(|push| push.replace(" b ", " a "))
+            .collect();
+        assert_eq!(as_a, expected);
+        assert_eq!(expected.len(), 3, "{expected:?}");
+    }
+}
+
+#[test]
+fn in_a_transaction_a_stale_token_stops_only_its_own_command() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let token = client.run("LOCK.ACQUIRE k").number();
+    let guarded = |token: i64| format!("LOCK.GUARD k {token} SET data {token}");
+    client.run_all(&[
+        "MULTI",
+        &guarded(token),
+        &guarded(7),
+        "LOCK.RELEASE k",
+        &guarded(token),
+    ]);
+    let held = format!("the key is held with token {token}");
+    assert_eq!(
+        client.run("EXEC"),
+        array([simple("OK"), stale(7, &held), int(0), stale(token, NOBODY)])
+    );
+    assert_eq!(client.run("GET data").text(), token.to_string());
+}
