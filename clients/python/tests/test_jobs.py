@@ -9,8 +9,8 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -121,13 +121,9 @@ def test_the_program_for_apscheduler_runs_its_job(server: Server, tmp_path: path
     with running(tmp_path, "-u", "jobs.py"):
         eventually(lambda: said() >= 2)
         with Locks(server.url) as others, others.lock("nightly", wait=DEADLINE_S):
-            eventually(lambda: not server.gauge("waiters"))
             before = said()
-            for _ in range(5):
-                with ThreadPoolExecutor(1) as pool:
-                    pool.submit(others.lock("pause").acquire).result().release()
-            # A job that printed as we looked had the lock before.
-            assert said() <= before + 1
+            time.sleep(1)  # Ten jobs, of which each finds the lock taken.
+            assert said() == before
         after = said()
         eventually(lambda: said() > after + 1)
 
