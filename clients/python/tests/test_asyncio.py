@@ -374,6 +374,27 @@ def test_the_server_is_asked_whether_a_lock_is_held(server: Server) -> None:
     tell(server, story)
 
 
+def test_a_command_is_run_only_while_the_lock_is_held(server: Server) -> None:
+    async def story(locks: Locks) -> None:
+        data = redis.asyncio.Redis(port=server.port)
+        async with locks.lock(b"\xff a") as held, locks.all("b", "c") as both:
+            assert await held.run("SET", "report", "new", on=data) in (b"OK", True)
+            assert await both.run("INCRBY", "visits", 3, on=data) == 3
+            with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+                await held.run("LPUSH", "report", 1, on=data)
+            token, held.token = held.token, 1
+            with pytest.raises(Stale, match="token 1 is not current"):
+                await held.run("SET", "report", "old", on=data)
+            held.token = token
+            assert await data.get("report") == b"new"
+        with pytest.raises(Lost, match="released"):
+            await held.run("SET", "report", "old", on=data)
+        assert await data.get("report") == b"new"
+        await data.aclose() if hasattr(data, "aclose") else await data.close()
+
+    tell(server, story)
+
+
 def test_the_server_says_that_each_name_of_several_is_held(server: Server) -> None:
     async def story(locks: Locks) -> None:
         both = await locks.all("b", "c").acquire()

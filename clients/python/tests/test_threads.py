@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 from tether_locks import Deadlock, Held, Locks, Lost, Stale, Taken
 
@@ -44,6 +45,40 @@ def test_the_server_is_asked_whether_a_lock_is_held(server: Server, locks: Locks
         held._held.token = aside
     with pytest.raises(Lost):
         held.check_server()
+
+
+def test_a_command_is_run_only_while_the_lock_is_held(server: Server, locks: Locks) -> None:
+    data = redis.Redis(port=server.port, decode_responses=True)
+    with locks.lock("a") as held:
+        assert held.run("SET", "report", "new", on=data) == "OK"
+        assert held.run("INCRBY", b"visits", 3, on=data) == 3
+        # An error of the command's own is the client's.
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            held.run("LPUSH", "report", 1, on=data)
+        held._held.token, aside = 1, held.token
+        held.token = 1
+        with pytest.raises(Stale, match="token 1 is not current"):
+            held.run("SET", "report", "old", on=data)
+        held.token = held._held.token = aside
+        assert data.get("report") == "new"
+    with pytest.raises(Lost, match="released"):
+        held.run("SET", "report", "old", on=data)
+    assert data.get("report") == "new"
+    data.close()
+
+
+def test_who_has_not_heard_of_a_loss_writes_nothing(server: Server, locks: Locks) -> None:
+    held = locks.lock("a").acquire()
+    link = locks._locks._link
+    assert link is not None
+    link.core._pushed = lambda *_: None  # type: ignore[method-assign]
+    server.run("DEL", "a")
+    with Locks(server.url) as others, others.lock("a") as other:
+        held.check()
+        with pytest.raises(Stale, match=f"the key is held with token {other.token}"):
+            held.run("SET", "report", "old", on=server.client)
+        assert other.run("SET", "report", "new", on=server.client)
+    assert server.client.get("report") == b"new"
 
 
 def test_threads_take_turns(server: Server, locks: Locks) -> None:

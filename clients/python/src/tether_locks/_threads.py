@@ -16,9 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import redis
+
 from . import asyncio as aio
 from ._request import Key, Request, permits, request
-from .errors import Lost, Taken, Unreachable
+from .errors import Lost, Taken, Unreachable, raise_if_stale
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -141,6 +143,24 @@ class Held:
         """
         self.check()
         _here().call(self._held.check_server())
+
+    def run(self, *command: Any, on: redis.Redis) -> Any:
+        """Run one command only while the server knows the lock as held; return its raw reply.
+
+        `on` is a client of `redis` for the data. Its pool may be any; its server and
+        database must be those of the locks, and in a cluster the keys in the slot of the name. The
+        server checks and runs in one step (LOCK.GUARD). If the lock is not held, nothing is run:
+        `Stale`. Of several names the first one counts. That client raises what the command's own
+        error is, and if its connection breaks, the command may have been run.
+        """
+        self.check()
+        client: Any = on
+        key = self._held._want.keys[0]
+        try:
+            return client.execute_command("LOCK.GUARD", key, self.token, *command)
+        except redis.ResponseError as error:
+            raise_if_stale(error, self.lost)
+            raise
 
     def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""

@@ -16,12 +16,13 @@ import redis.asyncio
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import ResponseError
 
 from ._link import Link, Times
 from ._request import Key, Request, milliseconds, permits, request
 from .clock import now
 from .core import Phase, Want
-from .errors import LockError, Lost, Refused, Stale, Taken, Unreachable
+from .errors import LockError, Lost, Refused, Stale, Taken, Unreachable, raise_if_stale
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -83,6 +84,24 @@ class Held:
                         continue
                     raise Stale(str(error), self.lost) from error
         self.check()
+
+    async def run(self, *command: Any, on: redis.asyncio.Redis) -> Any:
+        """Run one command only while the server knows the lock as held; return its raw reply.
+
+        `on` is a client of `redis.asyncio` for the data. Its pool may be any; its server and
+        database must be those of the locks, and in a cluster the keys in the slot of the name. The
+        server checks and runs in one step (LOCK.GUARD). If the lock is not held, nothing is run:
+        `Stale`. Of several names the first one counts. That client raises what the command's own
+        error is, and if its connection breaks, the command may have been run.
+        """
+        self.check()
+        client: Any = on
+        key = self._want.keys[0]
+        try:
+            return await client.execute_command("LOCK.GUARD", key, self.token, *command)
+        except ResponseError as error:
+            raise_if_stale(error, self.lost)
+            raise
 
     async def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""

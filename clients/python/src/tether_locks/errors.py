@@ -49,7 +49,9 @@ class Lost(LockError):
 
 
 class Stale(Lost):
-    """The server says that the token is not that of a current hold: see `Held.check_server`.
+    """The server says that the token is not that of a current hold.
+
+    See `Held.check_server` and `Held.run`.
 
     `reason` is `stale`, unless it is known why; the text is the server's.
     """
@@ -58,6 +60,12 @@ class Stale(Lost):
         """Keep what the server said."""
         super().__init__(reason or "stale")
         self.args = (text,)
+
+
+def raise_if_stale(error: Exception, reason: str | None) -> None:
+    """Raise `Stale` in the place of an error by which the server says so."""
+    if str(error).startswith("STALE "):
+        raise Stale(str(error), reason) from error
 
 
 def refusal(text: str) -> LockError:
