@@ -267,6 +267,27 @@ fn all_keys_are_told_of_commands_with_few_words() {
     }
 }
 
+/// What the server's function for a command's keys gives to modules, it never frees where they are many.
+#[test]
+fn to_ask_for_many_keys_takes_no_memory() {
+    let server = Server::start();
+    let mut client = server.resp2();
+    let keys: Vec<_> = (0..400).map(|number| format!("a{number}")).collect();
+    let asked = format!("COMMAND GETKEYS LOCK.GUARD k 1 EXISTS {}", keys.join(" "));
+    let batch = vec![&*asked; 100];
+    let mut ask = |times: usize| {
+        for _ in 0..times {
+            client.pipeline(&batch);
+            client.read_replies(100);
+        }
+    };
+    ask(1);
+    let before = server.gauge("memory", "used_memory");
+    ask(20);
+    let grown = server.gauge("memory", "used_memory") - before;
+    assert!(grown < 1_000_000, "{grown} bytes");
+}
+
 /// What the guarded command does to keys is the caller's own doing, the guarding key included.
 #[test]
 fn what_it_does_is_the_callers_own_act() {
