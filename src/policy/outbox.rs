@@ -1,13 +1,13 @@
 //! What waits to be pushed: what has to wait, for whom and in what order, what has become void meanwhile, and what is dropped
 //! since it is too much.
 //!
-//! How much may wait for a connection is what the server lets wait for it itself, its `client-output-buffer-limit`: what
-//! waits is written in one piece, and then the server closes whoever's output is over that. So what is beyond need not be
-//! kept, for its connection is not going to read it; but it has to be closed then, also where the limit was raised meanwhile.
+//! How much may wait for a connection is what the server lets wait for it itself, its `client-output-buffer-limit`, counted as
+//! the server counts: by the memory that it takes here, which is more than its frames where keys are short. What is beyond is
+//! not kept, and the connection is closed, also where the limit was raised meanwhile.
 //!
 //! Knows no server: what it must be told of one comes with its functions.
 
-use crate::engine::{ClientId, Key, KeyBuf, Name, News, Push, Token};
+use crate::engine::{ClientId, Key, KeyBuf, News, Push, Token};
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 
@@ -19,8 +19,15 @@ const MANY: usize = 64;
 const MOST: usize = 64;
 
 /// So much of what is pushed to a connection the server does not count: it goes to a buffer that each has. And some more, so
-/// that whoever is over our bound is over the server's.
+/// that whoever is over our bound by frames alone is over the server's.
 const UNCOUNTED: usize = 64 << 10;
+
+/// What a run takes by itself, besides its pushes: its place, of which there may be twice as many as there are runs, and two
+/// pieces of memory.
+const RUN: usize = 2 * size_of::<Run>() + 2 * PIECE;
+
+/// What an allocator adds to a piece of memory.
+const PIECE: usize = 16;
 
 /// How much the server lets wait for a connection, by what it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,6 +82,8 @@ pub struct Outbox {
     /// What waits by itself: for the answer to a connection's own flush, or for the end of a command in which it wants no
     /// replies.
     kept_back: HashMap<ClientId, Kept>,
+    /// Those that were closed, perhaps in the middle of a command of their own.
+    closing: Vec<ClientId>,
 }
 
 /// Pushes that go to the same connections.
@@ -166,14 +175,18 @@ impl Outbox {
 
     /// Has a push wait, as far as it is not too much for those to whom it goes.
     pub fn put(&mut self, mut to: Vec<ClientId>, push: Push) {
-        let bytes = least_bytes(&push);
+        let bytes = cost(&push);
         if self.load.all + bytes > UNCOUNTED || self.load.is_shared_out() {
             self.count_shares(&mut to, bytes);
         }
-        if !to.is_empty() {
-            self.load.all += bytes;
-            self.append(to, push);
+        if to.is_empty() {
+            return;
         }
+        self.load.all += bytes;
+        if self.waiting.back().is_none_or(|last| last.to != to) {
+            self.load.add_run(&to);
+        }
+        self.append(to, push);
     }
 
     fn append(&mut self, to: Vec<ClientId>, push: Push) {
@@ -211,11 +224,12 @@ impl Outbox {
         }
         self.load.all = 0;
         for run in &self.waiting {
-            let bytes = run.pushes.iter().map(least_bytes).sum();
+            let bytes = run.pushes.iter().map(cost).sum();
             self.load.all += bytes;
             for id in &run.to {
                 self.load.takes(*id, bytes);
             }
+            self.load.add_run(&run.to);
         }
     }
 
@@ -248,6 +262,17 @@ impl Outbox {
             runs: std::mem::take(&mut self.waiting),
             too_much,
         }
+    }
+
+    /// A connection is closed: to be done once more when no command is running. In the middle of the connection's own
+    /// command, the server only notes that it is to be closed after the next reply, and such a command may block.
+    pub fn close_again(&mut self, client: ClientId) {
+        self.closing.push(client);
+    }
+
+    /// Those that are to be closed once more.
+    pub fn take_closing(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.closing)
     }
 
     /// Takes what waits for one connection, in its order.
@@ -366,7 +391,7 @@ impl Outbox {
         let kept = self.kept_back.entry(client).or_default();
         for push in pushes {
             let was_over = kept.share.is_over;
-            if kept.share.takes(least_bytes(push)) {
+            if kept.share.takes(cost(push)) {
                 kept.pushes.push(push.clone());
             } else if !was_over {
                 kept.pushes = Vec::new();
@@ -377,6 +402,13 @@ impl Outbox {
             self.load.doubtful.push(client);
         }
         true
+    }
+
+    /// A connection is not going to read anything: until its turn comes nothing is kept for it.
+    pub fn drop_all(&mut self, client: ClientId) {
+        let kept = self.kept_back.entry(client).or_default();
+        kept.pushes = Vec::new();
+        kept.share.is_over = true;
     }
 
     /// All connections of which something is kept back.
@@ -391,7 +423,7 @@ impl Outbox {
     }
 }
 
-/// How much waits, in bytes of frames.
+/// How much waits, in bytes.
 #[derive(Default)]
 struct Load {
     /// All of it, however many it goes to. No share is more.
@@ -420,6 +452,17 @@ impl Load {
             self.doubtful.push(client);
         }
         takes
+    }
+
+    /// A run begins: each of its connections is charged for it, since it may be of one that it is not of the one before. It
+    /// is refused only what comes next.
+    fn add_run(&mut self, to: &[ClientId]) {
+        self.all += RUN;
+        for id in to {
+            if let Some(share) = self.shares.get_mut(id) {
+                share.bytes += RUN;
+            }
+        }
     }
 
     /// Those of whose pushes some were dropped.
@@ -501,15 +544,13 @@ impl Void {
     }
 }
 
-/// What a push takes on the wire: at least so much.
-fn least_bytes(push: &Push) -> usize {
-    const LEAST: usize = b"*3\r\n$4\r\nlock\r\n$0\r\n\r\n$1\r\n1\r\n".len();
-    // A name that its reader may not know is left out.
-    let name = match push.news() {
-        News::Lost(_, _, Name::Given) => 0,
-        _ => push.key.name.len(),
+/// What a push takes, here or on the wire: twice its place, since a run that grows has places to spare, and what is not in it.
+fn cost(push: &Push) -> usize {
+    let label = match push.label().len() {
+        0 => 0,
+        label => size_of::<(News, Box<[u8]>)>() + label + 2 * PIECE,
     };
-    LEAST + name + push.label().len()
+    2 * size_of::<Push>() + push.key.name.len() + PIECE + label
 }
 
 fn is_watch(push: &Push) -> bool {

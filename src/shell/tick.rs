@@ -35,4 +35,5 @@ fn go_off(ctx: Ctx<'_>) {
     epochs::tell_others_again(ctx);
     slices::go_on(ctx);
     push::send_waiting(ctx);
+    push::close_again(ctx);
 }

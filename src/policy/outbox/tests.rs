@@ -43,10 +43,15 @@ fn lost(name: &str) -> Push {
     said(name, News::Lost(Kind::Lock, Loss::Deleted, Name::Asked))
 }
 
+/// The least that a push counts.
+fn least() -> usize {
+    cost(&added(""))
+}
+
 /// A push that counts as so many bytes.
 fn of_bytes(bytes: usize) -> Push {
-    let push = added(&"k".repeat(bytes - least_bytes(&added(""))));
-    assert_eq!(least_bytes(&push), bytes);
+    let push = added(&"k".repeat(bytes - least()));
+    assert_eq!(cost(&push), bytes);
     push
 }
 
@@ -257,10 +262,10 @@ fn nobodys_share_is_asked_for_before_it_is_much() {
     let mut outbox = counting();
     outbox.put(vec![ANN], of_bytes(UNCOUNTED));
     assert!(!outbox.is_any_doubtful());
-    outbox.put(vec![ANN], of_bytes(27));
+    outbox.put(vec![ANN], of_bytes(least()));
     assert!(outbox.is_any_doubtful());
     assert_eq!(outbox.doubtful(), [ANN]);
-    outbox.put(vec![ANN], of_bytes(27));
+    outbox.put(vec![ANN], of_bytes(least()));
     assert!(!outbox.is_any_doubtful());
 }
 
@@ -272,11 +277,11 @@ fn what_waits_up_to_the_limit_is_told_and_one_byte_more_is_dropped() {
         outbox.put(vec![ANN], of_bytes(LIMIT));
         assert_eq!(outbox.doubtful(), [ANN]);
         outbox.limit(ANN, Some(LIMIT));
-        outbox.put(vec![ANN], of_bytes(UNCOUNTED - 100));
-        outbox.put(vec![ANN, BOB], of_bytes(100 + usize::from(is_over)));
+        outbox.put(vec![ANN], of_bytes(UNCOUNTED - 200 - RUN));
+        outbox.put(vec![ANN, BOB], of_bytes(200 + usize::from(is_over)));
         if is_over {
             // What comes after a drop is dropped, however little it is, or there would be a hole.
-            outbox.put(vec![ANN, BOB], of_bytes(30));
+            outbox.put(vec![ANN, BOB], of_bytes(least()));
         }
         let taken = outbox.take(is_held);
         let count_of = |id| {
@@ -298,19 +303,19 @@ fn what_waits_is_no_more_than_the_limits_however_much_is_told() {
     let crowd: Vec<_> = (10..30).map(ClientId).collect();
     let mut outbox = Outbox::default();
     for _ in 0..20_000 {
-        outbox.put(crowd.clone(), of_bytes(100));
+        outbox.put(crowd.clone(), of_bytes(200));
         for client in outbox.doubtful() {
             outbox.limit(client, Some(LIMIT));
         }
     }
-    let most = (LIMIT + UNCOUNTED) / 100;
+    let most = (LIMIT + UNCOUNTED - RUN) / 200;
     assert_eq!(outbox.count, most);
     let taken = outbox.take(is_held);
     assert_eq!(taken.runs.len(), 1);
     assert_eq!(taken.runs[0].pushes.len(), most);
     assert_eq!(taken.too_much, crowd);
     // With the next command it begins anew.
-    outbox.put(crowd.clone(), of_bytes(100));
+    outbox.put(crowd.clone(), of_bytes(200));
     let taken = outbox.take(is_held);
     assert_eq!((taken.runs.len(), taken.too_much), (1, vec![]));
 }
@@ -372,12 +377,41 @@ fn what_is_kept_back_is_bounded_too() {
     let mut outbox = Outbox::default();
     assert!(outbox.keep_back(ANN, &[of_bytes(UNCOUNTED)]));
     assert_eq!(outbox.doubtful(), []);
-    assert!(outbox.keep_back(ANN, &[of_bytes(LIMIT - 100)]));
+    assert!(outbox.keep_back(ANN, &[of_bytes(LIMIT - 200)]));
     assert_eq!(outbox.doubtful(), [ANN]);
     outbox.limit(ANN, Some(LIMIT));
-    assert!(outbox.keep_back(ANN, &[of_bytes(100)]));
-    assert!(!outbox.keep_back(ANN, &[of_bytes(30)]));
+    assert!(outbox.keep_back(ANN, &[of_bytes(200)]));
+    assert!(!outbox.keep_back(ANN, &[of_bytes(least())]));
     // It is said once.
-    assert!(outbox.keep_back(ANN, &[of_bytes(30)]));
+    assert!(outbox.keep_back(ANN, &[of_bytes(least())]));
     assert_eq!(outbox.take_kept_back(ANN), []);
+}
+
+#[test]
+fn nothing_is_kept_for_who_is_being_closed() {
+    let mut outbox = Outbox::default();
+    outbox.drop_all(ANN);
+    assert!(outbox.keep_back(ANN, &[added("a")]));
+    assert_eq!(outbox.take_kept_back(ANN), []);
+    assert!(outbox.keep_back(ANN, &[added("b")]));
+    assert_eq!(names(&outbox.take_kept_back(ANN)), ["b"]);
+    outbox.close_again(ANN);
+    assert_eq!(outbox.take_closing(), [ANN]);
+    assert_eq!(outbox.take_closing(), []);
+}
+
+#[test]
+fn runs_are_counted_where_the_next_push_goes_to_others_than_the_last() {
+    const LIMIT: usize = 100_000;
+    let mut outbox = Outbox::default();
+    for number in 0..20_000 {
+        outbox.put(vec![[ANN, BOB][number % 2]], of_bytes(200));
+        for client in outbox.doubtful() {
+            outbox.limit(client, Some(LIMIT));
+        }
+    }
+    // The run of the last one is counted when it is begun.
+    let each = (LIMIT + UNCOUNTED).div_ceil(200 + RUN);
+    assert!(outbox.count.abs_diff(2 * each) <= 2, "{}", outbox.count);
+    assert_eq!(outbox.take(is_held).too_much, [ANN, BOB]);
 }

@@ -184,6 +184,15 @@ fn close(ctx: Ctx<'_>, client: ClientId) {
     if ctx.close(client) {
         let ClientId(id) = client;
         ctx.log(c"warning", &format!("client id={id} is closed: what waits to be pushed to it is over client-output-buffer-limit"));
+        shell().outbox.with_mut(|outbox| outbox.close_again(client));
+        timer::wake_in_ms(0);
+    }
+}
+
+/// Closes those once more that were closed in the middle of a command. To be called when none is running.
+pub fn close_again(ctx: Ctx<'_>) {
+    for client in shell().outbox.with_mut(Outbox::take_closing) {
+        ctx.close(client);
     }
 }
 
@@ -217,6 +226,13 @@ fn send_kept_back(ctx: Ctx<'_>) {
 fn is_flushing(ctx: Ctx<'_>, client: ClientId) -> bool {
     let is_flush = |line: &String| matches!(field(line, "cmd="), Some("flushall" | "flushdb"));
     raw::is_blocked(client) && ctx.client_line(client).as_ref().is_some_and(is_flush)
+}
+
+/// Whether the server takes nothing more for a connection since it is going to close it.
+fn is_being_closed(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let line = ctx.client_line(client);
+    let flags = line.as_deref().and_then(|line| field(line, "flags="));
+    flags.is_some_and(|flags| flags.contains('A'))
 }
 
 /// Writes a push to the connection that executes a command, before what that replies; or when the command is over, to one
@@ -280,6 +296,9 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
             Pushed::All => sent += frames.len() as u64,
             Pushed::ToNobody => {}
             Pushed::NotNow => {
+                if is_being_closed(ctx, *client) {
+                    shell().outbox.with_mut(|outbox| outbox.drop_all(*client));
+                }
                 keep_back(ctx, *client, pushes);
                 push_soon();
             }
