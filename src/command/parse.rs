@@ -88,6 +88,11 @@ pub enum Request<'a, 'b> {
         notify: bool,
     },
     EndSession,
+    Detach,
+    Sessions,
+    KillSession {
+        id: u64,
+    },
 }
 
 /// A step of a walk through the keys that are held or waited for.
@@ -253,16 +258,33 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
         (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
         (Verb::Server, []) => Ok(Request::Server),
+        _ => parse_session(verb, arguments),
+    }
+}
+
+/// The commands about sessions; any other has too few arguments, or too many.
+fn parse_session<'a, 'b>(
+    verb: Verb,
+    arguments: &'b [&'a [u8]],
+) -> Result<Request<'a, 'b>, BadInput> {
+    match (verb, arguments) {
         (Verb::Start, options) => start(Options::read(options, &[GRACE])?),
         (Verb::Resume, [secret, options @ ..]) => {
             let notify = Options::read(options, &[NOTIFY])?.has(NOTIFY);
             Ok(Request::Resume { secret, notify })
         }
         (Verb::End, []) => Ok(Request::EndSession),
+        (Verb::Detach, []) => Ok(Request::Detach),
+        (Verb::Sessions, []) => Ok(Request::Sessions),
+        (Verb::KillSession, [id]) => {
+            let id = number_in("the session's id", id, 0, u64::MAX)?;
+            Ok(Request::KillSession { id })
+        }
         (
             Verb::Settp
             | Verb::Deltp
             | Verb::Watchex
+            | Verb::Unwatchex
             | Verb::Acquire
             | Verb::Macquire
             | Verb::Release
@@ -272,9 +294,13 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             | Verb::Guard
             | Verb::Info
             | Verb::List
+            | Verb::Log
             | Verb::Server
             | Verb::Resume
-            | Verb::End,
+            | Verb::End
+            | Verb::Detach
+            | Verb::Sessions
+            | Verb::KillSession,
             _,
         ) => Err(BadInput::WrongArity),
     }

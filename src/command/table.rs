@@ -22,6 +22,9 @@ pub enum Verb {
     Start,
     Resume,
     End,
+    Detach,
+    Sessions,
+    KillSession,
 }
 
 /// What a command does to its keys, as key specifications and key permissions see it.
@@ -390,6 +393,42 @@ pub const TABLE: &[Spec] = &[
         summary: "Releases all that this connection's session holds, and ends it.",
         complexity: "O(N) with N the number of keys and holds, 1000 at most",
         arguments: &[],
+    },
+    Spec {
+        verb: Verb::Detach,
+        name: "session.detach",
+        arity: 1,
+        flags: "fast deny-script",
+        categories: "connection fast",
+        access: Access::Write,
+        keys: KeyPlaces::Nowhere,
+        summary: "Lets go of this connection's session, to resume it elsewhere.",
+        complexity: "O(1)",
+        arguments: &[],
+    },
+    Spec {
+        verb: Verb::Sessions,
+        name: "session.list",
+        arity: 1,
+        flags: "admin deny-script",
+        categories: "admin dangerous slow",
+        access: Access::Look,
+        keys: KeyPlaces::Nowhere,
+        summary: "Lists all sessions: whose they are, and what they have.",
+        complexity: "O(N) with N the number of sessions and of what they hold",
+        arguments: &[],
+    },
+    Spec {
+        verb: Verb::KillSession,
+        name: "session.kill",
+        arity: 2,
+        flags: "write admin deny-script",
+        categories: "admin dangerous write slow",
+        access: Access::Write,
+        keys: KeyPlaces::Nowhere,
+        summary: "Releases all that a session holds, and ends it.",
+        complexity: "O(N) with N the number of keys and holds",
+        arguments: &[required("session-id", ArgumentKind::Integer)],
     },
 ];
 

@@ -8,7 +8,7 @@ use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::replication::SessionRecord;
 use crate::engine::rules::rights::WaitId;
 use crate::engine::state::tokens::Token;
-use crate::engine::types::{ClientId, Db, Digest, Key};
+use crate::engine::types::{ClientId, Db, Digest, Key, SessionId};
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,6 +151,14 @@ pub enum Event<'a> {
         /// What the session holds cannot be touched in this callback: it is orphaned.
         later: bool,
     },
+    /// `SESSION.KILL`, whoever has it. Answered by one reply. Writes.
+    KillSession {
+        session: SessionId,
+        /// As of `EndSession`.
+        later: bool,
+    },
+    /// `SESSION.DETACH`. Answered by one reply. Writes nothing.
+    Detach { client: ClientId },
 
     /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
     /// reply.

@@ -30,6 +30,7 @@ pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, R
 pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Start, Timing, Wait};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
+pub use inspect::sessions::SessionLine;
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
 pub use rules::replication::{Held, SessionRecord};
@@ -155,10 +156,9 @@ impl Engine {
                 notify,
             } => self.resume(client, &digest, notify, effects),
             Event::EndSession { client, later } => self.end_session(client, later, effects),
-            Event::Unblocked { client } => {
-                let reply = self.unblock(client).unwrap_or(Reply::Null);
-                effects.push(Effect::Reply(reply));
-            }
+            Event::KillSession { session, later } => self.kill_session(session, later, effects),
+            Event::Detach { client } => self.detach(client, effects),
+            Event::Unblocked { client } => self.unblocked(client, effects),
             Event::BlockRefused { client } => self.block_refused(client, effects),
             Event::Abandoned { client, granted } => {
                 self.unblock(client);

@@ -81,6 +81,8 @@ impl Book {
                 words
             }
             Command::EndSession => words!["SESSION.END"],
+            Command::Detach => words!["SESSION.DETACH"],
+            Command::KillSession { .. } => unreachable!("only the server knows its id"),
             Command::Set { key: k, value } => words!["SET", key(k), value.to_string()],
             Command::Setnx { key: k, value } => words!["SETNX", key(k), value.to_string()],
             Command::Append { key: k } => words!["APPEND", key(k), "+"],

@@ -3,6 +3,7 @@
 mod ending;
 mod former;
 mod notify;
+mod operators;
 mod outliving;
 mod resuming;
 mod starting;

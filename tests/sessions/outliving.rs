@@ -393,7 +393,7 @@ fn only_a_master_and_files_may_tell() {
     }
 }
 
-fn promote(replica: &Server) {
+pub fn promote(replica: &Server) {
     replica.resp2().run("REPLICAOF NO ONE");
     replica.settle();
 }

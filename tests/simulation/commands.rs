@@ -6,7 +6,8 @@ use crate::model::replies::Reply;
 use crate::model::sessions::Number;
 use crate::words::key_of;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Start, Wait,
+    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, SessionId,
+    SessionRecord, Start, Wait,
 };
 
 impl Machine {
@@ -102,20 +103,6 @@ impl Machine {
                 let keys = &keys;
                 self.tell(None, Event::Drop { client, keys });
             }
-            Command::Start { grace_ms } => self.start_session(client, *grace_ms),
-            Command::Resume { session, notify } => {
-                let (digest, notify) = (digest_of(*session), *notify);
-                let resume = Event::Resume {
-                    client,
-                    digest,
-                    notify,
-                };
-                self.tell(None, resume);
-            }
-            Command::EndSession => {
-                let later = false;
-                self.tell(None, Event::EndSession { client, later });
-            }
             Command::Watchex { keys } => {
                 self.hears_of_new = true;
                 let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
@@ -134,11 +121,49 @@ impl Machine {
                     },
                 );
             }
+            about_sessions => self.about_sessions(client, about_sessions),
+        }
+    }
+
+    fn about_sessions(&mut self, client: ClientId, command: &Command) {
+        match command {
+            Command::Start { grace_ms } => self.start_session(client, *grace_ms),
+            Command::Resume { session, notify } => {
+                let (digest, notify) = (digest_of(*session), *notify);
+                let resume = Event::Resume {
+                    client,
+                    digest,
+                    notify,
+                };
+                self.tell(None, resume);
+            }
+            Command::EndSession => {
+                let later = false;
+                self.tell(None, Event::EndSession { client, later });
+            }
+            Command::Detach => self.tell(None, Event::Detach { client }),
+            Command::KillSession { session } => {
+                let (session, later) = (self.session_id(*session), false);
+                self.tell(None, Event::KillSession { session, later });
+            }
             other => unreachable!("{other:?} is not the module's"),
         }
     }
 
     /// A session's secret is its number.
+    /// The id that the engine gave a session; one that no session has where it is over.
+    fn session_id(&self, session: Number) -> SessionId {
+        let digest = digest_of(session);
+        let mut records = self.engine.session_records(self.now);
+        let id = records.find_map(|record| match record {
+            SessionRecord::Session {
+                id, digest: its, ..
+            } if its == digest => Some(id),
+            _ => None,
+        });
+        id.unwrap_or(SessionId(0))
+    }
+
     fn start_session(&mut self, client: ClientId, grace_ms: u64) {
         let secret = self.started.to_string();
         let (secret, digest) = (secret.as_bytes(), digest_of(self.started));

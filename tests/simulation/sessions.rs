@@ -16,6 +16,8 @@ enum Step {
     Start(usize),
     Resume(usize, usize),
     EndSession(usize),
+    Detach(usize),
+    KillSession(usize),
     /// The connection ends, and another takes its place.
     End(usize),
     Delete(usize),
@@ -49,6 +51,8 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => client().prop_map(Step::Start),
         4 => (client(), 0..8_usize).prop_map(|(a, b)| Step::Resume(a, b)),
         1 => client().prop_map(Step::EndSession),
+        1 => client().prop_map(Step::Detach),
+        1 => (0..8_usize).prop_map(Step::KillSession),
         4 => client().prop_map(Step::End),
         1 => key().prop_map(Step::Delete),
         1 => (key(), key()).prop_map(|(a, b)| Step::Rename(a, b)),
@@ -153,15 +157,13 @@ impl Pair {
             Step::Acquire(..) => self.acquire(step),
             Step::Release(who, name, label, all) => {
                 let (client, key, label) = (self.clients[who], key_of(name), LABELS[label]);
-                self.tell(
-                    None,
-                    Event::Release {
-                        client,
-                        key,
-                        label,
-                        all,
-                    },
-                );
+                let release = Event::Release {
+                    client,
+                    key,
+                    label,
+                    all,
+                };
+                self.tell(None, release);
             }
             Step::Drop(who, name) => {
                 let (client, keys) = (self.clients[who], &[key_of(name)]);
@@ -179,23 +181,22 @@ impl Pair {
             }
             Step::Resume(who, session) => {
                 let (client, digest) = (self.clients[who], digest_of(session));
-                let notify = false;
-                self.tell(
-                    None,
-                    Event::Resume {
-                        client,
-                        digest,
-                        notify,
-                    },
-                );
+                let resume = Event::Resume {
+                    client,
+                    digest,
+                    notify: false,
+                };
+                self.tell(None, resume);
             }
-            Step::EndSession(who) => self.tell(
-                None,
-                Event::EndSession {
-                    client: self.clients[who],
-                    later: false,
-                },
-            ),
+            Step::EndSession(who) => {
+                let (client, later) = (self.clients[who], false);
+                self.tell(None, Event::EndSession { client, later });
+            }
+            Step::Detach(who) => {
+                let client = self.clients[who];
+                self.tell(None, Event::Detach { client });
+            }
+            Step::KillSession(session) => self.kill_session(session),
             Step::End(who) => {
                 let new = ClientId(self.next_id);
                 self.next_id += 1;
@@ -207,6 +208,22 @@ impl Pair {
         }
         self.tell(None, Event::Tick);
         self.tell(None, Event::Work { most: usize::MAX });
+    }
+
+    fn kill_session(&mut self, session: usize) {
+        let digest = digest_of(session);
+        let mut records = self.master.session_records(self.now);
+        let id = records.find_map(|record| match record {
+            SessionRecord::Session {
+                id, digest: its, ..
+            } if its == digest => Some(id),
+            _ => None,
+        });
+        drop(records);
+        if let Some(session) = id {
+            let later = false;
+            self.tell(None, Event::KillSession { session, later });
+        }
     }
 
     fn acquire(&mut self, step: &Step) {

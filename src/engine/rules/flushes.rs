@@ -245,6 +245,12 @@ impl Engine {
                 self.end_flush_of_all(&[key.as_key()], effects);
             }
             Event::Start(start) => self.end_flush_of_holds(start.client, effects),
+            Event::Detach { client } => self.end_flush_of_holds(client, effects),
+            Event::KillSession { session, .. } => {
+                if let Some(session) = self.sessions.numbered(session) {
+                    self.end_flush_of_first(session, effects);
+                }
+            }
             Event::EndSession { client, .. } => self.end_flush_of_holds(client, effects),
             Event::Resume { client, digest, .. } => {
                 self.end_flush_of_holds(client, effects);

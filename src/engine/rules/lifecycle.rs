@@ -239,6 +239,12 @@ impl Engine {
         }
     }
 
+    /// A blocked connection goes on as if its time were over.
+    pub(in crate::engine) fn unblocked(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        let reply = self.unblock(client);
+        effects.push(Effect::Reply(reply.unwrap_or(crate::engine::Reply::Null)));
+    }
+
     /// A blocked connection goes on without what it waited for. Its form of "not granted".
     pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<crate::engine::Reply> {
         let client = self.clients.find(client)?;

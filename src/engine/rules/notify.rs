@@ -119,10 +119,13 @@ impl Engine {
         }
     }
 
-    /// Whether it is of use to know what this connection is, since it holds something. O(1).
+    /// Whether it is of use to know what this connection is, since it has a session, or holds something. O(1).
     pub fn wants_origin(&self, client: ClientId) -> bool {
-        let client = self.clients.find(client).filter(|_| self.losses.most() > 0);
-        client.is_some_and(|client| self.clients[self.clients.owner(client)].hold_count > 0)
+        let logs = self.losses.most() > 0;
+        self.clients.find(client).is_some_and(|client| {
+            let owner = &self.clients[self.clients.owner(client)];
+            owner.is_session || (logs && owner.hold_count > 0)
+        })
     }
 
     /// How many entries the log of losses has at most.

@@ -7,6 +7,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Form, NoRight, Refusal};
 use crate::engine::event::Event;
+use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
 use crate::engine::storage::arena::Id;
@@ -51,15 +52,23 @@ impl Engine {
                 self.doubt_among(known)
             }
             Event::EndSession { client, .. } => {
-                /// Where it held more, what else it held may be free for a moment.
-                const MOST: usize = 64;
                 let session = self.clients.find(client).map(|id| self.clients.owner(id))?;
-                let holds = self.holds.of_client(&self.clients, session).take(MOST);
-                self.doubt_among(holds.map(|hold| self.holds[hold].key))
+                self.doubt_about(session)
+            }
+            Event::KillSession { session, .. } => {
+                self.doubt_about(self.sessions.numbered(session)?)
             }
             Event::Work { .. } | Event::Lapse { .. } => self.doubt_among(self.keys_up_next()),
             _ => None,
         }
+    }
+
+    /// About the keys that a session holds, which is about to end.
+    fn doubt_about(&self, session: Id<Client>) -> Option<Doubt> {
+        /// Where it held more, what else it held may be free for a moment.
+        const MOST: usize = 64;
+        let holds = self.holds.of_client(&self.clients, session).take(MOST);
+        self.doubt_among(holds.map(|hold| self.holds[hold].key))
     }
 
     fn doubt_among(&self, keys: impl IntoIterator<Item = Id<KeyRecord>>) -> Option<Doubt> {

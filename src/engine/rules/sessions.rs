@@ -111,6 +111,49 @@ impl Engine {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         let count = self.clients[session].hold_count;
+        self.end_held_by(session, later, effects);
+        effects.push(Effect::Reply(Reply::Integer(count.into())));
+    }
+
+    /// Ends a session whoever has it: its owners lose what it holds, and are told so as far as they asked. O(N) with N what
+    /// it holds; what is more than [`AT_ONCE`] is orphaned, as above.
+    pub(in crate::engine) fn kill_session(
+        &mut self,
+        id: SessionId,
+        later: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let session = self.sessions.numbered(id);
+        let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
+        let Some(session) = session else {
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
+        };
+        let count = self.clients[session].hold_count;
+        let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
+        for hold in holds {
+            // What a flush took is counted as that when its turn comes.
+            if !self.is_flushed(self.holds[hold].key) {
+                self.notify_lost(hold, Loss::Ended, effects);
+            }
+        }
+        self.end_held_by(session, later, effects);
+        effects.push(Effect::Reply(Reply::Integer(count.into())));
+    }
+
+    /// A connection lets go of its session, whose grace begins. What it waits for it gets itself. O(1).
+    pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        let connection = self.clients.find(client);
+        let Some(session) = connection.and_then(|id| self.clients[id].session) else {
+            return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
+        };
+        let count = self.clients[session].hold_count;
+        self.begin_grace(session);
+        effects.push(Effect::Reply(Reply::Integer(count.into())));
+    }
+
+    /// A session is over. What it holds is released, up to [`AT_ONCE`]; the rest is orphaned. What its connection is granted
+    /// now is that one's own.
+    fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
         self.clients.detach(session);
         for _ in 0..if later { 0 } else { AT_ONCE } {
             if self.has_granted_enough() {
@@ -133,7 +176,6 @@ impl Engine {
         } else {
             self.clients.remove_session(session);
         }
-        effects.push(Effect::Reply(Reply::Integer(count.into())));
     }
 
     /// The connection that was attached to a session is no more: its grace begins.

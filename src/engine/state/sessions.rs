@@ -26,6 +26,13 @@ pub(in crate::engine) struct Session {
     ends: Option<Moment>,
 }
 
+impl Session {
+    /// What is left of its grace, or all of it where that does not run.
+    pub fn left_ms(&self, now: Moment) -> u64 {
+        self.ends.map_or(self.grace_ms, |end| end.ms_since(now))
+    }
+}
+
 /// Invariant: `all` has exactly the session records of [`Clients`] whose grace is not over; `by_id` and `by_digest` name
 /// each of them once; nobody is attached to one with an end.
 #[derive(Default)]

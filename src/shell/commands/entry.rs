@@ -2,13 +2,13 @@
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, Start,
-    Wait,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, SessionId,
+    Start, Wait,
 };
 use crate::shell::bridge::dispatch::{KeyScope, tell_of_command};
 use crate::shell::bridge::perform::CommandContext;
-use crate::shell::bridge::{dispatch, keyspace_events, slices};
-use crate::shell::commands::{guarded, inspect, places};
+use crate::shell::bridge::{dispatch, keyspace_events, losses, slices};
+use crate::shell::commands::{guarded, inspect, operators, places};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
@@ -94,9 +94,9 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if dispatch::catch_up(ctx, reach) {
         send_before(ctx, client);
     }
-    // To resume a session writes nothing, and must not cause a write.
+    // To resume a session, or to let go of it, writes nothing, and must not cause a write.
     let may_write = match spec.access {
-        Access::Write => spec.verb != Verb::Resume,
+        Access::Write => !matches!(spec.verb, Verb::Resume | Verb::Detach),
         Access::Withdraw => writes::may_write_now(ctx),
         Access::Look => false,
     };
@@ -201,15 +201,30 @@ impl<'c> Caller<'c> {
                 shell().engine.with_mut(Engine::clear_log);
                 ctx.reply_ok();
             }
+            Request::Sessions => operators::sessions(ctx),
             Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => self.resume(secret, notify),
             Request::EndSession => self.tell(Event::EndSession {
                 client: self.client,
-                // A transaction may be about another slot than what the session holds; see `KeyScope`.
-                later: shell().server.get().is_cluster && ctx.state().in_exec(),
+                later: self.is_about_a_slot(),
+            }),
+            Request::Detach => {
+                losses::note_origin(ctx, self.client);
+                self.tell(Event::Detach {
+                    client: self.client,
+                });
+            }
+            Request::KillSession { id } => self.tell(Event::KillSession {
+                session: SessionId(id),
+                later: self.is_about_a_slot(),
             }),
         }
+    }
+
+    /// Whether this may be about another slot than what a session holds, as a transaction may be; see `KeyScope`.
+    fn is_about_a_slot(&self) -> bool {
+        shell().server.get().is_cluster && self.ctx.state().in_exec()
     }
 
     fn start(&self, grace_ms: u64) {

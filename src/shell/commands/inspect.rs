@@ -165,20 +165,20 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
 }
 
 /// A connection, as the server tells of it.
-struct Connection {
+pub struct Connection {
     id: ClientId,
     line: String,
 }
 
 impl Connection {
-    fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
+    pub fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
         // Nobody is attached to a session that is detached.
         let line = (id.0 > 0).then(|| ctx.client_line(id)).flatten();
         let line = line.unwrap_or_default();
         Connection { id, line }
     }
 
-    fn field(&self, name: &str) -> &str {
+    pub fn field(&self, name: &str) -> &str {
         field(&self.line, name).unwrap_or_default()
     }
 
@@ -222,7 +222,7 @@ fn bytes(ctx: Ctx<'_>, name: &[u8], value: &[u8]) {
     ctx.reply_bulk(value);
 }
 
-fn number(ctx: Ctx<'_>, name: &[u8], value: u64) {
+pub fn number(ctx: Ctx<'_>, name: &[u8], value: u64) {
     ctx.reply_bulk(name);
     ctx.reply_integer(value as i64);
 }

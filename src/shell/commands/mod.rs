@@ -4,13 +4,14 @@
 //!   entry.rs     a command becomes a fact      places.rs    where its keys stand
 //!   register.rs  which commands there are      guarded.rs   LOCK.CHECK, LOCK.GUARD
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
-//!   settings.rs  tether.*
+//!   settings.rs  tether.*                      operators.rs  SESSION.LIST
 //! ```
 
 pub(in crate::shell) mod entry;
 pub(in crate::shell) mod guarded;
 pub(in crate::shell) mod info;
 pub(in crate::shell) mod inspect;
+pub(in crate::shell) mod operators;
 pub(in crate::shell) mod places;
 pub(in crate::shell) mod register;
 pub(in crate::shell) mod settings;

@@ -153,7 +153,7 @@ impl World {
     }
 
     fn allows_command(&self, who: Who, command: &Command) -> bool {
-        if !self.allows_about_hearing(who, command) {
+        if !self.allows_about_hearing(who, command) || !self.allows_to_let_go(who, command) {
             return false;
         }
         let in_multi = self.is_in_multi(who);
@@ -192,6 +192,16 @@ impl World {
         })
     }
 
+    /// A session's grace begins, as with the end of its connection.
+    fn allows_to_let_go(&self, who: Who, command: &Command) -> bool {
+        let lets_go = command.parts().contains(&Command::Detach);
+        let grace_ms = self.session_of(who).map(|session| session.grace_ms);
+        !lets_go
+            || !self.is_in_multi(who)
+                && self.is_said_who_goes_first([who])
+                && (self.slow || grace_ms.is_none_or(|ms| ms >= SHORT_MS))
+    }
+
     /// On a server: it is not said what comes of it together with other commands.
     fn slow_only(&self, command: &Command) -> bool {
         let short = |ms: Option<u64>| ms.is_some_and(|ms| ms > 0 && ms < SHORT_MS);
@@ -204,7 +214,9 @@ impl World {
     /// Its secret was heard of before the command is sent.
     fn knows_session(&self, command: &Command) -> bool {
         match command {
-            Command::Resume { session, .. } => *session < self.started,
+            Command::Resume { session, .. } | Command::KillSession { session } => {
+                *session < self.started
+            }
             _ => true,
         }
     }
@@ -243,7 +255,8 @@ impl World {
         if !self.slow && parts().any(Command::is_write) && self.is_order_of_leases_open() {
             return false;
         }
-        if !self.is_said_who_goes_first(parts().filter_map(killed)) {
+        let lets_go = parts().any(|part| *part == Command::Detach);
+        if lets_go || !self.is_said_who_goes_first(parts().filter_map(killed)) {
             return false;
         }
         if self.slow {

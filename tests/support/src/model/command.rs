@@ -73,6 +73,12 @@ pub enum Command {
         notify: bool,
     },
     EndSession,
+    /// `SESSION.DETACH`.
+    Detach,
+    /// `SESSION.KILL`, by the id that the server gave the session.
+    KillSession {
+        session: Number,
+    },
 
     // The server's: keys come.
     Set {
@@ -271,7 +277,7 @@ pub enum Past {
 impl Command {
     /// Whether it is one of the module's.
     pub fn is_ours(&self) -> bool {
-        let resumes = matches!(self, Command::Resume { .. });
+        let resumes = matches!(self, Command::Resume { .. } | Command::Detach);
         self.is_look() || self.is_write() || resumes
     }
 
@@ -305,6 +311,7 @@ impl Command {
                 | Command::Cancel { .. }
                 | Command::Start { .. }
                 | Command::EndSession
+                | Command::KillSession { .. }
         )
     }
 

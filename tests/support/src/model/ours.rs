@@ -30,6 +30,8 @@ impl World {
             Command::Start { grace_ms } => self.start_session(turn.who, *grace_ms),
             Command::Resume { session, notify } => self.resume(turn.who, *session, *notify),
             Command::EndSession => self.end_session(turn.who),
+            Command::Detach => self.detach_session(turn.who),
+            Command::KillSession { session } => self.kill_session(*session),
             other => unreachable!("{other:?} is the server's"),
         }
     }

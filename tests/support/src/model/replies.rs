@@ -75,6 +75,8 @@ pub enum Loss {
     DeletedOrExpired,
     Flushed,
     Overwritten,
+    /// `SESSION.KILL`.
+    Ended,
 }
 
 impl Loss {
@@ -86,6 +88,7 @@ impl Loss {
             Loss::Evicted => 2,
             Loss::Flushed => 3,
             Loss::Overwritten => 4,
+            Loss::Ended => 6,
         }
     }
 
@@ -99,6 +102,7 @@ impl Loss {
             Loss::DeletedOrExpired => &["deleted", "expired"],
             Loss::Flushed => &["flushed"],
             Loss::Overwritten => &["overwritten"],
+            Loss::Ended => &["ended"],
         }
     }
 }

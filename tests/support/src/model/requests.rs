@@ -79,6 +79,11 @@ impl Generator {
         match at {
             0..200 if has_one => Command::EndSession,
             0..30 => Command::EndSession,
+            200..260 if has_one => Command::Detach,
+            30..40 => Command::Detach,
+            260..300 if world.started > 0 && !self.scope.server => Command::KillSession {
+                session: self.session(world),
+            },
             300..1000 if world.started > 0 => Command::Resume {
                 session: self.session(world),
                 notify: self.notify(),

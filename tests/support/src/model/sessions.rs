@@ -2,7 +2,7 @@
 
 use super::command::Who;
 use super::holds::{Hold, Owner};
-use super::replies::Reply;
+use super::replies::{Loss, Reply};
 use super::world::World;
 
 /// Sessions are numbered as they are started.
@@ -131,12 +131,52 @@ impl World {
             return Reply::refused("NOSESSION");
         };
         let count = self.holds_of(who).len();
+        self.release_all_of(number);
+        Reply::Int(count as i64)
+    }
+
+    /// A session is no more: what it held is handed on.
+    fn release_all_of(&mut self, number: Number) {
         // What its connection is handed now is that one's own.
         self.sessions.retain(|session| session.number != number);
         let its = Owner::Session(number);
         while let Some(at) = self.holds.iter().position(|hold| hold.owner == its) {
             self.release(at);
         }
+    }
+
+    /// Somebody ends a session, whose owners lose all that it holds.
+    pub(super) fn kill_session(&mut self, number: Number) -> Reply {
+        let now = self.now;
+        let lives = |end: Option<u64>| end.is_none_or(|end| end > now);
+        if !self.session(number).is_some_and(|its| lives(its.ends)) {
+            return Reply::refused("NOSESSION");
+        }
+        let its = Owner::Session(number);
+        let held: Vec<Hold> = self
+            .holds
+            .iter()
+            .filter(|hold| hold.owner == its)
+            .cloned()
+            .collect();
+        let pushes = held
+            .iter()
+            .filter_map(|hold| self.lost(hold, None, Loss::Ended));
+        let pushes: Vec<_> = pushes.collect();
+        self.tell(pushes);
+        self.totals.sessions_killed += u64::from(!held.is_empty());
+        self.release_all_of(number);
+        Reply::Int(held.len() as i64)
+    }
+
+    /// A connection lets go of its session.
+    pub(super) fn detach_session(&mut self, who: Who) -> Reply {
+        if self.session_of(who).is_none() {
+            return Reply::refused("NOSESSION");
+        }
+        let count = self.holds_of(who).len();
+        self.detach(who);
+        self.totals.let_go += u64::from(count > 0);
         Reply::Int(count as i64)
     }
 

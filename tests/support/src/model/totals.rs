@@ -4,13 +4,14 @@
 pub type Floor = (&'static str, fn(&Totals) -> u64, u64);
 
 /// Why a hold ended that its owner did not end. Of a key that went, servers do not agree whether it was deleted or expired.
-pub const REASONS: [&[&str]; 6] = [
+pub const REASONS: [&[&str]; 7] = [
     &["lease"],
     &["deleted", "expired"],
     &["evicted"],
     &["flushed"],
     &["overwritten"],
     &["died", "killed"],
+    &["ended"],
 ];
 
 /// Which of them is that of an owner that is no more.
@@ -41,6 +42,9 @@ pub struct Totals {
     pub resumed: u64,
     pub moved: u64,
     pub graces_over: u64,
+    /// Those that somebody else ended, or that let go of their connection.
+    pub sessions_killed: u64,
+    pub let_go: u64,
     pub loads: u64,
     /// Leases that a command found over.
     pub overdue: u64,
@@ -90,6 +94,8 @@ impl Totals {
             resumed: self.resumed + other.resumed,
             moved: self.moved + other.moved,
             graces_over: self.graces_over + other.graces_over,
+            sessions_killed: self.sessions_killed + other.sessions_killed,
+            let_go: self.let_go + other.let_go,
             loads: self.loads + other.loads,
             overdue: self.overdue + other.overdue,
             overdue_in_exec: self.overdue_in_exec + other.overdue_in_exec,

@@ -1,0 +1,61 @@
+//! Which sessions there are, for an operator.
+
+use crate::engine::Engine;
+use crate::engine::state::clients::Client;
+use crate::engine::state::losses::Origin;
+use crate::engine::state::sessions::Session;
+use crate::engine::storage::arena::Id;
+use crate::engine::types::{ClientId, Moment, SessionId};
+
+/// A session in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionLine {
+    pub id: SessionId,
+    /// 0 where nobody is attached.
+    pub client: ClientId,
+    /// What is known of the last connection where nobody is attached.
+    pub origin: Option<Origin>,
+    /// What is left of its grace; all of it while somebody is attached.
+    pub grace_ms: u64,
+    /// Temporary keys.
+    pub keys: u64,
+    /// Of locks.
+    pub holds: u64,
+    pub waits: u64,
+}
+
+impl Engine {
+    /// The sessions, the oldest first. O(sessions, and the holds of all).
+    pub fn sessions(&self, now: Moment) -> Vec<SessionLine> {
+        let living = self.sessions.iter();
+        let living = living.filter(|(owner, _)| !self.sessions.is_over(*owner, now));
+        let mut lines: Vec<_> = living
+            .map(|(owner, session)| self.session_line(now, owner, &session))
+            .collect();
+        lines.sort_unstable_by_key(|line| line.id);
+        lines
+    }
+
+    fn session_line(&self, now: Moment, owner: Id<Client>, session: &Session) -> SessionLine {
+        let record = &self.clients[owner];
+        let (mut keys, mut holds) = (0, 0);
+        for hold in self.holds.of_client(&self.clients, owner) {
+            if !self.is_flushed(self.holds[hold].key) {
+                match self.holds.mode(hold).is_lock() {
+                    true => holds += 1,
+                    false => keys += 1,
+                }
+            }
+        }
+        let attached = record.attached.map(|id| &self.clients[id]);
+        SessionLine {
+            id: session.id,
+            client: record.id,
+            origin: record.origin.as_deref().cloned(),
+            grace_ms: session.left_ms(now),
+            keys,
+            holds,
+            waits: attached.map_or(0, |connection| connection.wait_count.into()),
+        }
+    }
+}
