@@ -197,8 +197,10 @@ class Sentinel:
     def knows(self) -> bool:
         """Whether it knows the replica and both other Sentinels."""
         with contextlib.suppress(redis.ConnectionError):
-            known = self.client.sentinel_master("tether")
-            return (known["num-slaves"], known["num-other-sentinels"]) == (1, 2)
+            # redis-py 7.0 cannot read the answer to its own `sentinel_master`.
+            known = self.client.execute_command("SENTINEL", "MASTER", "tether")
+            known = dict(zip(known[::2], known[1::2]))
+            return (known[b"num-slaves"], known[b"num-other-sentinels"]) == (b"1", b"2")
         return False
 
     def stop(self) -> None:
