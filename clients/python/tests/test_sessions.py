@@ -412,17 +412,18 @@ def test_breaks_at_random_moments_leave_no_orphans_and_no_two_holders(server: Se
         async with locks.lock("a"):
             pass
         workers = [asyncio.create_task(worker()) for _ in range(16)]
-        for _ in range(40):
+        breaks = 0
+        while breaks < 40 or min(done, cancelled) <= 20:  # As long as a busy machine takes.
             await asyncio.sleep(dice.random() * 0.15)
             server.kill_clients()
+            breaks += 1
         is_over = True
         await asyncio.gather(*workers)
         link = locks._link
         assert link is not None
         await true(lambda: link.core.is_idle)
         assert (server.gauge("holds"), server.gauge("waiters")) == (0, 0)
-        print(f"{done} locks were held and {cancelled} requests cancelled in 40 breaks")
-        assert min(done, cancelled) > 20
+        print(f"{done} locks were held and {cancelled} requests cancelled in {breaks} breaks")
 
     tell(server, story)
 
