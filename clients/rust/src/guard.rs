@@ -4,6 +4,8 @@ use crate::clock::BootTime;
 use crate::core::{Change, Id, Request};
 use crate::error::{Error, Loss};
 use crate::link::{Shared, State};
+use redis::aio::ConnectionLike;
+use redis::{Arg, Cmd, FromRedisValue, RedisResult};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -11,16 +13,20 @@ use tokio::sync::watch;
 pub struct Attempt {
     shared: Arc<Shared>,
     id: Id,
+    /// Of several keys one: they share the token.
+    key: Vec<u8>,
     state: watch::Receiver<State>,
     is_settled: bool,
 }
 
 impl Attempt {
     pub fn new(shared: Arc<Shared>, request: Request) -> Result<Attempt, Error> {
+        let key = request.keys.first().cloned().unwrap_or_default();
         let (id, state) = shared.ask(request)?;
         Ok(Attempt {
             shared,
             id,
+            key,
             state,
             is_settled: false,
         })
@@ -33,6 +39,7 @@ impl Attempt {
             Some(Change::Granted(token)) => Ok(Guard {
                 shared: self.shared.clone(),
                 id: self.id,
+                key: self.key.clone(),
                 token,
                 state: self.state.clone(),
             }),
@@ -56,6 +63,7 @@ impl Drop for Attempt {
 pub struct Guard {
     shared: Arc<Shared>,
     id: Id,
+    key: Vec<u8>,
     token: u64,
     state: watch::Receiver<State>,
 }
@@ -80,6 +88,43 @@ impl Guard {
             true => Ok(()),
             false => Err(Loss::Silence),
         }
+    }
+
+    /// Asks the server whether it knows the lock as held, by any connection to it. One round trip.
+    ///
+    /// # Errors
+    /// That of the server, with the code `STALE` where the lock is held no more; or the connection's.
+    pub async fn check_server(&self, connection: &mut impl ConnectionLike) -> RedisResult<()> {
+        let mut check = redis::cmd("LOCK.CHECK");
+        check.arg(&self.key).arg(self.token);
+        check.exec_async(connection).await
+    }
+
+    /// Runs a command on a connection to the same server, such as one of a pool for data, only while the server knows the lock as
+    /// held: in one step, so that a holder that was stopped cannot write after the next one has begun (`LOCK.GUARD`).
+    ///
+    /// # Errors
+    /// `STALE` as above, and nothing was run; or the command's own.
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        connection: &mut impl ConnectionLike,
+        command: &Cmd,
+    ) -> RedisResult<T> {
+        self.guarded(command).query_async(connection).await
+    }
+
+    /// The same as a command, for pipelines and transactions.
+    pub fn guarded(&self, command: &Cmd) -> Cmd {
+        let mut guarded = redis::cmd("LOCK.GUARD");
+        guarded.arg(&self.key).arg(self.token);
+        for argument in command.args_iter() {
+            match argument {
+                Arg::Simple(bytes) => guarded.arg(bytes),
+                // A cursor at its beginning.
+                _ => guarded.arg(0),
+            };
+        }
+        guarded
     }
 
     /// Ends when the lock is lost, with the reason. While it is held, and once it was released, this waits. It does not keep the

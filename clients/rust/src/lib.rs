@@ -24,5 +24,7 @@ pub use election::{Election, Term};
 pub use error::{Error, Loss};
 pub use guard::Guard;
 pub use locks::{Builder, LockRequest, Locks};
+/// Of the version whose connections and commands [`Guard::run`] takes.
+pub use redis;
 pub use temporary::TemporaryKey;
 pub use watch::Watch;

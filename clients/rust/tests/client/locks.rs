@@ -24,6 +24,33 @@ async fn one_holds_it_and_tokens_rise() {
     eventually_equal("holds", 0, || holds(&server));
 }
 
+/// Data of the same server, by a connection of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_server_runs_a_command_only_while_it_knows_the_lock_as_held() {
+    let server = Server::start();
+    let locks = connect(&server).await;
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port())).unwrap();
+    let mut data = client.get_multiplexed_async_connection().await.unwrap();
+    let held = soon(locks.all(["report", "list"]).acquire()).await.unwrap();
+    held.check_server(&mut data).await.unwrap();
+    let mut set = redis::cmd("SET");
+    set.arg("data").arg("new");
+    let reply: String = held.run(&mut data, &set).await.unwrap();
+    assert_eq!(reply, "OK");
+    // Somebody ends it; the guard may not know that yet.
+    server.resp2().run("DEL report list");
+    let error = held.run::<String>(&mut data, &set).await.unwrap_err();
+    assert_eq!(error.code(), Some("STALE"));
+    let error = held.check_server(&mut data).await.unwrap_err();
+    assert_eq!(error.code(), Some("STALE"));
+    server.resp2().run("RPUSH list a");
+    let other = soon(locks.lock("other").acquire()).await.unwrap();
+    let mut get = redis::cmd("GET");
+    get.arg("list");
+    let error = other.run::<String>(&mut data, &get).await.unwrap_err();
+    assert_eq!(error.code(), Some("WRONGTYPE"));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_waits_is_granted_it_by_a_push() {
     let server = Server::start();
