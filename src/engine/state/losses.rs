@@ -116,14 +116,15 @@ struct Burst {
     last: Moment,
 }
 
-/// Invariant: ids rise; `bytes` is what the entries take together; `open` names the entries without a next holder, each once.
+/// Invariant: ids rise; `bytes` is what the entries take together; `open` names the entries without a next holder, each once, the
+/// oldest of a key first.
 #[derive(Default)]
 pub(in crate::engine) struct Losses {
     entries: VecDeque<Entry>,
     bytes: usize,
     most: usize,
     last_id: u64,
-    open: HashMap<KeyBuf, Vec<u64>>,
+    open: HashMap<KeyBuf, VecDeque<u64>>,
     bursts: HashMap<(Id<Client>, Loss), Burst>,
     /// How many of the last entries wait for what only the server knows.
     undescribed: usize,
@@ -213,7 +214,7 @@ impl Losses {
             count: 1,
             key: key.clone(),
         };
-        self.open.entry(key).or_default().push(lost.id);
+        self.open.entry(key).or_default().push_back(lost.id);
         self.bytes += lost.bytes();
         let since = ended.since;
         self.entries.push_back(Entry { lost, since });
@@ -238,7 +239,9 @@ impl Losses {
             if lost.next.is_none()
                 && let Some(open) = self.open.get_mut(&lost.key)
             {
-                open.retain(|id| *id != lost.id);
+                // Very many may have lost one key at once: it is the oldest of all.
+                let first = open.pop_front();
+                debug_assert_eq!(first, Some(lost.id));
                 if open.is_empty() {
                     self.open.remove(&lost.key);
                 }
@@ -306,7 +309,7 @@ impl Losses {
         for lost in &open {
             assert!(self.open[&lost.key].contains(&lost.id));
         }
-        assert_eq!(open.len(), self.open.values().map(Vec::len).sum());
+        assert_eq!(open.len(), self.open.values().map(VecDeque::len).sum());
         let ids: Vec<u64> = self.iter().map(|lost| lost.id).collect();
         assert!(ids.windows(2).all(|pair| pair[0] == pair[1] + 1));
     }
