@@ -198,3 +198,44 @@ fn who_sends_its_own_key_to_another_server_is_not_told_of_it() {
     assert_eq!(owner.next_push(), format!("settp {other} LOST moved"));
     assert_eq!(source.settled(&mut owner), [""; 0]);
 }
+
+/// Redis 7.0 deletes what is in a stolen slot without a word, and a replica does not ask which slots it has.
+#[test]
+fn who_becomes_a_replica_after_a_slot_was_stolen_counts_nothing_that_was_in_it() {
+    let cluster = Cluster::with_replicas(&["tether.cluster-backstop 0"]);
+    let (source, target, replica) = (
+        &cluster.servers[0],
+        &cluster.servers[1],
+        &cluster.servers[3],
+    );
+    let (stolen, kept) = (name_in(SLOT), name_in(SLOT + 1));
+    let mut owner = source.resp3();
+    owner.run(["SETTP", &stolen, "v"]);
+    owner.run(["SETTP", &kept, "v"]);
+    eventually_equal("keys of the replica", 2, || {
+        tether(replica, "temporary_keys")
+    });
+    let (from, to) = (cluster.id(0), cluster.id(1));
+    let (mut thief, mut look) = (target.resp2(), source.resp2());
+    thief.run(&format!("CLUSTER SETSLOT {SLOT} IMPORTING {from}"));
+    thief.run(&format!("CLUSTER SETSLOT {SLOT} NODE {to}"));
+    eventually_within(AGREEMENT, "the slot is gone", || {
+        match look.run("DBSIZE").number() {
+            2 => Err("it is there".into()),
+            _ => Ok(()),
+        }
+    });
+    replica.resp2().run("CLUSTER FAILOVER TAKEOVER");
+    // The new master ends what connections of the old one held.
+    eventually_within(AGREEMENT, "nothing is left of either key", || {
+        let left = (
+            source.info("replication").contains("role:slave"),
+            look.run("DBSIZE").number(),
+            tether(source, "temporary_keys"),
+        );
+        match left {
+            (true, 0, 0) => Ok(()),
+            left => Err(format!("{left:?}")),
+        }
+    });
+}

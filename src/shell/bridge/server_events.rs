@@ -189,7 +189,9 @@ unsafe extern "C" fn on_role(
         slots::forget();
         if subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
             let redirect = shell().server.get().is_cluster;
+            let doubtful = slots::keys_in_doubt();
             tell(ctx, Event::Demoted { redirect });
+            recheck::look_again(ctx, doubtful);
         } else {
             epochs::begin_epoch();
             tell(ctx, Event::Promoted);

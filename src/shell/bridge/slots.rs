@@ -28,6 +28,16 @@ pub fn forget() {
     shell().own_slots.with_mut(|own| *own = Own::default());
 }
 
+/// Before this server becomes a replica, which does not ask for its slots: the keys that may have gone with a slot without a
+/// word since it last did. O(keys known).
+pub fn keys_in_doubt() -> Vec<KeyBuf> {
+    let (shell, server) = (shell(), shell().server.get());
+    match server.is_cluster && server.slots_go_silently {
+        true => shell.engine.with(Engine::keys_of_the_living),
+        false => Vec::new(),
+    }
+}
+
 /// Asks the server which slots it has, where it may have lost some without a word.
 pub fn look(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
