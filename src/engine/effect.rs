@@ -10,9 +10,9 @@ use crate::engine::types::{ClientId, KeyBuf};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Answer the command in hand: the last effect, so that what its connection is told by the others comes before.
+    /// Answer the current command: the last effect, so that what its connection is told by the others comes before.
     Reply(Reply),
-    /// Do not answer the command in hand yet: its connection waits for an `Answer`. If the server does not let it:
+    /// Do not answer the current command yet: its connection waits for an `Answer`. If the server does not let it:
     /// [`Event::BlockRefused`](super::event::Event::BlockRefused).
     Block,
     /// End a connection's block with this answer. Should the server answer it in another way before
@@ -23,7 +23,7 @@ pub enum Effect {
         reply: Reply,
         granted: Option<Token>,
     },
-    /// Make the key of the command in hand, in place of whatever stands there: with its value, or as
+    /// Make the current command's key, in place of whatever stands there: with its value, or as
     /// a lock.
     CreateKey,
     /// Make a key with this value, in place of whatever stands there.

@@ -41,7 +41,7 @@ pub struct KeySnapshot<'a> {
     pub standing: KeyState,
 }
 
-/// Whose hand changed the keyspace.
+/// Who changed the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// A connection's, by a command of the server.
@@ -73,7 +73,7 @@ pub struct Acquire<'a> {
     pub lease_ms: Option<u64>,
     pub wait: Option<Wait>,
     pub form: Form,
-    /// The shell has the (only) key in hand, and can make it without being told its name.
+    /// The shell has the (only) key open, and can make it without being told its name.
     pub in_command: bool,
 }
 
@@ -178,13 +178,13 @@ pub enum Event<'a> {
     /// What a look at the rights of one who waits has shown: whether it has lost one that its request needs.
     Rights { wait: WaitId, lost: Option<NoRight> },
 
-    /// A key came into being by another's hand, or another module wrote over one that was there, which
+    /// Another client made a key, or another module wrote over one that was there, which
     /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection
     /// holds has been `Replaced`.)
     Made { key: Key<'a> },
-    /// Another's hand put a key in the place of what stood there, if anything did. Follows `Made`.
+    /// Another client put a key in the place of what stood there, if anything did. Follows `Made`.
     Replaced { key: Key<'a>, by: Cause },
-    /// A key went by another's hand.
+    /// A key went, and its owner did not remove it.
     Gone { key: Key<'a>, by: Cause, why: Loss },
     /// A key went because it goes by another name from now on; its new name follows.
     MovedFrom { key: Key<'a> },

@@ -62,7 +62,7 @@ use storage::arena::Id;
 pub struct Totals {
     /// Holds that were given back because their owner's connection had ended, or its session.
     pub keys_removed_by_disconnect: u64,
-    /// Holds that ended by another hand than their owner's.
+    /// Holds that ended other than by their owner.
     pub lost: u64,
     /// The same by reason, in the order of [`Loss::ALL`], and those whose owner is no more.
     pub lost_by: [u64; Loss::ALL.len()],

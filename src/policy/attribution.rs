@@ -43,7 +43,7 @@ impl Noted {
         }
     }
 
-    /// Whether the command in hand may be one that was postponed, which was not noted again.
+    /// Whether the current command may be one that was postponed, which was not noted again.
     pub fn may_be_postponed(
         &mut self,
         is_paused: impl FnOnce() -> bool,

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 /// later. Or it is answered at once, and only its handle is kept in `spent`, until that is given back.
 pub struct Blocked<H> {
     all: HashMap<ClientId, Block<H>>,
-    /// Answered, and to be ended at the end of the command in hand.
+    /// Answered, and to be ended at the end of the current command.
     ending: Vec<(ClientId, H)>,
     spent: Vec<H>,
 }
@@ -67,7 +67,7 @@ impl<H> Blocked<H> {
         self.all.remove(&client)
     }
 
-    /// The block of an answered client is to be ended at the end of the command in hand.
+    /// The block of an answered client is to be ended at the end of the current command.
     pub fn end_later(&mut self, client: ClientId, handle: H) {
         self.ending.push((client, handle));
     }

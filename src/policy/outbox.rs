@@ -73,7 +73,7 @@ pub struct Outbox {
     grants_in_exec: bool,
     /// Those in whose transactions commands of ours were executed since something waits.
     in_exec: HashSet<ClientId>,
-    /// What is told is to wait for the end of the command in hand, or for the beginning of the next one.
+    /// What is told is to wait for the end of the current command, or for the beginning of the next one.
     pub holding: bool,
     /// What is told comes from the middle of a command of the server's.
     pub in_event: bool,
@@ -100,7 +100,7 @@ pub struct Circumstances {
     /// The connection whose command is being executed, and has not replied.
     pub turn: Option<ClientId>,
     pub in_exec: bool,
-    /// The server would write a push in front of the reply of the command in hand, or into it.
+    /// The server would write a push in front of the reply of the current command, or into it.
     pub late: bool,
 }
 
@@ -116,7 +116,7 @@ pub enum Post {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The command in hand is over, and the next one of its connection not begun.
+    /// The current command is over, and the next one of its connection not begun.
     Soon,
     /// The server comes to it.
     Later,

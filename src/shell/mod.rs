@@ -137,7 +137,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     }
     if ctx.state().is_replica() {
         let redirect = false;
-        dispatch::tell(ctx, crate::engine::Event::Demoted { redirect });
+        dispatch::handle(ctx, crate::engine::Event::Demoted { redirect });
     }
     info::register(ctx);
     aof::begin();

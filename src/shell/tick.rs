@@ -28,11 +28,11 @@ fn go_off(ctx: Ctx<'_>) {
     shell().has_started.set(true);
     dispatch::catch_up(ctx, KeyScope::All);
     slots::look(ctx);
-    dispatch::tell(ctx, Event::Tick);
+    dispatch::handle(ctx, Event::Tick);
     blocked::give_back();
-    aof::tell_if_due(ctx);
-    replicas::tell_newcomer(ctx);
-    epochs::tell_others_again(ctx);
+    aof::replicate_if_due(ctx);
+    replicas::replicate_to_newcomer(ctx);
+    epochs::replicate_epoch_again(ctx);
     slices::go_on(ctx);
     push::send_waiting(ctx);
     push::close_again(ctx);

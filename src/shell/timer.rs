@@ -1,4 +1,4 @@
-//! The one timer, and what is called as soon as the command in hand is over.
+//! The one timer, and what is called as soon as the current command is over.
 
 use crate::engine::Moment;
 use crate::shell::state::shell;
@@ -19,7 +19,7 @@ pub fn wake_in_ms(delay_ms: u64) {
     wake_at(now, now.after_ms(delay_ms));
 }
 
-/// Has the tick called at this moment, and not before the command or event in hand is over.
+/// Has the tick called at this moment, and not before the current command or event is over.
 pub fn wake_at(now: Moment, at: Moment) {
     let shell = shell();
     let former = shell.timer.get();
@@ -41,7 +41,7 @@ pub fn gone_off() {
     shell().timer.set(None);
 }
 
-/// Has this called as soon as the command in hand is over, before the next one of its connection; where the server does not
+/// Has this called as soon as the current command is over, before the next one of its connection; where the server does not
 /// offer that, the tick comes a little later.
 pub fn call_soon(call: Callback) {
     call_after_command(call);

@@ -186,7 +186,7 @@ impl Machine {
             push: wait.push,
         });
         self.hears_of_new |= wait.is_some();
-        // The shell has a single key in hand, as it does for all but LOCK.MACQUIRE.
+        // The shell has a single key open, as it does for all but LOCK.MACQUIRE.
         let in_command = keys.len() == 1;
         let ask = Acquire {
             client,

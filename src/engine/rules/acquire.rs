@@ -337,9 +337,7 @@ impl Engine {
             return asked.standing != KeyState::Other;
         };
         let record = &self.keys[key];
-        !record.is_taken_by_a_stranger()
-            && record.queue.is_empty()
-            && self.holds.admit(&self.keys, key, mode)
+        !record.is_unmanaged() && record.queue.is_empty() && self.holds.admit(&self.keys, key, mode)
     }
 
     fn fill(&mut self, asked: &Asked<'_>) -> Id<KeyRecord> {

@@ -1,6 +1,6 @@
 //! Flushes of very many keys: what follows from one is done key by key, in slices.
 //!
-//! A flush of few keys is done with at once. Otherwise it begins a round: a note says of which keys and by whose hand, and
+//! A flush of few keys is done with at once. Otherwise it begins a round: a note says of which keys and by whom, and
 //! from then on each key that a fact names is looked after before that fact is, and all others as time allows. So whoever
 //! asks finds what is so. A flush that comes in the middle of a round is added to the note. What has been named until then
 //! is as it is by then, and is looked after at once: along with each key that is named some others are, so that they cannot

@@ -14,7 +14,7 @@ use crate::engine::types::{ClientId, Key, Moment};
 
 /// How a key is made when it is granted.
 pub(in crate::engine) enum Making {
-    /// By the command in hand, which has all that it takes.
+    /// By the current command, which has all that it takes.
     InCommand,
     /// By its name: as a temporary key with this value, or as a lock.
     ByName(Bytes),

@@ -1,4 +1,4 @@
-//! What happened to keys, by whatever hand: watchers are told, holds end or go along.
+//! What happened to keys, whatever the cause: watchers are told, holds end or go along.
 //!
 //! Nothing here orders a write: the shell may be in the middle of somebody's command. Who waits for
 //! a key that is free now is served when the shell says that it may write.
@@ -233,12 +233,12 @@ impl Engine {
         let was_present = record.is_present();
         record.set_present(present);
         if was_present != present && !record.watchers.is_empty() {
-            self.tell_watchers(key, present, effects);
+            self.notify_watchers(key, present, effects);
         }
     }
 
     #[inline(never)]
-    fn tell_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
+    fn notify_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
         let to = self.watches.watchers(&self.keys, &self.clients, key);
         if to.is_empty() {
             return;
@@ -248,7 +248,7 @@ impl Engine {
         effects.push(Effect::Push { to, push });
     }
 
-    /// Ends all holds of a key that another hand may have taken away, and tells their owners; who
+    /// Ends all holds of a key that another client may have taken away, and tells their owners; who
     /// waits may be next.
     pub(in crate::engine) fn lose(
         &mut self,

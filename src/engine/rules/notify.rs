@@ -36,7 +36,7 @@ impl Engine {
         })
     }
 
-    /// Counts a hold that ended by another hand than its owner's, and tells that owner if it asked for it.
+    /// Counts a hold that ended other than by its owner, and tells that owner if it asked for it.
     pub(in crate::engine) fn notify_lost(
         &mut self,
         id: Id<Hold>,

@@ -92,12 +92,12 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn replicate_hold(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         if self.is_of_session(hold) {
-            self.tell_held_by_session(hold, effects);
+            self.replicate_session_hold(hold, effects);
         }
     }
 
     #[cold]
-    fn tell_held_by_session(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+    fn replicate_session_hold(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let owner = self.holds[hold].client;
         if let Some(session) = self.sessions.get(owner) {
             let held = self.held(hold, session.id, self.now);

@@ -267,7 +267,7 @@ impl Engine {
     fn can_serve(&self, waiter: Id<Waiter>) -> bool {
         self.queues.keys_of(waiter).all(|key| {
             self.queues.head(&self.keys, key) == Some(waiter)
-                && !self.keys[key].is_taken_by_a_stranger()
+                && !self.keys[key].is_unmanaged()
                 && self.can_have(waiter, key)
         })
     }
@@ -338,11 +338,11 @@ impl Engine {
             // The owner's next request for one of them alone can make its hold deeper.
             asked.iter().for_each(|key| self.make_ready(*key));
         }
-        self.tell_granted(asked[0], &waiter, token, effects);
+        self.notify_granted(asked[0], &waiter, token, effects);
     }
 
     /// Tells a waiter that it was granted what it asked for; `key` is the first of its keys.
-    fn tell_granted(
+    fn notify_granted(
         &self,
         key: Id<KeyRecord>,
         waiter: &Waiter,

@@ -144,7 +144,7 @@ impl KeyRecord {
     }
 
     /// Whether something that is not ours stands here, so that nobody can be granted the key.
-    pub fn is_taken_by_a_stranger(&self) -> bool {
+    pub fn is_unmanaged(&self) -> bool {
         self.stands() == KeyState::Other && self.holds.is_empty()
     }
 

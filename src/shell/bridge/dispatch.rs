@@ -1,6 +1,6 @@
 //! The bridge: facts to the engine, its effects to the server.
 //!
-//! Decide, let go, then act: the engine is borrowed only while it decides. Carrying out an order
+//! Decide, let go, then act: the engine is borrowed only while it decides. Performing an effect
 //! makes the server call us back (a removed key is an event), and that inner fact is told and its
 //! effects are performed before the next effect of the outer one: the order of things is the
 //! keyspace's.
@@ -19,14 +19,14 @@ use redis_module::raw as c;
 use std::ffi::c_void;
 
 /// Tells the engine a fact that is no command.
-pub fn tell(ctx: Ctx<'_>, event: Event<'_>) {
-    tell_of_command(ctx, None, event);
+pub fn handle(ctx: Ctx<'_>, event: Event<'_>) {
+    handle_in_command(ctx, None, event);
 }
 
 /// Tells the engine a fact; `in_command` is the command that it stands for.
-pub fn tell_of_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
+pub fn handle_in_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
     let shell = shell();
-    tell_flush(ctx);
+    settle_flush(ctx);
     if shell.rights.matter() {
         rights::look(ctx, &event);
     }
@@ -85,7 +85,7 @@ pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
     // This comes before every command, and mostly there is nothing.
     let (flush, look) = (shell().flush.get().is_some(), shell().has_deferred.get());
     if flush {
-        tell_it(ctx);
+        settle_deferred_flush(ctx);
     }
     if look {
         recheck::look(ctx, reach);
@@ -94,30 +94,30 @@ pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
 }
 
 /// Handles a flush that was deferred.
-pub fn tell_flush(ctx: Ctx<'_>) {
+pub fn settle_flush(ctx: Ctx<'_>) {
     if shell().flush.get().is_some() {
-        tell_it(ctx);
+        settle_deferred_flush(ctx);
     }
 }
 
 #[cold]
-fn tell_it(ctx: Ctx<'_>) {
+fn settle_deferred_flush(ctx: Ctx<'_>) {
     let Some((db, by)) = shell().flush.take() else {
         return;
     };
-    let tell_it = || tell(ctx, Event::Flushed { db, by });
+    let settle_deferred_flush = || handle(ctx, Event::Flushed { db, by });
     if shell().is_replica() {
-        // It hears of no end of its master's command: the command in hand may be a watcher's already.
-        push::hold(tell_it);
+        // It hears of no end of its master's command: the current command may be a watcher's already.
+        push::hold(settle_deferred_flush);
     } else {
-        tell_it();
+        settle_deferred_flush();
     }
     if shell().engine.with(Engine::is_flushing) {
         timer::wake_in_ms(0);
     }
 }
 
-/// Has the server call [`catch_up`] as soon as the command in hand is over, before the next one of
+/// Has the server call [`catch_up`] as soon as the current command is over, before the next one of
 /// its connection; where it does not offer that, a little later.
 pub fn catch_up_soon() {
     timer::call_soon(after_command);

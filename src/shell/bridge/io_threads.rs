@@ -16,7 +16,7 @@
 
 use crate::engine::{ClientId, Event};
 use crate::policy::attribution::{field, is_held_up};
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, api, c_string};
@@ -135,7 +135,7 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
         if deferred != c::REDISMODULE_OK as c_int {
             // A replica's server does not call us after the command, so the connection would go to
             // a thread: its watches have to end. It holds nothing there.
-            tell(ctx, Event::Ended { client });
+            handle(ctx, Event::Ended { client });
         }
     });
 }

@@ -6,7 +6,7 @@
 //! key that anybody makes pays for it, and there is no way back on all servers.
 
 use crate::engine::{Cause, ClientId, Engine, Event, Key, Loss};
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::bridge::{recheck, server_events, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
@@ -17,9 +17,9 @@ use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int};
 
 /// Tells a fact after which it matters what becomes of keys.
-pub fn tell_and_subscribe(ctx: Ctx<'_>, event: Event<'_>) {
+pub fn handle_and_subscribe(ctx: Ctx<'_>, event: Event<'_>) {
     subscribe(ctx);
-    tell(ctx, event);
+    handle(ctx, event);
 }
 
 /// Subscribes to what happens to keys that are there, once.
@@ -142,7 +142,7 @@ impl<'a> Happened<'a> {
             Event::Gone { .. } => recheck::gone(key),
             _ => {}
         }
-        push::in_event(word == b"expired", || tell(ctx, event));
+        push::in_event(word == b"expired", || handle(ctx, event));
         if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
             slots::follow(ctx, key);
         }
@@ -154,7 +154,7 @@ impl<'a> Happened<'a> {
             b"expire" => Event::Timed { key },
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
             b"rename_to" | b"move_to" => {
-                let by = self.hand();
+                let by = self.cause();
                 Event::MovedTo { key, by }
             }
             b"copy_to" | b"restore" => self.replaced(),
@@ -162,10 +162,10 @@ impl<'a> Happened<'a> {
                 let (by, why) = match word {
                     _ if self.holder.is_none() => (Cause::Server, Loss::Deleted),
                     b"del" => {
-                        let by = cluster::hand_of_removal(ctx, key, self.hand());
+                        let by = cluster::cause_of_removal(ctx, key, self.cause());
                         (by, cluster::loss_of_removal(ctx, key))
                     }
-                    b"expired" => (attribution::hand_of_expiry(ctx, key), Loss::Expired),
+                    b"expired" => (attribution::cause_of_expiry(ctx, key), Loss::Expired),
                     _ => (Cause::Server, Loss::Evicted),
                 };
                 Event::Gone { key, by, why }
@@ -182,13 +182,13 @@ impl<'a> Happened<'a> {
     }
 
     fn replaced(&self) -> Event<'a> {
-        let (key, by) = (self.key, self.hand());
+        let (key, by) = (self.key, self.cause());
         Event::Replaced { key, by }
     }
 
-    fn hand(&self) -> Cause {
+    fn cause(&self) -> Cause {
         self.holder.map_or(Cause::Server, |one| {
-            attribution::hand(self.ctx, self.key, self.string, one)
+            attribution::cause(self.ctx, self.key, self.string, one)
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{Db, Effect, Event, Key};
 use crate::policy::blocked::Answer;
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::bridge::{io_threads, keyspace_events, recheck, unblocked};
 use crate::shell::delivery::{blocked, push, replication, reply};
 use crate::shell::server::{attribution, epochs, keepalive};
@@ -22,14 +22,14 @@ pub struct CommandContext<'a> {
     pub open: Cell<Option<OpenKey<'a>>>,
 }
 
-/// Carries out one order.
+/// Performs one effect.
 pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => {
             if !blocked::block(ctx, &unblocked::ENDINGS) {
                 let client = ctx.client();
-                tell(ctx, Event::BlockRefused { client });
+                handle(ctx, Event::BlockRefused { client });
             }
         }
         Effect::Answer {
@@ -75,7 +75,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
         }
         Effect::ReplicateToken(token) => {
             ctx.replicate_token(token);
-            epochs::tell_others(ctx, token);
+            epochs::replicate_epoch(ctx, token);
         }
         Effect::Replicate(record) => replication::replicate(ctx, &record),
         Effect::Push { to, push } => push::send(ctx, to, push),
@@ -190,7 +190,7 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
         ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
     }
     if least_ms == 0 {
-        tell(ctx, Event::Renewed { key });
+        handle(ctx, Event::Renewed { key });
     }
 }
 

@@ -7,14 +7,14 @@
 use crate::engine::{Db, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
 use crate::policy::recheck::{Queue, Why};
 use crate::policy::slots::{FRESH_MS, SlotOwner};
-use crate::shell::bridge::dispatch::{self, KeyScope, tell};
+use crate::shell::bridge::dispatch::{self, KeyScope, handle};
 use crate::shell::bridge::{keyspace_events, slots};
 use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text, have};
 use crate::shell::timer;
 
-/// Has a key looked at again as soon as the command in hand is over.
+/// Has a key looked at again as soon as the current command is over.
 pub fn soon(key: Key<'_>, why: Why) {
     let is_next = shell().has_deferred.get();
     defer(key, why);
@@ -72,7 +72,7 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
         return;
     };
     let from = from.as_key();
-    // The command in hand has looked at the key itself, so this look does not find that its time is over.
+    // The current command has looked at the key itself, so this look does not find that its time is over.
     let standing = look::standing(ctx, key.db, Text::new(key.name).as_str());
     if standing != KeyState::Lock {
         let seen = KeySnapshot {
@@ -80,9 +80,9 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
             standing: KeyState::Other,
         };
         let gone = Loss::Deleted;
-        tell(ctx, Event::Found { seen, gone });
+        handle(ctx, Event::Found { seen, gone });
     }
-    tell(ctx, Event::MovedFrom { key: from });
+    handle(ctx, Event::MovedFrom { key: from });
     slots::follow(ctx, from);
 }
 
@@ -208,7 +208,7 @@ fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
 /// A lock that nobody here holds.
 pub fn orphan(ctx: Ctx<'_>, key: Key<'_>) {
     let mode = Mode::Exclusive;
-    keyspace_events::tell_and_subscribe(ctx, Event::Inherited { key, mode });
+    keyspace_events::handle_and_subscribe(ctx, Event::Inherited { key, mode });
 }
 
 /// A key was overwritten, or lost its time to live.
@@ -223,7 +223,7 @@ pub fn overwritten(key: Key<'_>) {
 fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
     if ctx.has_no_end(key.db, name.as_str()) {
-        tell(ctx, Event::Untimed { key });
+        handle(ctx, Event::Untimed { key });
     }
 }
 
@@ -234,7 +234,7 @@ pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: KeyState) {
         KeyState::Absent => cluster::loss_of_removal(ctx, key),
         KeyState::Lock | KeyState::Other => Loss::Overwritten,
     };
-    tell(ctx, Event::Found { seen, gone });
+    handle(ctx, Event::Found { seen, gone });
     if !standing.is_present() {
         slots::follow(ctx, key);
     }

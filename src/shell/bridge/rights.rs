@@ -1,7 +1,7 @@
 //! Rights are looked at before an event is told by which somebody's turn may come.
 
 use crate::engine::Event;
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::server::rights;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::Ctx;
@@ -13,14 +13,14 @@ pub fn look(ctx: Ctx<'_>, event: &Event<'_>) {
     const MOST: usize = 64;
     let noted = &shell().rights;
     if noted.begin_look(ctx.state().in_exec()) {
-        tell(ctx, Event::RightsChanged);
+        handle(ctx, Event::RightsChanged);
     }
     for _ in 0..MOST {
         let Some(doubt) = shell().engine.with(|engine| engine.doubt(event)) else {
             break;
         };
         let (wait, lost) = (doubt.wait, rights::lost(ctx, &doubt));
-        tell(ctx, Event::Rights { wait, lost });
+        handle(ctx, Event::Rights { wait, lost });
     }
     let has_doubts = shell().engine.with(|engine| engine.has_doubts());
     noted.end_look(has_doubts);

@@ -1,7 +1,7 @@
 //! What else the server tells us: of connections, flushes, loads, roles.
 
 use crate::engine::{ClientId, Db, Engine, Event};
-use crate::shell::bridge::dispatch::{self, KeyScope, tell};
+use crate::shell::bridge::dispatch::{self, KeyScope, handle};
 use crate::shell::bridge::{io_threads, losses, recheck, slices, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
@@ -108,10 +108,10 @@ unsafe extern "C" fn on_flush(
         if shell.engine.with(|engine| engine.is_idle()) {
             return;
         }
-        let by = attribution::hand_among_all(ctx);
+        let by = attribution::cause_among_all(ctx);
         // Within a load, the file says it of what it told before.
         if shell.is_loading() {
-            return tell(ctx, Event::Flushed { db, by });
+            return handle(ctx, Event::Flushed { db, by });
         }
         // It may begin a load, whose end tells what is different.
         shell.flush.set(Some((db, by)));
@@ -132,7 +132,7 @@ unsafe extern "C" fn on_swap(
         let Some(swap) = swap else { return };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);
-        tell(ctx, Event::Swapped { one, other });
+        handle(ctx, Event::Swapped { one, other });
         let known = |engine: &Engine| engine.keys_to_look_at(&[one, other]);
         recheck::look_again(ctx, shell().engine.with(known));
     });
@@ -164,14 +164,14 @@ unsafe extern "C" fn on_loading(
         shell.flush.set(None);
         cluster::moves_have_changed();
         if ended {
-            tell(ctx, Event::LoadEnded);
+            handle(ctx, Event::LoadEnded);
             epochs::begin_epoch();
             begin_quarantine(ctx);
             recheck::look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
             slots::renew_all(ctx);
             timer::wake_in_ms(0);
         } else {
-            tell(ctx, Event::LoadBegins);
+            handle(ctx, Event::LoadBegins);
         }
     });
 }
@@ -190,11 +190,11 @@ unsafe extern "C" fn on_role(
         if subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
             let redirect = shell().server.get().is_cluster;
             let doubtful = slots::keys_in_doubt();
-            tell(ctx, Event::Demoted { redirect });
+            handle(ctx, Event::Demoted { redirect });
             recheck::look_again(ctx, doubtful);
         } else {
             epochs::begin_epoch();
-            tell(ctx, Event::Promoted);
+            handle(ctx, Event::Promoted);
             slots::renew_all(ctx);
         }
         timer::wake_in_ms(0);
@@ -207,6 +207,6 @@ pub fn begin_quarantine(ctx: Ctx<'_>) {
     let shell = shell();
     let ms = shell.settings.get().quarantine_ms.into();
     if ms > 0 && !shell.is_replica() && !shell.has_started.get() {
-        tell(ctx, Event::Quarantine { ms });
+        handle(ctx, Event::Quarantine { ms });
     }
 }

@@ -1,7 +1,7 @@
 //! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
 
 use crate::engine::{ClientId, Engine, Event, Key};
-use crate::shell::bridge::dispatch::{KeyScope, tell};
+use crate::shell::bridge::dispatch::{KeyScope, handle};
 use crate::shell::bridge::slots;
 use crate::shell::server::writes::{may_write, wants_writes};
 use crate::shell::state::shell;
@@ -30,7 +30,7 @@ pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
     }
     if matches!(reach, KeyScope::All) {
         let most = at_once(LEASES);
-        tell(ctx, Event::Lapse { most });
+        handle(ctx, Event::Lapse { most });
         if !is_any_over() {
             return;
         }
@@ -38,13 +38,13 @@ pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
     let db = ctx.db();
     let names = names.iter().map(|name| name.bytes());
     let keys: Vec<_> = names.map(|name| Key { db, name }).collect();
-    tell(ctx, Event::LapseOf { keys: &keys });
+    handle(ctx, Event::LapseOf { keys: &keys });
 }
 
 /// A connection is no more: does what follows from that, for no longer than a slice. Where very many end at once, the first
 /// ones' slice is all there is.
 pub fn end(ctx: Ctx<'_>, client: ClientId) {
-    tell(ctx, Event::Ended { client });
+    handle(ctx, Event::Ended { client });
     if shell().is_behind.get() {
         return;
     }
@@ -72,7 +72,7 @@ fn forget(ctx: Ctx<'_>, slice: Slice) {
         if slice.is_half_over() {
             return go_on_soon();
         }
-        tell(ctx, Event::Fade { most: STEP });
+        handle(ctx, Event::Fade { most: STEP });
     }
 }
 
@@ -122,21 +122,21 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
                 .with(|engine| engine.has_renewals(clock::now()))
                 && !slice.is_over()
             {
-                tell(ctx, Event::Renew { most: STEP });
+                handle(ctx, Event::Renew { most: STEP });
             }
         }
         timer::wake_in_ms(timer::RETRY_MS);
         return;
     }
     if shell.unreplicated.take() {
-        tell(ctx, Event::RenewAll);
+        handle(ctx, Event::RenewAll);
     }
     while has_work() {
         if slice.is_over() {
             return go_on_soon();
         }
-        slots::send_away_whoever_is_late(ctx, STEP);
+        slots::redirect_late_waiters(ctx, STEP);
         let most = at_once(STEP);
-        tell(ctx, Event::Work { most });
+        handle(ctx, Event::Work { most });
     }
 }

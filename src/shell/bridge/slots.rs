@@ -7,7 +7,7 @@
 
 use crate::engine::{Engine, Event, Key, KeyBuf};
 use crate::policy::slots::{Ask, Own, SlotOwner, SlotSet, own_line, slot_of};
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::bridge::recheck;
 use crate::shell::server::{cluster, epochs, writes};
 use crate::shell::state::shell;
@@ -79,8 +79,8 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     for key in outside {
         let key = key.as_key();
         match may_write {
-            true => tell(ctx, Event::Disowned { key }),
-            false => tell(ctx, Event::Elsewhere { key }),
+            true => handle(ctx, Event::Disowned { key }),
+            false => handle(ctx, Event::Elsewhere { key }),
         }
     }
     may_write
@@ -93,13 +93,13 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
     }
     let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
     if is_waited_for && cluster::place(ctx, key) != SlotOwner::Here {
-        tell(ctx, Event::Elsewhere { key });
+        handle(ctx, Event::Elsewhere { key });
     }
 }
 
 /// Before keys are handed over that were free for a while: a slot that goes meanwhile takes keys along, but not one that is
 /// not there. Of so many at most.
-pub fn send_away_whoever_is_late(ctx: Ctx<'_>, most: usize) {
+pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
     if !shell().server.get().is_cluster {
         return;
     }
@@ -114,6 +114,6 @@ pub fn send_away_whoever_is_late(ctx: Ctx<'_>, most: usize) {
 /// Nobody has renewed keys for a while, or another server has.
 pub fn renew_all(ctx: Ctx<'_>) {
     if !shell().is_replica() {
-        tell(ctx, Event::RenewAll);
+        handle(ctx, Event::RenewAll);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::{ClientId, Event};
 use crate::policy::blocked::Block;
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::delivery::blocked::{Endings, forget};
 use crate::shell::delivery::reply;
 use crate::shell::guard::guard;
@@ -33,7 +33,7 @@ unsafe extern "C" fn on_unblock(
             Some(Block::Waits(handle)) => handle.unblock(),
             None => (),
         }
-        tell(ctx, Event::Unblocked { client });
+        handle(ctx, Event::Unblocked { client });
     });
     c::REDISMODULE_OK as c_int
 }
@@ -66,6 +66,6 @@ unsafe extern "C" fn on_abandoned(
             }
             None => None,
         };
-        tell(ctx, Event::Abandoned { client, granted });
+        handle(ctx, Event::Abandoned { client, granted });
     });
 }

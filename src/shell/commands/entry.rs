@@ -5,7 +5,7 @@ use crate::engine::{
     Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, SessionId,
     Start, Wait,
 };
-use crate::shell::bridge::dispatch::{KeyScope, tell_of_command};
+use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::{dispatch, keyspace_events, losses, slices};
 use crate::shell::commands::{guarded, inspect, operators, places};
@@ -31,7 +31,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         match TABLE[N].keys {
             KeyPlaces::Numbered if ctx.asks_for_keys() => {
-                return places::tell_keys(ctx, &arguments[1..]);
+                return places::reply_keys(ctx, &arguments[1..]);
             }
             KeyPlaces::Inner if ctx.asks_for_keys() => {
                 return places::tell_inner_keys(ctx, &arguments[1..]);
@@ -139,7 +139,7 @@ fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
     (known || shim::is_connected(client)).then_some(client)
 }
 
-/// A command in hand.
+/// The current command.
 struct Caller<'a> {
     ctx: Ctx<'a>,
     client: ClientId,
@@ -325,7 +325,7 @@ impl<'c> Caller<'c> {
         }
         let wait = self.wait_allowed(ask.wait, ask.seen);
         let event = Event::Acquire(Acquire { wait, ..ask });
-        tell_of_command(self.ctx, in_command, event);
+        handle_in_command(self.ctx, in_command, event);
         self.hear_of_new_keys(wait);
     }
 
@@ -413,7 +413,7 @@ impl<'c> Caller<'c> {
     }
 
     fn tell(&self, event: Event<'_>) {
-        tell_of_command(self.ctx, self.first_in_hand().as_ref(), event);
+        handle_in_command(self.ctx, self.first_in_hand().as_ref(), event);
     }
 
     /// A command's first word, which is mostly a key.

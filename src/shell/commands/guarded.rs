@@ -40,7 +40,7 @@ fn is_in_slot(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> bool {
 /// Whether the token is that of a current hold; if not, that is the reply. The key is looked at, since what was done to it in the
 /// same script or transaction may otherwise be looked at only later. Nothing is changed.
 fn is_current(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) -> bool {
-    dispatch::tell_flush(ctx);
+    dispatch::settle_flush(ctx);
     let db = ctx.db();
     let key = Key { db, name };
     let standing = look::standing(ctx, db, string);

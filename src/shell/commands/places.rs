@@ -4,7 +4,7 @@ use crate::command::{self, KeyPlaces, Verb};
 use crate::shell::sys::raw::{Ctx, Str};
 
 /// A cluster routes by keys, and asks where they stand when that depends on the arguments.
-pub fn tell_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
+pub fn reply_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
     let Some((number, rest)) = arguments.split_first() else {
         return;
     };

@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Event, Limits};
 use crate::policy::server::Wanted;
-use crate::shell::bridge::dispatch::tell;
+use crate::shell::bridge::dispatch::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::private;
 use crate::shell::state::{Settings, shell};
@@ -133,7 +133,7 @@ fn set_backstop() {
         .engine
         .with_mut(|engine| engine.set_backstop(ms.into()));
     if let Some(ctx) = raw::detached().filter(|_| !shell.is_replica()) {
-        tell(ctx, Event::RenewAll);
+        handle(ctx, Event::RenewAll);
     }
 }
 

@@ -31,7 +31,7 @@ pub fn forget(client: ClientId) -> Option<Block<BlockHandle>> {
     shell().blocked.with_mut(|blocked| blocked.forget(client))
 }
 
-/// Blocks the client whose command is in hand. False where the server refuses: Valkey since 8.1.1 does where the client
+/// Blocks the client whose command is running. False where the server refuses: Valkey since 8.1.1 does where the client
 /// is subscribed to channels. The engine keeps the time.
 #[must_use]
 pub fn block(ctx: Ctx<'_>, endings: &Endings) -> bool {

@@ -82,7 +82,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
         (post, outbox.is_any_doubtful())
     });
     if is_any_doubtful {
-        tell_limits(ctx);
+        read_limits(ctx);
     }
     match post {
         Post::InFront(client, push) => write_in_front(ctx, client, push),
@@ -93,7 +93,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     }
 }
 
-/// Has the server send what waits to be pushed as soon as the command in hand is over.
+/// Has the server send what waits to be pushed as soon as the current command is over.
 fn push_soon() {
     timer::call_soon(push_after_command);
 }
@@ -112,7 +112,7 @@ fn put(ctx: Ctx<'_>, client: ClientId, push: Push) {
         outbox.is_any_doubtful()
     });
     if is_any_doubtful {
-        tell_limits(ctx);
+        read_limits(ctx);
     }
     push_soon();
 }
@@ -120,7 +120,7 @@ fn put(ctx: Ctx<'_>, client: ClientId, push: Push) {
 /// Tells how much the server lets wait for those for whom much waits. Without `CONFIG` it is not known, and taken for what it
 /// is by default: as much as there is.
 #[cold]
-fn tell_limits(ctx: Ctx<'_>) {
+fn read_limits(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
     let setting = ctx.server_setting(c"client-output-buffer-limit");
     let limits = Limits::read(&setting.unwrap_or_default());
@@ -265,7 +265,7 @@ fn keep_back(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) {
         close(ctx, client);
     }
     if is_any_doubtful {
-        tell_limits(ctx);
+        read_limits(ctx);
     }
     timer::wake_in_ms(1);
 }

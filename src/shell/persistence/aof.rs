@@ -9,7 +9,7 @@
 
 use crate::command::session_records;
 use crate::engine::{Db, Key};
-use crate::shell::bridge::dispatch::tell_flush;
+use crate::shell::bridge::dispatch::settle_flush;
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
@@ -46,13 +46,13 @@ unsafe extern "C" fn on_fork(
         let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
         if rewrites.is_some_and(|rewrites| rewrites == "1") {
             shell().rewrite_is_due.set(true);
-            tell_if_due(ctx);
+            replicate_if_due(ctx);
         }
     });
 }
 
 /// Tells the append-only file what the beginning of a rewritten one does not say. O(keys known).
-pub fn tell_if_due(ctx: Ctx<'_>) {
+pub fn replicate_if_due(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.rewrite_is_due.get() {
         return;
@@ -62,7 +62,7 @@ pub fn tell_if_due(ctx: Ctx<'_>) {
         return;
     }
     shell.rewrite_is_due.set(false);
-    tell_flush(ctx);
+    settle_flush(ctx);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
     let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
     let (mut names, mut records) = (Vec::new(), Vec::new());

@@ -192,10 +192,10 @@ fn load_keys(
 /// A key in the file belonged to a connection of the server that wrote it.
 pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
     let key = Key { db, name };
-    keyspace_events::tell_and_subscribe(ctx, Event::Inherited { key, mode });
+    keyspace_events::handle_and_subscribe(ctx, Event::Inherited { key, mode });
 }
 
 /// A session, or what it holds, on the server that wrote the file or the stream.
 pub fn apply_record(ctx: Ctx<'_>, record: &SessionRecord) {
-    keyspace_events::tell_and_subscribe(ctx, Event::SessionRecord(record));
+    keyspace_events::handle_and_subscribe(ctx, Event::SessionRecord(record));
 }

@@ -41,7 +41,7 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
         // Nobody's key from now on: whoever follows this server must not take it away.
         true if !mode.is_lock() => {
             let by = Cause::Server;
-            dispatch::tell(ctx, Event::Replaced { key, by });
+            dispatch::handle(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }
         true if !shell().is_replica() => recheck::restored(key),
@@ -187,7 +187,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     drop(open);
     let (db, name) = (ctx.db(), key.bytes());
     let key = Key { db, name };
-    dispatch::tell(ctx, Event::Renewed { key });
+    dispatch::handle(ctx, Event::Renewed { key });
     true
 }
 

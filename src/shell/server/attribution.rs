@@ -11,7 +11,7 @@
 //!
 //! Redis 7.0 can only be asked what the owner is executing: if that is a command that ends keys, and
 //! it names the key, it is the owner's own. (An owner that has sent half of such a command looks the
-//! same, and is not told of a foreign hand that is quicker.) A flush names no key, so for one, and
+//! same, and is not told of another client that is quicker.) A flush names no key, so for one, and
 //! where the arguments cannot be had, `CLIENT LIST` is asked.
 
 use crate::engine::{Cause, ClientId, Key};
@@ -69,7 +69,7 @@ fn may_be_postponed() -> bool {
 
 /// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
 /// `one`. Where the server cannot tell, O(holders).
-pub fn hand(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
+pub fn cause(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
     if has_filter && !may_be_postponed() {
         return noted();
@@ -101,7 +101,7 @@ pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
 
 /// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has
 /// passed. A lapse that the owner's own command only comes upon is nobody's.
-pub fn hand_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
+pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !have!(RedisModule_CommandFilterGetClientId) {
         return Cause::Server;
     }
@@ -128,7 +128,7 @@ fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) ->
 }
 
 /// Whose command is being executed, when any holder may matter.
-pub fn hand_among_all(ctx: Ctx<'_>) -> Cause {
+pub fn cause_among_all(ctx: Ctx<'_>) -> Cause {
     let has_filter = have!(RedisModule_CommandFilterGetClientId);
     if has_filter && !may_be_postponed() {
         return noted();
@@ -144,7 +144,7 @@ pub fn hand_among_all(ctx: Ctx<'_>) -> Cause {
 
 /// Whether the command that is executed is a MIGRATE.
 pub fn is_migrating(ctx: Ctx<'_>) -> bool {
-    let Cause::Client(id) = hand_among_all(ctx) else {
+    let Cause::Client(id) = cause_among_all(ctx) else {
         return false;
     };
     let line = ctx.client_line(id);
@@ -166,7 +166,7 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
     line.is_some_and(|line| is_executing(&line) && field(&line, "cmd=") == Some("client|kill"))
 }
 
-/// Whether the command in hand is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
+/// Whether the current command is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
 /// forgets to answer a connection by that whose answer is on its way. It is one that has not ended. O(connections).
 pub fn is_unblocking(ctx: Ctx<'_>, client: ClientId) -> bool {
     if have!(RedisModule_CommandFilterGetClientId) {

@@ -62,9 +62,9 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     }
 }
 
-/// Whose hand it was, if it seems to be a connection's. What goes with its slot goes by nobody's command, but whoever gave
+/// Who did it, if it seems to be a connection's. What goes with its slot goes by nobody's command, but whoever gave
 /// the last one looks like it.
-pub fn hand_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
+pub fn cause_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
     let Cause::Client(client) = by else {
         return by;
     };

@@ -110,7 +110,7 @@ unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
 }
 
 /// Tells all other servers of the cluster what this one's tokens have come to, and listens for slots from the first time on.
-pub fn tell_others(ctx: Ctx<'_>, token: Token) {
+pub fn replicate_epoch(ctx: Ctx<'_>, token: Token) {
     let shell = shell();
     if !shell.server.get().is_cluster {
         return;
@@ -133,7 +133,7 @@ pub fn tell_others(ctx: Ctx<'_>, token: Token) {
 }
 
 /// Tells them once more, when it is time. What a replica knows is its master's to tell.
-pub fn tell_others_again(ctx: Ctx<'_>) {
+pub fn replicate_epoch_again(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.server.get().is_cluster || shell.is_replica() {
         return;
@@ -144,7 +144,7 @@ pub fn tell_others_again(ctx: Ctx<'_>) {
     };
     match clock::now().ms_since(shell.told_others.get()) {
         ago_ms if ago_ms < AGAIN_MS => timer::wake_in_ms(AGAIN_MS - ago_ms),
-        _ => tell_others(ctx, token),
+        _ => replicate_epoch(ctx, token),
     }
 }
 

@@ -20,7 +20,7 @@ pub fn decide() {
     }
     shim::allow(private.are_called());
     let is_known = private == Private::Known;
-    raw::tell_replicas_directly(is_known && !server.is_cluster);
+    raw::replicate_directly(is_known && !server.is_cluster);
     shell.server.set(Server {
         private: Some(private),
         ends_blocks: is_known && !server.threads_own_clients,

@@ -52,7 +52,7 @@ fn subscribe_to_settings(ctx: Ctx<'_>) {
 }
 
 /// Tells replicas the epoch if one has come that may not know it.
-pub fn tell_newcomer(ctx: Ctx<'_>) {
+pub fn replicate_to_newcomer(ctx: Ctx<'_>) {
     let shell = shell();
     // Of what a replica's replica knows the master decides.
     if !shell.newcomer.get() || shell.is_replica() {

@@ -146,7 +146,7 @@ pub fn let_go_of_main_thread(client: ClientId) {
     unsafe { server!(tether_let_go_of_main_thread(client.0)) }
 }
 
-/// See `tether_learn_arguments`. The arguments are those of the command in hand, its name among them.
+/// See `tether_learn_arguments`. The arguments are those of the current command, its name among them.
 pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) -> bool {
     let Ok(count) = i32::try_from(arguments.len()) else {
         return false;

@@ -74,7 +74,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Has the server end a connection, when the command in hand is over. False if there is none.
+    /// Has the server end a connection, when the current command is over. False if there is none.
     pub fn close(self, client: ClientId) -> bool {
         // SAFETY: the table, the context; any id may be given.
         let done = unsafe {

@@ -20,7 +20,7 @@ pub type OnAbandoned =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
 impl BlockHandle {
-    /// Blocks the client whose command is in hand, without a time limit. None where the server refuses.
+    /// Blocks the client whose command is running, without a time limit. None where the server refuses.
     pub fn block(
         ctx: Ctx<'_>,
         on_answer: OnAnswer,

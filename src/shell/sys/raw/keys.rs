@@ -165,7 +165,7 @@ impl<'a> Ctx<'a> {
         true
     }
 
-    /// Tells replicas and the append-only file the command in hand, as it was given.
+    /// Tells replicas and the append-only file the current command, as it was given.
     pub fn replicate_verbatim(self) {
         // SAFETY: the table, the context.
         unsafe { often!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
@@ -228,7 +228,7 @@ impl<'a> Ctx<'a> {
     }
 
     fn words_to(self, target: Target, db: Db, command: &str, words: &[Text]) {
-        if may_tell_directly() {
+        if may_replicate_directly() {
             let name = Text::new(command.as_bytes());
             let words = words.iter().map(Text::as_str);
             let all: Vec<Str<'_>> = std::iter::once(name.as_str()).chain(words).collect();
@@ -302,7 +302,7 @@ impl<'a> Ctx<'a> {
 /// In the middle of a command of the server's: there what is told in the usual way counts as a change by that command, and
 /// the server replicates it as well. (A `CLIENT KILL ID 7` would end another client at each replica.) In a cluster nothing is
 /// told in there (see `KeyScope`), and a server that is not known has no other way.
-fn may_tell_directly() -> bool {
+fn may_replicate_directly() -> bool {
     known().tells_directly.get() && !known().may_count.get()
 }
 

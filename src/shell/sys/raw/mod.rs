@@ -324,7 +324,7 @@ pub type Listener = (u64, raw::RedisModuleEventCallback);
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
 
 /// Whether the server may be told directly what replicas are to be told; see `shim::replicate`.
-pub fn tell_replicas_directly(yes: bool) {
+pub fn replicate_directly(yes: bool) {
     known().tells_directly.set(yes);
 }
 

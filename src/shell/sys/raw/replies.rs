@@ -1,4 +1,4 @@
-//! Replies to the command in hand.
+//! Replies to the current command.
 
 use crate::shell::sys::raw::{Ctx, api, c_string, often};
 use redis_module::raw;

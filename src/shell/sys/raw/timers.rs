@@ -10,7 +10,7 @@ use std::ptr::null_mut;
 pub struct Timer(raw::RedisModuleTimerID);
 
 impl Timer {
-    /// Has this called after so many milliseconds, not before the command or event in hand is over. Never in the middle of a
+    /// Has this called after so many milliseconds, not before the current command or event is over. Never in the middle of a
     /// script, unlike the server's one-shot callbacks.
     pub fn arm(delay_ms: u64, call: Callback) -> Option<Timer> {
         let ctx = detached()?.as_ptr();
@@ -35,7 +35,7 @@ impl Timer {
     }
 }
 
-/// Has this called as soon as the command in hand is over, before the next one of its connection, where the server offers that.
+/// Has this called as soon as the current command is over, before the next one of its connection, where the server offers that.
 pub fn call_after_command(call: Callback) {
     let Some(ctx) = detached() else { return };
     if have!(RedisModule_AddPostNotificationJob) {
