@@ -79,6 +79,9 @@ pub enum Request<'a, 'b> {
     Log(Log<'a>),
     /// `LOCK.LOG RESET`.
     ResetLog,
+    Why {
+        key: &'a [u8],
+    },
     Server,
     Start {
         grace_ms: u64,
@@ -257,6 +260,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         }
         (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
         (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
+        (Verb::Why, [key]) => Ok(Request::Why { key }),
         (Verb::Server, []) => Ok(Request::Server),
         _ => parse_session(verb, arguments),
     }
@@ -295,6 +299,7 @@ fn parse_session<'a, 'b>(
             | Verb::Info
             | Verb::List
             | Verb::Log
+            | Verb::Why
             | Verb::Server
             | Verb::Resume
             | Verb::End

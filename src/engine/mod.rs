@@ -31,6 +31,7 @@ pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Start, Timing, Wai
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
+pub use inspect::why::Step;
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
 pub use rules::replication::{Held, SessionRecord};

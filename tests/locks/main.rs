@@ -18,5 +18,6 @@ mod settp_wait;
 mod slices;
 mod subscribed;
 mod tokens;
+mod why;
 
 use tether_testing::{harness, line};

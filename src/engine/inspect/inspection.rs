@@ -218,7 +218,7 @@ impl Engine {
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)
     }
 
-    fn holder_line(&self, now: Moment, id: Id<Hold>) -> Option<Holder> {
+    pub(in crate::engine) fn holder_line(&self, now: Moment, id: Id<Hold>) -> Option<Holder> {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
         self.is_living(id).then(|| Holder {

@@ -8,7 +8,7 @@ use crate::engine::{
 use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::{dispatch, keyspace_events, losses, slices};
-use crate::shell::commands::{guarded, inspect, operators, places};
+use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
@@ -202,6 +202,7 @@ impl<'c> Caller<'c> {
                 ctx.reply_ok();
             }
             Request::Sessions => operators::sessions(ctx),
+            Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
             Request::Server => inspect::server(ctx, self.client),
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => self.resume(secret, notify),

@@ -1,7 +1,7 @@
 //! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use crate::command::{List, Log, matches};
-use crate::engine::{ClientId, Engine, Key, KeyInspection, Lost, Mode, Origin, Page, Walk};
+use crate::engine::{ClientId, Engine, Holder, Key, KeyInspection, Lost, Mode, Origin, Page, Walk};
 use crate::policy::attribution::field;
 use crate::shell::server::keepalive;
 use crate::shell::state::shell;
@@ -30,25 +30,8 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     ctx.reply_array(inspection.holders.len());
     for holder in &inspection.holders {
         let connection = Connection::of(ctx, holder.client);
-        ctx.reply_map(11);
-        connection.reply(ctx);
-        text(ctx, b"user", connection.field("user="));
-        bytes(ctx, b"label", &holder.label);
-        number(ctx, b"token", holder.token.0);
-        number(ctx, b"permits", holder.mode.permits().into());
-        number(ctx, b"depth", holder.depth.into());
-        number(ctx, b"held-ms", holder.held_ms);
-        ctx.reply_bulk(b"lease-ms");
-        match holder.lease_ms {
-            Some(ms) => ctx.reply_integer(ms as i64),
-            None => ctx.reply_null(),
-        }
-        ctx.reply_bulk(b"session");
-        match holder.session {
-            Some(true) => ctx.reply_bulk(b"attached"),
-            Some(false) => ctx.reply_bulk(b"detached"),
-            None => ctx.reply_null(),
-        }
+        ctx.reply_map(HOLDER_PAIRS);
+        reply_holder(ctx, &connection, holder, true);
     }
     number(ctx, b"waiter-count", inspection.waiter_count as u64);
     ctx.reply_bulk(b"waiters");
@@ -59,6 +42,35 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
         bytes(ctx, b"label", &waiter.label);
         bytes(ctx, b"mode", mode(waiter.mode));
         number(ctx, b"waiting-ms", waiter.waiting_ms);
+    }
+}
+
+/// What [`reply_holder`] replies.
+pub const HOLDER_PAIRS: usize = 11;
+
+/// Names and values of a map. The label is null for who may not read the key.
+pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_read: bool) {
+    connection.reply(ctx);
+    text(ctx, b"user", connection.field("user="));
+    ctx.reply_bulk(b"label");
+    match may_read {
+        true => ctx.reply_bulk(&holder.label),
+        false => ctx.reply_null(),
+    }
+    number(ctx, b"token", holder.token.0);
+    number(ctx, b"permits", holder.mode.permits().into());
+    number(ctx, b"depth", holder.depth.into());
+    number(ctx, b"held-ms", holder.held_ms);
+    ctx.reply_bulk(b"lease-ms");
+    match holder.lease_ms {
+        Some(ms) => ctx.reply_integer(ms as i64),
+        None => ctx.reply_null(),
+    }
+    ctx.reply_bulk(b"session");
+    match holder.session {
+        Some(true) => ctx.reply_bulk(b"attached"),
+        Some(false) => ctx.reply_bulk(b"detached"),
+        None => ctx.reply_null(),
     }
 }
 
@@ -213,7 +225,7 @@ fn mode(mode: Mode) -> &'static [u8] {
     }
 }
 
-fn text(ctx: Ctx<'_>, name: &[u8], value: &str) {
+pub fn text(ctx: Ctx<'_>, name: &[u8], value: &str) {
     bytes(ctx, name, value.as_bytes());
 }
 

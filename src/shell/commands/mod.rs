@@ -5,6 +5,7 @@
 //!   register.rs  which commands there are      guarded.rs   LOCK.CHECK, LOCK.GUARD
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
 //!   settings.rs  tether.*                      operators.rs  SESSION.LIST
+//!   why.rs       LOCK.WHY
 //! ```
 
 pub(in crate::shell) mod entry;
@@ -15,3 +16,4 @@ pub(in crate::shell) mod operators;
 pub(in crate::shell) mod places;
 pub(in crate::shell) mod register;
 pub(in crate::shell) mod settings;
+pub(in crate::shell) mod why;

@@ -1,0 +1,100 @@
+//! `LOCK.WHY`: why nobody gets a key.
+
+use crate::engine::{ClientId, Engine, Key, KeyBuf};
+use crate::shell::commands::inspect::{Connection, HOLDER_PAIRS, number, reply_holder, text};
+use crate::shell::server::{look, replicas};
+use crate::shell::state::shell;
+use crate::shell::sys::clock;
+use crate::shell::sys::raw::{self, Ctx, Str, Text};
+
+/// What else is in the way of a grant.
+enum Cause {
+    /// Nobody holds what stands at the key.
+    Unheld,
+    Quarantine {
+        left_ms: u64,
+    },
+    Pause,
+    Replicas,
+}
+
+/// Answers `LOCK.WHY`.
+pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
+    let told = |engine: &Engine| {
+        let now = clock::now();
+        (engine.why(now, key), engine.quarantine_left_ms(now))
+    };
+    let (steps, left_ms) = shell().engine.with(told);
+    let mut causes = Vec::new();
+    if steps.is_empty() && look::standing(ctx, key.db, string).is_present() {
+        causes.push(Cause::Unheld);
+    }
+    if left_ms > 0 {
+        causes.push(Cause::Quarantine { left_ms });
+    }
+    if raw::must_not_write() {
+        causes.push(Cause::Pause);
+    }
+    if !shell().is_replica() && !replicas::are_enough(ctx) {
+        causes.push(Cause::Replicas);
+    }
+    ctx.reply_array(steps.len() + causes.len());
+    for step in &steps {
+        let may_read = may_read(ctx, &step.key);
+        let connection = Connection::of(ctx, step.holder.client);
+        ctx.reply_map(HOLDER_PAIRS + 5);
+        text(ctx, b"cause", "holder");
+        number(ctx, b"db", step.key.db.0.into());
+        name(ctx, b"key", Some(&step.key).filter(|_| may_read));
+        reply_holder(ctx, &connection, &step.holder, may_read);
+        ctx.reply_bulk(b"idle-ms");
+        match idle_ms(step.holder.client, &connection) {
+            Some(ms) => ctx.reply_integer(ms),
+            None => ctx.reply_null(),
+        }
+        let waits_for = step.waits_for.as_ref();
+        let waits_for = waits_for.filter(|key| self::may_read(ctx, key));
+        name(ctx, b"waits-for", waits_for);
+    }
+    for cause in causes {
+        match cause {
+            Cause::Unheld => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "unheld");
+            }
+            Cause::Quarantine { left_ms } => {
+                ctx.reply_map(2);
+                text(ctx, b"cause", "quarantine");
+                number(ctx, b"left-ms", left_ms);
+            }
+            Cause::Pause => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "pause");
+            }
+            Cause::Replicas => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "replicas");
+            }
+        }
+    }
+}
+
+fn may_read(ctx: Ctx<'_>, key: &KeyBuf) -> bool {
+    ctx.may_read(Text::new(&key.name).as_str())
+}
+
+fn name(ctx: Ctx<'_>, name: &[u8], key: Option<&KeyBuf>) {
+    ctx.reply_bulk(name);
+    match key {
+        Some(key) => ctx.reply_bulk(&key.name),
+        None => ctx.reply_null(),
+    }
+}
+
+/// Since when a connection has said nothing; none for a detached session.
+fn idle_ms(client: ClientId, connection: &Connection) -> Option<i64> {
+    let seconds: Option<i64> = connection.field("idle=").parse().ok();
+    seconds
+        .filter(|_| client.0 > 0)
+        .map(|seconds| seconds * 1000)
+}
