@@ -33,6 +33,9 @@ pub enum Action {
     Run(Box<Run>),
     Ls(Ls),
     Who(Who),
+    Why(Why),
+    Log(Log),
+    Sessions(Sessions),
     Watch(Watch),
     Kick(Kick),
     Doctor(Doctor),
@@ -132,6 +135,47 @@ pub struct Who {
 
     /// The lock or temporary key
     pub key: OsString,
+}
+
+/// Show why nobody gets a key: who holds it, what they wait for, who holds that, and so on
+///
+/// Those at the end, who wait for nothing, are the cause. A quarantine, a pause and missing replicas are told, too. The exit code
+/// is 1 if nothing is in the way.
+#[derive(Args, Debug)]
+pub struct Why {
+    /// One JSON object for each holder or other cause, a line each
+    #[arg(long)]
+    pub json: bool,
+
+    /// The lock or temporary key
+    pub key: OsString,
+}
+
+/// Show how holds ended that their owners did not end, the latest first
+///
+/// The exit code is 1 if there are none.
+#[derive(Args, Debug)]
+pub struct Log {
+    /// Show at most so many
+    #[arg(long, value_name = "N", default_value = "20")]
+    pub count: u64,
+
+    /// One JSON object for each, a line each
+    #[arg(long)]
+    pub json: bool,
+
+    /// Only of this lock or temporary key
+    pub key: Option<OsString>,
+}
+
+/// List the sessions of all connections, the oldest first
+///
+/// It takes the rights of an administrator. SESSION.KILL ends one by its id.
+#[derive(Args, Debug)]
+pub struct Sessions {
+    /// One JSON object for each, a line each
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Print whether keys exist, and each change of that as it happens

@@ -1,4 +1,4 @@
-//! What looks at a server, on a real one: `tether ls`, `who`, `watch`, `kick`, `doctor` and `metrics`.
+//! What looks at a server, on a real one: `tether ls`, `who`, `why`, `log`, `sessions`, `watch`, `kick`, `doctor` and `metrics`.
 
 #![cfg(unix)]
 
@@ -102,6 +102,62 @@ fn ls_lists_what_is_held_and_waited_for() {
         (&"report".into(), &1.into())
     );
     assert_eq!(line["holders"], serde_json::json!([one.id()]));
+}
+
+#[test]
+fn why_follows_the_chain_and_log_tells_how_it_ended() {
+    let server = Server::start();
+    let (code, told) = run(&server, &["why", "report"]);
+    assert_eq!((code, &*told), (1, "report: nothing is in the way\n"));
+    assert_eq!(run(&server, &["log"]).0, 1);
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    one.run("LOCK.ACQUIRE report OWNER job");
+    other.run("LOCK.ACQUIRE disk");
+    one.run("LOCK.ACQUIRE disk OWNER job WAIT 0 PUSH");
+    let (first, second) = (one.id().to_string(), other.id().to_string());
+    let table = succeed(&server, &["why", "report"]);
+    let rows = cells(&table);
+    assert_eq!(rows.len(), 3, "{table}");
+    assert_eq!(rows[1][..2], ["report", &first]);
+    assert_eq!(rows[1].last(), Some(&"disk"));
+    assert_eq!(rows[2][..2], ["disk", &second]);
+    let lines = succeed(&server, &["why", "--json", "report"]);
+    let steps: Vec<_> = lines.lines().map(json).collect();
+    assert_eq!(steps[0]["waits-for"], "disk");
+    assert_eq!(steps[1]["waits-for"], serde_json::Value::Null);
+    server.resp2().run("CONFIG SET min-replicas-to-write 1");
+    let told = succeed(&server, &["why", "free"]);
+    assert_eq!(told, "fewer replicas than min-replicas-to-write\n");
+    server.resp2().run("CONFIG SET min-replicas-to-write 0");
+    server.resp2().run("DEL report");
+    let entry = json(&succeed(&server, &["log", "--json", "report"]));
+    assert_eq!(
+        (&entry["reason"], &entry["label"], &entry["count"]),
+        (&"deleted".into(), &"job".into(), &1.into())
+    );
+    let table = succeed(&server, &["log", "--count", "1"]);
+    let rows = cells(&table);
+    assert_eq!(rows.len(), 2, "{table}");
+    assert_eq!(rows[1][1..3], ["report", "job"]);
+}
+
+#[test]
+fn sessions_lists_attached_and_detached_ones() {
+    let server = Server::start();
+    let (mut one, mut two) = (server.resp3(), server.resp3());
+    one.run("SESSION.START GRACE 60000");
+    one.run("LOCK.ACQUIRE report");
+    two.run("SESSION.START GRACE 60000");
+    two.run("SETTP key v");
+    two.run("SESSION.DETACH");
+    let table = succeed(&server, &["sessions"]);
+    let rows = cells(&table);
+    assert_eq!(rows.len(), 3, "{table}");
+    assert_eq!(rows[1][1], one.id().to_string());
+    assert_eq!(rows[1][5..], ["0", "1", "0"]);
+    assert_eq!(rows[2][1], "(detached)");
+    let lines = succeed(&server, &["sessions", "--json"]);
+    assert_eq!(json(lines.lines().nth(1).unwrap())["keys"], 1);
 }
 
 /// Far more than are looked at in one step.

@@ -2,24 +2,31 @@
 //!
 //! - server.rs: the connection, and why there is none    reply.rs: what replies hold    text.rs: names, times and tables for people
 //! - list.rs: `tether ls`    who.rs: `tether who`    watch.rs: `tether watch`    kick.rs: `tether kick`
+//! - why.rs: `tether why`    log.rs: `tether log`    sessions.rs: `tether sessions`
 //! - doctor/: `tether doctor`    metrics/: `tether metrics`
 
 mod doctor;
 mod kick;
 mod list;
+mod log;
 mod metrics;
 mod reply;
 mod server;
+mod sessions;
 mod text;
 mod watch;
 mod who;
+mod why;
 
 pub use doctor::doctor;
 pub use kick::kick;
 pub use list::list;
+pub use log::log;
 pub use metrics::metrics;
+pub use sessions::sessions;
 pub use watch::watch;
 pub use who::who;
+pub use why::why;
 
 use crate::codes;
 use server::Failure;

@@ -1,0 +1,53 @@
+//! `tether log`
+
+use super::reply::Map;
+use super::server::{Failure, Server};
+use super::{NOTHING, print, text};
+use crate::options::Log;
+use redis::cmd;
+use std::os::unix::ffi::OsStrExt;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
+    let mut server = Server::at(url)?;
+    let mut question = cmd("LOCK.LOG");
+    question.arg("COUNT").arg(options.count);
+    if let Some(key) = &options.key {
+        question.arg("KEY").arg(key.as_bytes());
+    }
+    let entries: Vec<Map> = server.ask(&question)?;
+    if options.json {
+        let lines = entries.iter().map(|entry| format!("{}\n", entry.json()));
+        print(&lines.collect::<String>())?;
+    } else {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.map_or(0, |now| now.as_millis() as i64);
+        let rows: Vec<_> = entries.iter().map(|entry| row(entry, now)).collect();
+        let titles = [
+            "AGO", "KEY", "LABEL", "TOKEN", "REASON", "HELD", "CLIENT", "ADDRESS", "NAME", "USER",
+            "WAITERS", "NEXT", "COUNT",
+        ];
+        print(&text::table(titles, &rows))?;
+    }
+    Ok(if entries.is_empty() { NOTHING } else { 0 })
+}
+
+fn row(entry: &Map, now: i64) -> [String; 13] {
+    let ended = entry.number("time-ms").unwrap_or(now);
+    let held = entry.number("held-ms");
+    [
+        text::time(now - ended),
+        entry.text("key"),
+        entry.text("label"),
+        entry.text("token"),
+        entry.text("reason"),
+        held.map_or(String::new(), text::time),
+        entry.text("client"),
+        entry.text("addr"),
+        entry.text("name"),
+        entry.text("user"),
+        entry.text("waiters"),
+        entry.text("next-token"),
+        entry.text("count"),
+    ]
+}

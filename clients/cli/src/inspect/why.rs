@@ -1,0 +1,78 @@
+//! `tether why`
+
+use super::reply::Map;
+use super::server::{Failure, Server};
+use super::{NOTHING, print, text};
+use crate::options::Why;
+use redis::cmd;
+use std::os::unix::ffi::OsStrExt;
+
+pub fn why(url: &str, options: &Why) -> Result<u8, Failure> {
+    let mut server = Server::at(url)?;
+    let steps: Vec<Map> = server.ask(cmd("LOCK.WHY").arg(options.key.as_bytes()))?;
+    if options.json {
+        let lines = steps.iter().map(|step| format!("{}\n", step.json()));
+        print(&lines.collect::<String>())?;
+    } else {
+        print(&described(&text::shown(options.key.as_bytes()), &steps))?;
+    }
+    Ok(if steps.is_empty() { NOTHING } else { 0 })
+}
+
+fn described(name: &str, steps: &[Map]) -> String {
+    if steps.is_empty() {
+        return format!("{name}: nothing is in the way\n");
+    }
+    let is_holder = |step: &&Map| step.text("cause") == "holder";
+    let rows: Vec<_> = steps.iter().filter(is_holder).map(holder).collect();
+    let mut described = String::new();
+    if !rows.is_empty() {
+        let titles = [
+            "KEY",
+            "HOLDER",
+            "ADDRESS",
+            "NAME",
+            "USER",
+            "LABEL",
+            "HELD",
+            "LEASE",
+            "IDLE",
+            "WAITS FOR",
+        ];
+        described.push_str(&text::table(titles, &rows));
+    }
+    for step in steps.iter().filter(|step| !is_holder(step)) {
+        let left = step.number("left-ms").unwrap_or(0);
+        let what = match step.text("cause").as_str() {
+            "unheld" => format!("{name}: a key that nobody holds stands there"),
+            "quarantine" => format!("the quarantine after the start: {} left", text::time(left)),
+            "pause" => "the server wants no writes (CLIENT PAUSE, or a failover)".to_owned(),
+            "replicas" => "fewer replicas than min-replicas-to-write".to_owned(),
+            other => other.to_owned(),
+        };
+        described.push_str(&what);
+        described.push('\n');
+    }
+    described
+}
+
+fn holder(step: &Map) -> [String; 10] {
+    let client = match step.text("session").as_str() {
+        "detached" => "(detached)".to_owned(),
+        "attached" => format!("{} (session)", step.text("client")),
+        _ => step.text("client"),
+    };
+    let time = |name| step.number(name).map_or(String::new(), text::time);
+    [
+        step.text("key"),
+        client,
+        step.text("addr"),
+        step.text("name"),
+        step.text("user"),
+        step.text("label"),
+        time("held-ms"),
+        time("lease-ms"),
+        time("idle-ms"),
+        step.text("waits-for"),
+    ]
+}
