@@ -176,6 +176,14 @@ fn a_user_sees_only_the_keys_that_it_may_read() {
     assert!(log(&mut other, "LOCK.LOG KEY theirs:1").is_empty());
     // Those that it does not see do not count.
     assert_eq!(log(&mut other, "LOCK.LOG COUNT 1").len(), 1);
+    // It cannot take them away from others either.
+    let refused = other.refused("LOCK.LOG RESET");
+    assert!(refused.starts_with("NOPERM "), "{refused}");
+    assert_eq!(log(&mut owner, "LOCK.LOG").len(), 2);
+    owner.run("LOCK.LOG RESET");
+    owner.run("LOCK.ACQUIRE mine:1");
+    owner.run("SET mine:1 v");
+    assert_eq!(other.call("LOCK.LOG RESET"), ok());
 }
 
 #[test]

@@ -197,10 +197,7 @@ impl<'c> Caller<'c> {
             Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
             Request::List(list) => inspect::list(ctx, &list),
             Request::Log(log) => inspect::log(ctx, &log),
-            Request::ResetLog => {
-                shell().engine.with_mut(Engine::clear_log);
-                ctx.reply_ok();
-            }
+            Request::ResetLog => inspect::reset_log(ctx),
             Request::Sessions => operators::sessions(ctx),
             Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
             Request::Server => inspect::server(ctx, self.client),

@@ -1,7 +1,9 @@
 //! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use crate::command::{List, Log, matches};
-use crate::engine::{ClientId, Engine, Holder, Key, KeyInspection, Lost, Mode, Origin, Page, Walk};
+use crate::engine::{
+    ClientId, Engine, Holder, Key, KeyBuf, KeyInspection, Lost, Mode, Origin, Page, Walk,
+};
 use crate::policy::attribution::field;
 use crate::shell::server::keepalive;
 use crate::shell::state::shell;
@@ -148,6 +150,18 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
         }
         number(ctx, b"count", lost.count);
     }
+}
+
+/// Answers `LOCK.LOG RESET`. Nobody takes away what others may read and it may not.
+pub fn reset_log(ctx: Ctx<'_>) {
+    let keys = |engine: &Engine| -> Vec<_> { engine.log().map(|lost| lost.key.clone()).collect() };
+    let keys = shell().engine.with(keys);
+    let may_read = |key: &KeyBuf| ctx.may_read(Text::new(&key.name).as_str());
+    if !keys.iter().all(may_read) {
+        return ctx.reply_error("NOPERM the log has entries of keys that this user may not read");
+    }
+    shell().engine.with_mut(Engine::clear_log);
+    ctx.reply_ok();
 }
 
 /// Answers `LOCK.SERVER`.
