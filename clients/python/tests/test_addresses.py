@@ -199,7 +199,9 @@ class Sentinel:
         with contextlib.suppress(redis.ConnectionError):
             # redis-py 7.0 cannot read the answer to its own `sentinel_master`.
             known = self.client.execute_command("SENTINEL", "MASTER", "tether")
-            known = dict(zip(known[::2], known[1::2]))
+            # By RESP3, which redis-py 8 speaks, it is a map.
+            if not isinstance(known, dict):
+                known = dict(zip(known[::2], known[1::2]))
             return (known[b"num-slaves"], known[b"num-other-sentinels"]) == (b"1", b"2")
         return False
 
