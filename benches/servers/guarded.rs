@@ -13,7 +13,7 @@ const COMMANDS: &[(&str, &str)] = &[("SET", "SET KEY value"), ("GET", "GET KEY")
 const STARTS: usize = 3;
 const ROUNDS: usize = 10;
 /// At most 1.5 times the bare command, where requests come several at once.
-const TARGET: Target = Target::AtLeast(1.0 / 1.5);
+const TARGET: Target = Target::AtLeast(0.667);
 
 pub fn run(bench: &Bench, table: &mut Table) {
     let _place = OnOne::new(false);

@@ -23,7 +23,8 @@ impl Trial {
                 return Err(format!("{who} stands still on one side only"));
             }
         }
-        self.compare_numbers()
+        self.compare_numbers()?;
+        self.compare_log()
     }
 
     fn compare_thing(&self, spot: Spot) -> Result<(), String> {
@@ -286,7 +287,7 @@ fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
         && (hold.whole_depth(), lease) == (holder.depth, holder.lease_ms)
 }
 
-fn is_mode(way: Way, mode: Mode) -> bool {
+pub fn is_mode(way: Way, mode: Mode) -> bool {
     match (way, mode) {
         (Way::Temporary, Mode::Temporary)
         | (Way::Exclusive, Mode::Exclusive)

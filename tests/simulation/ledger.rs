@@ -2,10 +2,10 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, again, close, connect, del, exec, macquire, multi, pipeline, release,
-    resume, run, set, settp, start,
+    BLOCK, PUSH, acquire, again, close, connect, del, deltp, exec, macquire, multi, pipeline,
+    release, resume, run, set, settp, settp_wait, start,
 };
-use crate::model::command::{Ask, Command, Mode, Spot};
+use crate::model::command::{Ask, Command, Mode, Spot, Wait};
 use crate::model::generate::Scope;
 use crate::model::step::Step;
 use crate::model::world::Limits;
@@ -240,5 +240,37 @@ fn who_is_let_in_beside_others_leaves_their_lock_its_time_to_live() {
         run(0, Command::Expire { key: 0 }),
         close(1),
         Step::Work { most: 1 },
+    ]);
+}
+
+/// Only the first in line was looked at after a change of rights: behind the caller's own wait, which it gives up with the key.
+#[test]
+fn who_is_next_after_a_wait_that_is_given_up_with_the_key_is_handed_it() {
+    let waits = |limit_ms, push| Some(Wait { limit_ms, push });
+    let ask = Ask {
+        label: 2,
+        lease_ms: None,
+        reentrant: false,
+        notify: false,
+        wait: None,
+    };
+    let keys = vec![1];
+    let then = Some((0, settp(1)));
+    holds(&[
+        connect(0),
+        connect(2),
+        connect(3),
+        run(2, Command::Macquire { keys, ask }),
+        run(2, settp(2)),
+        run(2, settp_wait(1, waits(40, true))),
+        run(3, settp_wait(1, waits(12, false))),
+        Step::Expiry {
+            who: 0,
+            key: 1,
+            then,
+        },
+        Step::Pass { ms: 2 },
+        run(0, Command::Renamenx { from: 2, to: 1 }),
+        run(2, deltp(1)),
     ]);
 }

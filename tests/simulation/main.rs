@@ -16,6 +16,7 @@ mod former;
 mod keyspace;
 mod ledger;
 mod listing;
+mod log;
 mod machine;
 mod random_worlds;
 mod refused;

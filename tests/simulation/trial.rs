@@ -1,5 +1,6 @@
 //! A history, tried: after every step the machine must agree with the model in everything.
 
+use crate::log::Compared;
 use crate::machine::Machine;
 use crate::model::command::{Command, DATABASES, Spot};
 use crate::model::generate::{Generator, Scope};
@@ -17,6 +18,7 @@ pub struct Trial {
     pub world: World,
     pub machine: Machine,
     pub tokens: Tokens,
+    pub logged: Compared,
     scope: Scope,
     taken: usize,
     /// The engine looks through all that it knows after so many steps.
@@ -41,6 +43,7 @@ impl Trial {
             world: World::new(scope.places, limits, true),
             machine: Machine::new(scope.places, engine_limits),
             tokens: Tokens::default(),
+            logged: Compared::default(),
             scope,
             taken: 0,
             check_every,

@@ -44,7 +44,13 @@ impl Engine {
             Event::Release { key, .. } | Event::Extend { key, .. } => {
                 self.doubt_among(self.keys.find(key))
             }
-            Event::Drop { keys, .. } | Event::LapseOf { keys } => {
+            Event::Drop { client, keys } => {
+                // Its own waits for temporary keys are given up before anybody is served.
+                let leaver = self.clients.find(client);
+                let mut keys = keys.iter().filter_map(|key| self.keys.find(*key));
+                keys.find_map(|key| self.doubt_at(key, leaver))
+            }
+            Event::LapseOf { keys } => {
                 self.doubt_among(keys.iter().filter_map(|key| self.keys.find(*key)))
             }
             Event::Acquire(ask) => {
@@ -72,7 +78,7 @@ impl Engine {
     }
 
     fn doubt_among(&self, keys: impl IntoIterator<Item = Id<KeyRecord>>) -> Option<Doubt> {
-        keys.into_iter().find_map(|key| self.doubt_at(key))
+        keys.into_iter().find_map(|key| self.doubt_at(key, None))
     }
 
     /// The keys that are served or freed first by work.
@@ -89,12 +95,17 @@ impl Engine {
             .chain(freed.map(|hold| self.holds[hold].key))
     }
 
-    /// Who is first in line for this key, or would go with who is.
-    fn doubt_at(&self, key: Id<KeyRecord>) -> Option<Doubt> {
+    /// Who is first in line for this key, or would go with who is, once this connection has given its waits for it as a
+    /// temporary key up.
+    fn doubt_at(&self, key: Id<KeyRecord>, leaver: Option<Id<Client>>) -> Option<Doubt> {
         /// Further readers of one grant may follow a little later.
         const MOST: usize = 16;
         let first = self.queues.of_key(&self.keys, key).take(MOST);
-        let mut first = first.filter(|id| !self.is_faded(*id));
+        let leaves = |waiter: &Waiter| {
+            Some(waiter.client) == leaver && !waiter.mode.is_lock() && waiter.push
+        };
+        let stays = |id: &Id<Waiter>| !self.is_faded(*id) && !leaves(&self.queues[*id]);
+        let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
             let waiter = &self.queues[*id];
             !waiter.mode.is_compatible_with(waiter.mode) && !waiter.attributes.reentrant

@@ -131,6 +131,7 @@ impl World {
     /// it without the time to live that another gave it.
     pub(super) fn write_down(&mut self, hold: Hold, value: Value, handed: bool) {
         let (spot, is_lock) = (hold.spot, value == Value::Lock);
+        self.note_next(&hold);
         self.holds.push(hold);
         match self.entry_mut(spot) {
             Some(entry) if handed || !is_lock => {
@@ -181,7 +182,7 @@ impl World {
             return None;
         }
         self.totals.lost += 1;
-        self.totals.reasons[loss.reason()] += 1;
+        self.note_ending(hold, loss.reason());
         let push = Push {
             spot: hold.spot,
             news: News::Lost(hold.kind(), loss),
@@ -290,7 +291,9 @@ impl World {
     /// The hold of an owner that is no more ends. Nobody of this server's had what one of a former server's held.
     pub(super) fn count_end(&mut self, hold: &Hold) {
         let is_inherited = hold.serial == 0;
-        self.totals.reasons[DIED] += u64::from(!is_inherited);
+        if !is_inherited {
+            self.note_ending(hold, DIED);
+        }
     }
 
     /// What is asked for anew refuses nobody because of an owner that is no more.

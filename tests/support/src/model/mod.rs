@@ -42,6 +42,7 @@ pub mod around;
 pub mod changes;
 mod closing;
 mod connections;
+pub mod endings;
 mod entry;
 mod hearing;
 pub mod holds;

@@ -4,6 +4,7 @@
 pub use super::changes::Change;
 use super::command::{Command, DATABASES, Name, Spot, Who};
 pub use super::connections::Connection;
+use super::endings::Ending;
 pub use super::entry::{Entry, Value};
 use super::holds::Hold;
 use super::queues::Waiter;
@@ -98,6 +99,8 @@ pub struct World {
     /// Whether somebody who is subscribed can stand still.
     pub blocks_subscribed: bool,
     pub totals: Totals,
+    /// The oldest first.
+    pub endings: Vec<Ending>,
     /// Whoever can be served, and what endings leave behind, waits for [`Step::Work`].
     pub slow: bool,
     pub(super) made: u64,
@@ -152,6 +155,7 @@ impl World {
             rights: Default::default(),
             blocks_subscribed: true,
             totals: Totals::default(),
+            endings: Vec::new(),
             slow,
             made: 0,
             gone: 0,
