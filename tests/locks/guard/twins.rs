@@ -209,6 +209,8 @@ impl Twin {
             Who::Ones => "ones",
         };
         let client = self.clients.get_mut(name).expect("each has a client");
+        // On Valkey 8.1 a bare COPY leaves it in another database: see docs/servers.md.
+        client.call("SELECT 0");
         let reply = if who == Who::InExec {
             client.run("MULTI");
             // What is wrong with its words or rights the bare command is told at once, and the guarded one by EXEC.
