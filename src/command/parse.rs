@@ -8,7 +8,7 @@ use super::options::{
     PUSH, REENTRANT, RESET, SHARED, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
-use crate::engine::{Attributes, Mode, Wait};
+use crate::engine::{Attributes, Mode, Token, Wait};
 use std::fmt;
 
 /// A session's grace where none is given, and the longest: a day.
@@ -56,6 +56,11 @@ pub enum Request<'a, 'b> {
     Extend {
         key: &'a [u8],
         lease_ms: u64,
+        label: &'a [u8],
+    },
+    Raise {
+        key: &'a [u8],
+        token: u64,
         label: &'a [u8],
     },
     Cancel {
@@ -248,6 +253,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             })
         }
         (Verb::Extend, [key, ms, options @ ..]) => extend(key, ms, options),
+        (Verb::Raise, [key, token, options @ ..]) => raise(key, token, options),
         (Verb::Cancel, [key, options @ ..]) => {
             let label = Options::read(options, &[OWNER])?.label();
             Ok(Request::Cancel { key, label })
@@ -293,6 +299,7 @@ fn parse_session<'a, 'b>(
             | Verb::Macquire
             | Verb::Release
             | Verb::Extend
+            | Verb::Raise
             | Verb::Cancel
             | Verb::Check
             | Verb::Guard
@@ -331,6 +338,18 @@ fn extend<'a, 'b>(
     Ok(Request::Extend {
         key,
         lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
+        label: Options::read(options, &[OWNER])?.label(),
+    })
+}
+
+fn raise<'a, 'b>(
+    key: &'a [u8],
+    token: &[u8],
+    options: &'b [&'a [u8]],
+) -> Result<Request<'a, 'b>, BadInput> {
+    Ok(Request::Raise {
+        key,
+        token: number_in("the token", token, 0, Token::MOST)?,
         label: Options::read(options, &[OWNER])?.label(),
     })
 }

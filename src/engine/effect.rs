@@ -145,6 +145,10 @@ pub enum Refusal {
     Quarantine {
         left_ms: u64,
     },
+    /// The token is too far ahead of what this server has given and of its clock: it goes up to `most`.
+    TokenAhead {
+        most: Token,
+    },
     /// There is no such session, or no session.
     NoSession,
     /// The connection has a session already.

@@ -84,6 +84,18 @@ impl Acquire<'_> {
     }
 }
 
+/// `LOCK.RAISE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Raise<'a> {
+    pub client: ClientId,
+    pub key: Key<'a>,
+    pub label: &'a [u8],
+    /// The least token that the hold is to have.
+    pub token: Token,
+    /// The greatest that the clock allows. What is not above a token that was given is allowed in any case.
+    pub most: Token,
+}
+
 /// `SESSION.START`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start<'a> {
@@ -118,6 +130,8 @@ pub enum Event<'a> {
         label: &'a [u8],
         lease_ms: u64,
     },
+    /// Answered by one reply. Writes.
+    Raise(Raise<'a>),
     /// `LOCK.CANCEL`. Answered by one reply. Writes nothing.
     Cancel {
         client: ClientId,

@@ -27,7 +27,7 @@ mod storage;
 mod types;
 
 pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Start, Timing, Wait};
+pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Raise, Start, Timing, Wait};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
@@ -146,6 +146,7 @@ impl Engine {
                 label,
                 lease_ms,
             } => self.extend(client, key, label, lease_ms, effects),
+            Event::Raise(raise) => self.raise(raise, effects),
             Event::Cancel { client, key, label } => self.cancel(client, key, label, effects),
             Event::Watch { client, seen } => self.watch(client, seen, effects),
             Event::Unwatch { client, keys } => self.unwatch(client, keys, effects),

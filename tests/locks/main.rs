@@ -13,6 +13,7 @@ mod log;
 mod modes;
 mod order;
 mod quarantine;
+mod raise;
 mod replication;
 mod settp_wait;
 mod slices;

@@ -60,6 +60,7 @@ fn bad_input_is_named() {
         ),
         (
             Verb::Extend,
+            Verb::Raise,
             "k -5",
             "the lease is out of range, it goes from 1 to 9007199254740991",
         ),
@@ -133,7 +134,7 @@ fn of_an_option_that_others_have_it_is_said_who_knows_it() {
         (
             Verb::Settp,
             "k v OWNER me",
-            "unknown option 'OWNER', which LOCK.ACQUIRE, LOCK.MACQUIRE, LOCK.RELEASE, LOCK.EXTEND and LOCK.CANCEL know",
+            "unknown option 'OWNER', which LOCK.ACQUIRE, LOCK.MACQUIRE, LOCK.RELEASE, LOCK.EXTEND, LOCK.RAISE and LOCK.CANCEL know",
         ),
         (
             Verb::Acquire,

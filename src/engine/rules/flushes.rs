@@ -8,7 +8,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
-use crate::engine::event::{Cause, Event, KeySnapshot, KeyState};
+use crate::engine::event::{Cause, Event, KeySnapshot, KeyState, Raise};
 use crate::engine::rules::replication::SessionRecord;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -226,6 +226,7 @@ impl Engine {
             }
             Event::Release { key, .. }
             | Event::Extend { key, .. }
+            | Event::Raise(Raise { key, .. })
             | Event::Cancel { key, .. }
             | Event::Made { key }
             | Event::Replaced { key, .. }

@@ -116,10 +116,25 @@ impl Engine {
     /// A number that is nobody else's, ever.
     pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
+        self.replicate_epoch(token, effects);
+        token
+    }
+
+    /// All later tokens are greater than this one. Whoever goes on after this server begins above it.
+    pub(in crate::engine) fn know_token(
+        &mut self,
+        token: Token,
+        effects: &mut Vec<Effect>,
+    ) -> Token {
+        self.tokens.know(token);
+        self.replicate_epoch(token, effects);
+        token
+    }
+
+    fn replicate_epoch(&mut self, token: Token, effects: &mut Vec<Effect>) {
         if self.tokens.mark_replicated() {
             effects.push(Effect::ReplicateToken(token));
         }
-        token
     }
 
     /// The caller's record.

@@ -32,7 +32,8 @@ impl Engine {
         }
         let session = self.sessions.get(hold.client);
         session.is_none_or(|session| {
-            hold.token > session.hears_after || self.holds.notified_in(id) == session.attachment
+            self.holds.granted_as(id) > session.hears_after
+                || self.holds.notified_in(id) == session.attachment
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
-use crate::engine::event::KeySnapshot;
+use crate::engine::event::{KeySnapshot, Raise};
 use crate::engine::mode::Mode;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -138,8 +138,60 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
-    /// The owner's hold, unless its lease is over: that is ended first.
+    /// Raises the token of an owner's hold, and by that all later ones.
+    pub(in crate::engine) fn raise(&mut self, raise: Raise<'_>, effects: &mut Vec<Effect>) {
+        let hold = self.hold_of(raise.client, raise.key, raise.label, effects);
+        let raised = match hold {
+            Some(hold) => self.raise_hold(hold, raise.token, raise.most, effects),
+            None => Err(Refusal::NotHeld),
+        };
+        let reply = raised.map_or_else(Reply::Refused, |token| Reply::Integer(token.0 as i64));
+        effects.push(Effect::Reply(reply));
+    }
+
+    /// The token that the hold has then: at least this one, and none that another hold of its key ever had.
+    fn raise_hold(
+        &mut self,
+        hold: Id<Hold>,
+        token: Token,
+        most: Token,
+        effects: &mut Vec<Effect>,
+    ) -> Result<Token, Refusal> {
+        let own = self.holds[hold].token;
+        if token <= own {
+            return Ok(own);
+        }
+        let last = self.tokens.last();
+        if token > last.max(most) {
+            return Err(Refusal::TokenAhead { most });
+        }
+        self.check_extras_of(&[hold])?;
+        // Between its own token and the last one others can have held the key beside it.
+        let is_others =
+            token <= last && matches!(self.holds.mode(hold), Mode::Shared | Mode::Permits { .. });
+        let token = match is_others {
+            true => self.take_token(effects),
+            false => self.know_token(token, effects),
+        };
+        self.holds.raise(hold, token);
+        self.replicate_hold(hold, effects);
+        Ok(token)
+    }
+
+    /// The owner's lock; see [`hold_of`](Self::hold_of).
     fn lock_of(
+        &mut self,
+        client: ClientId,
+        name: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> Option<Id<Hold>> {
+        let hold = self.hold_of(client, name, label, effects)?;
+        self.holds.mode(hold).is_lock().then_some(hold)
+    }
+
+    /// The owner's hold, unless its lease is over: that is ended first.
+    fn hold_of(
         &mut self,
         client: ClientId,
         name: Key<'_>,
@@ -152,8 +204,7 @@ impl Engine {
         }
         let key = self.keys.find(name)?;
         let owner = self.clients.owner(self.clients.find(client)?);
-        let hold = self.holds.find(&self.keys, key, owner, label)?;
-        self.holds.mode(hold).is_lock().then_some(hold)
+        self.holds.find(&self.keys, key, owner, label)
     }
 
     pub(in crate::engine) fn watch(

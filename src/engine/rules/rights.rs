@@ -6,7 +6,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Form, NoRight, Refusal};
-use crate::engine::event::Event;
+use crate::engine::event::{Event, Raise};
 use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
@@ -41,9 +41,9 @@ impl Engine {
             return None;
         }
         match *event {
-            Event::Release { key, .. } | Event::Extend { key, .. } => {
-                self.doubt_among(self.keys.find(key))
-            }
+            Event::Release { key, .. }
+            | Event::Extend { key, .. }
+            | Event::Raise(Raise { key, .. }) => self.doubt_among(self.keys.find(key)),
             Event::Drop { client, keys } => {
                 // Its own waits for temporary keys are given up before anybody is served.
                 let leaver = self.clients.find(client);

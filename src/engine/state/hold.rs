@@ -85,6 +85,8 @@ pub(in crate::engine) struct Extra {
     pub renamed: bool,
     /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
     pub asked_in: u32,
+    /// The token with which it was granted, if it was raised since.
+    pub granted_as: Option<Token>,
 }
 
 impl Default for Extra {
@@ -99,6 +101,7 @@ impl Default for Extra {
             lease: None,
             renamed: false,
             asked_in: 0,
+            granted_as: None,
         }
     }
 }

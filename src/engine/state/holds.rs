@@ -117,6 +117,25 @@ impl Holds {
         self.by_token.find(chain, (key, token), is_it)
     }
 
+    /// A hold has a greater token from now on, which no other hold of its key has. O(1).
+    pub fn raise(&mut self, id: Id<Hold>, token: Token) {
+        let Hold {
+            key, token: former, ..
+        } = self.all[id];
+        if self.by_token.leave((key, former), id) {
+            self.by_token.add((key, token), id);
+        }
+        let granted_as = &mut self.extra_mut(id).granted_as;
+        granted_as.get_or_insert(former);
+        self.all[id].token = token;
+    }
+
+    /// The token with which a hold was granted. O(1).
+    pub fn granted_as(&self, id: Id<Hold>) -> Token {
+        let raised = self.extra(id).and_then(|extra| extra.granted_as);
+        raised.unwrap_or(self.all[id].token)
+    }
+
     pub fn mode(&self, id: Id<Hold>) -> Mode {
         match self.all[id].header.kind() {
             Kind::Temporary => Mode::Temporary,
@@ -320,8 +339,10 @@ impl Holds {
         let record = &mut keys[key];
         if !record.has_one_hold() {
             let (label, token) = (hold.label(&self.extras), hold.token);
-            self.overflow.leave((key, client, label), id);
-            self.by_token.leave((key, token), id);
+            let is_further = self.overflow.leave((key, client, label), id);
+            if is_further {
+                self.by_token.leave((key, token), id);
+            }
             self.sizes.leave(key);
         }
         record.set_one_hold(false);

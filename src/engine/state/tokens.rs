@@ -158,6 +158,12 @@ impl Engine {
         self.tokens.hear(token, wall_clock);
     }
 
+    /// The greatest token to which one may be raised at this time since 1970: a day ahead of the clock.
+    pub fn most_to_raise_to(wall_clock: Duration) -> Token {
+        const A_DAY: Duration = Duration::from_secs(86_400);
+        Token(by_clock(wall_clock + A_DAY).min(Token::MOST))
+    }
+
     /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
     /// data says nothing. Unless a grant has told it meanwhile, see [`invalidate_epoch_sync`](Self::invalidate_epoch_sync).
     pub fn pending_epoch(&mut self) -> Option<Token> {

@@ -56,11 +56,9 @@ impl<T> Overflow<T> {
         self.index.insert(self.hash(mark), id);
     }
 
-    /// A member has left its chain. O(1).
-    pub fn leave(&mut self, mark: impl Hash, id: Id<T>) {
-        if !self.index.is_empty() {
-            self.index.remove(self.hash(mark), id);
-        }
+    /// A member has left its chain, or has another mark. Whether it stood in the table. O(1).
+    pub fn leave(&mut self, mark: impl Hash, id: Id<T>) -> bool {
+        !self.index.is_empty() && self.index.remove(self.hash(mark), id)
     }
 
     /// Panics unless this member, at this place of its chain, can be found.

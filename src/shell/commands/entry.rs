@@ -2,8 +2,8 @@
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, SessionId,
-    Start, Wait,
+    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, Raise,
+    SessionId, Start, Token, Wait,
 };
 use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
@@ -15,7 +15,7 @@ use crate::shell::persistence::stream;
 use crate::shell::server::{look, rights, strays, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
-use crate::shell::sys::{secret, shim};
+use crate::shell::sys::{clock, secret, shim};
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -185,6 +185,13 @@ impl<'c> Caller<'c> {
                 label,
                 lease_ms,
             }),
+            Request::Raise { key, token, label } => self.tell(Event::Raise(Raise {
+                client: self.client,
+                key: self.key(key),
+                label,
+                token: Token(token),
+                most: Engine::most_to_raise_to(clock::since_1970()),
+            })),
             Request::Cancel { key, label } => self.tell(Event::Cancel {
                 client: self.client,
                 key: self.key(key),
@@ -198,25 +205,31 @@ impl<'c> Caller<'c> {
             Request::List(list) => inspect::list(ctx, &list),
             Request::Log(log) => inspect::log(ctx, &log),
             Request::ResetLog => inspect::reset_log(ctx),
-            Request::Sessions => operators::sessions(ctx),
             Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
             Request::Server => inspect::server(ctx, self.client),
+            about_sessions => self.answer_about_sessions(about_sessions),
+        }
+    }
+
+    fn answer_about_sessions(&self, request: Request<'_, '_>) {
+        let (ctx, client) = (self.ctx, self.client);
+        match request {
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => self.resume(secret, notify),
             Request::EndSession => self.tell(Event::EndSession {
-                client: self.client,
+                client,
                 later: self.is_about_a_slot(),
             }),
             Request::Detach => {
-                losses::note_origin(ctx, self.client);
-                self.tell(Event::Detach {
-                    client: self.client,
-                });
+                losses::note_origin(ctx, client);
+                self.tell(Event::Detach { client });
             }
             Request::KillSession { id } => self.tell(Event::KillSession {
                 session: SessionId(id),
                 later: self.is_about_a_slot(),
             }),
+            Request::Sessions => operators::sessions(ctx),
+            other => unreachable!("{other:?} was answered before"),
         }
     }
 

@@ -82,6 +82,10 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::Quarantine { left_ms } => format!(
             "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
         ),
+        Refusal::TokenAhead { most } => format!(
+            "ERR the token is more than a day ahead of this server's clock and of what it has given: it goes up to {}",
+            most.0
+        ),
         Refusal::NoSession => "NOSESSION there is no such session; it may have ended".to_owned(),
         Refusal::HasSession => "ERR this connection has a session already".to_owned(),
         Refusal::HoldsAlready => {
