@@ -1,7 +1,7 @@
 //! Options: words after a command's fixed arguments, each once, in any order.
 
 use super::parse::BadInput;
-use crate::engine::{Attributes, Mode, Wait};
+use crate::engine::{AskedAcks, Attributes, Mode, Wait};
 
 /// The longest time that can be given: some 285 thousand years.
 pub(super) const MOST_MS: u64 = (1 << 53) - 1;
@@ -33,8 +33,16 @@ pub(super) const NOTIFY: Word = word(13, "NOTIFY", 0);
 pub(super) const KEY: Word = word(14, "KEY", 1);
 pub(super) const SINCE: Word = word(15, "SINCE", 1);
 pub(super) const RESET: Word = word(16, "RESET", 0);
+pub(super) const ACKS: Word = word(17, "ACKS", 1);
+pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
 
-const WORDS: usize = 17;
+const WORDS: usize = 19;
+
+/// For so long replicas may acknowledge a grant where it is not said.
+const ACKTIMEOUT_MS: u64 = 1000;
+
+/// Acknowledgements of so many replicas can be asked for. Those of each number are counted apart.
+const MOST_ACKS: u64 = 64;
 
 impl Word {
     /// Letter by letter: a name is shorter than what the library's comparison is made for.
@@ -61,6 +69,7 @@ pub struct Ask<'a> {
     pub lease_ms: Option<u64>,
     pub attributes: Attributes,
     pub wait: Option<Wait>,
+    pub acks: Option<AskedAcks>,
 }
 
 /// The options that were given, each once, in any order.
@@ -127,6 +136,23 @@ impl<'a, 'b> Options<'a, 'b> {
         }
     }
 
+    pub fn acks(&self) -> Result<Option<AskedAcks>, BadInput> {
+        let timeout_ms = self.number(ACKTIMEOUT, 1, MOST_MS)?;
+        let Some(replicas) = self.number(ACKS, 1, MOST_ACKS)? else {
+            return match timeout_ms {
+                Some(_) => Err(BadInput::AcktimeoutWithoutAcks),
+                None => Ok(None),
+            };
+        };
+        if self.has(REENTRANT) {
+            return Err(BadInput::ReentrantAcks);
+        }
+        Ok(Some(AskedAcks {
+            replicas: replicas as u32,
+            timeout_ms: timeout_ms.unwrap_or(ACKTIMEOUT_MS),
+        }))
+    }
+
     /// Who is told of its turn by a push is told of the loss as well.
     pub fn attributes(&self) -> Attributes {
         Attributes {
@@ -148,6 +174,7 @@ impl<'a, 'b> Options<'a, 'b> {
             lease_ms: self.number(LEASE, 1, MOST_MS)?,
             attributes: self.attributes(),
             wait: self.wait()?,
+            acks: self.acks()?,
         })
     }
 

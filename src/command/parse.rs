@@ -4,11 +4,12 @@
 mod tests;
 
 use super::options::{
-    ALL, Ask, CLIENT, COUNT, GRACE, KEY, LEASE, MATCH, MOST_MS, NOTIFY, OWNER, Options, PERMITS,
-    PUSH, REENTRANT, RESET, SHARED, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    ACKS, ACKTIMEOUT, ALL, Ask, CLIENT, COUNT, GRACE, KEY, LEASE, MATCH, MOST_MS, NOTIFY, OWNER,
+    Options, PERMITS, PUSH, REENTRANT, RESET, SHARED, SINCE, TOKEN, WAIT, number_in,
+    refuse_repeated, wait,
 };
 use super::table::{self, Verb};
-use crate::engine::{Attributes, Mode, Token, Wait};
+use crate::engine::{AskedAcks, Attributes, Mode, Token, Wait};
 use std::fmt;
 
 /// A session's grace where none is given, and the longest: a day.
@@ -32,6 +33,7 @@ pub enum Request<'a, 'b> {
         token: bool,
         attributes: Attributes,
         wait: Option<Wait>,
+        acks: Option<AskedAcks>,
     },
     Deltp {
         keys: &'b [&'a [u8]],
@@ -141,6 +143,8 @@ pub enum BadInput {
         most: u64,
     },
     PushWithoutWait,
+    AcktimeoutWithoutAcks,
+    ReentrantAcks,
     SharedPermits,
     /// A command that `LOCK.GUARD` does not run.
     Unguarded(&'static str),
@@ -171,6 +175,8 @@ impl fmt::Display for BadInput {
                 write!(f, "{what} is out of range, it goes from {least} to {most}")
             }
             BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
+            BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
+            BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
             BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
             BadInput::SharedPermits => write!(f, "options SHARED and PERMITS exclude each other"),
         }
@@ -192,6 +198,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         token: false,
         attributes: Attributes::default(),
         wait,
+        acks: None,
     };
     let acquire = |keys, wait| Request::Acquire {
         keys,
@@ -201,6 +208,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
             lease_ms: None,
             attributes: Attributes::default(),
             wait,
+            acks: None,
         },
     };
     match (verb, arguments) {
@@ -226,19 +234,22 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
         (Verb::Settp, [key, value, options @ ..]) => {
-            let options = Options::read(options, &[TOKEN, NOTIFY, WAIT, PUSH])?;
+            let options = Options::read(options, &[TOKEN, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT])?;
             Ok(Request::Settp {
                 key,
                 value,
                 token: options.has(TOKEN),
                 attributes: options.attributes(),
                 wait: options.wait()?,
+                acks: options.acks()?,
             })
         }
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Acquire, [_, options @ ..]) => {
-            let known = &[SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH];
+            let known = &[
+                SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+            ];
             let (keys, options) = (&arguments[..1], Options::read(options, known)?);
             let ask = options.ask()?;
             Ok(Request::Acquire { keys, ask })
@@ -326,7 +337,10 @@ fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, '
     }
     let (keys, options) = rest.split_at(count);
     refuse_repeated(keys)?;
-    let ask = Options::read(options, &[OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH])?.ask()?;
+    let known = &[
+        OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+    ];
+    let ask = Options::read(options, known)?.ask()?;
     Ok(Request::Acquire { keys, ask })
 }
 

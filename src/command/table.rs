@@ -123,6 +123,8 @@ const REENTRANT: Argument = option("REENTRANT", "reentrant", ArgumentKind::Flag)
 const NOTIFY: Argument = option("NOTIFY", "notify", ArgumentKind::Flag);
 const WAIT: Argument = option("WAIT", "wait-ms", ArgumentKind::Integer);
 const PUSH: Argument = option("PUSH", "push", ArgumentKind::Flag);
+const ACKS: Argument = option("ACKS", "replicas", ArgumentKind::Integer);
+const ACKTIMEOUT: Argument = option("ACKTIMEOUT", "acktimeout-ms", ArgumentKind::Integer);
 const GRACE: Argument = option("GRACE", "grace-ms", ArgumentKind::Integer);
 
 pub const TABLE: &[Spec] = &[
@@ -143,6 +145,8 @@ pub const TABLE: &[Spec] = &[
             NOTIFY,
             WAIT,
             PUSH,
+            ACKS,
+            ACKTIMEOUT,
         ],
     },
     Spec {
@@ -205,6 +209,8 @@ pub const TABLE: &[Spec] = &[
             NOTIFY,
             WAIT,
             PUSH,
+            ACKS,
+            ACKTIMEOUT,
         ],
     },
     Spec {
@@ -226,6 +232,8 @@ pub const TABLE: &[Spec] = &[
             NOTIFY,
             WAIT,
             PUSH,
+            ACKS,
+            ACKTIMEOUT,
         ],
     },
     Spec {

@@ -42,6 +42,7 @@ impl Engine {
         let quarantine = quarantine.map(|end| (end, Timer::Quarantine));
         let ends = self.queues.deadlines().chain(self.holds.leases());
         let ends = ends.chain(self.sessions.ends());
+        let ends = ends.chain(self.holds.acks.deadlines());
         self.timers.check(ends.chain(renewal).chain(quarantine));
     }
 

@@ -51,6 +51,8 @@ pub enum Effect {
     EnablePush(ClientId),
     /// From now on this connection's death matters: notice it soon.
     TrackDisconnect(ClientId),
+    /// There is a grant whose acknowledgements are to be counted.
+    CountAcks,
 }
 
 /// In whose words a grant is told.
@@ -145,10 +147,17 @@ pub enum Refusal {
     Quarantine {
         left_ms: u64,
     },
+    /// So many replicas have acknowledged the grant, and not as many as were wanted.
+    NoAcks {
+        got: u32,
+        wanted: u32,
+    },
     /// The token is too far ahead of what this server has given and of its clock: it goes up to `most`.
     TokenAhead {
         most: Token,
     },
+    /// Acknowledgements were asked for without a session.
+    AcksWithoutSession,
     /// There is no such session, or no session.
     NoSession,
     /// The connection has a session already.

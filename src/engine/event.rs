@@ -59,6 +59,15 @@ pub struct Wait {
     pub push: bool,
 }
 
+/// How many replicas are to acknowledge a grant before it is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedAcks {
+    /// At least 1.
+    pub replicas: u32,
+    /// From the grant on.
+    pub timeout_ms: u64,
+}
+
 /// `SETTP`, `LOCK.ACQUIRE` or `LOCK.MACQUIRE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquire<'a> {
@@ -72,6 +81,8 @@ pub struct Acquire<'a> {
     pub label: &'a [u8],
     pub lease_ms: Option<u64>,
     pub wait: Option<Wait>,
+    /// Not together with the attribute `reentrant`.
+    pub acks: Option<AskedAcks>,
     pub form: Form,
     /// The shell has the (only) key open, and can make it without being told its name.
     pub in_command: bool,
@@ -80,7 +91,10 @@ pub struct Acquire<'a> {
 impl Acquire<'_> {
     /// Whether it asks for nothing that most holds have not.
     pub(super) fn is_plain(&self) -> bool {
-        self.label.is_empty() && self.lease_ms.is_none() && self.mode.permits() == 0
+        self.label.is_empty()
+            && self.lease_ms.is_none()
+            && self.acks.is_none()
+            && self.mode.permits() == 0
     }
 }
 
@@ -240,6 +254,13 @@ pub enum Event<'a> {
     /// The data set is there. Followed by `Found` for every key that somebody here watches, holds or waits for.
     LoadEnded,
 
+    /// All that was replicated until now ends at this offset.
+    Propagated { offset: u64 },
+    /// So many replicas have received all that belongs to the grant with this token.
+    Acknowledged { token: Token, replicas: u32 },
+    /// So many replicas are connected.
+    Replicas { count: u32 },
+
     /// A connection is no more.
     Ended { client: ClientId },
     /// Do what is left to be done of flushes, at so many keys at most, and forget what ended connections have watched and
@@ -281,7 +302,11 @@ impl Event<'_> {
     /// How well its time must be known where nobody waits and nothing ends by itself.
     pub(super) fn timing(&self) -> Timing {
         match self {
-            Event::Acquire(ask) if ask.wait.is_none() && ask.lease_ms.is_none() => Timing::Late,
+            Event::Acquire(ask)
+                if ask.wait.is_none() && ask.lease_ms.is_none() && ask.acks.is_none() =>
+            {
+                Timing::Late
+            }
             Event::Drop { .. }
             | Event::Release { .. }
             | Event::Watch { .. }

@@ -121,6 +121,7 @@ mod tests {
                 label,
                 lease_ms: None,
                 wait: push.then_some(Wait { limit_ms, push }),
+                acks: None,
                 form: Form::Lock,
                 in_command: true,
             }))

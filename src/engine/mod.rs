@@ -27,13 +27,16 @@ mod storage;
 mod types;
 
 pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Cause, Event, KeySnapshot, KeyState, Raise, Start, Timing, Wait};
+pub use event::{
+    Acquire, AskedAcks, Cause, Event, KeySnapshot, KeyState, Raise, Start, Timing, Wait,
+};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
+pub use rules::acks::Counted;
 pub use rules::replication::{Held, SessionRecord};
 pub use rules::rights::{Doubt, WaitId};
 pub use state::hold::MOST_DEPTH_TOLD;
@@ -72,6 +75,8 @@ pub struct Totals {
     pub handoffs: u64,
     /// Waits that ended without a grant because their time was over.
     pub timeouts: u64,
+    /// Grants that too few replicas have acknowledged.
+    pub grants_withdrawn: u64,
     pub deadlocks_refused: u64,
     /// Searches for a cycle that were given up.
     pub deadlock_searches_cut: u64,
@@ -83,6 +88,8 @@ pub struct Gauges {
     pub temporary_keys: usize,
     /// Of locks: one for each owner of each key.
     pub holds: usize,
+    /// Grants that replicas are to acknowledge; their holds are among the others.
+    pub grants_pending: usize,
     pub waiters: usize,
     pub watches: usize,
     /// Those that only ended connections watched count until they are forgotten.
@@ -123,6 +130,8 @@ pub struct Engine {
     now: Moment,
     /// How many keys were granted in this step to requests for several each.
     several_granted: usize,
+    /// How many replicas are connected, as far as somebody asks for acknowledgements.
+    replicas: u32,
 }
 
 impl Engine {
@@ -131,6 +140,15 @@ impl Engine {
         self.now = self.now.max(now);
         self.several_granted = 0;
         self.catch_up(&event, effects);
+        self.route(event, effects);
+        if !self.holds.acks.is_empty() {
+            self.withdraw_broken(effects);
+        }
+    }
+
+    /// To the rule for this kind of fact.
+    #[inline(always)]
+    fn route(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {
             Event::Acquire(ask) => self.acquire(ask, effects),
             Event::Drop { client, keys } => self.drop_keys(client, keys, effects),
@@ -183,6 +201,9 @@ impl Engine {
             Event::SessionRecord(record) => self.apply_record(record, effects),
             Event::LoadBegins => self.load_begins(),
             Event::LoadEnded => self.load_ended(),
+            Event::Propagated { offset } => self.propagated(offset),
+            Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
+            Event::Replicas { count } => self.count_replicas(count, effects),
             Event::Ended { client } => self.ended(client),
             Event::Fade { most } => self.fade(most, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
@@ -253,16 +274,21 @@ impl Engine {
         if self.is_replica {
             return None;
         }
-        if self.clients.is_anyone_ended() || self.is_any_ready(now) {
+        if self.is_anything_orphaned() || self.is_any_ready(now) {
             return Some(now);
         }
         self.deadline()
     }
 
+    /// Whether ended connections have left anything, or withdrawn grants. O(1).
+    pub(in crate::engine) fn is_anything_orphaned(&self) -> bool {
+        self.clients.is_anyone_ended() || self.holds.acks.first_withdrawn().is_some()
+    }
+
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
-        self.clients.is_anyone_ended()
+        self.is_anything_orphaned()
             || self.is_any_ready(now)
             || is_due(self.timers.next())
                 && (is_due(self.first_lease_end())
@@ -367,6 +393,7 @@ impl Engine {
         Gauges {
             temporary_keys: self.holds.temporary(),
             holds: self.holds.len() - self.holds.temporary(),
+            grants_pending: self.holds.acks.len(),
             waiters: self.queues.len() - faded.waits,
             watches: self.watches.len() - faded.watches,
             watched_keys: self.watches.watched_keys(),

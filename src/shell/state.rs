@@ -76,6 +76,10 @@ pub struct Shell {
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
     /// Whether nobody could ask for a replication offset, when that was last looked at.
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
+    /// The server's event loop is listened to, for acknowledgements of grants; see `bridge/acks.rs`.
+    pub counts_acks: Cell<bool>,
+    /// A replica has come or gone since they were last counted.
+    pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
     pub own_slots: Scoped<Own>,
     pub settings: Cell<Settings>,
@@ -142,6 +146,8 @@ impl Shell {
             unreplicated: Cell::default(),
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
+            counts_acks: Cell::default(),
+            replicas_changed: Cell::default(),
             slots: Scoped::default(),
             own_slots: Scoped::default(),
             settings: Cell::new(Settings {

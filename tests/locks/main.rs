@@ -1,6 +1,7 @@
 //! Waiting, locks and fencing tokens in real servers, by theme. Each test owns its server (see `harness`), so they can
 //! run side by side.
 
+mod acks;
 mod cancel;
 mod check;
 mod crowd;

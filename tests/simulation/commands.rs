@@ -200,6 +200,7 @@ impl Machine {
             label: LABELS[ask.label],
             lease_ms: ask.lease_ms,
             wait,
+            acks: None,
             form,
             in_command,
         };

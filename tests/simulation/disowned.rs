@@ -35,6 +35,7 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: KeyState) -> 
         label: b"",
         lease_ms: None,
         wait,
+        acks: None,
         form: Form::Settp,
         in_command: true,
     };

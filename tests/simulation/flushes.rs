@@ -316,6 +316,7 @@ impl World {
                     limit_ms: Some(1000),
                     push: true,
                 }),
+                acks: None,
                 form,
                 in_command: true,
             }));

@@ -141,6 +141,7 @@ impl Server {
             label: b"",
             lease_ms: None,
             wait: Some(Wait { limit_ms, push }),
+            acks: None,
             form: Form::Lock,
             in_command: true,
         }))

@@ -41,6 +41,7 @@ impl Server {
             label: b"",
             lease_ms: None,
             wait: None,
+            acks: None,
             form: Form::Lock,
             in_command: true,
         }));

@@ -316,6 +316,7 @@ impl Machine {
                 let line = self.line(client).expect("who is attended lives");
                 assert!(!std::mem::replace(&mut line.attended, true));
             }
+            Effect::CountAcks => {}
             Effect::TrackDisconnect(client) => {
                 let line = self.line(client).expect("who is guarded lives");
                 assert!(!std::mem::replace(&mut line.guarded, true));

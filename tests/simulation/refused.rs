@@ -41,6 +41,7 @@ fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, KeyState)]) -> Vec<
             limit_ms: Some(1000),
             push: false,
         }),
+        acks: None,
         form: Form::Lock,
         in_command: false,
     };

@@ -116,6 +116,7 @@ fn ask<'a>(client: u64, seen: &'a [KeySnapshot<'a>], wait: Option<Wait>) -> Acqu
         label: b"",
         lease_ms: None,
         wait,
+        acks: None,
         form: Form::Settp,
         in_command: true,
     }

@@ -252,6 +252,7 @@ impl Pair {
                 limit_ms: Some(50),
                 push,
             }),
+            acks: None,
             form: if mode.is_lock() {
                 Form::Lock
             } else {

@@ -72,6 +72,7 @@ impl Server {
                 limit_ms: None,
                 push: true,
             }),
+            acks: None,
             form: Form::Lock,
             in_command: true,
         }))

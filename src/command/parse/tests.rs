@@ -60,7 +60,6 @@ fn bad_input_is_named() {
         ),
         (
             Verb::Extend,
-            Verb::Raise,
             "k -5",
             "the lease is out of range, it goes from 1 to 9007199254740991",
         ),
@@ -80,6 +79,48 @@ fn bad_input_is_named() {
         ),
     ] {
         assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
+    }
+}
+
+#[test]
+fn acknowledgements_and_raised_tokens_have_their_bounds() {
+    for (verb, line, words) in [
+        (
+            Verb::Raise,
+            "k 9007199254740992",
+            "the token is out of range, it goes from 0 to 9007199254740991",
+        ),
+        (
+            Verb::Settp,
+            "k v ACKTIMEOUT 5",
+            "option ACKTIMEOUT needs ACKS",
+        ),
+        (
+            Verb::Settp,
+            "k v ACKS 0",
+            "ACKS is out of range, it goes from 1 to 64",
+        ),
+        (
+            Verb::Acquire,
+            "k ACKS 1 REENTRANT",
+            "options ACKS and REENTRANT exclude each other",
+        ),
+    ] {
+        assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
+    }
+    for (line, acks) in [
+        ("k v", "acks: None"),
+        ("k v acks 2", "replicas: 2, timeout_ms: 1000"),
+        (
+            "k v ACKTIMEOUT 7 WAIT 0 ACKS 64",
+            "replicas: 64, timeout_ms: 7",
+        ),
+    ] {
+        let request = parsed(Verb::Settp, line);
+        assert!(
+            request.is_ok_and(|request| request.contains(acks)),
+            "{line}"
+        );
     }
 }
 

@@ -33,6 +33,7 @@ impl World {
             label: label.as_bytes(),
             lease_ms: None,
             wait: None,
+            acks: None,
             form: Form::Lock,
             in_command: false,
         };
@@ -57,6 +58,7 @@ impl World {
             mode,
             attributes: Attributes::default(),
             value: b"",
+            acks: None,
             lease_ms: None,
             since: Moment(0),
             deadline: None,

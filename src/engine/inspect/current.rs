@@ -17,6 +17,8 @@ pub enum Stale {
     Replica,
     /// The key has no current hold.
     Nobody,
+    /// The token is that of a grant which waits for acknowledgements.
+    Pending,
     /// The key has a current hold with this token; a shared lock or a semaphore may have others, too.
     HeldWith(Token),
 }
@@ -48,6 +50,9 @@ impl Engine {
         if held.filter(is_current).is_some() {
             return Ok(());
         }
+        if held.is_some_and(|hold| self.holds.pending(hold).is_some()) {
+            return Err(Stale::Pending);
+        }
         let other = self.holds_at(key).take(SHOWN).find(is_current);
         Err(other.map_or(Stale::Nobody, |hold| {
             Stale::HeldWith(self.holds[hold].token)
@@ -58,6 +63,7 @@ impl Engine {
         let owner = self.holds[hold].client;
         let lease = self.holds.lease(hold);
         self.is_living(hold)
+            && self.is_settled(hold)
             && lease.is_none_or(|end| end > now)
             && !self.sessions.is_over(owner, now)
     }

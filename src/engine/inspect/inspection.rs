@@ -64,6 +64,8 @@ pub struct Holder {
     pub held_ms: u64,
     /// What is left of its lease.
     pub lease_ms: Option<u64>,
+    /// How many replicas have acknowledged its grant, and are to; none where that does not matter, or not any more.
+    pub acks: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,6 +232,7 @@ impl Engine {
             depth: self.holds.depth(id),
             held_ms: hold.header.held_ms(now),
             lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
+            acks: (self.holds.pending(id)).map(|grant| (grant.got, grant.wanted)),
         })
     }
 

@@ -7,6 +7,7 @@ use crate::engine::event::{Acquire, Cause, KeySnapshot, KeyState};
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
+use crate::engine::state::acks::Asker;
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::MOST_DEPTH;
 use crate::engine::state::holds::{Grant, Hold};
@@ -25,6 +26,14 @@ struct Asked<'a> {
     spot: Spot,
 }
 
+/// What becomes of a request that is not refused.
+enum Outcome {
+    Granted(Token),
+    /// It waits for its turn, or is granted once it is acknowledged: it is answered later.
+    Comes,
+    Not,
+}
+
 /// What a request is to the holds and waits that its owner has.
 enum Reentry {
     /// There is nothing of that.
@@ -36,15 +45,15 @@ enum Reentry {
 impl Engine {
     pub(in crate::engine) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
         let outcome = match self.look_for_unknown(&ask) {
-            Some(asked) => self.grant_now(&ask, &[asked], effects).map(Some),
+            Some(asked) => self.grant_now(&ask, &[asked], effects),
             None => self.try_acquire(&ask, effects),
         };
         let reply = match outcome {
-            Ok(Some(token)) => ask.form.granted(token),
-            Ok(None) if ask.wait.is_some_and(|wait| !wait.push) => {
+            Ok(Outcome::Granted(token)) => ask.form.granted(token),
+            Ok(Outcome::Comes) if !ask.wait.is_some_and(|wait| wait.push) => {
                 return effects.push(Effect::Block);
             }
-            Ok(None) => ask.form.not_granted(),
+            Ok(Outcome::Comes | Outcome::Not) => ask.form.not_granted(),
             Err(refusal) => Reply::Refused(refusal),
         };
         effects.push(Effect::Reply(reply));
@@ -68,12 +77,11 @@ impl Engine {
         spot.found.is_none().then_some(asked)
     }
 
-    /// The token, or none if the request waits or is turned down.
     fn try_acquire(
         &mut self,
         ask: &Acquire<'_>,
         effects: &mut Vec<Effect>,
-    ) -> Result<Option<Token>, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let mut asked = ask
             .seen
             .iter()
@@ -85,11 +93,11 @@ impl Engine {
             return Err(Refusal::WrongType);
         }
         if let Reentry::Answered(token) = self.re_enter(ask, &asked, effects)? {
-            return Ok(token);
+            return Ok(token.map_or(Outcome::Not, Outcome::Granted));
         }
         let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
         if !free && ask.wait.is_none() {
-            return Ok(None);
+            return Ok(Outcome::Not);
         }
         let free = free && !self.is_quarantined();
         if !free && ask.wait.is_none() {
@@ -97,8 +105,8 @@ impl Engine {
             return Err(Refusal::Quarantine { left_ms });
         }
         match free {
-            true => self.grant_now(ask, &asked, effects).map(Some),
-            false => self.line_up(ask, &asked, effects).map(|()| None),
+            true => self.grant_now(ask, &asked, effects),
+            false => self.line_up(ask, &asked, effects).map(|()| Outcome::Comes),
         }
     }
 
@@ -126,6 +134,9 @@ impl Engine {
     ) -> Result<(), Refusal> {
         // Whoever waits may come to have what plain holds have not.
         let client = self.admit(ask, false, effects)?;
+        if ask.acks.is_some() && self.clients[client].session.is_none() {
+            return Err(Refusal::AcksWithoutSession);
+        }
         let wait = ask.wait.expect("what is not free is waited for");
         let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
         let request = Request {
@@ -135,6 +146,7 @@ impl Engine {
             attributes: ask.attributes,
             value: ask.value,
             lease_ms: ask.lease_ms,
+            acks: ask.acks,
             since: self.now,
             deadline: wait.limit_ms.map(|ms| self.now.after_ms(ms)),
             push: wait.push,
@@ -185,7 +197,7 @@ impl Engine {
     /// Ends what is over of the caller's and what ended connections left at these keys, and says what stands there then: each can have
     /// been handed over after the look at it, to somebody who waited for several.
     fn reconcile(&mut self, ask: &Acquire<'_>, asked: &mut [Asked<'_>], effects: &mut Vec<Effect>) {
-        if !self.clients.is_anyone_ended() && asked.len() == 1 && !self.is_any_lease_over() {
+        if !self.is_anything_orphaned() && asked.len() == 1 && !self.is_any_lease_over() {
             return;
         }
         let mut looks = LOOKS;
@@ -254,12 +266,13 @@ impl Engine {
         };
         let owner = self.clients.owner(client);
         let held = self.holds.find(&self.keys, key, owner, ask.label);
-        held.is_some_and(|hold| may_not(self.holds[hold].header.attributes()))
-            || self.clients[client].wait_count > 0
-                && self
-                    .queues
-                    .find_pushed(key, client, ask.label, waits)
-                    .is_some()
+        held.is_some_and(|hold| {
+            may_not(self.holds[hold].header.attributes()) || !self.is_settled(hold)
+        }) || self.clients[client].wait_count > 0
+            && self
+                .queues
+                .find_pushed(key, client, ask.label, waits)
+                .is_some()
     }
 
     fn reenter(
@@ -350,10 +363,15 @@ impl Engine {
         ask: &Acquire<'_>,
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
-    ) -> Result<Token, Refusal> {
+    ) -> Result<Outcome, Refusal> {
         let client = self.admit(ask, ask.is_plain(), effects)?;
+        if let Some(refusal) = ask.acks.and_then(|acks| self.why_not_acked(client, acks)) {
+            return Err(refusal);
+        }
         let token = self.next_token(effects);
-        let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
+        // That of a grant which is to be acknowledged begins with that.
+        let lease = ask.lease_ms.filter(|_| ask.acks.is_none());
+        let lease = lease.map(|ms| self.now.after_ms(ms));
         let grant = Grant {
             client: self.clients.owner(client),
             label: ask.label,
@@ -362,7 +380,18 @@ impl Engine {
             token,
             since: self.now,
             lease,
+            pending: ask.acks.is_some(),
         };
+        if let Some(acks) = ask.acks {
+            let asker = Asker {
+                client: ask.client,
+                key: asked[0].key.to_owned(),
+                label: ask.label.into(),
+                form: ask.form,
+                push: ask.wait.is_some_and(|wait| wait.push),
+            };
+            self.begin_pending(token, acks, (asker, ask.lease_ms), effects);
+        }
         for asked in asked {
             let key = self.fill(asked);
             let making = match ask.in_command {
@@ -372,6 +401,9 @@ impl Engine {
             self.grant_key(key, &grant, making, None, effects);
         }
         self.guard(client, effects);
-        Ok(token)
+        Ok(match ask.acks {
+            Some(_) => Outcome::Comes,
+            None => Outcome::Granted(token),
+        })
     }
 }

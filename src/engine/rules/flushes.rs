@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
 use crate::engine::event::{Cause, Event, KeySnapshot, KeyState, Raise};
 use crate::engine::rules::replication::SessionRecord;
+use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
@@ -126,9 +127,9 @@ impl Engine {
         self.holds_at(key).filter(|hold| self.is_living(*hold))
     }
 
-    /// Whether the owner of a hold is alive, or a session within its grace. O(1).
+    /// Whether the owner of a hold is alive, or a session within its grace; and its grant was not withdrawn. O(1).
     pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
-        !self.clients[self.holds[hold].client].ended
+        !self.clients[self.holds[hold].client].ended && self.holds.ack(hold) != Ack::Withdrawn
     }
 
     /// Does what is to be done of flushes at this key, since something is about to happen there. The record may be gone
@@ -271,6 +272,9 @@ impl Engine {
                 SessionRecord::Session { .. } | SessionRecord::SessionEnded(_),
             )
             | Event::LoadEnded
+            | Event::Propagated { .. }
+            | Event::Acknowledged { .. }
+            | Event::Replicas { .. }
             | Event::Ended { .. }
             | Event::Fade { .. }
             | Event::Promoted

@@ -7,6 +7,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
+use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
@@ -92,6 +93,7 @@ impl Engine {
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
+        self.release_withdrawn(most, effects);
         self.release_what_ended(most, effects);
         // The last: where a key turns out to have lapsed, whoever is to have it by an order before this one has it.
         self.renew(most, effects);
@@ -121,7 +123,7 @@ impl Engine {
         looks: &mut usize,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.clients.is_anyone_ended() {
+        if !self.is_anything_orphaned() {
             return;
         }
         self.first_in_line(key, looks);
@@ -139,6 +141,9 @@ impl Engine {
     }
 
     fn release_after_end(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        if !self.is_settled(hold) {
+            return self.release_one_withdrawn(hold, effects);
+        }
         let client = self.holds[hold].client;
         self.note_end(hold);
         self.release(hold, effects);
@@ -178,7 +183,7 @@ impl Engine {
         }
     }
 
-    /// Ends the lease of an owner on this key, if its time is over, however many hold it. O(log of leases).
+    /// Ends an owner's hold of this key if its lease is over or its grant was withdrawn, however many hold it. O(log of leases).
     pub(in crate::engine) fn end_own_lease(
         &mut self,
         client: ClientId,
@@ -191,8 +196,11 @@ impl Engine {
         };
         let owner = self.clients.owner(client);
         let own = self.holds.find(&self.keys, key, owner, label);
-        if let Some(own) = own.filter(|own| self.is_over(*own)) {
+        let Some(own) = own else { return };
+        if self.is_over(own) {
             self.take_away(own, Loss::Lease, effects);
+        } else if self.holds.ack(own) == Ack::Withdrawn {
+            self.release_one_withdrawn(own, effects);
         }
     }
 
@@ -221,9 +229,10 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Ends the waits whose time is over.
+    /// Ends the waits whose time is over, and withdraws the grants that were not acknowledged in time.
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
+        self.withdraw_due(effects);
         let mut looks = LOOKS;
         while let Some((end, waiter)) = self.timers.first_wait() {
             if end > self.now || looks == 0 {
@@ -247,6 +256,9 @@ impl Engine {
 
     /// A blocked connection goes on without what it waited for. Its form of "not granted".
     pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<crate::engine::Reply> {
+        if let Some(reply) = self.unblock_pending(client) {
+            return Some(reply);
+        }
         let client = self.clients.find(client)?;
         let waiter = self.clients[client].blocked?;
         Some(self.leave_queues(waiter).form.not_granted())
@@ -286,6 +298,7 @@ impl Engine {
                 false => self.turn_all_away(key, &Refusal::Unblocked, effects),
             }
         }
+        self.forget_acks(effects);
         self.stop_renewals();
         self.begin_quarantine(0);
         while let Some(key) = self.ready.pop_front() {
@@ -310,6 +323,7 @@ impl Engine {
             }
             self.inherited(name.as_key(), mode, effects);
         }
+        self.leave_withdrawn_to_master();
         self.is_replica = true;
         let sessions: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
         for session in sessions {

@@ -10,8 +10,10 @@
 //!   quarantine.rs  the time after a start in which nothing is granted
 //!   rights.rs      rights that may be gone since somebody began to wait
 //!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
+//!   acks.rs        grants that replicas are to acknowledge
 //! ```
 
+pub(in crate::engine) mod acks;
 pub(in crate::engine) mod acquire;
 pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod grant;

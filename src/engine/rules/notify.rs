@@ -46,7 +46,8 @@ impl Engine {
     ) {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
-        if self.is_replica {
+        // What was not acknowledged is nobody's loss.
+        if self.is_replica || !self.is_settled(id) {
             return;
         }
         if owner.ended {

@@ -81,6 +81,7 @@ mod tests {
                 limit_ms: Some(ms),
                 push: true,
             }),
+            acks: None,
             form: Form::Lock,
             in_command: false,
         });

@@ -74,6 +74,10 @@ impl Engine {
         let (depth, shared_below) = self.holds.depths(hold);
         let mode = self.holds.mode(hold);
         let key = &self.keys[self.holds[hold].key];
+        let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
+        // Whoever goes on after this server does not hear when a grant was acknowledged.
+        let pending = self.holds.pending(hold);
+        let begins_ms = pending.and_then(|grant| grant.lease_ms);
         Held {
             session,
             key: key.key().to_owned(),
@@ -83,7 +87,7 @@ impl Engine {
             depth,
             shared_below,
             token: self.holds[hold].token,
-            lease_ms: self.holds.lease(hold).map(|end| end.ms_since(now)),
+            lease_ms: left_ms.or(begins_ms),
             timed: key.is_timed() && !mode.is_lock(),
         }
     }
@@ -228,6 +232,7 @@ impl Engine {
             token: held.token,
             since: self.now,
             lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
+            pending: false,
         };
         let hold = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
@@ -323,6 +328,7 @@ impl Engine {
             token: self.tokens.last(),
             since: self.now,
             lease: None,
+            pending: false,
         };
         self.write_down(key, &grant);
     }

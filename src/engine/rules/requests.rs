@@ -32,8 +32,11 @@ impl Engine {
                 let hold = self.holds.find(&self.keys, key, owner, b"");
                 let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
+                    // One that was not acknowledged yet is a wait.
+                    let is_held = self.is_settled(hold);
+                    self.give_up_pending(hold);
                     self.release(hold, effects);
-                    deleted += 1;
+                    deleted += i64::from(is_held);
                 }
             }
         }
@@ -52,6 +55,12 @@ impl Engine {
         let waited = client
             .filter(|client| self.clients[*client].wait_count > 0)
             .is_some_and(|client| self.give_up_waiting(client, key, label, Sort::ALL));
+        let pending = client.and_then(|client| {
+            let owner = self.clients.owner(client);
+            self.holds
+                .find(&self.keys, self.keys.find(key)?, owner, label)
+        });
+        let waited = pending.is_some_and(|hold| self.give_up_pending(hold)) || waited;
         let token = || self.token_of(client?, key, label);
         let answer = if waited {
             1
@@ -68,7 +77,7 @@ impl Engine {
             .holds
             .find(&self.keys, key, self.clients.owner(client), label)?;
         let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
-        (!is_over).then_some(self.holds[hold].token)
+        (!is_over && self.is_settled(hold)).then_some(self.holds[hold].token)
     }
 
     /// Whether this connection, or its session, holds a key with this token, or held it and the key goes by another name now.
@@ -190,7 +199,7 @@ impl Engine {
         self.holds.mode(hold).is_lock().then_some(hold)
     }
 
-    /// The owner's hold, unless its lease is over: that is ended first.
+    /// The owner's hold, unless its lease is over, which is ended first, or it waits for acknowledgements.
     fn hold_of(
         &mut self,
         client: ClientId,
@@ -198,13 +207,14 @@ impl Engine {
         label: &[u8],
         effects: &mut Vec<Effect>,
     ) -> Option<Id<Hold>> {
-        if self.is_any_lease_over() {
+        if self.is_any_lease_over() || self.is_anything_orphaned() {
             let key = self.keys.find(name)?;
             self.end_own_lease(client, key, label, effects);
         }
         let key = self.keys.find(name)?;
         let owner = self.clients.owner(self.clients.find(client)?);
-        self.holds.find(&self.keys, key, owner, label)
+        let hold = self.holds.find(&self.keys, key, owner, label)?;
+        self.is_settled(hold).then_some(hold)
     }
 
     pub(in crate::engine) fn watch(

@@ -154,7 +154,7 @@ impl Engine {
             self.make_ready(key);
             return 0;
         }
-        let mut served = 0;
+        let (mut served, mut refused) = (0, 0);
         let mut looks = LOOKS;
         while let Some(waiter) = self.first_in_line(key, &mut looks) {
             self.end_flushes_for(waiter, effects);
@@ -165,9 +165,13 @@ impl Engine {
                 break;
             }
             let is_later = self.has_granted_enough() && !self.queues.asks_for_one(waiter);
-            if served == most || is_later || self.queues.is_doubted(waiter) {
+            if served + refused == most || is_later || self.queues.is_doubted(waiter) {
                 self.make_ready(key);
                 break;
+            }
+            if self.queues[waiter].acks.is_some() && self.refuse_unacked(waiter, key, effects) {
+                refused += 1;
+                continue;
             }
             self.grant(waiter, None, effects);
             served += 1;
@@ -302,7 +306,8 @@ impl Engine {
         let (asked, mut waiter) = self.dequeue(waiter);
         let owner = self.clients.owner(waiter.client);
         self.waits.note(self.now.us_since(waiter.since));
-        let lease = waiter.lease_ms.map(|ms| self.now.after_ms(ms));
+        let lease = waiter.lease_ms.filter(|_| waiter.acks.is_none());
+        let lease = lease.map(|ms| self.now.after_ms(ms));
         // Two requests of one owner can have waited, for this one key.
         let own = match former {
             Some(_) => None,
@@ -316,6 +321,11 @@ impl Engine {
             }
             None => {
                 let token = self.next_token(effects);
+                if let Some(acks) = waiter.acks {
+                    let key = self.keys[asked[0]].key().to_owned();
+                    let asker = self.asker_of(&waiter, key);
+                    self.begin_pending(token, acks, (asker, waiter.lease_ms), effects);
+                }
                 let mut value = std::mem::take(&mut waiter.value);
                 let grant = Grant {
                     client: owner,
@@ -325,6 +335,7 @@ impl Engine {
                     token,
                     since: self.now,
                     lease,
+                    pending: waiter.acks.is_some(),
                 };
                 for key in &*asked {
                     let making = Making::ByName(std::mem::take(&mut value));
@@ -338,7 +349,9 @@ impl Engine {
             // The owner's next request for one of them alone can make its hold deeper.
             asked.iter().for_each(|key| self.make_ready(*key));
         }
-        self.notify_granted(asked[0], &waiter, token, effects);
+        if waiter.acks.is_none() {
+            self.notify_granted(asked[0], &waiter, token, effects);
+        }
     }
 
     /// Tells a waiter that it was granted what it asked for; `key` is the first of its keys.

@@ -1,6 +1,7 @@
 //! The record of one hold. There can be millions, so it is small: what few of them have stands apart.
 
 use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::tokens::Token;
@@ -87,6 +88,7 @@ pub(in crate::engine) struct Extra {
     pub asked_in: u32,
     /// The token with which it was granted, if it was raised since.
     pub granted_as: Option<Token>,
+    pub ack: Ack,
 }
 
 impl Default for Extra {
@@ -102,6 +104,7 @@ impl Default for Extra {
             renamed: false,
             asked_in: 0,
             granted_as: None,
+            ack: Ack::Settled,
         }
     }
 }

@@ -6,6 +6,7 @@ mod plain;
 mod sizes;
 
 use crate::engine::mode::{Attributes, Mode};
+use crate::engine::state::acks::{Ack, Acks, PendingGrant};
 use crate::engine::state::clients::{Client, Clients};
 pub(in crate::engine) use crate::engine::state::hold::{BY_CLIENT, BY_KEY, Hold};
 use crate::engine::state::hold::{BY_OWNER, Extra, Header, Kind};
@@ -31,6 +32,8 @@ pub(in crate::engine) struct Grant<'a> {
     pub token: Token,
     pub since: Moment,
     pub lease: Option<Moment>,
+    /// It waits for acknowledgements, see [`Acks`].
+    pub pending: bool,
 }
 
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
@@ -50,6 +53,8 @@ pub(in crate::engine) struct Holds {
     permits: HashMap<Id<KeyRecord>, u32>,
     sizes: Sizes,
     temporary: usize,
+    /// The grants of some of them that replicas are to acknowledge.
+    pub acks: Acks,
 }
 
 impl Holds {
@@ -128,6 +133,30 @@ impl Holds {
         let granted_as = &mut self.extra_mut(id).granted_as;
         granted_as.get_or_insert(former);
         self.all[id].token = token;
+    }
+
+    /// What it is to the acknowledgements of its grant. O(1).
+    pub fn ack(&self, id: Id<Hold>) -> Ack {
+        self.extra(id).map_or(Ack::Settled, |extra| extra.ack)
+    }
+
+    /// O(log of the withdrawn).
+    pub fn set_ack(&mut self, id: Id<Hold>, ack: Ack) {
+        let former = std::mem::replace(&mut self.extra_mut(id).ack, ack);
+        if former == Ack::Withdrawn {
+            self.acks.forget_withdrawn(id);
+        }
+        if ack == Ack::Withdrawn {
+            self.acks.withdraw(id);
+        }
+    }
+
+    /// What is known of a grant that waits for acknowledgements, of which this is a hold. O(log of such grants).
+    pub fn pending(&self, id: Id<Hold>) -> Option<&PendingGrant> {
+        match self.ack(id) {
+            Ack::Pending(token) => self.acks.get(token),
+            Ack::Settled | Ack::Withdrawn => None,
+        }
     }
 
     /// The token with which a hold was granted. O(1).
@@ -312,6 +341,10 @@ impl Holds {
         if grant.lease.is_some() {
             self.set_lease(timers, id, grant.lease);
         }
+        if grant.pending {
+            self.extra_mut(id).ack = Ack::Pending(grant.token);
+            self.acks.hold_begins(grant.token, id);
+        }
         self.fasten(keys, id, key);
         self.temporary += usize::from(!grant.mode.is_lock());
         let client = &mut clients[grant.client];
@@ -390,6 +423,11 @@ impl Holds {
         let (client, header) = (hold.client, hold.header);
         if let Some(extra) = header.extra() {
             self.set_lease(timers, id, None);
+            match self.extras[extra].ack {
+                Ack::Settled => {}
+                Ack::Pending(token) => self.acks.hold_ends(token, id),
+                Ack::Withdrawn => self.acks.forget_withdrawn(id),
+            }
             self.forget_label(client, extra);
             self.extras.remove(extra);
         }

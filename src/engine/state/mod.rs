@@ -5,10 +5,11 @@
 //!   hold.rs, holds.rs     who holds what          queues.rs    who waits for what
 //!   watches.rs            who watches what        sessions.rs  which sessions there are
 //!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
-//!   losses.rs             how holds were lost
+//!   losses.rs             how holds were lost     acks.rs      which grants replicas are to acknowledge
 //!   owner.rs              how records are found by owner
 //! ```
 
+pub(in crate::engine) mod acks;
 pub(in crate::engine) mod clients;
 pub(in crate::engine) mod hold;
 pub(in crate::engine) mod holds;

@@ -9,6 +9,7 @@ mod leaving;
 mod piles;
 
 use crate::engine::effect::Form;
+use crate::engine::event::AskedAcks;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::keys::{KeyRecord, Keys};
@@ -39,6 +40,7 @@ pub(in crate::engine) struct Waiter {
     /// A temporary key's value.
     pub value: Bytes,
     pub lease_ms: Option<u64>,
+    pub acks: Option<AskedAcks>,
     pub since: Moment,
     pub deadline: Option<Moment>,
     /// It is told by a push; otherwise its connection is blocked.
@@ -69,7 +71,10 @@ impl Sort {
 impl Waiter {
     /// Whether it asks for nothing that most holds have not.
     pub fn is_plain(&self) -> bool {
-        self.label.is_empty() && self.lease_ms.is_none() && self.mode.permits() == 0
+        self.label.is_empty()
+            && self.lease_ms.is_none()
+            && self.acks.is_none()
+            && self.mode.permits() == 0
     }
 
     fn sort(&self) -> Sort {
@@ -138,6 +143,7 @@ pub(in crate::engine) struct Request<'a> {
     pub attributes: Attributes,
     pub value: &'a [u8],
     pub lease_ms: Option<u64>,
+    pub acks: Option<AskedAcks>,
     pub since: Moment,
     pub deadline: Option<Moment>,
     pub push: bool,
@@ -186,6 +192,7 @@ impl Queues {
             attributes: request.attributes,
             value: request.value.into(),
             lease_ms: request.lease_ms,
+            acks: request.acks,
             since: request.since,
             deadline: request.deadline,
             push: request.push,

@@ -6,6 +6,7 @@
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Hold;
 use crate::engine::state::queues::Waiter;
+use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::Moment;
 use std::collections::BTreeSet;
@@ -19,6 +20,8 @@ pub(in crate::engine) enum Timer {
     Lease(Id<Hold>),
     /// A session to which no connection is attached ends.
     Grace(Id<Client>),
+    /// The grant with this token is withdrawn, unless it was acknowledged.
+    Acks(Token),
     /// Temporary keys get their backstop anew.
     Renewal,
     /// From then on keys are granted.
@@ -31,6 +34,7 @@ pub(in crate::engine) struct Timers {
     waits: BTreeSet<(Moment, Id<Waiter>)>,
     leases: BTreeSet<(Moment, Id<Hold>)>,
     graces: BTreeSet<(Moment, Id<Client>)>,
+    acks: BTreeSet<(Moment, Token)>,
     renewal: Option<Moment>,
     quarantine: Option<Moment>,
     next: Option<Moment>,
@@ -50,6 +54,7 @@ impl Timers {
             Timer::Wait(id) => change(&mut self.waits, id, former, end),
             Timer::Lease(id) => change(&mut self.leases, id, former, end),
             Timer::Grace(id) => change(&mut self.graces, id, former, end),
+            Timer::Acks(token) => change(&mut self.acks, token, former, end),
             Timer::Renewal => self.renewal = end,
             Timer::Quarantine => self.quarantine = end,
         }
@@ -63,7 +68,8 @@ impl Timers {
         let wait = self.first_wait().map(|(end, _)| end);
         let lease = self.first_lease().map(|(end, _)| end);
         let grace = self.first_grace().map(|(end, _)| end);
-        let all = [wait, lease, grace, self.renewal, self.quarantine];
+        let acks = self.first_acks().map(|(end, _)| end);
+        let all = [wait, lease, grace, acks, self.renewal, self.quarantine];
         all.into_iter().flatten().min()
     }
 
@@ -86,6 +92,16 @@ impl Timers {
     /// The grace that is over first.
     pub fn first_grace(&self) -> Option<(Moment, Id<Client>)> {
         self.graces.first().copied()
+    }
+
+    /// The grant that is withdrawn first.
+    pub fn first_acks(&self) -> Option<(Moment, Token)> {
+        self.acks.first().copied()
+    }
+
+    /// Those grants, in order.
+    pub fn acks(&self) -> impl Iterator<Item = (Moment, Token)> {
+        self.acks.iter().copied()
     }
 
     /// When something is to be renewed next.
@@ -116,15 +132,18 @@ impl Timers {
         let of_one = of_one
             .into_iter()
             .filter_map(|(end, timer)| Some((end?, timer)));
-        let set: BTreeSet<_> = waits.chain(leases).chain(graces).chain(of_one).collect();
+        let acks = self.acks.iter();
+        let acks = acks.map(|(end, token)| (*end, Timer::Acks(*token)));
+        let all_set = waits.chain(leases).chain(graces).chain(acks);
+        let set: BTreeSet<_> = all_set.chain(of_one).collect();
         assert_eq!(all.collect::<BTreeSet<_>>(), set);
         assert_eq!(self.next, set.first().map(|(end, _)| *end));
     }
 }
 
-fn change<T>(
-    timers: &mut BTreeSet<(Moment, Id<T>)>,
-    id: Id<T>,
+fn change<T: Ord + Copy>(
+    timers: &mut BTreeSet<(Moment, T)>,
+    id: T,
     former: Option<Moment>,
     end: Option<Moment>,
 ) {
@@ -157,6 +176,7 @@ mod tests {
             all.push((Timer::Wait(Id::of_number(number).unwrap()), None));
             all.push((Timer::Lease(Id::of_number(number).unwrap()), None));
             all.push((Timer::Grace(Id::of_number(number).unwrap()), None));
+            all.push((Timer::Acks(Token(number.into())), None));
         }
         let mut seed = 7_u64;
         for _ in 0..5000 {

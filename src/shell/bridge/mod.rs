@@ -6,9 +6,10 @@
 //!   slices.rs      work that may take long               recheck.rs   keys that are to be looked at again
 //!   slots.rs       slots that are gone                   rights.rs    rights that may be gone
 //!   losses.rs      what only the server knows of holds that were lost
-//!   io_threads.rs  Redis 8's I/O threads
+//!   io_threads.rs  Redis 8's I/O threads                 acks.rs      how many replicas have acknowledged a grant
 //! ```
 
+pub(in crate::shell) mod acks;
 pub(in crate::shell) mod dispatch;
 pub(in crate::shell) mod io_threads;
 pub(in crate::shell) mod keyspace_events;

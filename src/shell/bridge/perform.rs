@@ -3,7 +3,7 @@
 use crate::engine::{Db, Effect, Event, Key};
 use crate::policy::blocked::Answer;
 use crate::shell::bridge::dispatch::handle;
-use crate::shell::bridge::{io_threads, keyspace_events, recheck, unblocked};
+use crate::shell::bridge::{acks, io_threads, keyspace_events, recheck, unblocked};
 use crate::shell::delivery::{blocked, push, replication, reply};
 use crate::shell::server::{attribution, epochs, keepalive};
 use crate::shell::state::{self, shell};
@@ -87,6 +87,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             attribution::observe(ctx);
             let _ = keepalive::notice_death(ctx, client);
         }
+        Effect::CountAcks => acks::begin(ctx),
     }
 }
 

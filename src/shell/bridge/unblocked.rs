@@ -2,6 +2,7 @@
 
 use crate::engine::{ClientId, Event};
 use crate::policy::blocked::Block;
+use crate::shell::bridge::acks;
 use crate::shell::bridge::dispatch::handle;
 use crate::shell::delivery::blocked::{Endings, forget};
 use crate::shell::delivery::reply;
@@ -33,6 +34,7 @@ unsafe extern "C" fn on_unblock(
             Some(Block::Waits(handle)) => handle.unblock(),
             None => (),
         }
+        acks::count_blocking(ctx, client);
         handle(ctx, Event::Unblocked { client });
     });
     c::REDISMODULE_OK as c_int

@@ -7,7 +7,7 @@ use crate::engine::{
 };
 use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
-use crate::shell::bridge::{dispatch, keyspace_events, losses, slices};
+use crate::shell::bridge::{acks, dispatch, keyspace_events, losses, slices};
 use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
@@ -160,7 +160,17 @@ impl<'c> Caller<'c> {
                 token,
                 attributes,
                 wait,
-            } => self.settp(key, value, token, attributes, wait),
+                acks,
+            } => {
+                let ask = Acquire {
+                    attributes,
+                    wait,
+                    acks,
+                    form: if token { Form::SettpToken } else { Form::Settp },
+                    ..self.ask()
+                };
+                self.settp(key, value, ask);
+            }
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
@@ -259,23 +269,13 @@ impl<'c> Caller<'c> {
         });
     }
 
-    fn settp(
-        &self,
-        name: &[u8],
-        value: &[u8],
-        token: bool,
-        attributes: Attributes,
-        wait: Option<Wait>,
-    ) {
+    fn settp(&self, name: &[u8], value: &[u8], ask: Acquire<'_>) {
         let (in_command, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
             mode: Mode::Temporary,
-            attributes,
             value,
-            wait,
-            form: if token { Form::SettpToken } else { Form::Settp },
-            ..self.ask()
+            ..ask
         };
         self.request(Some(&in_command), ask);
     }
@@ -291,6 +291,7 @@ impl<'c> Caller<'c> {
             label: b"",
             lease_ms: None,
             wait: None,
+            acks: None,
             form: match self.spec.keys {
                 KeyPlaces::First => Form::Lock,
                 _ => Form::Locks,
@@ -306,6 +307,7 @@ impl<'c> Caller<'c> {
             lease_ms,
             attributes,
             wait,
+            acks,
         } = ask;
         let ask = Acquire {
             mode,
@@ -313,6 +315,7 @@ impl<'c> Caller<'c> {
             lease_ms,
             attributes,
             wait,
+            acks,
             ..self.ask()
         };
         if ask.in_command {
@@ -332,6 +335,9 @@ impl<'c> Caller<'c> {
     fn request(&self, in_command: Option<&CommandContext<'_>>, ask: Acquire<'_>) {
         // Whoever is told of its turn is told of a loss, too.
         if ask.attributes.notify && !self.may_push() {
+            return;
+        }
+        if ask.acks.is_some() && !self.may_count_acks() {
             return;
         }
         let wait = self.wait_allowed(ask.wait, ask.seen);
@@ -395,6 +401,24 @@ impl<'c> Caller<'c> {
             );
             return false;
         }
+        true
+    }
+
+    /// Whether a grant can be acknowledged by replicas; if not, the request has been refused.
+    #[cold]
+    fn may_count_acks(&self) -> bool {
+        if !shim::can_count_acks() {
+            self.ctx.reply_error(
+                "ERR this server does not offer modules what ACKS needs, or tether was not tried on it (see docs/servers.md)",
+            );
+            return false;
+        }
+        if self.ctx.state().denies_blocking() {
+            self.ctx
+                .reply_error("ERR option ACKS cannot be used in a transaction");
+            return false;
+        }
+        acks::count_replicas(self.ctx);
         true
     }
 

@@ -51,6 +51,7 @@ fn is_current(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) -> bool {
     let why = match checked {
         Ok(()) => return true,
         Err(Stale::Replica) => "this server is a replica".to_owned(),
+        Err(Stale::Pending) => "it waits for acknowledgements of replicas".to_owned(),
         Err(Stale::Nobody) => "nobody holds the key".to_owned(),
         Err(Stale::HeldWith(Token(other))) => format!("the key is held with token {other}"),
     };

@@ -84,6 +84,7 @@ fn numbers(engine: &Engine) -> Vec<(&'static CStr, u64)> {
     let mut numbers = vec![
         (c"temporary_keys", gauges.temporary_keys as u64),
         (c"holds", gauges.holds as u64),
+        (c"grants_pending", gauges.grants_pending as u64),
         (c"waiters", gauges.waiters as u64),
         (c"watches", gauges.watches as u64),
         (c"watched_keys", gauges.watched_keys as u64),
@@ -97,6 +98,7 @@ fn numbers(engine: &Engine) -> Vec<(&'static CStr, u64)> {
             totals.keys_removed_by_disconnect,
         ),
         (c"timeouts_total", totals.timeouts),
+        (c"grants_withdrawn", totals.grants_withdrawn),
         (c"deadlocks_refused", totals.deadlocks_refused),
         (c"deadlock_searches_cut", totals.deadlock_searches_cut),
         (c"lost_total", totals.lost),

@@ -48,7 +48,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
 }
 
 /// What [`reply_holder`] replies.
-pub const HOLDER_PAIRS: usize = 11;
+pub const HOLDER_PAIRS: usize = 12;
 
 /// Names and values of a map. The label is null for who may not read the key.
 pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_read: bool) {
@@ -72,6 +72,15 @@ pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_
     match holder.session {
         Some(true) => ctx.reply_bulk(b"attached"),
         Some(false) => ctx.reply_bulk(b"detached"),
+        None => ctx.reply_null(),
+    }
+    ctx.reply_bulk(b"acks");
+    match holder.acks {
+        Some((got, wanted)) => {
+            ctx.reply_array(2);
+            ctx.reply_integer(got.into());
+            ctx.reply_integer(wanted.into());
+        }
         None => ctx.reply_null(),
     }
 }

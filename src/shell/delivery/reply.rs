@@ -31,6 +31,7 @@ pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         // Its words are those for the connection whose command this is.
         Refusal::NoRight(_) => return "NOPERM".to_owned(),
         Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
+        Refusal::NoAcks { .. } => return words(ctx, refusal),
         refusal => words(ctx, refusal),
     };
     match words.split_once(' ') {
@@ -82,6 +83,10 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::Quarantine { left_ms } => format!(
             "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
         ),
+        Refusal::NoAcks { got, wanted } => format!("NOACKS {got} of {wanted}"),
+        Refusal::AcksWithoutSession => {
+            "NOSESSION option ACKS needs a session: a promoted replica keeps nothing else (SESSION.START)".to_owned()
+        }
         Refusal::TokenAhead { most } => format!(
             "ERR the token is more than a day ahead of this server's clock and of what it has given: it goes up to {}",
             most.0

@@ -21,6 +21,11 @@ pub unsafe extern "C" fn on_change(
 ) {
     guard((), || {
         count_again();
+        shell().replicas_changed.set(true);
+        if shell().counts_acks.get() {
+            // The server counts this one only when its event is over.
+            timer::wake_in_ms(0);
+        }
         if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
             // It may not know the epoch of tokens: a copy of the data in which nothing is bound does not say it.
             shell().newcomer.set(true);
@@ -66,6 +71,12 @@ pub fn replicate_to_newcomer(ctx: Ctx<'_>) {
     if let Some(token) = token {
         ctx.replicate_token(token);
     }
+}
+
+/// How far replication has come, as replicas acknowledge it.
+pub fn offset(ctx: Ctx<'_>) -> Option<u64> {
+    let offset = ctx.server_info(c"replication", c"master_repl_offset")?;
+    offset.parse().ok()
 }
 
 /// What was found out within the last second, or what a look shows now.

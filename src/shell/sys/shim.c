@@ -43,6 +43,14 @@ extern void unblockClientOnTimeout(struct client *c) WEAK;
 extern void replyToBlockedClientTimedOut(struct client *c) WEAK;
 extern void unblockClient(struct client *c) WEAK;
 
+/* How many replicas have acknowledged that they have received all up to this offset. Redis since 3.0, Valkey. */
+extern int replicationCountAcksByOffset(long long offset) WEAK;
+
+/* Has the server ask its replicas how far they have come, before it sleeps. Redis since 3.0; Valkey, under the second name
+ * since 8.0. */
+extern void replicationRequestAckFromSlaves(void) WEAK;
+extern void replicationRequestAckFromReplicas(void) WEAK;
+
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
@@ -169,4 +177,21 @@ int tether_arguments(uint64_t client_id, void ***argv) {
     if (argv_word == 0 || (words = (void **)client_of(client_id)) == NULL) return -1;
     *argv = (void **)words[argv_word];
     return *argv == NULL ? 0 : *(int *)&words[argv_word - 1];
+}
+
+int tether_can_count_acks(void) {
+    return allowed && replicationCountAcksByOffset != NULL &&
+           (replicationRequestAckFromSlaves != NULL || replicationRequestAckFromReplicas != NULL);
+}
+
+int tether_count_acks(uint64_t offset) {
+    return tether_can_count_acks() ? replicationCountAcksByOffset((long long)offset) : 0;
+}
+
+void tether_request_acks(void) {
+    if (!tether_can_count_acks()) return;
+    if (replicationRequestAckFromReplicas != NULL)
+        replicationRequestAckFromReplicas();
+    else
+        replicationRequestAckFromSlaves();
 }

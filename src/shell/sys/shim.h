@@ -50,6 +50,15 @@ int tether_replicate(int db, void **argv, int argc, int target);
  * servers with which it was tried: no header promises the arguments. 0 if that cannot be done. */
 int tether_end_block(uint64_t client_id, void *handle);
 
+/* Whether it can be counted how many replicas have acknowledged what was replicated to them. */
+int tether_can_count_acks(void);
+
+/* How many replicas have acknowledged all up to this offset; 0 where that cannot be told. */
+int tether_count_acks(uint64_t offset);
+
+/* Has the server ask its replicas how far they have come, once what was replicated so far is on its way to them. */
+void tether_request_acks(void);
+
 /* Has the server handle this connection in its main thread only, as it must be where others write
  * to it. 0 if that cannot be done. */
 int tether_keep_in_main_thread(uint64_t client_id);

@@ -133,6 +133,24 @@ pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient)
     unsafe { server!(tether_end_block(client.0, handle.cast())) != 0 }
 }
 
+/// See `tether_can_count_acks`.
+pub fn can_count_acks() -> bool {
+    // SAFETY: reads some addresses.
+    unsafe { server!(tether_can_count_acks()) != 0 }
+}
+
+/// See `tether_count_acks`. O(replicas).
+pub fn count_acks(offset: u64) -> u32 {
+    // SAFETY: reads the server's list of replicas; we are in the main thread, which alone changes it.
+    unsafe { server!(tether_count_acks(offset)) }.max(0) as u32
+}
+
+/// See `tether_request_acks`.
+pub fn request_acks() {
+    // SAFETY: sets a mark of the server's.
+    unsafe { server!(tether_request_acks()) };
+}
+
 /// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call. It is executing a command, or was

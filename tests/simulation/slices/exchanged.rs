@@ -27,6 +27,7 @@ fn acquire(server: &mut Server, who: u64, key: Key<'_>) {
             limit_ms: None,
             push: true,
         }),
+        acks: None,
         form: Form::Lock,
         in_command: true,
     }));

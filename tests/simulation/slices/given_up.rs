@@ -22,6 +22,7 @@ fn request<'a>(
         label: b"",
         lease_ms: None,
         wait,
+        acks: None,
         form: Form::Lock,
         in_command: true,
     }

@@ -46,6 +46,7 @@ fn with_requests(mode: Mode, lease_ms: Option<u64>) -> Server {
                 limit_ms: None,
                 push: true,
             }),
+            acks: None,
             form: Form::Locks,
             in_command: true,
         }));

@@ -1,0 +1,351 @@
+//! Grants that so many replicas are to acknowledge (`ACKS`) before their owners are told of them.
+//!
+//! Such a grant is *pending*: its keys are made and replicated, and everybody else finds them taken. Once it is acknowledged
+//! its owner is told, and its hold is as any other. Otherwise it is *withdrawn*: its owner is told how many replicas have
+//! acknowledged it, and its holds end as soon as the keyspace may be written, each handed over to the next in line in the same
+//! step. A replica that is promoted in between may keep it for its session: that finds out when it is resumed.
+
+use crate::engine::Engine;
+use crate::engine::effect::{Effect, News, Push, Refusal, Reply};
+use crate::engine::event::AskedAcks;
+use crate::engine::state::acks::{Ack, Asker, PendingGrant};
+use crate::engine::state::clients::Client;
+use crate::engine::state::holds::Hold;
+use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::queues::Waiter;
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::few::Few;
+use crate::engine::types::{ClientId, KeyBuf, Moment};
+
+/// A grant whose acknowledgements are to be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Its name.
+    pub token: Token,
+    /// What a replica has received that acknowledges it; none as long as that is not known.
+    pub offset: Option<u64>,
+    pub wanted: u32,
+}
+
+impl Engine {
+    /// Whether there are grants of which nobody has told how far replication has come with them. O(1).
+    pub fn has_unplaced_grants(&self) -> bool {
+        self.holds.acks.is_any_unplaced()
+    }
+
+    /// How many grants wait for acknowledgements. O(1).
+    pub fn pending_grants(&self) -> usize {
+        self.holds.acks.len()
+    }
+
+    /// Those whose acknowledgements are to be counted next: others have no more than these. O(the numbers of replicas that
+    /// are asked for).
+    pub fn grants_to_count(&self) -> Vec<Counted> {
+        let first = self.holds.acks.first_of_each();
+        first.map(Self::counted).collect()
+    }
+
+    /// Those that are withdrawn by the next tick at this time, if they are not acknowledged before it; so many at most.
+    pub fn grants_due(&self, now: Moment, most: usize) -> Vec<Counted> {
+        let due = self.timers.acks().take_while(|(end, _)| *end <= now);
+        let due = due.filter_map(|(_, token)| self.holds.acks.get(token));
+        due.take(most).map(Self::counted).collect()
+    }
+
+    /// The one for which this connection is blocked.
+    pub fn grant_blocking(&self, client: ClientId) -> Option<Counted> {
+        let token = self.holds.acks.blocking(client)?;
+        self.holds.acks.get(token).map(Self::counted)
+    }
+
+    fn counted(grant: &PendingGrant) -> Counted {
+        Counted {
+            token: grant.token,
+            offset: grant.offset,
+            wanted: grant.wanted,
+        }
+    }
+
+    /// Why a request for acknowledgements cannot be granted now, if it cannot: it needs a session, since a promoted replica
+    /// keeps nothing else, and as many replicas as it wants.
+    pub(in crate::engine) fn why_not_acked(
+        &self,
+        client: Id<Client>,
+        acks: AskedAcks,
+    ) -> Option<Refusal> {
+        if self.clients[client].session.is_none() {
+            return Some(Refusal::AcksWithoutSession);
+        }
+        let wanted = acks.replicas;
+        (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
+    }
+
+    /// Whoever is first in line cannot be granted the key, which it wants acknowledged: it leaves all its queues. Whether that
+    /// was so.
+    pub(in crate::engine) fn refuse_unacked(
+        &mut self,
+        waiter: Id<Waiter>,
+        key: Id<KeyRecord>,
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Waiter { client, acks, .. } = self.queues[waiter];
+        let Some(refusal) = acks.and_then(|acks| self.why_not_acked(client, acks)) else {
+            return false;
+        };
+        let first = self.queues.keys_of(waiter).next();
+        let name = first.map(|key| self.keys[key].key().to_owned());
+        let (asked, waiter) = self.dequeue(waiter);
+        // The caller is about to look at this one again.
+        for other in asked.iter().filter(|other| **other != key) {
+            self.make_ready(*other);
+            self.keys.remove_if_idle(*other);
+        }
+        if let Some(key) = name {
+            let asker = self.asker_of(&waiter, key);
+            answer(asker, Err(refusal), effects);
+        }
+        true
+    }
+
+    /// Who waits for a request of which this is the first key.
+    pub(in crate::engine) fn asker_of(&self, waiter: &Waiter, key: KeyBuf) -> Asker {
+        Asker {
+            client: self.clients[waiter.client].id,
+            key,
+            label: waiter.label.clone(),
+            form: waiter.form,
+            push: waiter.push,
+        }
+    }
+
+    /// What is granted next, with this token, waits for acknowledgements. O(log of such grants).
+    pub(in crate::engine) fn begin_pending(
+        &mut self,
+        token: Token,
+        acks: AskedAcks,
+        (asker, lease_ms): (Asker, Option<u64>),
+        effects: &mut Vec<Effect>,
+    ) {
+        let grant = PendingGrant {
+            token,
+            asker,
+            holds: Few::new(),
+            lease_ms,
+            wanted: acks.replicas,
+            got: 0,
+            offset: None,
+            deadline: self.now.after_ms(acks.timeout_ms),
+        };
+        self.holds.acks.add(&mut self.timers, grant);
+        effects.push(Effect::CountAcks);
+    }
+
+    /// All that was replicated so far ends here. O(grants that were unplaced).
+    pub(in crate::engine) fn propagated(&mut self, offset: u64) {
+        self.holds.acks.place(offset);
+    }
+
+    /// So many replicas have acknowledged this grant.
+    pub(in crate::engine) fn acknowledged(
+        &mut self,
+        token: Token,
+        replicas: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(grant) = self.holds.acks.get_mut(token) else {
+            return;
+        };
+        if replicas < grant.wanted {
+            grant.got = replicas;
+            return;
+        }
+        // What went by a flush was lost before this.
+        let holds = grant.holds.clone();
+        let mut gone = false;
+        for hold in holds {
+            gone = gone || self.end_flush_of_hold(hold, effects);
+        }
+        if gone {
+            return;
+        }
+        match self.is_askers(token) {
+            true => self.grant_acknowledged(token, effects),
+            false => self.withdraw(token, effects),
+        }
+    }
+
+    /// Whether a grant's connection is there, and what it is granted belongs to whom it belonged when this was granted.
+    fn is_askers(&self, token: Token) -> bool {
+        let Some(grant) = self.holds.acks.get(token) else {
+            return false;
+        };
+        let asker = self.clients.find(grant.asker.client);
+        asker.is_some_and(|asker| {
+            let owner = self.clients.owner(asker);
+            let mut holds = grant.holds.iter();
+            holds.all(|hold| self.holds[*hold].client == owner)
+        })
+    }
+
+    /// A grant is acknowledged: its owner is told.
+    fn grant_acknowledged(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let Some(grant) = self.holds.acks.take(&mut self.timers, token) else {
+            return;
+        };
+        let lease = grant.lease_ms.map(|ms| self.now.after_ms(ms));
+        for hold in &grant.holds {
+            self.holds.set_ack(*hold, Ack::Settled);
+            if lease.is_some() {
+                self.holds.set_lease(&mut self.timers, *hold, lease);
+                self.replicate_hold(*hold, effects);
+            }
+        }
+        answer(grant.asker, Ok(token), effects);
+    }
+
+    /// A grant is withdrawn, and its asker is told so, if that is there.
+    fn withdraw(&mut self, token: Token, effects: &mut Vec<Effect>) {
+        let Some(grant) = self.take_back_pending(token) else {
+            return;
+        };
+        let refusal = grant.refusal();
+        if self.clients.find(grant.asker.client).is_some() {
+            answer(grant.asker, Err(refusal), effects);
+        }
+    }
+
+    /// A grant is withdrawn without a word.
+    fn take_back_pending(&mut self, token: Token) -> Option<PendingGrant> {
+        let grant = self.holds.acks.take(&mut self.timers, token)?;
+        self.totals.grants_withdrawn += 1;
+        for hold in &grant.holds {
+            self.holds.set_ack(*hold, Ack::Withdrawn);
+        }
+        Some(grant)
+    }
+
+    /// A connection that is blocked for a grant is not to wait for it any longer: what it is told, if it is.
+    pub(in crate::engine) fn unblock_pending(&mut self, client: ClientId) -> Option<Reply> {
+        let token = self.holds.acks.blocking(client)?;
+        let grant = self.take_back_pending(token)?;
+        Some(Reply::Refused(grant.refusal()))
+    }
+
+    /// An owner gives up what it was granted and not told of: to it this was a wait. Whether the hold was such.
+    pub(in crate::engine) fn give_up_pending(&mut self, hold: Id<Hold>) -> bool {
+        match self.holds.ack(hold) {
+            Ack::Settled => false,
+            Ack::Pending(token) => self.take_back_pending(token).is_some(),
+            Ack::Withdrawn => false,
+        }
+    }
+
+    /// Whether a hold is its owner's: it was acknowledged as often as that wanted. O(1).
+    pub(in crate::engine) fn is_settled(&self, hold: Id<Hold>) -> bool {
+        self.holds.ack(hold) == Ack::Settled
+    }
+
+    /// So many replicas are connected. What wants more is withdrawn.
+    pub(in crate::engine) fn count_replicas(&mut self, replicas: u32, effects: &mut Vec<Effect>) {
+        self.replicas = replicas;
+        while let Some(token) = self.holds.acks.first_that_wants_more_than(replicas) {
+            self.withdraw(token, effects);
+        }
+    }
+
+    /// Withdraws the grants whose time is over.
+    pub(in crate::engine) fn withdraw_due(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((end, token)) = self.timers.first_acks() {
+            if end > self.now {
+                return;
+            }
+            self.withdraw(token, effects);
+        }
+    }
+
+    /// Withdraws what is left of grants of which a hold has ended; before the reply to the current command, if there is one.
+    #[cold]
+    pub(in crate::engine) fn withdraw_broken(&mut self, effects: &mut Vec<Effect>) {
+        let reply = effects.pop_if(|effect| matches!(effect, Effect::Reply(_) | Effect::Block));
+        while let Some(token) = self.holds.acks.first_broken() {
+            self.withdraw(token, effects);
+        }
+        effects.extend(reply);
+    }
+
+    /// Ends up to so many holds that were withdrawn. The keyspace may be written.
+    pub(in crate::engine) fn release_withdrawn(&mut self, most: usize, effects: &mut Vec<Effect>) {
+        for _ in 0..most {
+            if self.has_granted_enough() {
+                return;
+            }
+            let Some(hold) = self.holds.acks.first_withdrawn() else {
+                return;
+            };
+            if !self.end_flush_of_hold(hold, effects) {
+                self.release_one_withdrawn(hold, effects);
+            }
+        }
+    }
+
+    pub(in crate::engine) fn release_one_withdrawn(
+        &mut self,
+        hold: Id<Hold>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let owner = self.holds[hold].client;
+        self.release(hold, effects);
+        self.clients.forget_if_done(owner);
+    }
+
+    /// This server has a master now, which decides about everything that is held.
+    pub(in crate::engine) fn forget_acks(&mut self, effects: &mut Vec<Effect>) {
+        for token in self.holds.acks.tokens().collect::<Few<_>>() {
+            self.withdraw(token, effects);
+        }
+        self.replicas = 0;
+    }
+
+    /// What was withdrawn and had not ended is told of by the master, as all that sessions hold.
+    pub(in crate::engine) fn leave_withdrawn_to_master(&mut self) {
+        while let Some(hold) = self.holds.acks.first_withdrawn() {
+            self.holds.set_ack(hold, Ack::Settled);
+        }
+    }
+}
+
+impl PendingGrant {
+    fn refusal(&self) -> Refusal {
+        let (got, wanted) = (self.got, self.wanted);
+        Refusal::NoAcks { got, wanted }
+    }
+}
+
+/// What becomes of a request, told as it wants to be told.
+fn answer(asker: Asker, outcome: Result<Token, Refusal>, effects: &mut Vec<Effect>) {
+    let Asker {
+        client,
+        key,
+        label,
+        form,
+        push,
+    } = asker;
+    effects.push(match push {
+        true => {
+            let kind = form.kind();
+            let news = match outcome {
+                Ok(token) => News::Granted(kind, token),
+                Err(refusal) => News::Failed(kind, Box::new(refusal)),
+            };
+            let push = Push::new(key, news, &label);
+            let to = vec![client];
+            Effect::Push { to, push }
+        }
+        false => Effect::Answer {
+            client,
+            granted: outcome.as_ref().ok().copied(),
+            reply: outcome.map_or_else(Reply::Refused, |token| form.granted(token)),
+        },
+    });
+}

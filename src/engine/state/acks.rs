@@ -1,0 +1,249 @@
+//! Grants that replicas have not acknowledged yet, and holds of grants that were withdrawn.
+//!
+//! A grant asked for with `ACKS` is a hold from its beginning, so that everybody else finds the key taken; its owner is
+//! told of it only when so many replicas have it. Each such grant is known by its token. The server says how far
+//! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
+
+use crate::engine::effect::Form;
+use crate::engine::state::hold::Hold;
+use crate::engine::state::timers::{Timer, Timers};
+use crate::engine::state::tokens::Token;
+use crate::engine::storage::arena::Id;
+use crate::engine::storage::bytes::Bytes;
+use crate::engine::storage::few::Few;
+use crate::engine::types::{ClientId, KeyBuf, Moment};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What a hold is to the acknowledgements of its grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) enum Ack {
+    /// It is its owner's.
+    #[default]
+    Settled,
+    /// Its grant has this token, and waits for acknowledgements.
+    Pending(Token),
+    /// Its owner was told that it has not got it: it ends as soon as the keyspace may be written.
+    Withdrawn,
+}
+
+/// Who asked for a grant, and how that one is told.
+#[derive(Debug)]
+pub(in crate::engine) struct Asker {
+    pub client: ClientId,
+    /// The first key, as it was asked for.
+    pub key: KeyBuf,
+    pub label: Bytes,
+    pub form: Form,
+    /// It is told by a push; otherwise its connection is blocked.
+    pub push: bool,
+}
+
+/// A grant that waits for acknowledgements.
+#[derive(Debug)]
+pub(in crate::engine) struct PendingGrant {
+    /// Its name.
+    pub token: Token,
+    pub asker: Asker,
+    pub holds: Few<Id<Hold>>,
+    /// The lease, which begins when the grant is acknowledged.
+    pub lease_ms: Option<u64>,
+    /// How many replicas are to acknowledge it.
+    pub wanted: u32,
+    /// How many had done so when this was last looked at.
+    pub got: u32,
+    /// What they are to have received for that, once it is known.
+    pub offset: Option<u64>,
+    pub deadline: Moment,
+}
+
+/// Invariant: each grant stands in `unplaced` if it has no offset, and otherwise in `placed` under the number of replicas that
+/// it wants; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is blocked, `broken` those of
+/// which a hold has ended. The holds that a grant names are `Ack::Pending` with its token, those in `withdrawn` are
+/// `Ack::Withdrawn`, and no others are either.
+#[derive(Default)]
+pub(in crate::engine) struct Acks {
+    grants: BTreeMap<Token, PendingGrant>,
+    unplaced: Vec<Token>,
+    placed: BTreeMap<u32, BTreeSet<Token>>,
+    blocked: BTreeMap<ClientId, Token>,
+    broken: Vec<Token>,
+    withdrawn: BTreeSet<Id<Hold>>,
+}
+
+impl Acks {
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Whether there is anything of this at all. O(1).
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty() && self.withdrawn.is_empty()
+    }
+
+    pub fn get(&self, token: Token) -> Option<&PendingGrant> {
+        self.grants.get(&token)
+    }
+
+    pub fn get_mut(&mut self, token: Token) -> Option<&mut PendingGrant> {
+        self.grants.get_mut(&token)
+    }
+
+    /// O(log of the grants).
+    pub fn add(&mut self, timers: &mut Timers, grant: PendingGrant) {
+        let token = grant.token;
+        timers.set(Timer::Acks(token), None, Some(grant.deadline));
+        if !grant.asker.push {
+            self.blocked.insert(grant.asker.client, token);
+        }
+        self.unplaced.push(token);
+        self.grants.insert(token, grant);
+    }
+
+    /// O(log of the grants), and O(the unplaced) where it is one of those.
+    pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
+        let grant = self.grants.remove(&token)?;
+        timers.set(Timer::Acks(token), Some(grant.deadline), None);
+        if !grant.asker.push {
+            self.blocked.remove(&grant.asker.client);
+        }
+        match grant.offset {
+            None => self.unplaced.retain(|other| *other != token),
+            Some(_) => {
+                let placed = self.placed.get_mut(&grant.wanted);
+                if placed.is_some_and(|placed| placed.remove(&token) && placed.is_empty()) {
+                    self.placed.remove(&grant.wanted);
+                }
+            }
+        }
+        self.broken.retain(|other| *other != token);
+        Some(grant)
+    }
+
+    /// Whether there are grants that have no offset. O(1).
+    pub fn is_any_unplaced(&self) -> bool {
+        !self.unplaced.is_empty()
+    }
+
+    /// Gives all of those this offset.
+    pub fn place(&mut self, offset: u64) {
+        for token in std::mem::take(&mut self.unplaced) {
+            if let Some(grant) = self.grants.get_mut(&token) {
+                grant.offset = Some(offset);
+                self.placed.entry(grant.wanted).or_default().insert(token);
+            }
+        }
+    }
+
+    /// Of the grants that want the same number of replicas the first, for each number: those after it have no more
+    /// acknowledgements.
+    pub fn first_of_each(&self) -> impl Iterator<Item = &PendingGrant> {
+        let first = self.placed.values().filter_map(|tokens| tokens.first());
+        first.filter_map(|token| self.grants.get(token))
+    }
+
+    /// One that wants more replicas than this.
+    pub fn first_that_wants_more_than(&self, replicas: u32) -> Option<Token> {
+        let wants_more = |token: &&Token| {
+            let grant = self.grants.get(token);
+            grant.is_some_and(|grant| grant.wanted > replicas)
+        };
+        let placed = self.placed.range(replicas.saturating_add(1)..);
+        let mut placed = placed.filter_map(|(_, tokens)| tokens.first());
+        let unplaced = || self.unplaced.iter().find(wants_more);
+        placed.next().or_else(unplaced).copied()
+    }
+
+    pub fn tokens(&self) -> impl Iterator<Item = Token> {
+        self.grants.keys().copied()
+    }
+
+    /// The grant for which this connection is blocked.
+    pub fn blocking(&self, client: ClientId) -> Option<Token> {
+        self.blocked.get(&client).copied()
+    }
+
+    /// A hold was written down that is one of this grant. O(log of the grants).
+    pub fn hold_begins(&mut self, token: Token, hold: Id<Hold>) {
+        if let Some(grant) = self.grants.get_mut(&token) {
+            grant.holds.push(hold);
+        }
+    }
+
+    /// A hold of this grant has ended. O(its holds).
+    pub fn hold_ends(&mut self, token: Token, hold: Id<Hold>) {
+        if let Some(grant) = self.grants.get_mut(&token) {
+            grant.holds.retain(|other| *other != hold);
+            if !self.broken.contains(&token) {
+                self.broken.push(token);
+            }
+        }
+    }
+
+    /// A grant of which a hold has ended. O(1).
+    pub fn first_broken(&self) -> Option<Token> {
+        self.broken.last().copied()
+    }
+
+    /// O(log of the withdrawn).
+    pub fn withdraw(&mut self, hold: Id<Hold>) {
+        self.withdrawn.insert(hold);
+    }
+
+    /// It has ended. O(log of the withdrawn).
+    pub fn forget_withdrawn(&mut self, hold: Id<Hold>) {
+        self.withdrawn.remove(&hold);
+    }
+
+    pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
+        self.withdrawn.first().copied()
+    }
+
+    /// The deadlines, for tests.
+    pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Timer)> {
+        let grants = self.grants.iter();
+        grants.map(|(token, grant)| (grant.deadline, Timer::Acks(*token)))
+    }
+
+    /// Panics unless the invariant holds; `ack_of` says what a hold is. O(everything).
+    pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Ack)>) {
+        assert_eq!(self.broken, []);
+        let mut last = None;
+        for (token, grant) in &self.grants {
+            let is_unplaced = self.unplaced.contains(token);
+            assert_eq!(is_unplaced, grant.offset.is_none());
+            let placed = self.placed.get(&grant.wanted);
+            assert_eq!(
+                placed.is_some_and(|placed| placed.contains(token)),
+                !is_unplaced
+            );
+            let asker = &grant.asker;
+            assert!(asker.push || self.blocked.get(&asker.client) == Some(token));
+            assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
+            assert!(grant.offset.is_none() || last <= grant.offset);
+            last = grant.offset.or(last);
+        }
+        let placed = self.placed.values().map(BTreeSet::len).sum::<usize>();
+        assert_eq!(placed + self.unplaced.len(), self.grants.len());
+        let blocking = self.grants.values().filter(|grant| !grant.asker.push);
+        assert_eq!(blocking.count(), self.blocked.len());
+        let (mut pending, mut withdrawn) = (0, 0);
+        for (hold, ack) in holds {
+            match ack {
+                Ack::Settled => {}
+                Ack::Pending(token) => {
+                    assert!(self.grants[&token].holds.contains(&hold));
+                    pending += 1;
+                }
+                Ack::Withdrawn => {
+                    assert!(self.withdrawn.contains(&hold));
+                    withdrawn += 1;
+                }
+            }
+        }
+        let named = self.grants.values().map(|grant| grant.holds.len());
+        assert_eq!(
+            (named.sum::<usize>(), self.withdrawn.len()),
+            (pending, withdrawn)
+        );
+    }
+}
