@@ -2,6 +2,7 @@
 
 use super::parse::BadInput;
 use crate::engine::{AskedAcks, Attributes, Mode, Wait};
+use std::num::NonZeroU32;
 
 /// The longest time that can be given: some 285 thousand years.
 pub(super) const MOST_MS: u64 = (1 << 53) - 1;
@@ -40,6 +41,9 @@ const WORDS: usize = 19;
 
 /// For so long replicas may acknowledge a grant where it is not said.
 const ACKTIMEOUT_MS: u64 = 1000;
+
+/// And for a day at most.
+const LONGEST_ACKTIMEOUT_MS: u64 = 86_400_000;
 
 /// Acknowledgements of so many replicas can be asked for. Those of each number are counted apart.
 const MOST_ACKS: u64 = 64;
@@ -137,8 +141,9 @@ impl<'a, 'b> Options<'a, 'b> {
     }
 
     pub fn acks(&self) -> Result<Option<AskedAcks>, BadInput> {
-        let timeout_ms = self.number(ACKTIMEOUT, 1, MOST_MS)?;
-        let Some(replicas) = self.number(ACKS, 1, MOST_ACKS)? else {
+        let timeout_ms = self.number(ACKTIMEOUT, 1, LONGEST_ACKTIMEOUT_MS)?;
+        let replicas = self.number(ACKS, 1, MOST_ACKS)?;
+        let Some(replicas) = replicas.and_then(|number| NonZeroU32::new(number as u32)) else {
             return match timeout_ms {
                 Some(_) => Err(BadInput::AcktimeoutWithoutAcks),
                 None => Ok(None),
@@ -147,9 +152,10 @@ impl<'a, 'b> Options<'a, 'b> {
         if self.has(REENTRANT) {
             return Err(BadInput::ReentrantAcks);
         }
+        let timeout_ms = timeout_ms.unwrap_or(ACKTIMEOUT_MS) as u32;
         Ok(Some(AskedAcks {
-            replicas: replicas as u32,
-            timeout_ms: timeout_ms.unwrap_or(ACKTIMEOUT_MS),
+            replicas,
+            timeout_ms,
         }))
     }
 

@@ -9,6 +9,7 @@ use crate::engine::rules::replication::SessionRecord;
 use crate::engine::rules::rights::WaitId;
 use crate::engine::state::tokens::Token;
 use crate::engine::types::{ClientId, Db, Digest, Key, SessionId};
+use std::num::NonZeroU32;
 
 /// What stands at a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +63,9 @@ pub struct Wait {
 /// How many replicas are to acknowledge a grant before it is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedAcks {
-    /// At least 1.
-    pub replicas: u32,
+    pub replicas: NonZeroU32,
     /// From the grant on.
-    pub timeout_ms: u64,
+    pub timeout_ms: u32,
 }
 
 /// `SETTP`, `LOCK.ACQUIRE` or `LOCK.MACQUIRE`.

@@ -141,7 +141,7 @@ impl Engine {
         self.several_granted = 0;
         self.catch_up(&event, effects);
         self.route(event, effects);
-        if !self.holds.acks.is_empty() {
+        if self.holds.acks.is_any_broken() {
             self.withdraw_broken(effects);
         }
     }
@@ -282,7 +282,7 @@ impl Engine {
 
     /// Whether ended connections have left anything, or withdrawn grants. O(1).
     pub(in crate::engine) fn is_anything_orphaned(&self) -> bool {
-        self.clients.is_anyone_ended() || self.holds.acks.first_withdrawn().is_some()
+        self.clients.is_anyone_ended() || self.holds.acks.has_withdrawn()
     }
 
     /// Whether there is something to do as soon as the keyspace may be written. O(1).

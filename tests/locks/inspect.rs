@@ -32,9 +32,9 @@ const INFO: [&str; 6] = [
     "waiter-count",
     "waiters",
 ];
-const HOLDER: [&str; 11] = [
+const HOLDER: [&str; 12] = [
     "client", "addr", "name", "user", "label", "token", "permits", "depth", "held-ms", "lease-ms",
-    "session",
+    "session", "acks",
 ];
 const WAITER: [&str; 6] = ["client", "addr", "name", "label", "mode", "waiting-ms"];
 
@@ -85,6 +85,7 @@ fn lock_info_tells_everything_about_holders_and_waiters() {
             ("permits", int(0)),
             ("depth", int(2)),
             ("session", null()),
+            ("acks", null()),
         ] {
             assert_eq!(field(holder, name), value, "{name}");
         }

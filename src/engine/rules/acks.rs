@@ -77,7 +77,7 @@ impl Engine {
         if self.clients[client].session.is_none() {
             return Some(Refusal::AcksWithoutSession);
         }
-        let wanted = acks.replicas;
+        let wanted = acks.replicas.get();
         (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
     }
 
@@ -132,10 +132,10 @@ impl Engine {
             asker,
             holds: Few::new(),
             lease_ms,
-            wanted: acks.replicas,
+            wanted: acks.replicas.get(),
             got: 0,
             offset: None,
-            deadline: self.now.after_ms(acks.timeout_ms),
+            deadline: self.now.after_ms(acks.timeout_ms.into()),
         };
         self.holds.acks.add(&mut self.timers, grant);
         effects.push(Effect::CountAcks);
@@ -196,9 +196,9 @@ impl Engine {
         let lease = grant.lease_ms.map(|ms| self.now.after_ms(ms));
         for hold in &grant.holds {
             self.holds.set_ack(*hold, Ack::Settled);
+            // Replicas count it from the grant on: nothing may be written here.
             if lease.is_some() {
                 self.holds.set_lease(&mut self.timers, *hold, lease);
-                self.replicate_hold(*hold, effects);
             }
         }
         answer(grant.asker, Ok(token), effects);

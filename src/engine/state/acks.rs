@@ -56,28 +56,23 @@ pub(in crate::engine) struct PendingGrant {
     pub deadline: Moment,
 }
 
-/// Invariant: each grant stands in `unplaced` if it has no offset, and otherwise in `placed` under the number of replicas that
-/// it wants; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is blocked, `broken` those of
+/// Invariant: each grant stands in `by_wanted` under the number of replicas that it wants, and in `unplaced` if it has no
+/// offset; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is blocked, `broken` those of
 /// which a hold has ended. The holds that a grant names are `Ack::Pending` with its token, those in `withdrawn` are
 /// `Ack::Withdrawn`, and no others are either.
 #[derive(Default)]
 pub(in crate::engine) struct Acks {
     grants: BTreeMap<Token, PendingGrant>,
-    unplaced: Vec<Token>,
-    placed: BTreeMap<u32, BTreeSet<Token>>,
+    by_wanted: BTreeMap<u32, BTreeSet<Token>>,
+    unplaced: BTreeSet<Token>,
     blocked: BTreeMap<ClientId, Token>,
-    broken: Vec<Token>,
+    broken: BTreeSet<Token>,
     withdrawn: BTreeSet<Id<Hold>>,
 }
 
 impl Acks {
     pub fn len(&self) -> usize {
         self.grants.len()
-    }
-
-    /// Whether there is anything of this at all. O(1).
-    pub fn is_empty(&self) -> bool {
-        self.grants.is_empty() && self.withdrawn.is_empty()
     }
 
     pub fn get(&self, token: Token) -> Option<&PendingGrant> {
@@ -95,27 +90,27 @@ impl Acks {
         if !grant.asker.push {
             self.blocked.insert(grant.asker.client, token);
         }
-        self.unplaced.push(token);
+        self.by_wanted
+            .entry(grant.wanted)
+            .or_default()
+            .insert(token);
+        self.unplaced.insert(token);
         self.grants.insert(token, grant);
     }
 
-    /// O(log of the grants), and O(the unplaced) where it is one of those.
+    /// O(log of the grants).
     pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
         let grant = self.grants.remove(&token)?;
         timers.set(Timer::Acks(token), Some(grant.deadline), None);
         if !grant.asker.push {
             self.blocked.remove(&grant.asker.client);
         }
-        match grant.offset {
-            None => self.unplaced.retain(|other| *other != token),
-            Some(_) => {
-                let placed = self.placed.get_mut(&grant.wanted);
-                if placed.is_some_and(|placed| placed.remove(&token) && placed.is_empty()) {
-                    self.placed.remove(&grant.wanted);
-                }
-            }
+        let same = self.by_wanted.get_mut(&grant.wanted);
+        if same.is_some_and(|same| same.remove(&token) && same.is_empty()) {
+            self.by_wanted.remove(&grant.wanted);
         }
-        self.broken.retain(|other| *other != token);
+        self.unplaced.remove(&token);
+        self.broken.remove(&token);
         Some(grant)
     }
 
@@ -129,28 +124,22 @@ impl Acks {
         for token in std::mem::take(&mut self.unplaced) {
             if let Some(grant) = self.grants.get_mut(&token) {
                 grant.offset = Some(offset);
-                self.placed.entry(grant.wanted).or_default().insert(token);
             }
         }
     }
 
-    /// Of the grants that want the same number of replicas the first, for each number: those after it have no more
-    /// acknowledgements.
+    /// Of the grants that want the same number of replicas the first, for each number, if it has an offset: those after it
+    /// have no more acknowledgements.
     pub fn first_of_each(&self) -> impl Iterator<Item = &PendingGrant> {
-        let first = self.placed.values().filter_map(|tokens| tokens.first());
-        first.filter_map(|token| self.grants.get(token))
+        let first = self.by_wanted.values().filter_map(|same| same.first());
+        let first = first.filter_map(|token| self.grants.get(token));
+        first.filter(|grant| grant.offset.is_some())
     }
 
-    /// One that wants more replicas than this.
+    /// One that wants more replicas than this. O(log of the grants).
     pub fn first_that_wants_more_than(&self, replicas: u32) -> Option<Token> {
-        let wants_more = |token: &&Token| {
-            let grant = self.grants.get(token);
-            grant.is_some_and(|grant| grant.wanted > replicas)
-        };
-        let placed = self.placed.range(replicas.saturating_add(1)..);
-        let mut placed = placed.filter_map(|(_, tokens)| tokens.first());
-        let unplaced = || self.unplaced.iter().find(wants_more);
-        placed.next().or_else(unplaced).copied()
+        let mut more = self.by_wanted.range(replicas.saturating_add(1)..);
+        more.next()?.1.first().copied()
     }
 
     pub fn tokens(&self) -> impl Iterator<Item = Token> {
@@ -173,15 +162,19 @@ impl Acks {
     pub fn hold_ends(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
             grant.holds.retain(|other| *other != hold);
-            if !self.broken.contains(&token) {
-                self.broken.push(token);
-            }
+            self.broken.insert(token);
         }
+    }
+
+    /// Whether a hold of a grant has ended. O(1).
+    #[inline]
+    pub fn is_any_broken(&self) -> bool {
+        !self.broken.is_empty()
     }
 
     /// A grant of which a hold has ended. O(1).
     pub fn first_broken(&self) -> Option<Token> {
-        self.broken.last().copied()
+        self.broken.first().copied()
     }
 
     /// O(log of the withdrawn).
@@ -192,6 +185,12 @@ impl Acks {
     /// It has ended. O(log of the withdrawn).
     pub fn forget_withdrawn(&mut self, hold: Id<Hold>) {
         self.withdrawn.remove(&hold);
+    }
+
+    /// Whether there are withdrawn holds. O(1).
+    #[inline]
+    pub fn has_withdrawn(&self) -> bool {
+        !self.withdrawn.is_empty()
     }
 
     pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
@@ -206,24 +205,21 @@ impl Acks {
 
     /// Panics unless the invariant holds; `ack_of` says what a hold is. O(everything).
     pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Ack)>) {
-        assert_eq!(self.broken, []);
+        assert!(self.broken.is_empty());
         let mut last = None;
         for (token, grant) in &self.grants {
-            let is_unplaced = self.unplaced.contains(token);
-            assert_eq!(is_unplaced, grant.offset.is_none());
-            let placed = self.placed.get(&grant.wanted);
-            assert_eq!(
-                placed.is_some_and(|placed| placed.contains(token)),
-                !is_unplaced
-            );
+            assert_eq!(self.unplaced.contains(token), grant.offset.is_none());
+            assert!(self.by_wanted[&grant.wanted].contains(token));
             let asker = &grant.asker;
             assert!(asker.push || self.blocked.get(&asker.client) == Some(token));
             assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
             assert!(grant.offset.is_none() || last <= grant.offset);
             last = grant.offset.or(last);
         }
-        let placed = self.placed.values().map(BTreeSet::len).sum::<usize>();
-        assert_eq!(placed + self.unplaced.len(), self.grants.len());
+        let same = self.by_wanted.values();
+        assert!(same.clone().all(|same| !same.is_empty()));
+        assert_eq!(same.map(BTreeSet::len).sum::<usize>(), self.grants.len());
+        assert!(self.unplaced.len() <= self.grants.len());
         let blocking = self.grants.values().filter(|grant| !grant.asker.push);
         assert_eq!(blocking.count(), self.blocked.len());
         let (mut pending, mut withdrawn) = (0, 0);

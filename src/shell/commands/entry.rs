@@ -2,8 +2,8 @@
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode, Raise,
-    SessionId, Start, Token, Wait,
+    Acquire, AskedAcks, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode,
+    Raise, SessionId, Start, Token, Wait,
 };
 use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
@@ -161,16 +161,7 @@ impl<'c> Caller<'c> {
                 attributes,
                 wait,
                 acks,
-            } => {
-                let ask = Acquire {
-                    attributes,
-                    wait,
-                    acks,
-                    form: if token { Form::SettpToken } else { Form::Settp },
-                    ..self.ask()
-                };
-                self.settp(key, value, ask);
-            }
+            } => self.settp(key, value, token, attributes, (wait, acks)),
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
@@ -269,13 +260,24 @@ impl<'c> Caller<'c> {
         });
     }
 
-    fn settp(&self, name: &[u8], value: &[u8], ask: Acquire<'_>) {
+    fn settp(
+        &self,
+        name: &[u8],
+        value: &[u8],
+        token: bool,
+        attributes: Attributes,
+        (wait, acks): (Option<Wait>, Option<AskedAcks>),
+    ) {
         let (in_command, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
             mode: Mode::Temporary,
+            attributes,
             value,
-            ..ask
+            wait,
+            acks,
+            form: if token { Form::SettpToken } else { Form::Settp },
+            ..self.ask()
         };
         self.request(Some(&in_command), ask);
     }
