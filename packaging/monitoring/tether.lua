@@ -10,6 +10,7 @@ local counters = {
     tether_handoffs_total = 'tether_handoffs_total',
     tether_keys_removed_by_disconnect = 'tether_removed_by_disconnect_total',
     tether_timeouts_total = 'tether_timeouts_total',
+    tether_grants_withdrawn = 'tether_grants_withdrawn_total',
     tether_deadlocks_refused = 'tether_deadlocks_refused_total',
     tether_deadlock_searches_cut = 'tether_deadlock_searches_cut_total',
     tether_lost_total = 'tether_lost_total',

@@ -18,9 +18,10 @@ use Kind::{Counter, Gauge, Wait};
 const WAIT: &str = "tether_wait_seconds";
 
 #[rustfmt::skip]
-const METRICS: [Metric; 29] = [
+const METRICS: [Metric; 31] = [
     ("tether_temporary_keys", Gauge, "tether_temporary_keys", "Temporary keys."),
     ("tether_holds", Gauge, "tether_holds", "Holds of locks: one for each owner of each key."),
+    ("tether_grants_pending", Gauge, "tether_grants_pending", "Grants that wait for acknowledgements of replicas."),
     ("tether_waiters", Gauge, "tether_waiters", "Requests that wait."),
     ("tether_watches", Gauge, "tether_watches", "Watches: pairs of a connection and a key."),
     ("tether_watched_keys", Gauge, "tether_watched_keys", "Keys with a watcher."),
@@ -31,6 +32,7 @@ const METRICS: [Metric; 29] = [
     ("tether_handoffs_total", Counter, "tether_handoffs_total", "Times that a key was handed over in the step in which it became free."),
     ("tether_keys_removed_by_disconnect", Counter, "tether_removed_by_disconnect_total", "Keys and holds given back because their connection had ended."),
     ("tether_timeouts_total", Counter, "tether_timeouts_total", "Waits whose time was over."),
+    ("tether_grants_withdrawn", Counter, "tether_grants_withdrawn_total", "Grants that too few replicas acknowledged."),
     ("tether_deadlocks_refused", Counter, "tether_deadlocks_refused_total", "Requests refused with DEADLOCK."),
     ("tether_deadlock_searches_cut", Counter, "tether_deadlock_searches_cut_total", "Requests that wait although the search for a cycle was cut."),
     ("tether_lost_total", Counter, "tether_lost_total", "Holds that ended otherwise than by their owner, including leases."),
