@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         Action::Why(wish) => looked(inspect::why(&url, &wish)),
         Action::Log(wish) => looked(inspect::log(&url, &wish)),
         Action::Sessions(wish) => looked(inspect::sessions(&url, &wish)),
+        Action::Top(wish) => looked(inspect::top(&url, &wish)),
         Action::Watch(wish) => looked(inspect::watch(&url, &wish)),
         Action::Kick(wish) => looked(inspect::kick(&url, &wish)),
         Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),

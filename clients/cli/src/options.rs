@@ -1,7 +1,7 @@
 //! What can be said to `tether`: help, man page and completions are made from this.
 
 use crate::timing;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use clap_complete::Shell;
 use signal_hook::consts::signal::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use std::ffi::OsString;
@@ -36,6 +36,7 @@ pub enum Action {
     Why(Why),
     Log(Log),
     Sessions(Sessions),
+    Top(Top),
     Watch(Watch),
     Kick(Kick),
     Doctor(Doctor),
@@ -178,6 +179,44 @@ pub struct Sessions {
     pub json: bool,
 }
 
+/// Show the busiest keys again and again: who holds them, who waits, and what was lost
+///
+/// On a terminal it redraws the screen; elsewhere it prints each look, with an empty line between two. Ctrl-C ends it. The
+/// counters are those of the server, the keys those of the database of --url. A look asks for 10,000 keys at most: of more keys,
+/// the next look goes on where this one ended, and the busiest so far stay. When the connection breaks, it ends (exit code 69).
+#[derive(Args, Debug)]
+pub struct Top {
+    /// How long to wait between two looks
+    #[arg(long, value_name = "TIME", value_parser = interval, default_value = "2s")]
+    pub interval: Duration,
+
+    /// Look once, print that, and end
+    #[arg(long, conflicts_with = "interval")]
+    pub once: bool,
+
+    /// Show at most so many keys
+    #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub count: u64,
+
+    /// Which keys come first
+    #[arg(long, value_enum, value_name = "ORDER", default_value = "waiters")]
+    pub sort: Order,
+
+    /// One JSON object for each look, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Those with the most waiters
+    Waiters,
+    /// Those whose first waiter has waited for the longest time
+    Waiting,
+    /// Those that are held for the longest time
+    Held,
+}
+
 /// Print whether keys exist, and each change of that as it happens
 ///
 /// A line has EXIST or NOEXIST for the beginning and ADD or DEL for a change, and the key. When the connection breaks, changes
@@ -245,6 +284,19 @@ Exit codes:
   79                  the lock was lost, and the command was ended
   125                 tether itself failed
   126, 127            the command cannot be executed, was not found";
+
+/// What a server may be asked for so much as `tether top` does.
+const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = timing::parse(text)?;
+    if interval >= SHORTEST_INTERVAL {
+        Ok(interval)
+    } else {
+        let least = timing::shown(SHORTEST_INTERVAL);
+        Err(format!("'{text}' is shorter than {least}"))
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Permits {
@@ -350,6 +402,12 @@ mod tests {
             "tether run --permits 0/3 key -- cmd",
             "tether run --permits 4/3 key -- cmd",
             "tether run --on-loss STOP key -- cmd",
+            "tether top --interval 0",
+            "tether top --interval 99ms",
+            "tether top --once --interval 1s",
+            "tether top --count 0",
+            "tether top --count 101",
+            "tether top --sort name",
             "tether walk",
         ] {
             assert!(parse(line).is_err(), "{line}");

@@ -1,10 +1,15 @@
-//! What looks at a server, on a real one: `tether ls`, `who`, `why`, `log`, `sessions`, `watch`, `kick`, `doctor` and `metrics`.
+//! What looks at a server, on a real one: `tether ls`, `who`, `why`, `log`, `sessions`, `top`, `watch`,
+//! `kick`, `doctor` and `metrics`.
 
 #![cfg(unix)]
 
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::collections::BTreeSet;
+use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tether_testing::harness::{
     Server, WITHOUT_MODULE, eventually, eventually_equal, free_port, int,
@@ -158,6 +163,302 @@ fn sessions_lists_attached_and_detached_ones() {
     assert_eq!(rows[2][1], "(detached)");
     let lines = succeed(&server, &["sessions", "--json"]);
     assert_eq!(json(lines.lines().nth(1).unwrap())["keys"], 1);
+}
+
+/// Of a table below other lines, the words of each row.
+fn rows_of_keys(said: &str) -> Vec<Vec<&str>> {
+    let rows = cells(said).into_iter();
+    let mut rows = rows.skip_while(|row| row.first() != Some(&"KEY"));
+    rows.next();
+    rows.collect()
+}
+
+#[test]
+fn top_shows_the_key_with_the_most_waiters_first() {
+    let server = Server::start();
+    let (mut one, mut other, mut third) = (server.resp3(), server.resp3(), server.resp3());
+    one.run("CLIENT SETNAME nightly");
+    one.run("LOCK.ACQUIRE quiet");
+    // How long a key is held is not told more exactly.
+    one.run("DEBUG SLEEP 0.05");
+    one.run("LOCK.ACQUIRE report SHARED");
+    other.run("LOCK.ACQUIRE report SHARED");
+    other.run("LOCK.ACQUIRE disk");
+    third.run("SETTP session:1 x");
+    one.run("LOCK.ACQUIRE disk WAIT 0 PUSH");
+    third.run("LOCK.ACQUIRE report WAIT 0 PUSH");
+    third.run("LOCK.ACQUIRE disk WAIT 0 PUSH");
+    let (first, second) = (one.id().to_string(), other.id().to_string());
+    let said = succeed(&server, &["top", "--once"]);
+    let lines: Vec<_> = said.lines().collect();
+    let begin = format!("127.0.0.1:{}, database 0: master, ", server.port());
+    assert!(lines[0].starts_with(&begin), "{said}");
+    assert_eq!(
+        lines[1],
+        "holds 4, temporary keys 1, waiters 3, sessions 0 attached and 0 detached, grants 5"
+    );
+    assert_eq!(lines[2], "lost: nothing");
+    let rows = rows_of_keys(&said);
+    let keys: Vec<_> = rows.iter().map(|row| row[..2].to_vec()).collect();
+    // The last two have no waiters. `quiet` is held for longer.
+    let expected = [
+        ["disk", "2"],
+        ["report", "1"],
+        ["quiet", "0"],
+        ["session:1", "0"],
+    ];
+    assert_eq!(keys, expected, "{said}");
+    // disk: its waiter's time, its holder's, who holds it.
+    assert_eq!(rows[0][4], second, "{said}");
+    assert_eq!(rows[0].last(), Some(&"exclusive"));
+    // report: one of those who share it waits for `disk` itself.
+    assert_eq!(rows[1][4..6], [&format!("{first},+1"), "nightly"], "{said}");
+    assert_eq!(rows[1][rows[1].len() - 2..], ["shared", "disk"]);
+    let said = succeed(
+        &server,
+        &["top", "--once", "--sort", "held", "--count", "1"],
+    );
+    let rows = rows_of_keys(&said);
+    assert_eq!((rows.len(), rows[0][0]), (1, "quiet"), "{said}");
+    let look = json(&succeed(&server, &["top", "--once", "--json"]));
+    assert_eq!((&look["waiters"], &look["holds"]), (&3.into(), &4.into()));
+    let busiest = &look["keys"][0];
+    assert_eq!(
+        (&busiest["key"], &busiest["waiter-count"]),
+        (&"disk".into(), &2.into())
+    );
+    assert_eq!(busiest["holder"]["client"], other.id());
+    assert!(busiest["idle-ms"].is_number() && busiest["waiting-ms"].is_number());
+    assert_eq!(look["newly-lost"], serde_json::Value::Null);
+}
+
+#[test]
+fn top_shows_losses_by_reason_since_the_start_and_since_the_look_before() {
+    let server = Server::start();
+    let mut one = server.resp3();
+    one.run("LOCK.ACQUIRE report");
+    one.run("DEL report"); // its owner's: no loss
+    one.run("LOCK.ACQUIRE report");
+    server.resp3().run("DEL report");
+    let interval = ["--interval", "300ms"];
+    let mut text = Running::start(tether(&server, &[&["top"], &interval[..]].concat()));
+    let as_json = [&["top", "--json"], &interval[..]].concat();
+    let mut as_json = Running::start(tether(&server, &as_json));
+    let first = json(&as_json.line());
+    assert_eq!(
+        (&first["lost"]["deleted"], &first["lost"]["lease"]),
+        (&1.into(), &0.into())
+    );
+    let losses = |text: &mut Running| loop {
+        let line = text.line();
+        if line.starts_with("lost: ") {
+            return line;
+        }
+    };
+    assert_eq!(losses(&mut text), "lost: deleted 1");
+    for _ in 0..2 {
+        one.run("LOCK.ACQUIRE disk");
+        server.resp3().run("DEL disk");
+    }
+    one.run("SETTP session:1 x");
+    server.resp3().run("FLUSHALL");
+    let expected = ["deleted 3", "flushed 1"];
+    let mut new = [0, 0];
+    // Between two of them a look may come.
+    loop {
+        let line = losses(&mut text);
+        let (words, _) = line.split_once(": ").unwrap_or_default();
+        assert_eq!(words, "lost");
+        for (new, what) in new.iter_mut().zip(["deleted", "flushed"]) {
+            let after = line.split(what).nth(1).unwrap_or_default();
+            let (_, after) = after
+                .split(',')
+                .next()
+                .unwrap()
+                .split_once("(+")
+                .unwrap_or_default();
+            *new += after.trim_end_matches(')').parse().unwrap_or(0);
+        }
+        if expected.iter().all(|words| line.contains(words)) {
+            break;
+        }
+    }
+    assert_eq!(new, [2, 1]);
+    let mut newly = 0;
+    loop {
+        let look = json(&as_json.line());
+        newly += look["newly-lost"]["deleted"].as_i64().unwrap();
+        if look["lost"]["flushed"] == 1 {
+            assert_eq!(look["lost"]["deleted"], 3);
+            assert!(look["grants-per-second"].is_number());
+            break;
+        }
+    }
+    assert_eq!(newly, 2);
+}
+
+#[test]
+fn top_says_that_nothing_is_held() {
+    let server = Server::start();
+    let said = succeed(&server, &["top", "--once"]);
+    let lines: Vec<_> = said.lines().skip(2).collect();
+    let nothing = "no key that this user may read is held or waited for";
+    assert_eq!(lines, ["lost: nothing", nothing]);
+    let look = json(&succeed(&server, &["top", "--once", "--json"]));
+    assert_eq!(
+        (&look["keys"], &look["complete"]),
+        (&serde_json::json!([]), &true.into())
+    );
+}
+
+/// Far more than one look asks for: the busiest is found by one of the looks, and then stays.
+#[test]
+fn top_goes_on_where_the_look_before_ended() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    let mut waiter = server.resp3();
+    for first in (0..25_000).step_by(500) {
+        let names: Vec<_> = (first..first + 500).map(|n| format!("k{n}")).collect();
+        holder.run(format!("LOCK.MACQUIRE 500 {}", names.join(" ")).as_str());
+    }
+    waiter.run("LOCK.ACQUIRE k12345 WAIT 0 PUSH");
+    let mut top = Running::start(tether(&server, &["top", "--json", "--interval", "100ms"]));
+    let mut listed = Vec::new();
+    let mut found = None;
+    for at in 0..8 {
+        let look = json(&top.line());
+        listed.push(look["keys-looked-at"].as_u64().unwrap());
+        assert_eq!(look["complete"], false);
+        let is_found = look["keys"][0]["key"] == "k12345";
+        assert!(is_found || found.is_none(), "lost again: {look}");
+        found = found.or(is_found.then_some(at));
+    }
+    assert!(found.is_some_and(|at| at < 3), "{found:?}, {listed:?}");
+    // LOCK.LIST looks at about as many keys as it is asked for.
+    assert!(listed.iter().all(|count| *count <= 11_000), "{listed:?}");
+}
+
+#[test]
+fn top_ends_when_the_server_goes_away() {
+    let mut server = Server::start();
+    let mut command = tether(&server, &["top", "--interval", "100ms"]);
+    let mut top = Running::start({
+        command.stderr(Stdio::piped());
+        command
+    });
+    top.line();
+    server.kill();
+    assert_eq!(top.process.wait().unwrap().code(), Some(69));
+    let mut said = String::new();
+    let mut stderr = top.process.stderr.take().unwrap();
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(
+        said.starts_with("tether: ") && said.lines().count() == 1,
+        "{said}"
+    );
+}
+
+#[test]
+fn top_shows_what_its_user_may_read_or_says_what_it_may_not_do() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    holder.run("LOCK.ACQUIRE app:report");
+    holder.run("LOCK.ACQUIRE other");
+    let mut admin = server.resp2();
+    admin.run("ACL SETUSER reader on >secret %R~app:* +@all");
+    admin.run("ACL SETUSER nobody on >secret ~* +@all -lock.list");
+    let at = |user| format!("redis://{user}:secret@127.0.0.1:{}", server.port());
+    let said = succeed(&server, &["top", "--once", "--url", &at("reader")]);
+    let rows = rows_of_keys(&said);
+    assert_eq!((rows.len(), rows[0][0]), (1, "app:report"), "{said}");
+    assert!(
+        said.contains("holds 2, ") && !said.contains("secret"),
+        "{said}"
+    );
+    let mut command = tether(&server, &["top", "--once", "--url", &at("nobody")]);
+    let Output { status, stderr, .. } = command.output().unwrap();
+    let said = text(stderr);
+    assert_eq!(status.code(), Some(78), "{said}");
+    assert!(
+        said.starts_with("tether: NoPerm: ") && said.contains("lock.list"),
+        "{said}"
+    );
+}
+
+#[test]
+fn top_on_a_replica_names_the_master() {
+    let server = Server::start();
+    let replica = Server::replica_of(&server, &[]);
+    server.resp3().run("LOCK.ACQUIRE report");
+    let said = succeed(&replica, &["top", "--once"]);
+    let role = format!(": replica of 127.0.0.1:{}, ", server.port());
+    assert!(said.contains(&role), "{said}");
+    assert!(said.ends_with(
+        "the master alone knows who holds keys and who waits
+"
+    ));
+}
+
+/// What `tether top` writes to a terminal of that size, until it has drawn twice.
+fn drawn_on_terminal(server: &Server, rows: u16, columns: u16) -> String {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let size = Winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    tcsetwinsize(&terminal, size).unwrap();
+    let name = ptsname(&terminal, Vec::new()).unwrap();
+    let name = std::ffi::OsStr::from_bytes(name.as_bytes());
+    let screen = OpenOptions::new().read(true).write(true).open(name);
+    let mut command = tether(server, &["top", "--interval", "100ms"]);
+    let mut top = command.stdout(screen.unwrap()).spawn().unwrap();
+    drop(command);
+    let mut output = std::fs::File::from(terminal);
+    let mut drawn = Vec::new();
+    let mut buffer = [0; 4096];
+    // Each look ends with that.
+    while String::from_utf8_lossy(&drawn).matches("\x1b[?7h").count() < 2 {
+        let count = output.read(&mut buffer).unwrap();
+        drawn.extend(&buffer[..count]);
+    }
+    top.kill().unwrap();
+    top.wait().unwrap();
+    String::from_utf8(drawn).unwrap()
+}
+
+#[test]
+fn top_redraws_the_screen_of_a_terminal_and_fits_into_it() {
+    let server = Server::start();
+    let mut holder = server.resp3();
+    let long = "k".repeat(100);
+    for name in ["report", "disk", "\x1b[2J", &long] {
+        holder.run(["LOCK.ACQUIRE", name]);
+    }
+    let drawn = drawn_on_terminal(&server, 24, 200);
+    assert!(
+        drawn.starts_with("\x1b[2J\x1b[?7l\x1b[H127.0.0.1:"),
+        "{drawn:?}"
+    );
+    // Once for both looks, and none by a name.
+    assert_eq!(drawn.matches("\x1b[2J").count(), 1, "{drawn:?}");
+    assert!(drawn.contains("\nreport ") && drawn.contains("\n\\u{1b}[2J "));
+    let cut = format!("\n{}... ", "k".repeat(40));
+    assert!(drawn.contains(&cut), "{drawn:?}");
+    for (rows, columns) in [(6, 30), (3, 10), (1, 1)] {
+        let drawn = drawn_on_terminal(&server, rows, columns);
+        let look = drawn.split("\x1b[?7l\x1b[H").nth(1).unwrap();
+        let lines: Vec<_> = look.split("\x1b[K").collect();
+        let most = usize::from(rows).saturating_sub(1).max(1);
+        assert_eq!(lines.len() - 1, most, "{drawn:?}");
+        for line in &lines[..most] {
+            let letters = line.trim().chars().count();
+            assert!(letters <= columns.into(), "{drawn:?}");
+        }
+    }
 }
 
 /// Far more than are looked at in one step.
@@ -370,6 +671,7 @@ fn a_server_without_the_module_is_told_as_such() {
         &["watch", "a"],
         &["kick", "a"],
         &["metrics"],
+        &["top"],
     ] {
         let Output { status, stderr, .. } = tether(&server, arguments).output().unwrap();
         assert_eq!(status.code(), Some(78), "{arguments:?}");
@@ -390,6 +692,7 @@ fn no_server_is_another_exit_code() {
         &["kick", "a"],
         &["doctor"],
         &["metrics"],
+        &["top"],
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
         let status = command

@@ -3,7 +3,7 @@
 //! - server.rs: the connection, and why there is none    reply.rs: what replies hold    text.rs: names, times and tables for people
 //! - list.rs: `tether ls`    who.rs: `tether who`    watch.rs: `tether watch`    kick.rs: `tether kick`
 //! - why.rs: `tether why`    log.rs: `tether log`    sessions.rs: `tether sessions`
-//! - doctor/: `tether doctor`    metrics/: `tether metrics`
+//! - doctor/: `tether doctor`    metrics/: `tether metrics`    top/: `tether top`
 
 mod doctor;
 mod kick;
@@ -14,6 +14,7 @@ mod reply;
 mod server;
 mod sessions;
 mod text;
+mod top;
 mod watch;
 mod who;
 mod why;
@@ -24,6 +25,7 @@ pub use list::list;
 pub use log::log;
 pub use metrics::metrics;
 pub use sessions::sessions;
+pub use top::top;
 pub use watch::watch;
 pub use who::who;
 pub use why::why;

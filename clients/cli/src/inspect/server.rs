@@ -1,7 +1,7 @@
 //! A connection for questions that are answered at once.
 
 use crate::address;
-use redis::{Client, Cmd, Connection, ConnectionInfo, FromRedisValue, RedisError, cmd};
+use redis::{Client, Cmd, Connection, ConnectionInfo, FromRedisValue, Pipeline, RedisError, cmd};
 use std::io;
 use std::time::Duration;
 
@@ -64,6 +64,21 @@ impl Server {
 
     pub fn ask<T: FromRedisValue>(&mut self, question: &Cmd) -> Result<T, Failure> {
         Ok(question.query(&mut self.connection)?)
+    }
+
+    /// The answers to several questions that are asked at once, in their order.
+    pub fn ask_all<T: FromRedisValue>(
+        &mut self,
+        questions: impl IntoIterator<Item = Cmd>,
+    ) -> Result<Vec<T>, Failure> {
+        let mut all = Pipeline::new();
+        for question in questions {
+            all.add_command(question);
+        }
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(all.query(&mut self.connection)?)
     }
 
     /// A section of INFO, as it is.
