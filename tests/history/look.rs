@@ -141,7 +141,7 @@ fn label(label: usize) -> Frame {
     Frame::Bulk(LABELS[label].to_vec())
 }
 
-fn word(mode: Mode) -> &'static str {
+pub fn word(mode: Mode) -> &'static str {
     match mode {
         Mode::Temporary => "temporary-key",
         Mode::Exclusive => "exclusive",

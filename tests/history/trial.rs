@@ -1,6 +1,7 @@
 //! A history on a real server: after every step it must agree with the model in everything.
 
 use crate::harness::{Client, Server, bulk, eventually, eventually_within};
+use crate::log::Compared;
 use crate::look;
 use crate::model::command::{Mode, NAMES, Spot, Who};
 use crate::model::replies::{Tokens, check};
@@ -161,6 +162,7 @@ pub struct Trial<'a> {
     /// Sessions of histories that failed.
     left_over: u64,
     tokens: Tokens,
+    logged: Compared,
     taken: usize,
     /// What may have come of the step that was taken.
     ways: Ways,
@@ -174,14 +176,18 @@ impl<'a> Trial<'a> {
         stage.clear();
         let mut world = World::new(PLACES, stage.limits, false);
         world.blocks_subscribed = stage.server.blocks_subscribed();
+        let players = Players::new(PLACES, &mut stage.observer);
+        let mut logged = Compared::default();
+        logged.begin(&mut stage.observer, &world);
         Trial {
             world,
-            players: Players::new(PLACES, &mut stage.observer),
+            players,
             before: stage.totals(),
             counts_anew: false,
             left_over: info(&mut stage.observer)["sessions_detached"],
             stage,
             tokens: Tokens::default(),
+            logged,
             taken: 0,
             ways: Ways::default(),
         }
@@ -262,10 +268,11 @@ impl<'a> Trial<'a> {
 
     /// What comes about is the first way in which all is right; if there is none, all that is wrong.
     fn disagreement_in_any_way(&mut self) -> Result<(), String> {
-        let tokens = self.tokens.clone();
+        let (tokens, logged) = (self.tokens.clone(), self.logged.clone());
         let mut wrong = Vec::new();
         for (world, outcome) in self.ways.clone().each() {
             (self.world, self.tokens) = (world.clone(), tokens.clone());
+            self.logged = logged.clone();
             match self.disagreement(outcome) {
                 Ok(()) => return Ok(()),
                 Err(what) => wrong.push(what),
@@ -303,7 +310,20 @@ impl<'a> Trial<'a> {
                     .map_err(|what| format!("client {who}: {what}"))?;
             }
         }
+        self.compare_log()?;
         self.compare_info()
+    }
+
+    /// A server that was started again has forgotten what it had written down.
+    fn compare_log(&mut self) -> Result<(), String> {
+        let observer = &mut self.stage.observer;
+        if self.counts_anew {
+            self.logged.begin(observer, &self.world);
+            return Ok(());
+        }
+        let ids = &self.players.book.ids;
+        self.logged
+            .compare(observer, &self.world, ids, &mut self.tokens)
     }
 
     fn compare_info(&mut self) -> Result<(), String> {

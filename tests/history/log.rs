@@ -1,0 +1,149 @@
+//! What LOCK.LOG tells of each hold that its owner did not end, against the model's word.
+//!
+//! The observer may read all keys. Nobody here has so much that entries are merged: each is that of one hold.
+
+use crate::harness::{Client, Frame};
+use crate::look::word;
+use crate::model::command::{LABELS, NAMES, Who};
+use crate::model::endings::Ending;
+use crate::model::replies::Tokens;
+use crate::model::rights::user_of;
+use crate::model::world::{REASONS, World};
+use crate::players::user;
+
+/// How much of the log was compared.
+#[derive(Clone, Default)]
+pub struct Compared {
+    /// The id of the last entry.
+    last: i64,
+    /// The entries whose key nobody has been granted since, and which endings they are.
+    open: Vec<(i64, usize)>,
+    /// How many of the model's endings.
+    endings: usize,
+}
+
+/// An entry, by the names of its fields.
+#[derive(Clone, Debug)]
+struct Entry(Vec<Frame>);
+
+/// The latest come first.
+fn entries_since(observer: &mut Client, id: i64) -> Vec<Entry> {
+    let question = format!("LOCK.LOG SINCE {id} COUNT 100000");
+    let entries = observer.run(question.as_str()).items();
+    entries.iter().map(|entry| Entry(entry.items())).collect()
+}
+
+impl Entry {
+    fn get(&self, name: &str) -> &Frame {
+        let mut pairs = self.0.chunks_exact(2);
+        let found = pairs.find(|pair| pair[0].text() == name);
+        &found.unwrap_or_else(|| panic!("no {name} in {self:?}"))[1]
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.get(name).number()
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        self.get(name).clone().bytes()
+    }
+
+    fn is_of(&self, ending: &Ending, ids: &[i64]) -> bool {
+        let reason = self.get("reason").text();
+        self.number("db") == ending.spot.db as i64
+            && self.bytes("key") == NAMES[ending.spot.name]
+            && self.bytes("label") == LABELS[ending.label]
+            && self.get("mode").text() == word(ending.mode)
+            && REASONS[ending.reason].contains(&&*reason)
+            && self.number("waiters") == ending.waiters as i64
+            && self.number("count") == 1
+            && self.is_by(ending.who, ids)
+    }
+
+    /// Of a session that has no connection the last one is not told by its id.
+    fn is_by(&self, who: Option<Who>, ids: &[i64]) -> bool {
+        let id = self.number("client");
+        match who {
+            Some(who) => id == ids[who] && self.get("user").text() == user(user_of(who)),
+            None => id == 0,
+        }
+    }
+}
+
+impl Compared {
+    /// All that was written down and has ended so far is past.
+    pub fn begin(&mut self, observer: &mut Client, world: &World) {
+        let last = observer.run("LOCK.LOG COUNT 1").items();
+        let last = last.first().map(|entry| Entry(entry.items()).number("id"));
+        *self = Compared {
+            last: last.unwrap_or(0),
+            open: Vec::new(),
+            endings: world.endings.len(),
+        };
+    }
+
+    /// The entries of this step are the endings of this step, in whatever order; and who is granted a key is the next holder in
+    /// the entries of those that lost it.
+    pub fn compare(
+        &mut self,
+        observer: &mut Client,
+        world: &World,
+        ids: &[i64],
+        tokens: &mut Tokens,
+    ) -> Result<(), String> {
+        let oldest = self.open.first().map_or(self.last, |(id, _)| id - 1);
+        let mut entries = entries_since(observer, oldest);
+        entries.reverse();
+        let is_new = |entry: &&Entry| entry.number("id") > self.last;
+        let mut new: Vec<Entry> = entries.iter().filter(is_new).cloned().collect();
+        let mut endings: Vec<usize> = (self.endings..world.endings.len()).collect();
+        if new.len() != endings.len() {
+            let expected = &world.endings[self.endings..];
+            return Err(format!("{new:?} is logged and not {expected:?}"));
+        }
+        self.last += new.len() as i64;
+        self.endings = world.endings.len();
+        // Those whose token was heard of come first, and of the others tokens rise with the grants.
+        new.sort_by_key(|entry| entry.number("token"));
+        endings.sort_by_key(|at| world.endings[*at].serial);
+        for entry in &new {
+            let meant = endings.iter().position(|at| {
+                let ending = &world.endings[*at];
+                entry.is_of(ending, ids) && tokens.is(ending.serial, entry.number("token"))
+            });
+            let Some(at) = meant else {
+                let expected: Vec<&Ending> = endings.iter().map(|at| &world.endings[*at]).collect();
+                return Err(format!("{entry:?} is logged, and none of {expected:?}"));
+            };
+            self.open.push((entry.number("id"), endings.remove(at)));
+        }
+        self.open.sort_unstable();
+        self.compare_next_holders(&entries, world, tokens)
+    }
+
+    fn compare_next_holders(
+        &mut self,
+        entries: &[Entry],
+        world: &World,
+        tokens: &mut Tokens,
+    ) -> Result<(), String> {
+        for (id, at) in &self.open {
+            let ending = &world.endings[*at];
+            let entry = entries.iter().find(|entry| entry.number("id") == *id);
+            let Some(entry) = entry else {
+                return Err(format!("entry {id} is gone, of {ending:?}"));
+            };
+            let is_right = match (ending.next, entry.get("next-token")) {
+                (None, Frame::Null) => true,
+                (Some(serial), Frame::Integer(token)) => tokens.is(serial, *token),
+                _ => false,
+            };
+            if !is_right {
+                return Err(format!("{entry:?} is logged and not {ending:?}"));
+            }
+        }
+        self.open
+            .retain(|(_, at)| world.endings[*at].next.is_none());
+        Ok(())
+    }
+}
