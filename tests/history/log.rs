@@ -60,13 +60,11 @@ impl Entry {
             && self.is_by(ending.who, ids)
     }
 
-    /// Of a session that has no connection the last one is not told by its id.
+    /// Whose connection is no more: the model does not say which it was.
     fn is_by(&self, who: Option<Who>, ids: &[i64]) -> bool {
-        let id = self.number("client");
-        match who {
-            Some(who) => id == ids[who] && self.get("user").text() == user(user_of(who)),
-            None => id == 0,
-        }
+        who.is_none_or(|who| {
+            self.number("client") == ids[who] && self.get("user").text() == user(user_of(who))
+        })
     }
 }
 
