@@ -1,15 +1,18 @@
 //! What LOCK.LOG tells of each hold that its owner did not end, against the model's word.
 //!
-//! The observer may read all keys. Nobody here has so much that entries are merged: each is that of one hold.
+//! The observer may read all keys, and looks a second time as a user who may not. Nobody here has so much that entries are merged: each is that of one hold.
 
 use crate::harness::{Client, Frame};
 use crate::look::word;
 use crate::model::command::{LABELS, NAMES, Who};
 use crate::model::endings::Ending;
 use crate::model::replies::Tokens;
-use crate::model::rights::user_of;
+use crate::model::rights::{User, user_of};
 use crate::model::world::{REASONS, World};
 use crate::players::user;
+
+/// The user whose eyes are lent.
+const LIMITED: User = 0;
 
 /// How much of the log was compared.
 #[derive(Clone, Default)]
@@ -31,6 +34,14 @@ fn entries_since(observer: &mut Client, id: i64) -> Vec<Entry> {
     let question = format!("LOCK.LOG SINCE {id} COUNT 100000");
     let entries = observer.run(question.as_str()).items();
     entries.iter().map(|entry| Entry(entry.items())).collect()
+}
+
+/// The ids of those that this user is shown.
+fn shown_to(observer: &mut Client, user: &str, since: i64) -> Vec<i64> {
+    observer.run(["AUTH", user, ""]);
+    let entries = entries_since(observer, since);
+    observer.run(["AUTH", "default", ""]);
+    entries.iter().map(|entry| entry.number("id")).collect()
 }
 
 impl Entry {
@@ -68,6 +79,33 @@ impl Entry {
     }
 }
 
+/// A user is shown the entries of the keys that it may read.
+fn compare_what_is_hidden(
+    observer: &mut Client,
+    entries: &[Entry],
+    world: &World,
+    since: i64,
+) -> Result<(), String> {
+    let hidden: Vec<&[u8]> = world.rights[LIMITED]
+        .hidden
+        .iter()
+        .map(|name| NAMES[*name])
+        .collect();
+    if hidden.is_empty() || entries.is_empty() {
+        return Ok(());
+    }
+    let is_shown = |entry: &&Entry| !hidden.contains(&&*entry.bytes("key"));
+    let expected = entries.iter().filter(is_shown);
+    let expected: Vec<i64> = expected.map(|entry| entry.number("id")).collect();
+    let shown = shown_to(observer, &user(LIMITED), since);
+    if shown != expected {
+        return Err(format!(
+            "without {hidden:?} the entries {shown:?} are shown and not {expected:?}"
+        ));
+    }
+    Ok(())
+}
+
 impl Compared {
     /// All that was written down and has ended so far is past.
     pub fn begin(&mut self, observer: &mut Client, world: &World) {
@@ -91,6 +129,7 @@ impl Compared {
     ) -> Result<(), String> {
         let oldest = self.open.first().map_or(self.last, |(id, _)| id - 1);
         let mut entries = entries_since(observer, oldest);
+        compare_what_is_hidden(observer, &entries, world, oldest)?;
         entries.reverse();
         let is_new = |entry: &&Entry| entry.number("id") > self.last;
         let mut new: Vec<Entry> = entries.iter().filter(is_new).cloned().collect();
