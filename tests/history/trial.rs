@@ -278,6 +278,8 @@ impl<'a> Trial<'a> {
                 Err(what) => wrong.push(what),
             }
         }
+        // What was taken to be known so that they agree is not.
+        (self.tokens, self.logged) = (tokens, logged);
         Err(wrong.join("\nor else: "))
     }
 
