@@ -322,3 +322,36 @@ fn a_connection_that_ends_while_a_file_is_read_leaves_nothing() {
         }
     }
 }
+
+/// The file tells of a temporary key in the place of the lock that such a connection held, and the lock was forgotten uncounted.
+#[test]
+fn a_lock_whose_connection_ends_while_a_file_is_read_that_had_a_temporary_key_there_is_counted() {
+    let ends = Step::Reload {
+        appended: true,
+        goes: Some(0),
+        comes: None,
+    };
+    let was_connections = [
+        connect(0),
+        run(0, settp(0)),
+        run(0, deltp(0)),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        ends.clone(),
+    ];
+    let was_sessions = [
+        connect(0),
+        connect(1),
+        run(1, start(86_400_000)),
+        run(1, settp(0)),
+        run(1, deltp(0)),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        ends,
+    ];
+    let mut stage = Stage::with_files(Limits::ROOMY);
+    for history in [&was_connections[..], &was_sessions] {
+        for _ in 0..3 {
+            let what = try_history(&mut stage, history);
+            assert!(what.is_none(), "{}", what.unwrap_or_default());
+        }
+    }
+}

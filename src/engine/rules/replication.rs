@@ -196,6 +196,12 @@ impl Engine {
         holds.any(|hold| self.is_of_here(self.holds[hold].client))
     }
 
+    /// Whether nothing that is told of a key changes who holds it: an owner that is at home here, or, while a file is loaded, also
+    /// a connection that has ended meanwhile.
+    fn is_known_best_here(&self, key: Id<KeyRecord>) -> bool {
+        self.is_held_at_home(key) || self.loading && self.is_held_here(key)
+    }
+
     pub(in crate::engine) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
         let mut holds = self.holds.all_of_key(&self.keys, key);
         holds.any(|hold| self.is_at_home(self.holds[hold].client))
@@ -211,7 +217,7 @@ impl Engine {
         }
         let key = self.keys.find_or_add(held.key.as_key(), held.mode.stands());
         self.set_present(key, true, effects);
-        if self.is_held_at_home(key) {
+        if self.is_known_best_here(key) {
             return;
         }
         let is_gone = |id: &Id<Hold>| {
@@ -279,7 +285,7 @@ impl Engine {
             return self.leave_behind(made, mode);
         };
         self.set_present(key, true, effects);
-        if self.is_held_at_home(key) {
+        if self.is_known_best_here(key) {
             return;
         }
         // What is orphaned already stays so. Beside a session that holds a lock there can be others; but a
