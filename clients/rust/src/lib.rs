@@ -14,6 +14,7 @@ mod incoming;
 mod line;
 mod link;
 mod locks;
+mod quorum;
 mod temporary;
 pub mod timing;
 mod watch;
