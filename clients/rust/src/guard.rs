@@ -45,7 +45,9 @@ impl Attempt {
             }),
             Some(Change::Refused(error)) => Err(error),
             Some(Change::Lost(loss)) => Err(Error::Lost(loss)),
-            Some(Change::Over) | None => Err(Error::Unreachable("it was closed".to_owned())),
+            Some(Change::Raised(_) | Change::RaiseRefused(_) | Change::Over) | None => {
+                Err(Error::Unreachable("it was closed".to_owned()))
+            }
         }
     }
 }
@@ -147,7 +149,7 @@ impl Guard {
     pub async fn release(self) -> Result<(), Loss> {
         self.shared.release(self.id);
         let mut state = self.state.clone();
-        let is_last = |state: &State| !matches!(state, Some(Change::Granted(_)));
+        let is_last = |state: &State| state.as_ref().is_none_or(Change::is_last);
         match reached(&mut state, is_last).await {
             Some(Change::Lost(loss)) => Err(loss),
             _ => Ok(()),

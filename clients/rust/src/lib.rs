@@ -14,7 +14,7 @@ mod incoming;
 mod line;
 mod link;
 mod locks;
-mod quorum;
+pub mod quorum;
 mod temporary;
 pub mod timing;
 mod watch;
@@ -25,6 +25,7 @@ pub use election::{Election, Term};
 pub use error::{Error, Loss};
 pub use guard::Guard;
 pub use locks::{Builder, LockRequest, Locks};
+pub use quorum::Quorum;
 /// Of the version whose connections and commands [`Guard::run`] takes.
 pub use redis;
 pub use temporary::TemporaryKey;

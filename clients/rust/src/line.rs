@@ -20,6 +20,18 @@ pub struct Line {
     pub pushes: UnboundedReceiver<PushInfo>,
 }
 
+/// What LOCK.SERVER says.
+#[derive(Debug)]
+pub struct ServerFacts {
+    /// It changes with each start.
+    pub run_id: Vec<u8>,
+    pub is_master: bool,
+    /// For how long the server lets a vanished peer keep its locks; None is for ever.
+    pub peer_timeout: Option<Duration>,
+    /// For how long it grants nothing after a start.
+    pub quarantine: Duration,
+}
+
 /// What a push says to us.
 pub enum Push {
     About {
@@ -49,20 +61,33 @@ impl Line {
         })
     }
 
-    /// For how long the server lets a vanished peer keep its locks; None is for ever.
-    pub async fn peer_timeout(&mut self) -> Result<Option<Duration>, Error> {
+    /// What must be known of the server before it is relied on.
+    pub async fn server(&mut self) -> Result<ServerFacts, Error> {
         let server = self.ask(&cmd("LOCK.SERVER")).await;
         let server = server.map_err(|error| match error {
             Error::Refused(text) if text.contains("unknown command") => Error::NoModule,
             other => other,
         })?;
-        let pairs = server.as_map_iter().into_iter().flatten();
-        let mut named = pairs.filter(|(name, _)| **name == text("peer-timeout-ms"));
-        Ok(match named.next() {
-            Some((_, Value::Int(ms))) => u64::try_from(*ms).ok().filter(|ms| *ms > 0),
-            _ => None,
-        }
-        .map(Duration::from_millis))
+        let named = |name: &str| {
+            let mut pairs = server.as_map_iter().into_iter().flatten();
+            pairs
+                .find(|(is, _)| **is == text(name))
+                .map(|(_, value)| value)
+        };
+        let time = |name: &str| match named(name) {
+            Some(Value::Int(ms)) => Duration::from_millis(u64::try_from(*ms).unwrap_or(0)),
+            _ => Duration::ZERO,
+        };
+        let bytes = |name: &str| match named(name) {
+            Some(Value::BulkString(bytes)) => bytes.clone(),
+            _ => Vec::new(),
+        };
+        Ok(ServerFacts {
+            run_id: bytes("run-id"),
+            is_master: bytes("role") == b"master",
+            peer_timeout: Some(time("peer-timeout-ms")).filter(|time| !time.is_zero()),
+            quarantine: time("quarantine-ms"),
+        })
     }
 
     /// Begins a session; its secret.
@@ -81,6 +106,15 @@ impl Line {
         self.ask(cmd("SESSION.RESUME").arg(secret).arg("NOTIFY"))
             .await
             .map(|_| sent)
+    }
+
+    /// Ends what may be left of a session that is relied on no more, on a connection without one.
+    pub async fn end_former_session(&mut self, secret: &str) -> Result<(), Error> {
+        match self.resume_session(secret).await {
+            Ok(_) => self.ask(&cmd("SESSION.END")).await.map(|_| ()),
+            Err(Error::Refused(error)) if error.starts_with("NOSESSION") => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub async fn ask(&mut self, command: &Cmd) -> Result<Value, Error> {

@@ -18,6 +18,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
@@ -43,16 +44,30 @@ struct Table {
 /// Who is to hear of what the core says.
 #[derive(Default)]
 struct Callers {
-    states: HashMap<Id, watch::Sender<State>>,
+    states: HashMap<Id, Hearer>,
     watches: HashMap<Id, Arc<AtomicWaker>>,
 }
+
+/// Who hears of one request.
+enum Hearer {
+    /// Its last change is enough.
+    State(watch::Sender<State>),
+    /// Each change, with the number of the server among several.
+    Each(usize, UnboundedSender<Heard>),
+}
+
+/// A change of a request to one server of several.
+pub type Heard = (usize, Id, Change);
 
 impl Callers {
     fn hear(&mut self, core: &mut Core) {
         for (id, change) in core.changes() {
-            let is_last = !matches!(change, Change::Granted(_));
-            if let Some(state) = self.states.get(&id) {
-                state.send_replace(Some(change));
+            let is_last = change.is_last();
+            match self.states.get(&id) {
+                Some(Hearer::State(state)) => _ = state.send_replace(Some(change)),
+                // Nobody may be left to hear it.
+                Some(Hearer::Each(server, sender)) => _ = sender.send((*server, id, change)),
+                None => {}
             }
             if is_last {
                 self.states.remove(&id);
@@ -76,15 +91,19 @@ struct Inner {
     /// The task has something to do.
     wake: Notify,
     alive: watch::Sender<BootTime>,
+    /// Whether there is a connection.
+    up: watch::Sender<bool>,
     /// That the task has ended.
     over: watch::Sender<bool>,
 }
 
 /// What the task needs to connect again.
 pub struct Way {
-    pub address: Address,
+    pub address: Arc<Address>,
     pub secret: Option<String>,
     pub fence: Duration,
+    /// If given, the session is ended and not resumed on a server that was restarted since.
+    pub run_id: Option<Vec<u8>>,
 }
 
 impl Shared {
@@ -93,6 +112,7 @@ impl Shared {
         let core = Core::new(sent, way.fence, way.secret.is_some());
         let inner = Arc::new(Inner {
             alive: watch::channel(core.alive_until()).0,
+            up: watch::channel(true).0,
             over: watch::channel(false).0,
             wake: Notify::new(),
             table: Mutex::new(Table {
@@ -114,11 +134,33 @@ impl Shared {
         let asked = self.inner.with(|callers, core| {
             let id = core.ask(BootTime::now(), request)?;
             let (sender, receiver) = watch::channel(None);
-            callers.states.insert(id, sender);
+            callers.states.insert(id, Hearer::State(sender));
             Ok((id, receiver))
         });
         self.inner.wake.notify_one();
         asked
+    }
+
+    /// The same, for who hears of several servers.
+    pub fn ask_one_of(
+        &self,
+        request: Request,
+        server: usize,
+        heard: UnboundedSender<Heard>,
+    ) -> Result<Id, Error> {
+        let asked = self.inner.with(|callers, core| {
+            let id = core.ask(BootTime::now(), request)?;
+            callers.states.insert(id, Hearer::Each(server, heard));
+            Ok(id)
+        });
+        self.inner.wake.notify_one();
+        asked
+    }
+
+    pub fn raise(&self, id: Id, token: u64) {
+        self.inner
+            .with(|_, core| core.raise(BootTime::now(), id, token));
+        self.inner.wake.notify_one();
     }
 
     pub fn give_up(&self, id: Id) {
@@ -161,11 +203,34 @@ impl Shared {
         self.inner.alive.subscribe()
     }
 
+    /// Until when the holds of this connection are vouched for; in the past once it has ended for good.
+    pub fn vouched_until(&self) -> BootTime {
+        self.with_core(|core| match core.ended() {
+            Some(_) => BootTime(0),
+            None => core.alive_until(),
+        })
+    }
+
+    /// Ends the connection, and the session if there is one, without waiting for that.
+    pub fn begin_close(&self) {
+        self.inner.close();
+    }
+
+    /// Whether there is a connection, as that changes.
+    pub fn up(&self) -> watch::Receiver<bool> {
+        self.inner.up.subscribe()
+    }
+
+    /// Ends when this connection, and all that would follow it, has.
+    pub async fn over(&self) {
+        let mut over = self.inner.over.subscribe();
+        let _ = over.wait_for(|over| *over).await;
+    }
+
     /// Ends the connection, and the session if there is one: at once for what is held.
     pub async fn close(&self) {
         self.inner.close();
-        let mut over = self.inner.over.subscribe();
-        let _ = over.wait_for(|over| *over).await;
+        self.over().await;
     }
 }
 
@@ -189,6 +254,10 @@ impl Inner {
         self.alive.send_if_modified(|alive| {
             let before = std::mem::replace(alive, core.alive_until());
             before != *alive
+        });
+        self.up.send_if_modified(|up| {
+            let before = std::mem::replace(up, core.is_up());
+            before != *up
         });
         callers.hear(core);
         worked
@@ -363,6 +432,12 @@ impl Link {
 
     async fn resume(&mut self, secret: &str) -> Result<(), Error> {
         let mut line = self.way.address.connect(self.way.fence / 2).await?;
+        if let Some(run_id) = &self.way.run_id
+            && line.server().await?.run_id != *run_id
+        {
+            line.end_former_session(secret).await?;
+            return Err(Error::Refused("the server was restarted".to_owned()));
+        }
         let sent = line.resume_session(secret).await?;
         self.connection = line.connection;
         self.arrivals = Arrivals::new(line.pushes);

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// How long to try for a first connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection to a server with the module, for any number of tasks. Clones are the same connection; it ends when the last
 /// of them, and of the guards, is dropped.
@@ -112,9 +112,10 @@ impl Builder {
         let prepared = timeout(CONNECT_WITHIN, self.prepare(&mut line)).await;
         let (fence, secret) = prepared.map_err(|_| line::late())??;
         let way = Way {
-            address,
+            address: Arc::new(address),
             secret,
             fence,
+            run_id: None,
         };
         let shared = Shared::start(line, way, sent);
         let builder = Arc::new(self);
@@ -122,7 +123,7 @@ impl Builder {
     }
 
     async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>), Error> {
-        let peer_timeout = line.peer_timeout().await?;
+        let peer_timeout = line.server().await?.peer_timeout;
         let most = match self.grace {
             Some(grace) => timing::fence(grace, self.stop_within)?,
             None => timing::fence_without_session(peer_timeout, self.stop_within)?,
@@ -289,7 +290,7 @@ impl LockRequest {
 }
 
 /// The task's, or `main` outside of tasks.
-fn own_label() -> Vec<u8> {
+pub(crate) fn own_label() -> Vec<u8> {
     match tokio::task::try_id() {
         Some(id) => format!("task-{id}").into_bytes(),
         None => b"main".to_vec(),

@@ -37,6 +37,19 @@ pub enum Unfit {
         /// The most that holds.
         most: Duration,
     },
+    /// A quorum has so many servers; it is three or five.
+    Servers(usize),
+    /// A server of a quorum is a replica.
+    Replica,
+    /// Two addresses of a quorum are one server.
+    NamedTwice,
+    /// tether.quarantine of a server of a quorum is less than is needed.
+    Quarantine {
+        /// What the server has.
+        quarantine: Duration,
+        /// The least that is enough.
+        least: Duration,
+    },
 }
 
 impl fmt::Display for Unfit {
@@ -60,6 +73,15 @@ impl fmt::Display for Unfit {
             Unfit::Fence { fence, most } => write!(
                 f,
                 "a fence of {fence:?} does not hold: it may be {most:?} at most"
+            ),
+            Unfit::Servers(servers) => {
+                write!(f, "a quorum has three or five servers, and not {servers}")
+            }
+            Unfit::Replica => f.write_str("a server of a quorum is a replica"),
+            Unfit::NamedTwice => f.write_str("two addresses of the quorum are one server"),
+            Unfit::Quarantine { quarantine, least } => write!(
+                f,
+                "the tether.quarantine of each server of a quorum must be at least {least:?}, and it is {quarantine:?}"
             ),
         }
     }

@@ -22,6 +22,7 @@ impl Core {
             Tag::Cancelled => self.cancelled(reply),
             Tag::Released(id) => self.released(id, reply),
             Tag::GivenBack => self.given_back(reply),
+            Tag::Raised(id) => self.raised(id, reply),
             Tag::Looked(id, key, reason) => self.looked(id, &key, reason, reply),
             Tag::Resumed(id) => self.found(id, reply),
             Tag::Watched(key) => self.watched(&key, reply),
@@ -126,6 +127,32 @@ impl Core {
         }
     }
 
+    fn raised(&mut self, id: Id, reply: Reply) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        if want.phase != Phase::Held || want.raising.is_none() {
+            return;
+        }
+        match reply {
+            Reply::Number(token) => {
+                want.token = token;
+                want.raising = None;
+                self.changes.push((id, Change::Raised(token)));
+            }
+            Reply::Error(error) if is_not_held(&error) => {
+                let key = want.request.keys[0].clone();
+                self.lose(id, &key, Loss::Told("deleted".to_owned()));
+            }
+            Reply::Error(error) => {
+                want.raising = None;
+                let change = Change::RaiseRefused(Error::Refused(error));
+                self.changes.push((id, change));
+            }
+            _ => self.end(Loss::Connection),
+        }
+    }
+
     fn given_back(&mut self, reply: Reply) {
         if let Reply::Error(error) = reply
             && !is_not_held(&error)
@@ -161,7 +188,10 @@ impl Core {
         let Some(want) = self.wants.get(&id) else {
             return;
         };
-        if want.phase == Phase::Held && reply != Reply::Number(want.token) {
+        // It may be raised already, and the reply have been lost with a connection.
+        let is_held = |token| token == want.token || want.raising == Some(token);
+        let is_held = matches!(reply, Reply::Number(token) if is_held(token));
+        if want.phase == Phase::Held && !is_held {
             self.lose(id, key, reason);
         }
     }

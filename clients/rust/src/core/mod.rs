@@ -145,6 +145,17 @@ impl Core {
         }
     }
 
+    /// Raises the token of a hold of a single lock to at least this one, also on a connection that follows.
+    pub fn raise(&mut self, now: BootTime, id: Id, token: u64) {
+        self.tick(now);
+        if let Some(want) = self.wants.get_mut(&id)
+            && want.phase == Phase::Held
+        {
+            want.raising = Some(token);
+            self.send_raise(id);
+        }
+    }
+
     // ---- what happens ----
 
     /// The connection broke.
@@ -172,7 +183,10 @@ impl Core {
             want.unanswered_releases = 0;
             match want.phase {
                 Phase::Queued => {}
-                Phase::Held => self.look(id, &Loss::Connection),
+                Phase::Held => {
+                    self.look(id, &Loss::Connection);
+                    self.send_raise(id);
+                }
                 Phase::Asked | Phase::Waiting if !want.is_given_up => {
                     let command = want.cancel();
                     self.send(Tag::Resumed(id), command);
@@ -250,6 +264,11 @@ impl Core {
         self.alive_until
     }
 
+    /// Whether there is a connection.
+    pub fn is_up(&self) -> bool {
+        self.is_up && self.ended.is_none()
+    }
+
     pub fn ended(&self) -> Option<&Loss> {
         self.ended.as_ref()
     }
@@ -310,6 +329,14 @@ impl Core {
         let commands: Vec<_> = want.request.keys.iter().map(|k| want.release(k)).collect();
         for command in commands {
             self.send(Tag::Released(id), command);
+        }
+    }
+
+    fn send_raise(&mut self, id: Id) {
+        let want = &self.wants[&id];
+        if let Some(token) = want.raising {
+            let command = want.raise(token);
+            self.send(Tag::Raised(id), command);
         }
     }
 

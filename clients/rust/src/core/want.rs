@@ -76,6 +76,8 @@ pub struct Want {
     pub until: Option<BootTime>,
     pub phase: Phase,
     pub token: u64,
+    /// To at least which its token is to be raised.
+    pub raising: Option<u64>,
     pub is_given_up: bool,
     /// A loss that was heard of before the grant was: a reply may come after a later push.
     pub lost_early: Option<(Vec<u8>, Loss)>,
@@ -89,6 +91,7 @@ impl Want {
             until,
             phase: Phase::Queued,
             token: 0,
+            raising: None,
             is_given_up: false,
             lost_early: None,
             unanswered_releases: 0,
@@ -147,6 +150,12 @@ impl Want {
             true => self.about("DELTP", key),
             false => self.about("LOCK.RELEASE", key),
         }
+    }
+
+    /// Of a single lock.
+    pub fn raise(&self, token: u64) -> Command {
+        let command = Command::new("LOCK.RAISE").with(&self.request.keys[0]);
+        self.with_owner(command.with(token.to_string()))
     }
 
     pub fn about(&self, command: &str, key: &[u8]) -> Command {

@@ -12,6 +12,8 @@ pub enum Tag {
     /// After a want was given up.
     Cancelled,
     Released(Id),
+    /// What token a hold has, which was to be raised.
+    Raised(Id),
     /// Another key of a want that was lost.
     GivenBack,
     /// Whether this key of a want is still held; if not, this is why.
@@ -50,9 +52,23 @@ pub enum Change {
     /// With this token.
     Granted(u64),
     Refused(Error),
+    /// Its token is this one from now on.
+    Raised(u64),
+    /// It keeps its token.
+    RaiseRefused(Error),
     Lost(Loss),
     /// Given back, or given up.
     Over,
+}
+
+impl Change {
+    /// Whether no other follows.
+    pub fn is_last(&self) -> bool {
+        !matches!(
+            self,
+            Change::Granted(_) | Change::Raised(_) | Change::RaiseRefused(_)
+        )
+    }
 }
 
 /// How often a want that was given up had been granted already.

@@ -354,6 +354,10 @@ impl Wanted for Option<Protocol> {
 // ---- what happens ----
 
 impl World {
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one arm for each thing that can happen"
+    )]
     fn take(&mut self, bounds: &Bounds, action: Action) {
         match action {
             Action::Want(client) => {
@@ -393,6 +397,7 @@ impl World {
                 for client in 0..CLIENTS {
                     self.break_off(client, server);
                     let link = &mut self.links[client][server];
+                    link.is_open = false;
                     link.is_over = true;
                     link.grace = 0;
                 }
@@ -416,8 +421,8 @@ impl World {
                 }
             }
             Action::Break(client, server) => {
-                self.close(bounds, client, server);
                 self.break_off(client, server);
+                self.close(bounds, client, server);
             }
             Action::Cut(client, server) => {
                 self.links[client][server].is_cut = true;
@@ -546,8 +551,7 @@ impl World {
     /// The client hears that the connection is no more, behind all else.
     fn break_off(&mut self, client: Client, server: Server) {
         let link = &mut self.links[client][server];
-        link.is_open = false;
-        if link.is_up && !link.is_cut {
+        if link.is_open && !link.is_cut {
             link.inbox.push(Said::Broken);
         }
     }

@@ -177,22 +177,24 @@ impl Protocol {
 
     /// Until when the lock is held, if each server vouches for its hold until the moment that this says; nothing while the lock is
     /// not held. O(servers).
-    pub fn held_until<T: Ord>(&self, vouched_until: impl Fn(Server) -> T) -> Option<T> {
-        if self.phase != Phase::Held {
-            return None;
-        }
+    #[cfg(test)]
+    pub fn held_until<T: Ord + Copy>(&self, vouched_until: impl Fn(Server) -> T) -> Option<T> {
         let held = (0..self.places.len()).filter(|server| self.is_held(*server));
-        let mut moments: Vec<T> = held.map(vouched_until).collect();
-        moments.sort_unstable();
-        // So many vouch for at least as long.
-        let at = moments.len().checked_sub(self.majority())?;
-        moments.into_iter().nth(at)
+        match self.phase {
+            Phase::Held => majority_vouches(held.map(vouched_until), self.places.len()),
+            _ => None,
+        }
     }
 
     /// Whether the lock is held or lacks only the writing back of its token.
     #[cfg(test)]
     pub fn has_majority(&self) -> bool {
         matches!(self.phase, Phase::Raising | Phase::Held)
+    }
+
+    /// Whether it waits for a majority to be reached.
+    pub fn is_apart(&self) -> bool {
+        self.phase == Phase::Apart
     }
 
     /// Whether it is over: lost, failed or given up.
@@ -413,7 +415,7 @@ impl Protocol {
     // ---- what is so ----
 
     fn majority(&self) -> usize {
-        self.places.len() / 2 + 1
+        majority(self.places.len())
     }
 
     fn held(&self) -> usize {
@@ -441,6 +443,24 @@ impl Protocol {
     fn is_broken(&self, _: Rule) -> bool {
         false
     }
+}
+
+/// How many of so many servers are a majority.
+pub fn majority(servers: usize) -> usize {
+    servers / 2 + 1
+}
+
+/// Until when a majority of so many servers vouches for a lock, of which those that it is held on vouch until these moments; nothing
+/// if they are no majority. O(servers).
+pub fn majority_vouches<T: Ord + Copy>(
+    until: impl Iterator<Item = T>,
+    servers: usize,
+) -> Option<T> {
+    let mut until: Vec<T> = until.collect();
+    until.sort_unstable();
+    // So many vouch for at least as long.
+    let at = until.len().checked_sub(majority(servers))?;
+    until.get(at).copied()
 }
 
 impl Place {

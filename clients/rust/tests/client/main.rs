@@ -3,6 +3,7 @@
 mod addresses;
 mod keys;
 mod locks;
+mod quorum;
 
 use std::future::Future;
 use std::time::Duration;

@@ -1,0 +1,342 @@
+//! One lock on several servers, from the request to its end: the task that tells the protocol what happens and does what it says.
+
+use super::protocol::{Effect, Fact, Protocol, Server, Token};
+use super::servers::Servers;
+use crate::clock::BootTime;
+use crate::core::{Change, Id, Mode, Request};
+use crate::error::{Error, Loss};
+use crate::link::{Heard, Shared};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+/// What has become of a request.
+#[derive(Clone)]
+pub enum State {
+    Wanted,
+    /// With this token, on these servers.
+    Held(Token, Vec<Arc<Shared>>),
+    Lost(Loss),
+    Failed(Error),
+    /// It was given up or given back, and each server that can be reached has taken that.
+    Over,
+}
+
+/// What is wanted.
+#[derive(Clone)]
+pub struct Wish {
+    pub key: Vec<u8>,
+    pub label: Vec<u8>,
+    pub waits: bool,
+}
+
+/// The caller's side of a request. With it the request is given up.
+pub struct Handle {
+    pub state: watch::Receiver<State>,
+    is_wanted: watch::Sender<bool>,
+}
+
+impl Handle {
+    /// The lock is wanted no more.
+    pub fn give_up(&self) {
+        self.is_wanted.send_replace(false);
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}
+
+/// Begins a request.
+pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
+    let (sender, heard) = unbounded_channel();
+    let (state, receiver) = watch::channel(State::Wanted);
+    let (is_wanted, wanted) = watch::channel(true);
+    let asked = (0..servers.len()).map(|_| None).collect();
+    let task = Task {
+        protocol: Protocol::new(servers.len()),
+        reached: vec![None; servers.len()],
+        servers,
+        wish,
+        asked,
+        leaving: Vec::new(),
+        heard,
+        sender,
+        facts: VecDeque::new(),
+        error: None,
+        loss: Loss::Silence,
+        state,
+        wanted,
+    };
+    tokio::spawn(task.run());
+    Handle {
+        state: receiver,
+        is_wanted,
+    }
+}
+
+/// A request to one server.
+struct Asked {
+    shared: Arc<Shared>,
+    id: Id,
+}
+
+struct Task {
+    protocol: Protocol,
+    servers: Arc<Servers>,
+    wish: Wish,
+    /// What the protocol was told of: by which connection each server is reached.
+    reached: Vec<Option<Arc<Shared>>>,
+    asked: Vec<Option<Asked>>,
+    /// What was taken back, and the server has not said so yet.
+    leaving: Vec<(Server, Asked)>,
+    heard: UnboundedReceiver<Heard>,
+    sender: UnboundedSender<Heard>,
+    facts: VecDeque<Fact>,
+    /// Why the last one refused.
+    error: Option<Error>,
+    /// Why the last hold was lost.
+    loss: Loss,
+    state: watch::Sender<State>,
+    wanted: watch::Receiver<bool>,
+}
+
+impl Task {
+    async fn run(mut self) {
+        let mut changed = self.servers.changed();
+        changed.mark_changed();
+        let mut wanted = self.wanted.clone();
+        while !self.protocol.is_over() {
+            let rings_in = self.rings_in();
+            tokio::select! {
+                // What was heard comes before what follows from it.
+                biased;
+                Some(heard) = self.heard.recv() => self.hear(heard),
+                _ = changed.changed() => self.look_at_servers(),
+                _ = wanted.wait_for(|wanted| !wanted) => self.facts.push_back(Fact::GivenUp),
+                () = sleep(rings_in) => {}
+            }
+            self.handle();
+            if !self.wish.waits && self.protocol.is_apart() {
+                let why = self.servers.why();
+                let why = why.unwrap_or_else(|| Error::Unreachable("no majority".to_owned()));
+                self.error.get_or_insert(why);
+                self.facts.push_back(Fact::GivenUp);
+                self.handle();
+                self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken)));
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Waits until the servers have taken it back that can be reached.
+    async fn leave(mut self) {
+        let mut changed = self.servers.changed();
+        loop {
+            let servers = &self.servers;
+            self.leaving.retain(|(server, asked)| {
+                let reached = servers.reached(*server);
+                reached.is_some_and(|shared| Arc::ptr_eq(&shared, &asked.shared))
+            });
+            if self.leaving.is_empty() {
+                break;
+            }
+            tokio::select! {
+                Some(heard) = self.heard.recv() => self.hear(heard),
+                _ = changed.changed() => {}
+            }
+        }
+        self.state.send_if_modified(|state| {
+            let is_open = matches!(state, State::Wanted | State::Held(..));
+            if is_open {
+                *state = State::Over;
+            }
+            is_open
+        });
+    }
+
+    /// When a hold is not vouched for any more, if nothing is heard until then.
+    fn rings_in(&self) -> Duration {
+        let held = (0..self.asked.len()).filter(|server| self.protocol.is_held(*server));
+        let first = held.map(|server| self.vouched_until(server)).min();
+        // A while is as good as for ever.
+        let first = first.unwrap_or(BootTime::now() + Duration::from_secs(3600));
+        first.since(BootTime::now())
+    }
+
+    fn vouched_until(&self, server: Server) -> BootTime {
+        let asked = self.asked[server].as_ref();
+        asked.map_or(BootTime(0), |asked| asked.shared.vouched_until())
+    }
+
+    // ---- facts ----
+
+    fn hear(&mut self, (server, id, change): Heard) {
+        let is_it = |asked: &Asked| asked.id == id;
+        if !self.asked[server].as_ref().is_some_and(is_it) {
+            if change.is_last() {
+                self.leaving
+                    .retain(|(other, asked)| (*other, asked.id) != (server, id));
+            }
+            return;
+        }
+        if change.is_last() {
+            self.asked[server] = None;
+        }
+        let fact = match change {
+            Change::Granted(token) => Fact::Granted(server, token),
+            Change::Refused(Error::Unreachable(_)) => {
+                self.reached[server] = None;
+                Fact::Unreached(server)
+            }
+            Change::Refused(error) => {
+                let is_deadlock = matches!(error, Error::Deadlock(_));
+                self.error = Some(error);
+                match is_deadlock {
+                    true => Fact::Deadlocked(server),
+                    false => Fact::Refused(server),
+                }
+            }
+            Change::Raised(token) => Fact::Raised(server, token),
+            Change::RaiseRefused(error) => {
+                self.error = Some(error);
+                Fact::RaiseRefused(server)
+            }
+            Change::Lost(loss) => {
+                self.loss = loss;
+                Fact::Lost(server)
+            }
+            Change::Over => return,
+        };
+        self.facts.push_back(fact);
+    }
+
+    fn look_at_servers(&mut self) {
+        for server in 0..self.reached.len() {
+            let is = self.servers.reached(server);
+            let was = std::mem::replace(&mut self.reached[server], is.clone());
+            let is_same = match (&was, &is) {
+                (Some(was), Some(is)) => Arc::ptr_eq(was, is),
+                (None, None) => true,
+                _ => false,
+            };
+            if is_same {
+                continue;
+            }
+            if was.is_some() {
+                self.facts.push_back(Fact::Unreached(server));
+            }
+            if is.is_some() {
+                self.facts.push_back(Fact::Reached(server));
+            }
+        }
+    }
+
+    /// Before each fact it looks at the time: what is not vouched for any more is lost.
+    fn handle(&mut self) {
+        loop {
+            let now = BootTime::now();
+            for server in 0..self.asked.len() {
+                if self.protocol.is_held(server) && self.vouched_until(server) <= now {
+                    self.loss = Loss::Silence;
+                    self.withdraw(server);
+                    self.tell(Fact::Lost(server));
+                }
+            }
+            let Some(fact) = self.facts.pop_front() else {
+                break;
+            };
+            self.tell(fact);
+        }
+        // Who checks looks at these.
+        let holders = self.holders();
+        self.state.send_if_modified(|state| {
+            let State::Held(_, known) = state else {
+                return false;
+            };
+            let is_same = known.len() == holders.len()
+                && known.iter().zip(&holders).all(|(a, b)| Arc::ptr_eq(a, b));
+            *known = holders;
+            !is_same
+        });
+    }
+
+    fn tell(&mut self, fact: Fact) {
+        let mut effects = Vec::new();
+        self.protocol.handle(fact, &mut effects);
+        for effect in effects {
+            self.perform(effect);
+        }
+    }
+
+    // ---- effects ----
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Ask { server, is_needed } => self.ask(server, is_needed),
+            Effect::Withdraw(server) => self.withdraw(server),
+            Effect::Raise(server, token) => {
+                if let Some(asked) = &self.asked[server] {
+                    asked.shared.raise(asked.id, token);
+                }
+            }
+            Effect::Held(token) => {
+                let holders = self.holders();
+                self.state.send_replace(State::Held(token, holders));
+            }
+            Effect::Lost => {
+                let loss = self.loss.clone();
+                self.state.send_replace(State::Lost(loss));
+            }
+            Effect::Failed => self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken))),
+        }
+    }
+
+    fn end_with(&mut self, state: impl FnOnce(Option<Error>) -> State) {
+        let error = self.error.take();
+        self.state.send_replace(state(error));
+    }
+
+    fn ask(&mut self, server: Server, is_needed: bool) {
+        let Some(shared) = self.reached[server].clone() else {
+            return self.facts.push_back(Fact::Unreached(server));
+        };
+        let waits = self.wish.waits || !is_needed;
+        let request = Request {
+            keys: vec![self.wish.key.clone()],
+            label: self.wish.label.clone(),
+            mode: Mode::Exclusive,
+            wait: waits.then_some(Duration::ZERO),
+            lease: None,
+        };
+        match shared.ask_one_of(request, server, self.sender.clone()) {
+            Ok(id) => self.asked[server] = Some(Asked { shared, id }),
+            Err(Error::Unreachable(_)) => {
+                self.reached[server] = None;
+                self.facts.push_back(Fact::Unreached(server));
+            }
+            Err(error) => {
+                self.error = Some(error);
+                self.facts.push_back(Fact::Refused(server));
+            }
+        }
+    }
+
+    fn withdraw(&mut self, server: Server) {
+        if let Some(asked) = self.asked[server].take() {
+            asked.shared.give_up(asked.id);
+            self.leaving.push((server, asked));
+        }
+    }
+
+    fn holders(&self) -> Vec<Arc<Shared>> {
+        let held = (0..self.asked.len()).filter(|server| self.protocol.is_held(*server));
+        let asked = held.filter_map(|server| self.asked[server].as_ref());
+        asked.map(|asked| asked.shared.clone()).collect()
+    }
+}
