@@ -432,7 +432,8 @@ impl World {
                 let link = &mut self.links[client][server];
                 link.is_cut = false;
                 // The first packet that passes is answered by a reset.
-                if link.is_up && !link.is_open {
+                let knows = link.inbox.contains(&Said::Broken);
+                if link.is_up && !link.is_open && !knows {
                     link.inbox.push(Said::Broken);
                 }
             }

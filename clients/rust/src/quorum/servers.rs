@@ -209,10 +209,14 @@ impl Keeper {
         if quarantine < least {
             return Err(Unfit::Quarantine { quarantine, least }.into());
         }
-        let entries = self.table.entries();
+        let mut entries = self.table.entries();
         let mut others = (0..).zip(entries.iter());
         if others.any(|(other, entry)| other != self.server && entry.run_id == server.run_id) {
             return Err(Unfit::NamedTwice.into());
+        }
+        // From now on no other may be this one.
+        if let Some(entry) = entries.get_mut(self.server) {
+            entry.run_id.clone_from(&server.run_id);
         }
         Ok(())
     }
