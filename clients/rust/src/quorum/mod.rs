@@ -11,6 +11,8 @@ mod model;
 mod protocol;
 mod request;
 mod servers;
+#[cfg(test)]
+mod simulation;
 
 use crate::address::{Address, Certificates};
 use crate::clock::BootTime;
