@@ -298,6 +298,15 @@ impl World {
         }
     }
 
+    /// The client ends the connection; the server hears that at once.
+    fn hang_up(&mut self, client: usize, server: Server) {
+        let link = &mut self.clients[client].links[server];
+        link.hello = None;
+        let wire = link.wire.take();
+        self.machines[server].close(self.now, wire.as_ref());
+        self.flush(server);
+    }
+
     // ---- the clients ----
 
     fn live(&mut self, client: usize) {
@@ -319,9 +328,9 @@ impl World {
         if let Some((sent, _)) = link.hello
             && now >= sent + D_MS * MS / 2
         {
-            link.wire = None;
-            link.hello = None;
+            self.hang_up(client, server);
         }
+        let link = &mut self.clients[client].links[server];
         if link.wire.is_some() || now < link.tries_at {
             return;
         }
@@ -363,11 +372,10 @@ impl World {
             };
             match frame {
                 Frame::Broken => {
-                    link.wire = None;
-                    link.hello = None;
                     if let Some(core) = &mut link.core {
                         core.broke(now);
                     }
+                    self.hang_up(client, server);
                 }
                 Frame::Began { start, is_resumed } => {
                     let Some((sent, _)) = link.hello.take() else {
@@ -378,7 +386,7 @@ impl World {
                         (Some(core), true) => core.resumed(now, sent),
                         (Some(core), false) => {
                             core.end(crate::Loss::Connection);
-                            link.wire = None;
+                            self.hang_up(client, server);
                         }
                         (None, _) => {
                             link.secret = Some((wire.number, start));
@@ -444,8 +452,7 @@ impl World {
         link.is_reached = is_up;
         if is_over {
             link.core = None;
-            link.wire = None;
-            link.hello = None;
+            self.hang_up(client, server);
         }
         for fact in facts {
             self.look_at_time(client);
@@ -464,7 +471,7 @@ impl World {
                 core.tick(now);
                 if core.is_stuck() {
                     core.broke(now);
-                    self.clients[client].links[server].wire = None;
+                    self.hang_up(client, server);
                 }
                 self.follow_end(client, server);
             }
@@ -485,10 +492,10 @@ impl World {
             return;
         }
         link.core = None;
-        link.wire = None;
-        link.hello = None;
         let was_reached = std::mem::replace(&mut link.is_reached, false);
-        if link.asked.take().is_some() {
+        let was_asked = link.asked.take().is_some();
+        self.hang_up(client, server);
+        if was_asked {
             self.tell(client, Fact::Lost(server));
         }
         if was_reached {
@@ -674,7 +681,8 @@ impl World {
             let links: Vec<_> = links.collect();
             format!("{:?} {links:?}", client.protocol)
         });
-        let clients: Vec<_> = clients.collect();
+        let servers = self.machines.iter().map(Machine::describe);
+        let clients: Vec<_> = clients.chain(servers).collect();
         format!("the line stands: {}", clients.join("\n"))
     }
 }

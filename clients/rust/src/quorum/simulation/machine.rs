@@ -89,6 +89,13 @@ impl Machine {
         }
     }
 
+    /// For whoever looks at a failure.
+    pub fn describe(&self) -> String {
+        let engine = self.engine.as_ref();
+        let gauges = engine.map(|engine| (engine.gauges(), engine.deadline()));
+        format!("{} {gauges:?}", self.has_lock)
+    }
+
     pub fn is_up(&self) -> bool {
         self.engine.is_some()
     }
