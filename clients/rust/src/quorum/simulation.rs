@@ -31,7 +31,7 @@ const MS: u64 = 1000;
 const BOUND: u64 = 30_000 * MS;
 
 /// What is broken, to see whether that is noticed.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Rules {
     quarantine_ms: u64,
     grace_ms: u64,
@@ -165,23 +165,34 @@ impl World {
         let server = self.random.below(self.machines.len());
         let client = self.random.below(self.clients.len());
         self.faults += 1;
-        match self.random.below(12) {
-            0 | 1 => {
+        match self.random.below(17) {
+            0 => self.machines[server].crash(self.now),
+            1..=3 => self.restart(server),
+            4 => {
                 self.machines[server].crash(self.now);
+                self.restart(server);
             }
-            2..=4 => self.restart(server),
             5 => self.parted[client][server] = true,
             6 => self.parted[client][server] = false,
-            7 => {
+            7 => self.parted[client].fill(true),
+            8 | 9 => self.parted[client].fill(false),
+            10 => {
                 let link = &mut self.clients[client].links[server];
                 self.machines[server].close(self.now, link.wire.as_ref());
                 self.flush(server);
                 self.break_off(client, server);
             }
-            8 => self.clients[client].is_stopped = true,
-            9 | 10 => self.clients[client].is_stopped = false,
-            _ if self.clocks != Clocks::Agree => {
+            11 => self.clients[client].is_stopped = true,
+            12 | 13 => self.clients[client].is_stopped = false,
+            14 if self.clocks != Clocks::Agree => {
                 self.machines[server].ahead_ms = self.random.next() % 50_000;
+            }
+            // All of them at once, as where power fails.
+            15 => {
+                for server in 0..self.machines.len() {
+                    self.machines[server].crash(self.now);
+                    self.restart(server);
+                }
             }
             _ => self.machines[server].save(self.now),
         }
@@ -192,7 +203,7 @@ impl World {
             return;
         }
         // A start takes its time, so that a clock that agrees has gone on.
-        self.now += 1100 * MS;
+        self.now += MS;
         let files = match self.random.below(3) {
             0 if self.clocks != Clocks::JumpWithFiles => None,
             1 if self.clocks != Clocks::JumpWithFiles => Some(false),
@@ -546,7 +557,8 @@ impl World {
                 }
             }
             Effect::Held(token) => {
-                let held_for = self.random.next() % (300 * MS);
+                let limit = self.random.pick(&[30 * MS, 300 * MS, 3000 * MS]);
+                let held_for = self.random.next() % limit;
                 let own = &mut self.clients[client];
                 own.token = token;
                 own.grants += 1;
@@ -730,8 +742,8 @@ fn finds(rules: Rules, what: &str) {
         let why = ran.err()?;
         why.downcast_ref::<String>().cloned()
     });
-    let said = said.expect("nothing goes wrong");
-    assert!(said.contains(what), "{said}");
+    let said = said.unwrap_or_else(|| panic!("nothing goes wrong: {rules:?}"));
+    assert!(said.contains(what), "{rules:?}: {said}");
 }
 
 #[test]
