@@ -299,6 +299,7 @@ impl Machine {
                             limit_ms: None,
                             push: true,
                         }),
+                        acks: None,
                         form: Form::Lock,
                         in_command: false,
                     }),
