@@ -92,6 +92,20 @@ pub struct Run {
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "5s")]
     pub kill_after: Duration,
 
+    /// Hold the lock on a majority of these three or five independent servers, in place of --url
+    ///
+    /// No server is a replica of another or is ever replaced by one, each has a tether.quarantine of at least --grace in its
+    /// configuration file, and everybody names the same servers by the same hosts and ports.
+    #[arg(
+        long,
+        value_name = "URLS",
+        value_delimiter = ',',
+        env = "TETHER_QUORUM",
+        hide_env_values = true,
+        conflicts_with_all = ["shared", "permits", "lease"]
+    )]
+    pub quorum: Vec<String>,
+
     /// The lock
     pub key: OsString,
 

@@ -79,6 +79,7 @@ fn request(url: String, options: &options::Run) -> Request {
     };
     Request {
         url,
+        quorum: options.quorum.clone(),
         key: options.key.as_bytes().to_vec(),
         mode,
         wait: (!options.nowait).then_some(options.wait.unwrap_or(Duration::ZERO)),

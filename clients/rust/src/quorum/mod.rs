@@ -273,8 +273,13 @@ impl Guard {
         }
     }
 
-    /// Until when the servers vouch for the lock, as far as is known now; a moment in the past once it is lost. What must not rely
-    /// on this process can keep the last that it was told.
+    /// Until when the lock is vouched for, as it moves on with the answers of the servers. What must not rely on this process
+    /// (another that watches over the work) can keep the last that it was told.
+    pub fn alive(&self) -> watch::Receiver<BootTime> {
+        self.handle.alive.clone()
+    }
+
+    /// The same, as it is at this moment; a moment in the past once the lock is lost.
     pub fn held_until(&self) -> BootTime {
         let State::Held(_, holders) = &*self.handle.state.borrow() else {
             return BootTime(0);

@@ -1,6 +1,6 @@
 //! One lock on several servers, from the request to its end: the task that tells the protocol what happens and does what it says.
 
-use super::protocol::{Effect, Fact, Protocol, Server, Token};
+use super::protocol::{Effect, Fact, Protocol, Server, Token, majority_vouches};
 use super::servers::Servers;
 use crate::clock::BootTime;
 use crate::core::{Change, Id, Mode, Request};
@@ -36,6 +36,8 @@ pub struct Wish {
 /// The caller's side of a request. With it the request is given up.
 pub struct Handle {
     pub state: watch::Receiver<State>,
+    /// Until when the servers vouch for the lock, as that moves on.
+    pub alive: watch::Receiver<BootTime>,
     is_wanted: watch::Sender<bool>,
 }
 
@@ -57,6 +59,7 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
     let (sender, heard) = unbounded_channel();
     let (state, receiver) = watch::channel(State::Wanted);
     let (is_wanted, wanted) = watch::channel(true);
+    let (alive, moments) = watch::channel(BootTime(0));
     let asked = (0..servers.len()).map(|_| None).collect();
     let task = Task {
         protocol: Protocol::new(servers.len()),
@@ -71,11 +74,13 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
         error: None,
         loss: Loss::Silence,
         state,
+        alive,
         wanted,
     };
     tokio::spawn(task.run());
     Handle {
         state: receiver,
+        alive: moments,
         is_wanted,
     }
 }
@@ -103,6 +108,7 @@ struct Task {
     /// Why the last hold was lost.
     loss: Loss,
     state: watch::Sender<State>,
+    alive: watch::Sender<BootTime>,
     wanted: watch::Receiver<bool>,
 }
 
@@ -166,7 +172,12 @@ impl Task {
         let first = held.map(|server| self.vouched_until(server)).min();
         // A while is as good as for ever.
         let first = first.unwrap_or(BootTime::now() + Duration::from_secs(3600));
-        first.since(BootTime::now())
+        let first = first.since(BootTime::now());
+        match *self.state.borrow() {
+            // So often it looks until when the lock is vouched for.
+            State::Held(..) => first.min(self.servers.fence() / 8),
+            _ => first,
+        }
     }
 
     fn vouched_until(&self, server: Server) -> BootTime {
@@ -255,6 +266,13 @@ impl Task {
         }
         // Who checks looks at these.
         let holders = self.holders();
+        let until = holders.iter().map(|shared| shared.vouched_until());
+        if let Some(until) = majority_vouches(until, self.asked.len()) {
+            self.alive.send_if_modified(|alive| {
+                let before = std::mem::replace(alive, until.max(*alive));
+                before != *alive
+            });
+        }
         self.state.send_if_modified(|state| {
             let State::Held(_, known) = state else {
                 return false;
@@ -287,6 +305,10 @@ impl Task {
             }
             Effect::Held(token) => {
                 let holders = self.holders();
+                let until = holders.iter().map(|shared| shared.vouched_until());
+                if let Some(until) = majority_vouches(until, self.asked.len()) {
+                    self.alive.send_replace(until);
+                }
                 self.state.send_replace(State::Held(token, holders));
             }
             Effect::Lost => {

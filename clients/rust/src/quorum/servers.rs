@@ -29,6 +29,7 @@ pub struct Times {
 pub struct Servers {
     table: Arc<Table>,
     keepers: Vec<AbortHandle>,
+    fence: Duration,
 }
 
 /// Locked for moments only.
@@ -63,12 +64,22 @@ impl Servers {
             tokio::spawn(keeper.run()).abort_handle()
         };
         let keepers = addresses.into_iter().enumerate().map(keep).collect();
-        Servers { table, keepers }
+        let fence = times.fence;
+        Servers {
+            table,
+            keepers,
+            fence,
+        }
     }
 
     /// How many there are, reached or not.
     pub fn len(&self) -> usize {
         self.keepers.len()
+    }
+
+    /// For how long a server is relied on without an answer.
+    pub fn fence(&self) -> Duration {
+        self.fence
     }
 
     /// The connection to this server, if there is one at the moment.
