@@ -2,10 +2,12 @@
 //!
 //! - protocol.rs: the rules, without a server    request.rs: the task that follows them for one lock
 //! - servers.rs: a connection to each server     model.rs: all that can happen to the rules at small size
-//! - simulation.rs: the rules and real engines in random trouble
+//! - simulation.rs: the rules and real engines in random trouble    acks.rs: a model of ACKS, beside which a quorum is the other way
 //!
 //! No server is a replica of another, none is ever replaced by one, and all clients name the same servers.
 
+#[cfg(test)]
+mod acks;
 #[cfg(test)]
 mod model;
 mod protocol;
