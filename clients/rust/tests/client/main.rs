@@ -4,6 +4,7 @@ mod addresses;
 mod keys;
 mod locks;
 mod quorum;
+mod quorum_faults;
 
 use std::future::Future;
 use std::time::Duration;
