@@ -238,6 +238,22 @@ fn a_replica_of_a_replica_and_a_replicas_restart() {
     assert_taken_over(&first, &scene);
 }
 
+/// Its new master tells it nothing anew.
+#[test]
+fn a_replica_that_follows_another_replica_from_now_on_has_sessions() {
+    let master = Server::start();
+    let [first, second] = [(); 2].map(|()| Server::replica_of(&master, &[]));
+    let scene = set_up(&master);
+    first.catch_up(&master);
+    second.catch_up(&master);
+    drop(master);
+    promote(&first);
+    second.follow(&first);
+    assert_eq!(first.gauge("stats", "sync_partial_ok"), 1);
+    promote(&second);
+    assert_taken_over(&second, &scene);
+}
+
 #[test]
 fn a_demoted_server_learns_all_anew() {
     let (old, new) = (Server::start(), Server::start());

@@ -64,6 +64,23 @@ fn a_replicas_watchers_hear_of_what_its_master_binds() {
 }
 
 #[test]
+fn a_replica_that_changes_its_master_knows_what_sessions_hold() {
+    let told = [
+        session(1),
+        held(1, "a", Mode::Temporary),
+        held(1, "b", LOCK),
+    ];
+    let mut server = Server::replica(&told);
+    server.inherit("c", Mode::Temporary);
+    server.tell(Event::Demoted { redirect: false });
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(1, 1), Reply::Integer(2));
+    server.orders.clear();
+    server.work();
+    assert_eq!(server.orders, [Effect::Remove(key("c").to_owned())]);
+}
+
+#[test]
 fn what_a_session_holds_that_nobody_knows_is_left_behind() {
     let mut server = Server::replica(&[held(1, "a", LOCK), held(1, "b", Mode::Temporary)]);
     assert_eq!(server.holds(), (1, 1));

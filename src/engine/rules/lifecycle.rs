@@ -321,7 +321,10 @@ impl Engine {
                     self.forget_hold(hold);
                 }
             }
-            self.inherited(name.as_key(), mode, effects);
+            // What a session holds stays its own, also where this server was a replica before and only changes its master.
+            if self.keys[key].holds.is_empty() {
+                self.inherited(name.as_key(), mode, effects);
+            }
         }
         self.leave_withdrawn_to_master();
         self.is_replica = true;
