@@ -1,6 +1,7 @@
 //! Servers that crash, are replaced or moved: no ghosts, nothing lost of what was promised, no token twice. Each test
 //! owns its servers (see `harness`).
 
+mod acknowledged;
 mod crashes;
 #[cfg(target_os = "linux")]
 mod guarded;
@@ -14,4 +15,4 @@ mod sentinels;
 mod sessions;
 
 use tether_testing::harness::sentinel;
-use tether_testing::{grants, harness, line, load, random};
+use tether_testing::{grants, harness, line, load, random, survival};

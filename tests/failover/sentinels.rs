@@ -209,7 +209,7 @@ fn info(server: &Server) -> Option<String> {
 }
 
 /// In the end a server follows the new master and has the same keys.
-fn becomes_a_replica(server: &Server, master: &Server) {
+pub fn becomes_a_replica(server: &Server, master: &Server) {
     let expected = format!("master_port:{}\r\n", master.port());
     eventually_within(LONG, "a replica of the new master", || {
         let info = info(server).ok_or("it closes connections")?;

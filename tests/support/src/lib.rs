@@ -7,6 +7,7 @@
 //!   transcript/  sessions of redis-cli that a document shows, run again
 //!   line.rs      who holds, who stands in line
 //!   load.rs      clients at work while masters are replaced    grants.rs   what they were told
+//!   survival.rs  sessions whose master is killed in the moment of a grant, and which grants the next one knows
 //!   grammar.rs   commands at random, as a server describes its own
 //!   random.rs    a seed, and all that follows from it
 //!   process.rs   what the standard library cannot ask of processes
@@ -21,6 +22,7 @@ pub mod model;
 pub mod process;
 pub mod random;
 pub mod resp;
+pub mod survival;
 pub mod transcript;
 
 use std::path::Path;

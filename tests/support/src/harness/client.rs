@@ -157,6 +157,19 @@ impl Client {
         self.arrived.pop_front().map(Arrival::into_reply)
     }
 
+    /// Whatever came first and was not yet taken, or none when the connection ends before it.
+    pub fn try_next(&mut self) -> Option<Arrival> {
+        let deadline = Instant::now() + PATIENCE;
+        while self.arrived.is_empty() && !self.parse_one() {
+            match self.fill(deadline) {
+                Wire::Bytes => {}
+                Wire::Closed(_) => return None,
+                Wire::Late => panic!("anything: not within {PATIENCE:?}; {}", self.seen()),
+            }
+        }
+        self.arrived.pop_front()
+    }
+
     pub fn read_replies(&mut self, count: usize) -> Vec<Frame> {
         (0..count).map(|_| self.read_reply()).collect()
     }

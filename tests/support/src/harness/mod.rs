@@ -2,6 +2,7 @@
 
 mod certificates;
 mod client;
+mod link;
 mod listing;
 mod losses;
 #[cfg(target_os = "linux")]
@@ -19,6 +20,7 @@ pub use crate::resp::{
 };
 pub use certificates::Certificates;
 pub use client::Client;
+pub use link::Link;
 pub use listing::lock_list;
 pub use losses::losses;
 pub use ports::free_port;

@@ -86,6 +86,12 @@ impl Sentinel {
         });
     }
 
+    /// How long the master is silent until this Sentinel takes it for dead.
+    pub fn take_for_dead_after(&self, milliseconds: u64) {
+        let set = format!("SENTINEL SET {NAME} down-after-milliseconds {milliseconds}");
+        assert_eq!(self.ask(&set), Some(ok()));
+    }
+
     /// Has it replace the master, and says whether it will.
     pub fn fail_over(&self) -> bool {
         self.ask(&format!("SENTINEL FAILOVER {NAME}")) == Some(ok())

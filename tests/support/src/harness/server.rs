@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
-use super::wait::{PATIENCE, eventually, eventually_within};
+use super::wait::{PATIENCE, eventually, eventually_equal, eventually_within};
 use crate::project;
 use crate::resp::simple;
 use std::env;
@@ -68,11 +68,16 @@ impl Server {
     }
 
     pub fn follow(&self, master: &Server) {
+        self.follow_through(master.port(), master);
+    }
+
+    /// The same, where `port` leads to the master (see [`super::Link`]).
+    pub fn follow_through(&self, port: u16, master: &Server) {
         self.resp2()
-            .run(["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
+            .run(["REPLICAOF", "127.0.0.1", &port.to_string()]);
         eventually_within(Duration::from_secs(20), "the replica's link", || {
             let info = self.info("replication");
-            let port = format!("master_port:{}\r\n", master.port());
+            let port = format!("master_port:{port}\r\n");
             if info.contains(&port) && info.contains("master_link_status:up") {
                 Ok(())
             } else {
@@ -80,6 +85,14 @@ impl Server {
             }
         });
         self.catch_up(master);
+    }
+
+    /// Waits until so many replicas are there whose acknowledgements count: each has said once how far it is.
+    pub fn await_replicas(&self, count: usize) {
+        eventually_equal("replicas online", count, || {
+            let info = self.info("replication");
+            info.matches("state=online").count()
+        });
     }
 
     /// Waits until this replica has all that `master` has done so far.
@@ -245,6 +258,21 @@ impl Server {
     pub fn restart(&mut self, lines: &[&str]) {
         self.kill();
         self.lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        self.boot();
+    }
+
+    /// kill -9, and a new start without any data; in a cluster it is the same node.
+    pub fn restart_without_files(&mut self) {
+        self.kill();
+        let files = fs::read_dir(self.folder()).expect("the server's folder");
+        for file in files {
+            let path = file.expect("a file").path();
+            match path.file_name().and_then(|name| name.to_str()) {
+                Some("log" | "nodes.conf") => {}
+                _ if path.is_dir() => fs::remove_dir_all(path).expect("a folder of files"),
+                _ => fs::remove_file(path).expect("a file of the server"),
+            }
+        }
         self.boot();
     }
 
