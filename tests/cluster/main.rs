@@ -1,6 +1,7 @@
 //! Clusters of real servers: commands find their key's server, slots move and servers are replaced while keys are
 //! held, watched and waited for. Each test owns its servers (see `harness`).
 
+mod acknowledged;
 mod atomic;
 mod backstop;
 mod campaign;
@@ -16,4 +17,4 @@ mod routing;
 mod running;
 mod tokens;
 
-use tether_testing::{grants, harness, line, load, random};
+use tether_testing::{grants, harness, line, load, random, survival};
