@@ -39,6 +39,7 @@ impl Players {
                 lock,
                 ids,
                 secrets: Vec::new(),
+                last_token: 0,
             },
         }
     }

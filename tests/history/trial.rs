@@ -213,8 +213,8 @@ impl<'a> Trial<'a> {
             }
             _ => Vec::new(),
         };
-        let living: Vec<_> = self.world.holds.iter().map(|hold| hold.serial).collect();
-        self.tokens.begin_step(&living);
+        self.tokens.begin_step(&self.world.living());
+        self.players.book.last_token = self.tokens.greatest();
         let Some(ways) = Ways::of(step, &self.world) else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 
 use crate::harness::Frame;
 use crate::model::command::{
-    Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Replies, Wait,
+    Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Wait,
 };
 use crate::model::replies::Reply;
 use crate::model::speaking::CHANNEL;
@@ -19,6 +19,8 @@ pub struct Book {
     pub ids: Vec<i64>,
     /// Those of the sessions, in the order in which they were started.
     pub secrets: Vec<Vec<u8>>,
+    /// The greatest token that was heard of before this step.
+    pub last_token: i64,
 }
 
 /// Runs what its arguments say: for each command the number of its words, and those.
@@ -69,6 +71,11 @@ impl Book {
             | Command::Release { .. }
             | Command::Extend { .. }
             | Command::Cancel { .. } => lock_words(command),
+            Command::Raise { key: k, label, to } => {
+                let mut words = words!["LOCK.RAISE", key(k), self.raised(*to).to_string()];
+                words.extend(owner_words(*label));
+                words
+            }
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
@@ -118,6 +125,17 @@ impl Book {
             Command::Unsubscribe => words!["UNSUBSCRIBE", key(&CHANNEL.name)],
             Command::Publish => words!["PUBLISH", key(&CHANNEL.name), "hi"],
             _ => self.longer_words(command),
+        }
+    }
+
+    /// The server may have given some more that nobody has heard of.
+    fn raised(&self, to: Raised) -> i64 {
+        const UNHEARD: i64 = 4096;
+        const GREATEST: i64 = (1 << 53) - 1;
+        match to {
+            Raised::Least => 0,
+            Raised::Above(more) => self.last_token + UNHEARD + i64::from(more),
+            Raised::TooFar => GREATEST,
         }
     }
 

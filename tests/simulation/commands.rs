@@ -1,13 +1,15 @@
 //! The module's commands, as the shell tells the engine of them.
 
 use crate::machine::{Machine, Thing};
-use crate::model::command::{Ask, Command, LABELS, Mode as Way, Name, Spot, Who, is_notified};
-use crate::model::replies::Reply;
+use crate::model::command::{
+    Ask, Command, LABELS, Mode as Way, Name, Raised, Spot, Who, is_notified,
+};
+use crate::model::replies::{Reply, Tokens};
 use crate::model::sessions::Number;
 use crate::words::key_of;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, SessionId,
-    SessionRecord, Start, Wait,
+    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise, SessionId,
+    SessionRecord, Start, Token, Wait,
 };
 
 impl Machine {
@@ -16,6 +18,7 @@ impl Machine {
         who: Who,
         db: usize,
         command: &Command,
+        tokens: &Tokens,
     ) -> Result<Reply, String> {
         let client = self.id(who).expect("only connections send commands");
         assert!(!self.is_blocked(who), "who stands still says nothing");
@@ -53,6 +56,10 @@ impl Machine {
             }
             Command::Macquire { keys, ask } => {
                 self.acquire(who, db, keys, Mode::Exclusive, Form::Lock, *ask);
+            }
+            Command::Raise { key, label, to } => {
+                let last = tokens.greatest().max(self.engine.last_token().0 as i64);
+                self.raise(client, (key_of(db, *key), LABELS[*label]), (*to, last));
             }
             other => self.request(client, db, other),
         }
@@ -123,6 +130,30 @@ impl Machine {
             }
             about_sessions => self.about_sessions(client, about_sessions),
         }
+    }
+
+    /// The clock is where the last token is.
+    fn raise(
+        &mut self,
+        client: ClientId,
+        (key, label): (Key<'_>, &[u8]),
+        (to, last): (Raised, i64),
+    ) {
+        const A_DAY: u64 = 86_400 << 22;
+        let last = last as u64;
+        let token = match to {
+            Raised::Least => 0,
+            Raised::Above(more) => last + u64::from(more),
+            Raised::TooFar => last + A_DAY + 1,
+        };
+        let raise = Raise {
+            client,
+            key,
+            label,
+            token: Token(token),
+            most: Token(last + A_DAY),
+        };
+        self.tell(None, Event::Raise(raise));
     }
 
     fn about_sessions(&mut self, client: ClientId, command: &Command) {

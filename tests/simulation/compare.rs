@@ -113,6 +113,11 @@ impl Trial {
             .all(|token| check(*token) == Err(expected));
         for (hold, holder) in held.iter().zip(holders) {
             right &= check(holder.token).is_ok() == current(hold);
+            // The token from before it was raised is nobody's.
+            let former = Some(hold.granted_as).filter(|former| *former != hold.serial);
+            if let Some(former) = former.and_then(|former| self.tokens.of(former)) {
+                right &= check(Token(former as u64)) == Err(expected);
+            }
         }
         match right {
             true => Ok(()),

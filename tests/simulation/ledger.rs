@@ -2,8 +2,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, again, close, connect, del, deltp, exec, macquire, multi, pipeline,
-    release, resume, run, set, settp, settp_wait, start,
+    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire, multi,
+    pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
 };
 use crate::model::command::{Ask, Command, Mode, Spot, Wait};
 use crate::model::generate::Scope;
@@ -272,5 +272,19 @@ fn who_is_next_after_a_wait_that_is_given_up_with_the_key_is_handed_it() {
         Step::Pass { ms: 2 },
         run(0, Command::Renamenx { from: 2, to: 1 }),
         run(2, deltp(1)),
+    ]);
+}
+
+/// A grant whose token was raised in the transaction that caused it passed for given back, and was never told.
+#[test]
+fn a_grant_is_told_though_its_token_is_raised_in_the_same_transaction() {
+    holds(&[
+        connect(0),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(0, acquire_as(1, 0, Mode::Exclusive, PUSH)),
+        multi(0),
+        run(0, release(0)),
+        run(0, raise_as(1, 0)),
+        exec(0),
     ]);
 }

@@ -135,7 +135,7 @@ impl Machine {
                 command,
                 reply,
             } => {
-                let got = self.command(*who, *db, command)?;
+                let got = self.command(*who, *db, command, tokens)?;
                 if !reply.is_met_by(&got, tokens) {
                     return Err(format!(
                         "{command:?} of {who} gets {got:?} and not {reply:?}"

@@ -90,8 +90,7 @@ impl Trial {
     }
 
     fn begin_step(&mut self) {
-        let living: Vec<_> = self.world.holds.iter().map(|hold| hold.serial).collect();
-        self.tokens.begin_step(&living);
+        self.tokens.begin_step(&self.world.living());
     }
 
     fn both_take(&mut self, step: &Step) -> Result<Outcome, String> {

@@ -80,16 +80,17 @@ impl Engine {
         (!is_over && self.is_settled(hold)).then_some(self.holds[hold].token)
     }
 
-    /// Whether this connection, or its session, holds a key with this token, or held it and the key goes by another name now.
+    /// Whether this connection, or its session, holds a key that it was granted with this token, or held it and the key goes by another name now.
     /// O(holders), and O(what it holds) where it does not hold the key.
     pub fn holds_as(&self, client: ClientId, key: Key<'_>, token: Token) -> bool {
         let Some(client) = self.clients.find(client) else {
             return false;
         };
         let owner = self.clients.owner(client);
-        let is_it = |hold: Id<Hold>| {
-            let hold = &self.holds[hold];
-            hold.client == owner && hold.token == token && !self.is_flushed(hold.key)
+        let is_it = |id: Id<Hold>| {
+            let hold = &self.holds[id];
+            let is_same = self.holds.granted_as(id) == token;
+            hold.client == owner && is_same && !self.is_flushed(hold.key)
         };
         let here = self.keys.find(key).is_some_and(|key| {
             let mut holds = self.holds.all_of_key(&self.keys, key);

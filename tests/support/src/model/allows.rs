@@ -208,7 +208,9 @@ impl World {
         let wait = command.wait().map(|wait| wait.limit_ms);
         let dying = killed(command).and_then(|who| self.session_of(who));
         let grace = dying.map(|session| session.grace_ms);
-        !self.slow && (short(wait) || short(command.lease_ms()) || short(grace))
+        // Which token is the greatest then is not known before.
+        let raises = matches!(command, Command::Raise { .. });
+        !self.slow && (raises || short(wait) || short(command.lease_ms()) || short(grace))
     }
 
     /// Its secret was heard of before the command is sent.

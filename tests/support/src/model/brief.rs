@@ -1,6 +1,6 @@
 //! Short words for histories that are written by hand.
 
-use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
+use super::command::{Ask, Command, Label, Mode, Name, Raised, Wait, Who};
 use super::sessions::Number;
 use super::step::{Ending, Step};
 
@@ -147,6 +147,12 @@ pub fn resume(session: Number, notify: bool) -> Command {
 pub fn release(key: Name) -> Command {
     let (label, all) = (0, false);
     Command::Release { key, label, all }
+}
+
+/// Above all tokens that were given.
+pub fn raise_as(label: Label, key: Name) -> Command {
+    let to = Raised::Above(1000);
+    Command::Raise { key, label, to }
 }
 
 pub fn deltp(key: Name) -> Command {

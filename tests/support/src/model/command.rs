@@ -53,6 +53,11 @@ pub enum Command {
         label: Label,
         lease_ms: u64,
     },
+    Raise {
+        key: Name,
+        label: Label,
+        to: Raised,
+    },
     Cancel {
         key: Name,
         label: Label,
@@ -229,6 +234,17 @@ impl Mode {
     }
 }
 
+/// The token that `LOCK.RAISE` asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raised {
+    /// No greater than any.
+    Least,
+    /// So much greater than all that were given.
+    Above(u32),
+    /// Greater than the server's clock allows.
+    TooFar,
+}
+
 /// What tells the owners apart that share a connection: one of [`LABELS`].
 pub type Label = usize;
 
@@ -292,6 +308,7 @@ impl Command {
             | Command::Acquire { key, .. }
             | Command::Release { key, .. }
             | Command::Extend { key, .. }
+            | Command::Raise { key, .. }
             | Command::Cancel { key, .. } => std::slice::from_ref(key),
             Command::Deltp { keys } | Command::Macquire { keys, .. } => keys,
             _ => &[],
@@ -308,6 +325,7 @@ impl Command {
                 | Command::Macquire { .. }
                 | Command::Release { .. }
                 | Command::Extend { .. }
+                | Command::Raise { .. }
                 | Command::Cancel { .. }
                 | Command::Start { .. }
                 | Command::EndSession

@@ -49,7 +49,7 @@ impl World {
                 };
                 let next = all[at..].iter().find(is_same);
                 let is_lost = next.is_some_and(|next| matches!(next.news, News::Lost(..)));
-                is_lost || holds.iter().any(|hold| hold.serial == serial)
+                is_lost || holds.iter().any(|hold| hold.granted_as == serial)
             });
         }
         self.pending[who].retain(|cause| !cause.is_empty());

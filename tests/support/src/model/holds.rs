@@ -26,6 +26,8 @@ pub struct Hold {
     /// Below an exclusive hold: how often its owner has taken it shared, too.
     pub below: u32,
     pub serial: Serial,
+    /// The same when it was granted: its token may have been raised since.
+    pub granted_as: Serial,
     /// When it ends by itself.
     pub ends: Option<u64>,
 }
@@ -193,11 +195,19 @@ impl World {
         is_told.then_some((owner?, push))
     }
 
-    /// Puts the holds in the order of their tokens: of some grants the model does not know which was
+    /// Puts the holds in the order of the tokens that they were granted with: of some grants the model does not know which was
     /// first.
     pub fn put_in_order(&mut self, tokens: &Tokens) {
-        let token = |hold: &Hold| tokens.of(hold.serial).unwrap_or(i64::MAX);
+        let token = |hold: &Hold| tokens.of(hold.granted_as).unwrap_or(i64::MAX);
         self.holds.sort_by_key(token);
+    }
+
+    /// The grants whose tokens can be heard of again.
+    pub fn living(&self) -> Vec<Serial> {
+        let holds = self.holds.iter();
+        holds
+            .flat_map(|hold| [hold.serial, hold.granted_as])
+            .collect()
     }
 
     /// Whether the token of this hold is a current one.
@@ -350,6 +360,7 @@ impl World {
             depth: 1,
             below: 0,
             serial: 0,
+            granted_as: 0,
             ends: None,
         });
     }

@@ -1,6 +1,6 @@
 //! The commands that ask for keys, and those that give locks back.
 
-use super::command::{Ask, Command, Label, Mode, Name, Spot, Wait, Who, is_notified};
+use super::command::{Ask, Command, Label, Mode, Name, Raised, Spot, Wait, Who, is_notified};
 use super::entry::Value;
 use super::holds::Hold;
 use super::queues::Waiter;
@@ -206,6 +206,7 @@ impl World {
                 depth: 1,
                 below: 0,
                 serial,
+                granted_as: serial,
                 ends: request.lease_ms.map(|ms| self.now + ms),
             };
             self.write_down(hold, request.value.clone(), false);
@@ -272,6 +273,23 @@ impl World {
         };
         self.holds[at].ends = Some(self.now + lease_ms);
         Reply::Int(1)
+    }
+
+    /// A raised token is that of no other hold, before or after.
+    pub(super) fn raise(&mut self, turn: &Turn, key: Name, label: Label, to: Raised) -> Reply {
+        let Some(at) = self.own_hold(turn.who, label, turn.spot(key)) else {
+            return Reply::refused("NOTHELD");
+        };
+        match to {
+            Raised::Least => {}
+            Raised::Above(_) => {
+                self.totals.raises += 1;
+                self.last_serial += 1;
+                self.holds[at].serial = self.last_serial;
+            }
+            Raised::TooFar => return Reply::refused("ERR the token is more than a day ahead"),
+        }
+        Reply::Token(self.holds[at].serial)
     }
 
     fn own_lock(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {

@@ -23,6 +23,7 @@ impl World {
                 label,
                 lease_ms,
             } => self.extend(turn, *key, *label, *lease_ms),
+            Command::Raise { key, label, to } => self.raise(turn, *key, *label, *to),
             Command::Cancel { key, label } => self.cancel(turn, *key, *label),
             Command::Deltp { keys } => self.deltp(turn, keys),
             Command::Watchex { keys } => self.watchex(turn, keys),

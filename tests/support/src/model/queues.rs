@@ -148,6 +148,7 @@ impl World {
                 depth: 1,
                 below: 0,
                 serial,
+                granted_as: serial,
                 ends,
             };
             // Beside others the lock is theirs as it is; what nobody holds any more is handed over.

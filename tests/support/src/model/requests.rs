@@ -1,6 +1,6 @@
 //! Commands about locks, waits and sessions, drawn at random, a little in favour of what somebody holds.
 
-use super::command::{Ask, Command, Label, Mode, Name, Wait, Who};
+use super::command::{Ask, Command, Label, Mode, Name, Raised, Wait, Who};
 use super::generate::Generator;
 use super::sessions::Number;
 use super::world::World;
@@ -32,10 +32,15 @@ impl Generator {
                 let ask = self.ask();
                 Command::Macquire { keys, ask }
             }
-            55..80 => {
+            55..78 => {
                 let (key, label) = self.something_held(world, who);
                 let all = self.random.per_mille(250);
                 Command::Release { key, label, all }
+            }
+            78..80 => {
+                let (key, label) = self.something_held(world, who);
+                let to = self.raised();
+                Command::Raise { key, label, to }
             }
             80..85 => {
                 let (key, label) = self.something_held(world, who);
@@ -139,6 +144,15 @@ impl Generator {
 
     pub(super) fn notify(&mut self) -> bool {
         self.random.per_mille(400)
+    }
+
+    fn raised(&mut self) -> Raised {
+        let above = 1 + self.random.below(1000) as u32;
+        self.random.weighted(&[
+            (6, Raised::Above(above)),
+            (2, Raised::Least),
+            (1, Raised::TooFar),
+        ])
     }
 
     pub(super) fn label(&mut self) -> Label {

@@ -32,6 +32,8 @@ pub struct Totals {
     pub cancels: u64,
     /// Holds that their owner was granted once more.
     pub reentries: u64,
+    /// Holds whose token was raised.
+    pub raises: u64,
     /// Requests that nothing but the quarantine stood against.
     pub quarantined: u64,
     /// Keys that a connection held or watched when its user lost the right to them.
@@ -88,6 +90,7 @@ impl Totals {
             deadlocks_refused: self.deadlocks_refused + other.deadlocks_refused,
             cancels: self.cancels + other.cancels,
             reentries: self.reentries + other.reentries,
+            raises: self.raises + other.raises,
             quarantined: self.quarantined + other.quarantined,
             rights_lost: self.rights_lost + other.rights_lost,
             waits_lost: self.waits_lost + other.waits_lost,
