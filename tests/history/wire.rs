@@ -59,6 +59,7 @@ impl Book {
                 token,
                 notify,
                 wait,
+                ..
             } => {
                 let mut words = words!["SETTP", key(k), value.to_string()];
                 words.extend(token.then(|| bytes("TOKEN")));
@@ -71,21 +72,11 @@ impl Book {
             | Command::Release { .. }
             | Command::Extend { .. }
             | Command::Cancel { .. } => lock_words(command),
-            Command::Raise { key: k, label, to } => {
-                let mut words = words!["LOCK.RAISE", key(k), self.raised(*to).to_string()];
-                words.extend(owner_words(*label));
-                words
-            }
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
             Command::Start { grace_ms } => {
                 words!["SESSION.START", "GRACE", grace_ms.to_string()]
-            }
-            Command::Resume { session, notify } => {
-                let mut words = words!["SESSION.RESUME", self.secrets[*session as usize]];
-                words.extend(notify_words(*notify));
-                words
             }
             Command::EndSession => words!["SESSION.END"],
             Command::Detach => words!["SESSION.DETACH"],
@@ -141,6 +132,16 @@ impl Book {
 
     fn longer_words(&self, command: &Command) -> Words {
         match command {
+            Command::Raise { key: k, label, to } => {
+                let mut words = words!["LOCK.RAISE", key(k), self.raised(*to).to_string()];
+                words.extend(owner_words(*label));
+                words
+            }
+            Command::Resume { session, notify } => {
+                let mut words = words!["SESSION.RESUME", self.secrets[*session as usize]];
+                words.extend(notify_words(*notify));
+                words
+            }
             Command::Copy {
                 from,
                 to,

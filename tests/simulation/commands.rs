@@ -7,9 +7,10 @@ use crate::model::command::{
 use crate::model::replies::{Reply, Tokens};
 use crate::model::sessions::Number;
 use crate::words::key_of;
+use std::num::NonZeroU32;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise, SessionId,
-    SessionRecord, Start, Token, Wait,
+    Acquire, AskedAcks, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise,
+    SessionId, SessionRecord, Start, Token, Wait,
 };
 
 impl Machine {
@@ -37,16 +38,18 @@ impl Machine {
                 token,
                 notify,
                 wait,
+                acks,
                 ..
             } => {
                 let form = match token {
                     true => Form::SettpToken,
                     false => Form::Settp,
                 };
-                let (notify, wait) = (*notify, *wait);
+                let (notify, wait, acks) = (*notify, *wait, *acks);
                 let ask = Ask {
                     notify,
                     wait,
+                    acks,
                     ..Ask::default()
                 };
                 self.acquire(who, db, &[*key], Mode::Temporary, form, ask);
@@ -209,6 +212,12 @@ impl Machine {
     }
 
     fn acquire(&mut self, who: Who, db: usize, keys: &[Name], mode: Mode, form: Form, ask: Ask) {
+        // As the shell does.
+        if ask.acks.is_some() && self.in_exec {
+            let refused = "ERR option ACKS cannot be used in a transaction";
+            self.reply = Some(Reply::refused(refused));
+            return;
+        }
         let client = self.id(who).expect("only connections send commands");
         let looks = keys.iter().map(|name| self.look(Spot { db, name: *name }));
         let seen: Vec<KeySnapshot<'_>> = looks.collect();
@@ -231,7 +240,10 @@ impl Machine {
             label: LABELS[ask.label],
             lease_ms: ask.lease_ms,
             wait,
-            acks: None,
+            acks: ask.acks.map(|acks| AskedAcks {
+                replicas: NonZeroU32::new(acks.replicas).expect("at least one"),
+                timeout_ms: acks.timeout_ms as u32,
+            }),
             form,
             in_command,
         };

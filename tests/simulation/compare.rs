@@ -1,5 +1,6 @@
 //! What the engine says of a world, against the world.
 
+use crate::model::acks::Ack;
 use crate::model::command::{LABELS, Mode as Way, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::{Hold, Owner};
@@ -7,6 +8,7 @@ use crate::model::queues::Waiter;
 use crate::model::world::{REASONS, Value, World};
 use crate::trial::{Trial, all_spots};
 use crate::words::key_of;
+use std::collections::BTreeMap;
 use tether::engine::{
     ClientId, Holder, KeyInspection, KeySnapshot, KeyState, Loss, Mode, Stale, Token, Waiting,
 };
@@ -113,6 +115,8 @@ impl Trial {
             .all(|token| check(*token) == Err(expected));
         for (hold, holder) in held.iter().zip(holders) {
             right &= check(holder.token).is_ok() == current(hold);
+            let is_pending = hold.ack == Ack::Pending;
+            right &= !is_pending || check(holder.token) == Err(Stale::Pending);
             // The token from before it was raised is nobody's.
             let former = Some(hold.granted_as).filter(|former| *former != hold.serial);
             if let Some(former) = former.and_then(|former| self.tokens.of(former)) {
@@ -177,6 +181,7 @@ impl Trial {
             ("temporary keys", gauges.temporary_keys, temporary),
             ("holds", gauges.holds, world.holds.len() - temporary),
             ("waiters", gauges.waiters, world.waiters.len()),
+            ("pending grants", gauges.grants_pending, world.grants.len()),
             ("watches", gauges.watches, world.watches.len()),
             (
                 "watched keys",
@@ -208,6 +213,7 @@ impl Trial {
             ("grants", totals.grants, model.grants),
             ("handoffs", totals.handoffs, model.handoffs),
             ("timeouts", totals.timeouts, model.timeouts),
+            ("withdrawn grants", totals.grants_withdrawn, model.withdrawn),
             (
                 "refused deadlocks",
                 totals.deadlocks_refused,
@@ -218,8 +224,29 @@ impl Trial {
                 return Err(format!("{what}: {got} and not {expected}"));
             }
         }
+        self.compare_grants()?;
         self.compare_reasons()?;
         self.compare_times()
+    }
+
+    /// Whose acknowledgements are counted next.
+    fn compare_grants(&self) -> Result<(), String> {
+        let (world, engine) = (&self.world, &self.machine.engine);
+        let unplaced = world.grants.iter().any(|grant| !grant.placed);
+        let mut expected = BTreeMap::new();
+        for grant in world.grants.iter().filter(|grant| grant.placed) {
+            let token = self.tokens.of(grant.serial).unwrap_or_default() as u64;
+            let first = expected.entry(grant.wanted).or_insert(token);
+            *first = token.min(*first);
+        }
+        let counted = engine.grants_to_count().into_iter();
+        let got: BTreeMap<u32, u64> = counted
+            .map(|counted| (counted.wanted, counted.token.0))
+            .collect();
+        match engine.has_unplaced_grants() == unplaced && got == expected {
+            true => Ok(()),
+            false => Err(format!("{got:?} are counted and not {expected:?}")),
+        }
     }
 
     /// Why holds ended, as it is counted and as the log has it.
@@ -286,7 +313,10 @@ fn is_holder(hold: &Hold, holder: &Holder, world: &World) -> bool {
         Owner::Session(_) => Some(world.voice(hold.owner).is_some()),
         _ => None,
     };
+    let mut grants = world.grants.iter();
+    let grant = grants.find(|grant| grant.serial == hold.serial);
     LABELS[hold.label] == &*holder.label
+        && grant.map(|grant| (grant.got, grant.wanted)) == holder.acks
         && session == holder.session
         && is_mode(hold.mode, holder.mode)
         && (hold.whole_depth(), lease) == (holder.depth, holder.lease_ms)

@@ -2,8 +2,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire, multi,
-    pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
+    BLOCK, PUSH, acked, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire,
+    multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
 };
 use crate::model::command::{Ask, Command, Mode, Spot, Wait};
 use crate::model::generate::Scope;
@@ -253,6 +253,7 @@ fn who_is_next_after_a_wait_that_is_given_up_with_the_key_is_handed_it() {
         reentrant: false,
         notify: false,
         wait: None,
+        acks: None,
     };
     let keys = vec![1];
     let then = Some((0, settp(1)));
@@ -286,5 +287,90 @@ fn a_grant_is_told_though_its_token_is_raised_in_the_same_transaction() {
         run(0, release(0)),
         run(0, raise_as(1, 0)),
         exec(0),
+    ]);
+}
+
+/// Nobody told the connection for which the session had been granted the key that another one gave the grant up.
+#[test]
+fn a_blocked_request_is_answered_when_its_session_moves_before_the_acknowledgement() {
+    for leave in [resume(0, false), Command::Detach] {
+        let (blocked, other) = match leave {
+            Command::Detach => (PUSH, 0),
+            _ => (BLOCK, 1),
+        };
+        holds(&[
+            connect(0),
+            connect(1),
+            Step::Replicas { count: 1 },
+            run(0, start(1000)),
+            run(0, acked(acquire(0, Mode::Exclusive, blocked), 1, 1000)),
+            run(other, leave),
+            run(other, Command::Cancel { key: 0, label: 0 }),
+            Step::Work { most: 1 },
+        ]);
+    }
+}
+
+/// Nobody was there any more to whom it could be granted, and it kept others waiting until its time was over.
+#[test]
+fn what_was_not_acknowledged_goes_with_its_connection() {
+    holds(&[
+        connect(0),
+        connect(1),
+        Step::Replicas { count: 1 },
+        run(0, start(1000)),
+        run(0, acked(acquire(0, Mode::Exclusive, PUSH), 1, 1000)),
+        run(1, acquire(0, Mode::Exclusive, BLOCK)),
+        close(0),
+        Step::Work { most: 1 },
+    ]);
+}
+
+/// It counted a hold that it did not show.
+#[test]
+fn a_withdrawn_hold_is_counted_no_more_where_the_key_is_looked_at() {
+    holds(&[
+        connect(0),
+        Step::Replicas { count: 1 },
+        run(0, start(1000)),
+        run(0, acked(acquire(0, Mode::Exclusive, None), 1, 1)),
+        Step::Pass { ms: 1 },
+    ]);
+}
+
+/// Only the first in line was looked at after a change of rights: behind one that too few replicas are there for.
+#[test]
+fn who_is_next_after_one_that_is_not_acknowledged_is_served_in_the_same_step() {
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, start(1000)),
+        run(1, acked(acquire(0, Mode::Exclusive, PUSH), 1, 1000)),
+        run(2, acquire(0, Mode::Exclusive, PUSH)),
+        Step::Pass { ms: 1 },
+        run(0, release(0)),
+    ]);
+}
+
+/// A lease that begins with the acknowledgement passed for none, and the request for a cycle.
+#[test]
+fn nobody_waits_for_ever_for_a_pending_hold_with_a_lease() {
+    let leased = Ask {
+        lease_ms: Some(10),
+        wait: PUSH,
+        ..Ask::default()
+    };
+    let (key, mode, ask) = (0, Mode::Exclusive, leased);
+    holds(&[
+        connect(0),
+        connect(1),
+        Step::Replicas { count: 1 },
+        run(0, start(1000)),
+        run(0, acked(Command::Acquire { key, mode, ask }, 1, 1000)),
+        run(1, acquire(1, Mode::Exclusive, None)),
+        run(0, acquire(1, Mode::Exclusive, PUSH)),
+        run(1, acquire(0, Mode::Exclusive, BLOCK)),
     ]);
 }

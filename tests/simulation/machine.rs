@@ -41,6 +41,8 @@ pub struct Machine {
     /// Somebody has watched a key, or asked for one with a wait: from then on the shell hears of keys
     /// that come into being.
     pub(super) hears_of_new: bool,
+    /// How far replication has come.
+    offset: u64,
 }
 
 /// What stands at a key.
@@ -83,6 +85,7 @@ impl Machine {
             named: Vec::new(),
             started: 0,
             hears_of_new: false,
+            offset: 0,
         }
     }
 
@@ -169,6 +172,17 @@ impl Machine {
                 self.tell(None, Event::Abandoned { client, granted });
             }
             Fact::Quarantined { ms } => self.tell(None, Event::Quarantine { ms: *ms }),
+            Fact::Propagated => {
+                self.offset += 1;
+                let offset = self.offset;
+                self.tell(None, Event::Propagated { offset });
+            }
+            Fact::Acknowledged { serial, replicas } => {
+                let token = tokens.of(*serial).expect("each hold's token is looked at");
+                let (token, replicas) = (Token(token as u64), *replicas);
+                self.tell(None, Event::Acknowledged { token, replicas });
+            }
+            Fact::Replicas { count } => self.tell(None, Event::Replicas { count: *count }),
             Fact::Passed { now } => {
                 self.now = Moment(now * 1000);
                 self.tell(None, Event::Tick);

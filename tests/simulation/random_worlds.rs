@@ -55,7 +55,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
 }
 
 /// Worlds in which nothing happens prove nothing.
-const FLOORS: [Floor; 11] = [
+const FLOORS: [Floor; 15] = [
     ("handoffs", |all| all.handoffs, 600),
     ("lost", |all| all.lost, 1_000),
     ("removed", |all| all.removed_by_disconnect, 300),
@@ -64,6 +64,10 @@ const FLOORS: [Floor; 11] = [
     ("quarantined", |all| all.quarantined, 100),
     ("re-entries", |all| all.reentries, 40),
     ("cancels", |all| all.cancels, 40),
+    ("raises", |all| all.raises, 60),
+    ("acknowledged", |all| all.acknowledged, 60),
+    ("withdrawn", |all| all.withdrawn, 60),
+    ("too few replicas", |all| all.unacked, 60),
     ("resumed", |all| all.resumed, 50),
     ("moved", |all| all.moved, 50),
     ("graces over", |all| all.graces_over, 30),

@@ -2,7 +2,8 @@
 
 use crate::log::Compared;
 use crate::machine::Machine;
-use crate::model::command::{Command, DATABASES, Spot};
+use crate::model::acks::no_acks;
+use crate::model::command::{Command, DATABASES, Spot, Who};
 use crate::model::generate::{Generator, Scope};
 use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::shrink::shortest;
@@ -113,7 +114,7 @@ impl Trial {
         let world = &self.world;
         let serves = !world.waiters.is_empty() && !world.due().is_empty();
         let most = match world.first_servable() {
-            None if !serves => most,
+            None if !serves && !world.is_any_withdrawn() => most,
             _ => usize::MAX,
         };
         let order = self.machine.work(most);
@@ -161,7 +162,10 @@ impl Trial {
                 );
                 let came = matches!(
                     step,
-                    Step::Connect { .. } | Step::Discard { .. } | Step::Pass { .. }
+                    Step::Connect { .. }
+                        | Step::Discard { .. }
+                        | Step::Pass { .. }
+                        | Step::Propagated
                 );
                 if !moved && !came {
                     return Err(format!("{step:?} changes nothing"));
@@ -197,13 +201,40 @@ impl Trial {
     fn be_demoted(&mut self, redirect: bool) -> Result<(), String> {
         let places = 0..self.scope.places;
         let waited: Vec<_> = places.filter(|who| self.machine.is_blocked(*who)).collect();
+        let pushes = |who: Who| self.world.outcomes_of_demotion(who);
+        let pushes: Vec<_> = (0..self.scope.places).map(pushes).collect();
+        let pending = |who: Who| {
+            let mut all = self.world.grants.iter();
+            let grant = all.find(|grant| grant.who == who && !grant.push);
+            grant.map(|grant| no_acks(grant.got, grant.wanted))
+        };
+        let pending: Vec<_> = (0..self.scope.places).map(pending).collect();
         self.machine.heard();
         self.machine.tell(None, Event::Demoted { redirect });
         self.machine.engine.check_invariants();
         for (who, heard) in self.machine.heard().iter().enumerate() {
             let is_answer = |arrival: &&Arrival| matches!(arrival, Arrival::Reply(_));
             let answers: Vec<_> = heard.iter().filter(is_answer).collect();
+            let count = |word: &str| {
+                let is_meant = |arrival: &&Arrival| match arrival {
+                    Arrival::Push(sentence) => sentence.contains(word),
+                    Arrival::Reply(_) => false,
+                };
+                heard.iter().filter(is_meant).count()
+            };
+            let told = [" FAILED ", " FAILED NOACKS ", " LOST demoted"].map(count);
+            if self.world.client(who).is_some() && told != pushes[who] {
+                let expected = pushes[who];
+                return Err(format!(
+                    "client {who} hears {heard:?}, of failures and losses {told:?} and not {expected:?}"
+                ));
+            }
             let expected = match waited.contains(&who) {
+                _ if pending[who].is_some() => pending[who]
+                    .clone()
+                    .map(Arrival::Reply)
+                    .into_iter()
+                    .collect(),
                 true if redirect => vec![Arrival::Reply(Reply::refused("MOVED"))],
                 true => vec![Arrival::Reply(Reply::refused("UNBLOCKED"))],
                 false => Vec::new(),

@@ -1,5 +1,6 @@
 //! The engine's words in the model's.
 
+use crate::model::acks::no_acks;
 use crate::model::command::{LABELS, NAMES, Spot};
 use crate::model::replies::{self, Kind, Reply};
 use tether::engine::{
@@ -80,6 +81,9 @@ pub fn answer(reply: Said) -> Reply {
         }
         Said::Refused(refusal) => refusal,
     };
+    if let Refusal::NoAcks { got, wanted } = refusal {
+        return no_acks(got, wanted);
+    }
     Reply::refused(match refusal {
         Refusal::TooManyWatches { .. } => "ERR too many watches",
         Refusal::TooManyKeys { .. } => "ERR too many keys",

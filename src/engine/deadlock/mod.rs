@@ -158,7 +158,8 @@ fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
     (attached.unwrap_or(client), engine.holds.label(hold))
 }
 
-/// Whether a hold does not end by itself.
+/// Whether a hold does not end by itself. A lease can begin with the acknowledgement of its grant.
 fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
-    engine.holds.lease(hold).is_none()
+    let pending = engine.holds.pending(hold);
+    engine.holds.lease(hold).is_none() && pending.is_none_or(|grant| grant.lease_ms.is_none())
 }

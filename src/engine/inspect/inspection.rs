@@ -117,7 +117,7 @@ impl Engine {
             true => 0,
             false => self.holds.count(&self.keys, key),
         };
-        if self.clients.first_ended().is_none() || count > MANY {
+        if !self.is_anything_orphaned() || count > MANY {
             return count;
         }
         self.living_holds(key).count()

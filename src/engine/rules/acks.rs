@@ -169,23 +169,41 @@ impl Engine {
         if gone {
             return;
         }
-        match self.is_askers(token) {
+        match self.is_asker_here(token) {
             true => self.grant_acknowledged(token, effects),
             false => self.withdraw(token, effects),
         }
     }
 
-    /// Whether a grant's connection is there, and what it is granted belongs to whom it belonged when this was granted.
-    fn is_askers(&self, token: Token) -> bool {
-        let Some(grant) = self.holds.acks.get(token) else {
-            return false;
-        };
-        let asker = self.clients.find(grant.asker.client);
-        asker.is_some_and(|asker| {
-            let owner = self.clients.owner(asker);
-            let mut holds = grant.holds.iter();
-            holds.all(|hold| self.holds[*hold].client == owner)
-        })
+    /// This connection speaks for its session no longer: what it asked for and was not told of is withdrawn. O(log of such
+    /// grants) for each.
+    pub(in crate::engine) fn withdraw_asked_by(
+        &mut self,
+        client: ClientId,
+        effects: &mut Vec<Effect>,
+    ) {
+        while let Some(token) = self.holds.acks.first_asked_by(client) {
+            self.withdraw(token, effects);
+        }
+    }
+
+    /// The same where the connection is no more, for so many of its grants at most: the others are withdrawn when they are
+    /// acknowledged, or their time is over.
+    pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
+        const AT_ONCE: usize = 256;
+        for _ in 0..AT_ONCE {
+            let Some(token) = self.holds.acks.first_asked_by(client) else {
+                return;
+            };
+            self.take_back_pending(token);
+        }
+    }
+
+    /// How many holds of a session are not withdrawn. O(the withdrawn).
+    pub(in crate::engine) fn count_held_by(&self, session: Id<Client>) -> i64 {
+        let withdrawn = self.holds.acks.withdrawn();
+        let its = withdrawn.filter(|hold| self.holds[*hold].client == session);
+        i64::from(self.clients[session].hold_count) - its.count() as i64
     }
 
     /// A grant is acknowledged: its owner is told.
@@ -204,13 +222,17 @@ impl Engine {
         answer(grant.asker, Ok(token), effects);
     }
 
+    fn is_asker_here(&self, token: Token) -> bool {
+        let grant = self.holds.acks.get(token);
+        grant.is_some_and(|grant| self.knows_client(grant.asker.client))
+    }
+
     /// A grant is withdrawn, and its asker is told so, if that is there.
     fn withdraw(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        let Some(grant) = self.take_back_pending(token) else {
-            return;
-        };
-        let refusal = grant.refusal();
-        if self.clients.find(grant.asker.client).is_some() {
+        let is_here = self.is_asker_here(token);
+        let grant = self.take_back_pending(token);
+        if let Some(grant) = grant.filter(|_| is_here) {
+            let refusal = grant.refusal();
             answer(grant.asker, Err(refusal), effects);
         }
     }

@@ -22,8 +22,9 @@ pub(in crate::engine) const LOOKS: usize = 256;
 
 impl Engine {
     /// A connection is no more: nobody is told of its watches and waits from now on, and its holds end as soon as may be.
-    /// O(1).
+    /// O(1), and O(log of the grants that wait for acknowledgements) for some of its own.
     pub(in crate::engine) fn ended(&mut self, client: ClientId) {
+        self.take_back_asked_by(client);
         let Some(client) = self.clients.find(client) else {
             return;
         };

@@ -88,14 +88,15 @@ impl Engine {
         let owners = [of_session, self.clients.first_ended()];
         let left = owners.into_iter().flatten();
         let left = left.filter_map(|owner| self.clients[owner].holding.head());
-        let freed = over.into_iter().chain(left);
+        let withdrawn = self.holds.acks.first_withdrawn();
+        let freed = over.into_iter().chain(left).chain(withdrawn);
         let ready = self.ready.front().copied();
         ready
             .into_iter()
             .chain(freed.map(|hold| self.holds[hold].key))
     }
 
-    /// Who is first in line for this key, or would go with who is, once this connection has given its waits for it as a
+    /// Who is first in line for this key, or would go with who is, or after it where too few replicas are there for that, once this connection has given its waits for it as a
     /// temporary key up.
     fn doubt_at(&self, key: Id<KeyRecord>, leaver: Option<Id<Client>>) -> Option<Doubt> {
         /// Further readers of one grant may follow a little later.
@@ -108,7 +109,8 @@ impl Engine {
         let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
             let waiter = &self.queues[*id];
-            !waiter.mode.is_compatible_with(waiter.mode) && !waiter.attributes.reentrant
+            let alone = !waiter.mode.is_compatible_with(waiter.mode);
+            alone && !waiter.attributes.reentrant && waiter.acks.is_none()
         };
         let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
         if !self.queues.is_doubted(next) {

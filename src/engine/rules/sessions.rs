@@ -50,7 +50,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let reply = match self.try_resume(client, digest, notify, effects) {
-            Ok(session) => Reply::Integer(self.clients[session].hold_count.into()),
+            Ok(session) => Reply::Integer(self.count_held_by(session)),
             Err(refusal) => Reply::Refused(refusal),
         };
         effects.push(Effect::Reply(reply));
@@ -83,6 +83,9 @@ impl Engine {
         let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
         let session = session.ok_or(Refusal::NoSession)?;
         let connection = self.attend(client, effects);
+        if let Some(former) = self.clients[session].attached {
+            self.withdraw_asked_by(self.clients[former].id, effects);
+        }
         self.clients.detach(session);
         self.clients.attach(session, connection);
         let record = &mut self.clients[session];
@@ -110,9 +113,9 @@ impl Engine {
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
-        let count = self.clients[session].hold_count;
+        let count = self.count_held_by(session);
         self.end_held_by(session, later, effects);
-        effects.push(Effect::Reply(Reply::Integer(count.into())));
+        effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
     /// Ends a session whoever has it: its owners lose what it holds, and are told so as far as they asked. O(N) with N what
@@ -128,7 +131,7 @@ impl Engine {
         let Some(session) = session else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
-        let count = self.clients[session].hold_count;
+        let count = self.count_held_by(session);
         let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
         for hold in holds {
             // What a flush took is counted as that when its turn comes.
@@ -137,7 +140,7 @@ impl Engine {
             }
         }
         self.end_held_by(session, later, effects);
-        effects.push(Effect::Reply(Reply::Integer(count.into())));
+        effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
     /// A connection lets go of its session, whose grace begins. What it waits for it gets itself. O(1).
@@ -146,9 +149,10 @@ impl Engine {
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
-        let count = self.clients[session].hold_count;
+        self.withdraw_asked_by(client, effects);
+        let count = self.count_held_by(session);
         self.begin_grace(session);
-        effects.push(Effect::Reply(Reply::Integer(count.into())));
+        effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
     /// A session is over. What it holds is released, up to [`AT_ONCE`]; the rest is orphaned. What its connection is granted

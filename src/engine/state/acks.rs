@@ -56,14 +56,15 @@ pub(in crate::engine) struct PendingGrant {
     pub deadline: Moment,
 }
 
-/// Invariant: each grant stands in `by_wanted` under the number of replicas that it wants, and in `unplaced` if it has no
-/// offset; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is blocked, `broken` those of
-/// which a hold has ended. The holds that a grant names are `Ack::Pending` with its token, those in `withdrawn` are
-/// `Ack::Withdrawn`, and no others are either.
+/// Invariant: each grant stands in `by_wanted` under the number of replicas that it wants, in `asked` with its connection, and in
+/// `unplaced` if it has no offset; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is
+/// blocked, `broken` those of which a hold has ended. The holds that a grant names are `Ack::Pending` with its token, those in
+/// `withdrawn` are `Ack::Withdrawn`, and no others are either.
 #[derive(Default)]
 pub(in crate::engine) struct Acks {
     grants: BTreeMap<Token, PendingGrant>,
     by_wanted: BTreeMap<u32, BTreeSet<Token>>,
+    asked: BTreeSet<(ClientId, Token)>,
     unplaced: BTreeSet<Token>,
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
@@ -87,6 +88,7 @@ impl Acks {
     pub fn add(&mut self, timers: &mut Timers, grant: PendingGrant) {
         let token = grant.token;
         timers.set(Timer::Acks(token), None, Some(grant.deadline));
+        self.asked.insert((grant.asker.client, token));
         if !grant.asker.push {
             self.blocked.insert(grant.asker.client, token);
         }
@@ -102,6 +104,7 @@ impl Acks {
     pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
         let grant = self.grants.remove(&token)?;
         timers.set(Timer::Acks(token), Some(grant.deadline), None);
+        self.asked.remove(&(grant.asker.client, token));
         if !grant.asker.push {
             self.blocked.remove(&grant.asker.client);
         }
@@ -151,6 +154,13 @@ impl Acks {
         self.blocked.get(&client).copied()
     }
 
+    /// One for which this connection asked. O(log of the grants).
+    pub fn first_asked_by(&self, client: ClientId) -> Option<Token> {
+        let mut its = self.asked.range((client, Token(0))..);
+        let (asker, token) = its.next()?;
+        (*asker == client).then_some(*token)
+    }
+
     /// A hold was written down that is one of this grant. O(log of the grants).
     pub fn hold_begins(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
@@ -193,6 +203,10 @@ impl Acks {
         !self.withdrawn.is_empty()
     }
 
+    pub fn withdrawn(&self) -> impl Iterator<Item = Id<Hold>> {
+        self.withdrawn.iter().copied()
+    }
+
     pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
         self.withdrawn.first().copied()
     }
@@ -211,6 +225,7 @@ impl Acks {
             assert_eq!(self.unplaced.contains(token), grant.offset.is_none());
             assert!(self.by_wanted[&grant.wanted].contains(token));
             let asker = &grant.asker;
+            assert!(self.asked.contains(&(asker.client, *token)));
             assert!(asker.push || self.blocked.get(&asker.client) == Some(token));
             assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
             assert!(grant.offset.is_none() || last <= grant.offset);
@@ -222,6 +237,7 @@ impl Acks {
         assert!(self.unplaced.len() <= self.grants.len());
         let blocking = self.grants.values().filter(|grant| !grant.asker.push);
         assert_eq!(blocking.count(), self.blocked.len());
+        assert_eq!(self.asked.len(), self.grants.len());
         let (mut pending, mut withdrawn) = (0, 0);
         for (hold, ack) in holds {
             match ack {

@@ -9,6 +9,7 @@
 
 use crate::engine::{ClientId, Counted, Engine, Event};
 use crate::shell::bridge::dispatch::handle;
+use crate::shell::bridge::slices::Slice;
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
@@ -94,12 +95,17 @@ fn before_sleep(ctx: Ctx<'_>) {
         handle(ctx, Event::Propagated { offset });
         shim::request_acks();
     }
-    // Each round answers those of whom the last one was not known to be the last.
+    let slice = Slice::begin();
+    // A grant that is acknowledged is followed by the next that wants as many replicas.
     while engine
         .with(Engine::grants_to_count)
         .into_iter()
         .any(|grant| count(ctx, grant))
-    {}
+    {
+        if slice.is_over() {
+            return timer::wake_in_ms(0);
+        }
+    }
     if engine.with(Engine::pending_grants) == 0 {
         timer::wake_in_ms(IDLE_MS);
     }

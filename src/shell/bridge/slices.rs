@@ -84,13 +84,13 @@ fn go_on_soon() {
 
 /// The time that is left for work that can be deferred.
 #[derive(Clone, Copy)]
-struct Slice(Instant);
+pub struct Slice(Instant);
 
 impl Slice {
     /// How long such work may keep the server from its clients. With the pushes that it causes that comes to two milliseconds.
     const LENGTH: Duration = Duration::from_micros(1500);
 
-    fn begin() -> Self {
+    pub fn begin() -> Self {
         Slice(Instant::now())
     }
 
@@ -99,7 +99,7 @@ impl Slice {
         self.0.elapsed() >= Self::LENGTH / 2
     }
 
-    fn is_over(self) -> bool {
+    pub fn is_over(self) -> bool {
         self.0.elapsed() >= Self::LENGTH
     }
 }

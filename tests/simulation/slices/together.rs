@@ -131,6 +131,7 @@ fn step(random: &mut Random, world: &World) -> Step {
                 reentrant: false,
                 notify: false,
                 wait: Some(wait),
+                acks: None,
             };
             let mode = random.weighted(&modes);
             Command::Acquire { key, mode, ask }

@@ -46,20 +46,12 @@ impl World {
                     && !before.iter().any(Command::blocks)
                     && self.allows_several(&all)
             }
-            Step::Expiry { who, key, then } => {
-                let spot = Spot {
-                    db: self.db_of(*who),
-                    name: *key,
-                };
-                let then = then.as_ref().is_none_or(|(other, command)| {
-                    let meet = self.db_of(*who) == self.db_of(*other);
-                    let said = self.slow || !self.is_waited_for(spot);
-                    self.is_heard(*other) && meet && said && self.allows_command(*other, command)
-                });
-                let key = *key;
-                self.is_heard(*who) && self.may(*who, &Command::Expire { key }) && then
-            }
+            Step::Expiry { who, key, then } => self.allows_expiry(*who, *key, then.as_ref()),
             Step::Drop { who } => self.can_be_dropped(*who),
+            Step::Propagated | Step::Replicas { .. } => self.slow,
+            Step::Acknowledged { at, .. } => {
+                self.slow && self.grants.get(*at).is_some_and(|grant| grant.placed)
+            }
             Step::Reload { goes, comes, .. } => {
                 let is_there = |who: &Who| self.client(*who).is_some();
                 goes.as_ref().is_none_or(is_there)
@@ -86,6 +78,19 @@ impl World {
             | Step::Quarantine { .. }
             | Step::Pass { .. } => true,
         }
+    }
+
+    fn allows_expiry(&self, who: Who, key: Name, then: Option<&(Who, Command)>) -> bool {
+        let spot = Spot {
+            db: self.db_of(who),
+            name: key,
+        };
+        let then = then.is_none_or(|(other, command)| {
+            let meet = self.db_of(who) == self.db_of(*other);
+            let said = self.slow || !self.is_waited_for(spot);
+            self.is_heard(*other) && meet && said && self.allows_command(*other, command)
+        });
+        self.is_heard(who) && self.may(who, &Command::Expire { key }) && then
     }
 
     /// Whether it can say something.

@@ -172,6 +172,7 @@ impl Generator {
                 all: true,
             },
             4 | 5 => Command::Settp {
+                acks: None,
                 key,
                 value: self.value(),
                 token: true,

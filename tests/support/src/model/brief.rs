@@ -1,6 +1,6 @@
 //! Short words for histories that are written by hand.
 
-use super::command::{Ask, Command, Label, Mode, Name, Raised, Wait, Who};
+use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Wait, Who};
 use super::sessions::Number;
 use super::step::{Ending, Step};
 
@@ -38,6 +38,7 @@ pub fn settp(key: Name) -> Command {
         token: false,
         notify: false,
         wait: None,
+        acks: None,
     }
 }
 
@@ -58,6 +59,7 @@ pub fn settp_wait(key: Name, wait: Option<Wait>) -> Command {
         token: true,
         notify: false,
         wait,
+        acks: None,
     }
 }
 
@@ -74,6 +76,7 @@ pub fn acquire_as(label: Label, key: Name, mode: Mode, wait: Option<Wait>) -> Co
         reentrant: false,
         notify: false,
         wait,
+        acks: None,
     };
     Command::Acquire { key, mode, ask }
 }
@@ -115,6 +118,7 @@ pub fn notified(command: Command) -> Command {
             value,
             token,
             wait,
+            acks,
             ..
         } => Command::Settp {
             key,
@@ -122,6 +126,7 @@ pub fn notified(command: Command) -> Command {
             token,
             notify,
             wait,
+            acks,
         },
         Command::Acquire { key, mode, ask } => {
             let ask = Ask { notify, ..ask };
@@ -133,6 +138,22 @@ pub fn notified(command: Command) -> Command {
         }
         other => other,
     }
+}
+
+/// The same, to be acknowledged by so many replicas.
+pub fn acked(command: Command, replicas: u32, timeout_ms: u64) -> Command {
+    let asked = Some(Acks {
+        replicas,
+        timeout_ms,
+    });
+    let with = |ask| Ask { acks: asked, ..ask };
+    let mut command = command;
+    match &mut command {
+        Command::Settp { acks, .. } => *acks = asked,
+        Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => *ask = with(*ask),
+        _ => {}
+    }
+    command
 }
 
 pub fn start(grace_ms: u64) -> Command {

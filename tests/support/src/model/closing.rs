@@ -8,12 +8,9 @@ use super::world::World;
 impl World {
     /// What is done next so that the waiting go on; nothing when nobody waits and there is no session.
     pub fn closing_step(&self) -> Option<Step> {
-        if let Some(ends) = self.quarantine_ends {
-            let ms = ends.saturating_sub(self.now);
-            return Some(match self.slow {
-                true => Step::Pass { ms },
-                false => Step::QuarantineOver,
-            });
+        let step = self.quarantine_passes();
+        if let Some(step) = step.or_else(|| self.grants_come_to_an_end()) {
+            return Some(step);
         }
         if self.waiters.is_empty() && self.sessions.is_empty() {
             return None;
@@ -79,6 +76,28 @@ impl World {
             }
         };
         Some(self.said_in(who, stuck.spots[0], command))
+    }
+
+    fn quarantine_passes(&self) -> Option<Step> {
+        let ends = self.quarantine_ends?;
+        let ms = ends.saturating_sub(self.now);
+        Some(match self.slow {
+            true => Step::Pass { ms },
+            false => Step::QuarantineOver,
+        })
+    }
+
+    /// The oldest grant that waits for acknowledgements gets them, or its time passes.
+    fn grants_come_to_an_end(&self) -> Option<Step> {
+        let grant = self.grants.first()?;
+        let (at, replicas) = (0, grant.wanted);
+        Some(match grant.serial % 2 {
+            0 if !grant.placed => Step::Propagated,
+            0 => Step::Acknowledged { at, replicas },
+            _ => Step::Pass {
+                ms: grant.ends - self.now,
+            },
+        })
     }
 
     fn somebody_comes(&self) -> Step {

@@ -30,6 +30,7 @@ pub enum Command {
         token: bool,
         notify: bool,
         wait: Option<Wait>,
+        acks: Option<Acks>,
     },
     Deltp {
         keys: Vec<Name>,
@@ -264,6 +265,15 @@ pub struct Ask {
     pub reentrant: bool,
     pub notify: bool,
     pub wait: Option<Wait>,
+    /// Not together with `reentrant`.
+    pub acks: Option<Acks>,
+}
+
+/// `ACKS replicas ACKTIMEOUT timeout_ms`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acks {
+    pub replicas: u32,
+    pub timeout_ms: u64,
 }
 
 /// Whether who asks like this is told when it loses what it is granted: who is told of the one by a push is told of the
@@ -342,6 +352,15 @@ impl Command {
         }
     }
 
+    /// What its grant is to be acknowledged by.
+    pub fn acks(&self) -> Option<Acks> {
+        match self {
+            Command::Settp { acks, .. } => *acks,
+            Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => ask.acks,
+            _ => None,
+        }
+    }
+
     /// After how long a hold ends that it begins or changes.
     pub fn lease_ms(&self) -> Option<u64> {
         match self {
@@ -353,7 +372,10 @@ impl Command {
 
     /// Whether it would keep its connection standing.
     pub fn blocks(&self) -> bool {
-        self.wait().is_some_and(|wait| !wait.push)
+        match self.wait() {
+            Some(wait) => !wait.push,
+            None => self.acks().is_some(),
+        }
     }
 
     /// Itself, or what a script consists of.

@@ -65,7 +65,13 @@ impl World {
         self.heard[who].clear();
         self.pending[who].clear();
         self.watches.retain(|watch| watch.who != who);
+        let lost = |waiter: &&super::queues::Waiter| waiter.who == who && waiter.push;
+        self.totals.pushes_given_up += self.waiters.iter().filter(lost).count() as u64;
         self.waiters.retain(|waiter| waiter.who != who);
+        while let Some(at) = self.grants.iter().position(|grant| grant.who == who) {
+            self.totals.pushes_given_up += u64::from(self.grants[at].push);
+            self.take_back_grant(at);
+        }
         self.facts.push(Fact::Ended { who });
         self.detach(who);
         self.leave_behind(who);

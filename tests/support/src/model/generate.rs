@@ -66,6 +66,9 @@ impl Generator {
         if !self.scope.server && self.random.per_mille(100) {
             return self.without_server(who);
         }
+        if !world.grants.is_empty() && self.random.per_mille(300) {
+            return self.about_replicas(world);
+        }
         if world.is_blocked(who) && self.random.per_mille(900) {
             // It cannot say anything; somebody else can.
             return self.draw(world);
@@ -141,6 +144,24 @@ impl Generator {
         !self.scope.server || self.random.per_mille(300)
     }
 
+    /// Replicas come to know of grants, come and go.
+    fn about_replicas(&mut self, world: &World) -> Step {
+        let at = self.random.below(world.grants.len());
+        match self.random.below(100) {
+            _ if self.random.per_mille(20) => self.replicas(),
+            0..40 if !world.grants[at].placed => Step::Propagated,
+            _ => Step::Acknowledged {
+                at,
+                replicas: self.random.below(world.replicas as usize + 1) as u32,
+            },
+        }
+    }
+
+    fn replicas(&mut self) -> Step {
+        let count = self.random.pick(&[0, 1, 2, 2, 2, 3]);
+        Step::Replicas { count }
+    }
+
     fn without_server(&mut self, who: Who) -> Step {
         match self.random.below(100) {
             0..55 => Step::Work {
@@ -153,6 +174,7 @@ impl Generator {
             79..80 => Step::Quarantine {
                 ms: self.random.pick(&[1, 5, 20]),
             },
+            80..83 if self.scope.sessions > 0 => self.replicas(),
             80..96 => {
                 let db = self.random.below(DATABASES);
                 let name = self.name();
@@ -207,6 +229,7 @@ impl Generator {
                 token: false,
                 notify: self.notify(),
                 wait: None,
+                acks: None,
             },
             3 => Command::Watchex { keys },
             4 => Command::Set { key, value },
@@ -281,6 +304,7 @@ impl Generator {
                 token: false,
                 notify: self.notify(),
                 wait: None,
+                acks: None,
             },
             19..22 => Command::Deltp { keys: self.names() },
             22..33 => Command::Watchex { keys: self.names() },

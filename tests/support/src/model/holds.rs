@@ -1,5 +1,6 @@
 //! Who holds what: one list of holds, in the order in which they were granted.
 
+use super::acks::Ack;
 use super::changes::Pushes;
 use super::command::{Label, Mode, Spot, Who};
 use super::entry::{Entry, Value};
@@ -28,6 +29,7 @@ pub struct Hold {
     pub serial: Serial,
     /// The same when it was granted: its token may have been raised since.
     pub granted_as: Serial,
+    pub ack: Ack,
     /// When it ends by itself.
     pub ends: Option<u64>,
 }
@@ -49,7 +51,13 @@ impl Hold {
         self.mode.kind()
     }
 
+    /// It refuses nobody, and ends as soon as may be.
     pub fn is_gone(&self) -> bool {
+        self.is_left_behind() || self.ack == Ack::Withdrawn
+    }
+
+    /// Its owner is no more.
+    pub fn is_left_behind(&self) -> bool {
         matches!(self.owner, Owner::Gone(_) | Owner::Over(_))
     }
 
@@ -78,9 +86,8 @@ impl World {
 
     /// Whether somebody holds it who is no former owner.
     pub(super) fn is_anyones(&self, spot: Spot) -> bool {
-        let former = |owner| matches!(owner, Owner::Gone(_) | Owner::Over(_));
         let holds = self.holds_at(spot);
-        holds.iter().any(|hold| !former(hold.owner))
+        holds.iter().any(|hold| !hold.is_gone())
     }
 
     pub fn holds_of(&self, who: Who) -> Vec<&Hold> {
@@ -152,7 +159,11 @@ impl World {
 
     /// Ends a hold; its key is handed over in the same step, or goes.
     pub(super) fn release(&mut self, at: usize) {
-        let spot = self.holds.remove(at).spot;
+        let hold = self.holds.remove(at);
+        let spot = hold.spot;
+        if hold.ack == Ack::Pending {
+            self.broken.push(hold.serial);
+        }
         let former = self.handing.replace(spot);
         if self.serve(spot) {
             self.totals.handoffs += 1;
@@ -170,13 +181,20 @@ impl World {
         self.holds = left;
         let lost: Vec<Hold> = lost;
         let told = lost.iter().filter_map(|hold| self.lost(hold, by, loss));
-        told.collect()
+        let mut told: Pushes = told.collect();
+        let pending = lost.iter().filter(|hold| hold.ack == Ack::Pending);
+        let pending: Vec<Serial> = pending.map(|hold| hold.serial).collect();
+        told.extend(self.lose_grants_of(&pending));
+        told
     }
 
     /// What the owner of a hold that ends by another hand hears, if it asked for it.
     pub(super) fn lost(&mut self, hold: &Hold, by: Option<Who>, loss: Loss) -> Option<(Who, Push)> {
         let owner = self.voice(hold.owner);
-        if hold.is_gone() {
+        if hold.ack != Ack::Settled {
+            return None;
+        }
+        if hold.is_left_behind() {
             self.count_end(hold);
             return None;
         }
@@ -218,7 +236,7 @@ impl World {
             Owner::Session(number) => self.session(number).is_some_and(|its| lasts(its.ends)),
             Owner::Gone(_) | Owner::Over(_) => false,
         };
-        is_alive && lasts(hold.ends)
+        is_alive && hold.ack == Ack::Settled && lasts(hold.ends)
     }
 
     // ---- leases ----
@@ -284,7 +302,7 @@ impl World {
     }
 
     pub fn is_anything_left_behind(&self) -> bool {
-        self.first_left_behind().is_some()
+        self.first_left_behind().is_some() || self.is_any_withdrawn()
     }
 
     pub(super) fn remove_left_behind(&mut self, most: usize) {
@@ -292,8 +310,9 @@ impl World {
             let Some(at) = self.first_left_behind() else {
                 return;
             };
-            self.totals.removed_by_disconnect += 1;
-            self.count_end(&self.holds[at].clone());
+            let hold = self.holds[at].clone();
+            self.totals.removed_by_disconnect += u64::from(hold.ack == Ack::Settled);
+            self.count_end(&hold);
             self.release(at);
         }
     }
@@ -301,17 +320,19 @@ impl World {
     /// The hold of an owner that is no more ends. Nobody of this server's had what one of a former server's held.
     pub(super) fn count_end(&mut self, hold: &Hold) {
         let is_inherited = hold.serial == 0;
-        if !is_inherited {
+        if !is_inherited && hold.ack == Ack::Settled {
             self.note_ending(hold, DIED);
         }
     }
 
     /// What is asked for anew refuses nobody because of an owner that is no more.
-    pub(super) fn remove_left_at(&mut self, spot: Spot) {
+    pub(super) fn remove_left_at(&mut self, spot: Spot, (who, label): (Who, Label)) {
+        self.end_own_withdrawn(who, label, spot);
         let is_left = |hold: &Hold| hold.spot == spot && hold.is_gone();
         while let Some(at) = self.holds.iter().position(is_left) {
-            self.totals.removed_by_disconnect += 1;
-            self.count_end(&self.holds[at].clone());
+            let hold = self.holds[at].clone();
+            self.totals.removed_by_disconnect += u64::from(hold.ack == Ack::Settled);
+            self.count_end(&hold);
             self.release(at);
         }
     }
@@ -361,6 +382,7 @@ impl World {
             below: 0,
             serial: 0,
             granted_as: 0,
+            ack: Ack::Settled,
             ends: None,
         });
     }

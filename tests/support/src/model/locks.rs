@@ -1,6 +1,7 @@
 //! The commands that ask for keys, and those that give locks back.
 
-use super::command::{Ask, Command, Label, Mode, Name, Raised, Spot, Wait, Who, is_notified};
+use super::acks::{Ack, PendingGrant};
+use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Spot, Wait, Who, is_notified};
 use super::entry::Value;
 use super::holds::Hold;
 use super::queues::Waiter;
@@ -18,6 +19,7 @@ struct Request {
     reentrant: bool,
     notify: bool,
     wait: Option<Wait>,
+    acks: Option<Acks>,
     form: Form,
 }
 
@@ -29,10 +31,14 @@ impl World {
             token,
             notify,
             wait,
+            acks,
         } = command
         else {
             unreachable!()
         };
+        if turn.in_exec && acks.is_some() {
+            return in_transaction();
+        }
         self.request(Request {
             who: turn.who,
             spots: vec![turn.spot(*key)],
@@ -43,6 +49,7 @@ impl World {
             reentrant: false,
             notify: is_notified(*notify, *wait),
             wait: wait.filter(|_| !turn.in_exec),
+            acks: *acks,
             form: match token {
                 true => Form::SettpToken,
                 false => Form::Settp,
@@ -51,6 +58,9 @@ impl World {
     }
 
     pub(super) fn acquire(&mut self, turn: &Turn, keys: &[Name], mode: Mode, ask: &Ask) -> Reply {
+        if turn.in_exec && ask.acks.is_some() {
+            return in_transaction();
+        }
         self.request(Request {
             who: turn.who,
             spots: turn.spots(keys),
@@ -61,13 +71,14 @@ impl World {
             reentrant: ask.reentrant,
             notify: is_notified(ask.notify, ask.wait),
             wait: ask.wait.filter(|_| !turn.in_exec),
+            acks: ask.acks,
             form: Form::Lock,
         })
     }
 
     fn request(&mut self, request: Request) -> Reply {
         for spot in &request.spots {
-            self.remove_left_at(*spot);
+            self.remove_left_at(*spot, (request.who, request.label));
         }
         if request.mode != Mode::Temporary {
             if self.is_any_no_lock(&request.spots) {
@@ -161,7 +172,9 @@ impl World {
         let may_not = |reentrant: bool| !(reentrant && request.reentrant);
         let is_held = |spot: &Spot| {
             let own = self.own_hold(who, label, *spot);
-            own.is_some_and(|at| may_not(self.holds[at].reentrant))
+            own.is_some_and(|at| {
+                may_not(self.holds[at].reentrant) || self.holds[at].ack != Ack::Settled
+            })
         };
         let is_awaited = |spot: &Spot| {
             let its = |waiter: &&&Waiter| waiter.who == who && waiter.label == label;
@@ -191,6 +204,10 @@ impl World {
     }
 
     fn grant_at_once(&mut self, request: &Request) -> Reply {
+        if let Some(refusal) = self.why_not_acked(request.who, request.acks) {
+            self.totals.unacked += 1;
+            return refusal;
+        }
         let serial = self.next_serial();
         for spot in &request.spots {
             let owner = self.owner(request.who);
@@ -207,14 +224,47 @@ impl World {
                 below: 0,
                 serial,
                 granted_as: serial,
-                ends: request.lease_ms.map(|ms| self.now + ms),
+                ack: match request.acks {
+                    Some(_) => Ack::Pending,
+                    None => Ack::Settled,
+                },
+                // That of a grant which is to be acknowledged begins with that.
+                ends: match request.acks {
+                    Some(_) => None,
+                    None => request.lease_ms.map(|ms| self.now + ms),
+                },
             };
             self.write_down(hold, request.value.clone(), false);
         }
-        request.form.granted(serial)
+        let Some(acks) = request.acks else {
+            return request.form.granted(serial);
+        };
+        let push = request.wait.is_some_and(|wait| wait.push);
+        self.totals.pushes_asked += u64::from(push);
+        self.begin_pending(PendingGrant {
+            serial,
+            who: request.who,
+            label: request.label,
+            spot: request.spots[0],
+            mode: request.mode,
+            form: request.form,
+            push,
+            lease_ms: request.lease_ms,
+            wanted: acks.replicas,
+            got: 0,
+            placed: false,
+            ends: self.now + acks.timeout_ms,
+        });
+        match push {
+            true => request.form.not_granted(),
+            false => Reply::Blocked,
+        }
     }
 
     fn queue_up(&mut self, request: Request, wait: Wait) -> Reply {
+        if request.acks.is_some() && self.session_of(request.who).is_none() {
+            return Reply::refused("NOSESSION");
+        }
         self.waiters.push(Waiter {
             who: request.who,
             label: request.label,
@@ -224,6 +274,7 @@ impl World {
             notify: request.notify,
             value: request.value,
             lease_ms: request.lease_ms,
+            acks: request.acks,
             ends: (wait.limit_ms > 0).then(|| self.now + wait.limit_ms),
             push: wait.push,
             form: request.form,
@@ -238,6 +289,7 @@ impl World {
             self.waiters.pop();
             return Reply::refused("ERR this server blocks no client");
         }
+        self.totals.pushes_asked += u64::from(wait.push);
         match wait.push {
             true => request.form.not_granted(),
             false => Reply::Blocked,
@@ -277,7 +329,7 @@ impl World {
 
     /// A raised token is that of no other hold, before or after.
     pub(super) fn raise(&mut self, turn: &Turn, key: Name, label: Label, to: Raised) -> Reply {
-        let Some(at) = self.own_hold(turn.who, label, turn.spot(key)) else {
+        let Some(at) = self.settled_hold(turn.who, label, turn.spot(key)) else {
             return Reply::refused("NOTHELD");
         };
         match to {
@@ -292,8 +344,19 @@ impl World {
         Reply::Token(self.holds[at].serial)
     }
 
-    fn own_lock(&self, who: Who, label: Label, spot: Spot) -> Option<usize> {
-        let at = self.own_hold(who, label, spot)?;
+    /// What an owner holds, and was told of.
+    fn settled_hold(&mut self, who: Who, label: Label, spot: Spot) -> Option<usize> {
+        self.end_own_withdrawn(who, label, spot);
+        let own = self.own_hold(who, label, spot);
+        own.filter(|at| self.holds[*at].ack == Ack::Settled)
+    }
+
+    fn own_lock(&mut self, who: Who, label: Label, spot: Spot) -> Option<usize> {
+        let at = self.settled_hold(who, label, spot)?;
         (self.holds[at].mode != Mode::Temporary).then_some(at)
     }
+}
+
+fn in_transaction() -> Reply {
+    Reply::refused("ERR option ACKS cannot be used in a transaction")
 }

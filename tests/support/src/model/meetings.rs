@@ -55,6 +55,7 @@ impl Generator {
                 token: self.random.per_mille(400),
                 notify: self.notify(),
                 wait,
+                acks: self.acks(world, who),
             },
             held if own => Command::Acquire {
                 key,
@@ -67,7 +68,10 @@ impl Generator {
                 },
             },
             held => {
-                let ask = Ask { wait, ..self.ask() };
+                let ask = Ask {
+                    wait,
+                    ..self.ask_as(world, who)
+                };
                 let exclusive = Mode::Exclusive;
                 match self.random.per_mille(150) {
                     true => Command::Macquire {
@@ -99,6 +103,7 @@ impl Generator {
                 token: false,
                 notify,
                 wait,
+                acks: None,
             },
             false => Command::Acquire {
                 key,

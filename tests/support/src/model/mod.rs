@@ -13,6 +13,7 @@
 //!   world.rs     who is connected, which keys exist, who watches what; one step at a time
 //!   entry.rs     a key that exists
 //!   holds.rs     who holds what                queues.rs    who waits for what, and is served
+//!   acks.rs      grants that replicas are to acknowledge
 //!   sessions.rs  owners that outlive their connection
 //!   connections.rs  what a connection is     speaking.rs  what it wants to hear
 //!   rights.rs    what a user may do          starts.rs    leases that nobody saw end, and new servers
@@ -37,6 +38,7 @@ pub mod shrink;
 pub mod step;
 pub mod world;
 
+pub mod acks;
 mod allows;
 pub mod around;
 pub mod changes;

@@ -1,5 +1,6 @@
 //! The module's commands.
 
+use super::acks::Ack;
 use super::command::{Command, Label, Mode, Name, Spot, Who};
 use super::replies::Reply;
 use super::world::{Turn, Watch, World};
@@ -43,8 +44,10 @@ impl World {
             self.give_up(turn.who, spot, |waiter| waiter.mode == Mode::Temporary);
             let own = self.own_hold(turn.who, 0, spot);
             if let Some(at) = own.filter(|at| self.holds[*at].mode == Mode::Temporary) {
+                // One that was not acknowledged yet is a wait.
+                deleted += i64::from(self.holds[at].ack == Ack::Settled);
+                self.give_up_pending(turn.who, 0, spot);
                 self.release(at);
-                deleted += 1;
             }
         }
         Reply::Int(deleted)
@@ -52,13 +55,14 @@ impl World {
 
     fn cancel(&mut self, turn: &Turn, key: Name, label: Label) -> Reply {
         let spot = turn.spot(key);
-        if self.give_up(turn.who, spot, |waiter| waiter.label == label) {
+        let waited = self.give_up(turn.who, spot, |waiter| waiter.label == label);
+        if self.give_up_pending(turn.who, label, spot) || waited {
             self.totals.cancels += 1;
             return Reply::Int(1);
         }
         match self.own_hold(turn.who, label, spot) {
-            Some(at) => Reply::Token(self.holds[at].serial),
-            None => Reply::Int(0),
+            Some(at) if self.holds[at].ack == Ack::Settled => Reply::Token(self.holds[at].serial),
+            _ => Reply::Int(0),
         }
     }
 

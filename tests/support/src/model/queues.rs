@@ -1,7 +1,8 @@
 //! Who waits for what: one list of requests, in the order in which they came. A key's queue are those
 //! among them that ask for it.
 
-use super::command::{Label, Mode, Spot, Who};
+use super::acks::{Ack, PendingGrant, no_acks};
+use super::command::{Acks, Label, Mode, Spot, Who};
 use super::entry::Value;
 use super::holds::Hold;
 use super::replies::{Form, Heard, News, Push, Reply};
@@ -17,6 +18,7 @@ pub struct Waiter {
     pub notify: bool,
     pub value: Value,
     pub lease_ms: Option<u64>,
+    pub acks: Option<Acks>,
     /// When its time is over.
     pub ends: Option<u64>,
     pub push: bool,
@@ -41,7 +43,7 @@ impl World {
     }
 
     pub fn is_blocked(&self, who: Who) -> bool {
-        self.blocking(who).is_some()
+        self.blocking(who).is_some() || self.blocking_grant(who).is_some()
     }
 
     /// First in line for each of its keys, and all of them can be had.
@@ -72,8 +74,9 @@ impl World {
 
     /// Serves a key's queue as far as that goes in one step; whether anybody was.
     pub(super) fn serve(&mut self, spot: Spot) -> bool {
-        let mut served = 0;
-        while served < self.limits.together {
+        let (mut served, mut turns) = (0, 0);
+        while turns < self.limits.together {
+            turns += 1;
             let mut all = self.waiters.iter();
             let head = all.position(|waiter| waiter.spots.contains(&spot));
             match head {
@@ -92,6 +95,11 @@ impl World {
             self.turn_away(at);
             return false;
         }
+        let Waiter { who, acks, .. } = self.waiters[at];
+        if let Some(refusal) = self.why_not_acked(who, acks) {
+            self.refuse_unacked(at, refusal);
+            return false;
+        }
         self.grant(at);
         true
     }
@@ -103,6 +111,20 @@ impl World {
             self.push_to(&waiter, News::TurnedAway(waiter.mode.kind()));
         } else {
             self.answer_late(waiter.who, Reply::refused("NOPERM"));
+        }
+    }
+
+    fn refuse_unacked(&mut self, at: usize, refusal: Reply) {
+        self.totals.unacked += 1;
+        let waiter = self.waiters.remove(at);
+        let kind = waiter.mode.kind();
+        match (waiter.push, waiter.acks) {
+            (false, _) => self.answer_late(waiter.who, refusal),
+            (true, Some(acks)) if refusal != Reply::refused("NOSESSION") => {
+                let news = News::NotAcknowledged(kind, 0, acks.replicas);
+                self.push_to(&waiter, news);
+            }
+            (true, _) => self.push_to(&waiter, News::Sessionless(kind)),
         }
     }
 
@@ -124,7 +146,8 @@ impl World {
     fn grant(&mut self, at: usize) {
         let waiter = self.waiters.remove(at);
         let (who, label) = (waiter.who, waiter.label);
-        let ends = waiter.lease_ms.map(|ms| self.now + ms);
+        let lease_ms = waiter.lease_ms.filter(|_| waiter.acks.is_none());
+        let ends = lease_ms.map(|ms| self.now + ms);
         let own = self.own_hold(who, label, waiter.spots[0]);
         let serial = match own {
             Some(at) => self.holds[at].serial,
@@ -149,11 +172,32 @@ impl World {
                 below: 0,
                 serial,
                 granted_as: serial,
+                ack: match waiter.acks {
+                    Some(_) => Ack::Pending,
+                    None => Ack::Settled,
+                },
                 ends,
             };
             // Beside others the lock is theirs as it is; what nobody holds any more is handed over.
             let handed = !self.is_anyones(*spot);
             self.write_down(hold, waiter.value.clone(), handed);
+        }
+        if let Some(acks) = waiter.acks {
+            self.begin_pending(PendingGrant {
+                serial,
+                who,
+                label,
+                spot: waiter.spots[0],
+                mode: waiter.mode,
+                form: waiter.form,
+                push: waiter.push,
+                lease_ms: waiter.lease_ms,
+                wanted: acks.replicas,
+                got: 0,
+                placed: false,
+                ends: self.now + acks.timeout_ms,
+            });
+            return;
         }
         if waiter.push {
             let news = News::Granted(waiter.mode.kind(), serial);
@@ -165,6 +209,7 @@ impl World {
     }
 
     fn push_to(&mut self, waiter: &Waiter, news: News) {
+        self.totals.pushes_told += 1;
         let spot = waiter.spots[0];
         let label = waiter.label;
         let push = Push {
@@ -176,7 +221,7 @@ impl World {
         self.tell(vec![(waiter.who, push)]);
     }
 
-    fn answer_late(&mut self, who: Who, reply: Reply) {
+    pub(super) fn answer_late(&mut self, who: Who, reply: Reply) {
         if self.is_swallowed(who) {
             return;
         }
@@ -206,6 +251,15 @@ impl World {
 
     /// `CLIENT UNBLOCK`: whether there was somebody to unblock.
     pub(super) fn unblock(&mut self, who: Who, error: bool) -> Reply {
+        if let Some(at) = self.blocking_grant(who) {
+            let grant = self.take_back_grant(at);
+            let reply = match error {
+                true => Reply::refused("UNBLOCKED"),
+                false => no_acks(grant.got, grant.wanted),
+            };
+            self.answer_late(who, reply);
+            return Reply::Int(1);
+        }
         let Some(at) = self.blocking(who) else {
             return Reply::Int(0);
         };
@@ -226,9 +280,12 @@ impl World {
         is_meant: impl Fn(&Waiter) -> bool,
     ) -> bool {
         let before = self.waiters.len();
+        let pushed = |world: &World| world.waiters.iter().filter(|its| its.push).count();
+        let pushed_before = pushed(self);
         self.waiters.retain(|waiter| {
             waiter.who != who || !waiter.spots.contains(&spot) || !is_meant(waiter)
         });
+        self.totals.pushes_given_up += (pushed_before - pushed(self)) as u64;
         self.waiters.len() < before
     }
 
@@ -253,6 +310,8 @@ impl World {
         }
         let outer = self.gathered.replace(Vec::new());
         assert!(outer.is_none());
+        let now = self.now;
+        self.withdraw_all(|grant| grant.ends <= now);
         self.end_waits();
         let pushes = self.gathered.take().unwrap_or_default();
         self.tell(pushes);
@@ -268,7 +327,13 @@ impl World {
         let leases = self.holds.iter().filter_map(|hold| hold.ends);
         let graces = self.sessions.iter().filter_map(|session| session.ends);
         let quarantine = self.quarantine_ends;
-        waits.chain(leases).chain(graces).chain(quarantine).min()
+        let acks = self.grants.iter().map(|grant| grant.ends);
+        waits
+            .chain(leases)
+            .chain(acks)
+            .chain(graces)
+            .chain(quarantine)
+            .min()
     }
 
     /// The keyspace may be written.
@@ -276,6 +341,7 @@ impl World {
         self.end_leases(most, order);
         self.serve_all();
         self.end_graces(most);
+        self.end_withdrawn(most, order);
         self.remove_left_behind(most);
     }
 

@@ -60,6 +60,10 @@ pub enum News {
     Granted(Kind, Serial),
     TimedOut(Kind),
     TurnedAway(Kind),
+    /// By so many replicas, and not by as many as were wanted.
+    NotAcknowledged(Kind, u32, u32),
+    /// It had a session when it asked.
+    Sessionless(Kind),
     Subscribed(bool),
     Message,
 }
@@ -174,7 +178,9 @@ impl Push {
             News::Lost(kind, _)
             | News::Granted(kind, _)
             | News::TimedOut(kind)
-            | News::TurnedAway(kind) => match kind {
+            | News::TurnedAway(kind)
+            | News::NotAcknowledged(kind, ..)
+            | News::Sessionless(kind) => match kind {
                 Kind::Settp => "settp",
                 Kind::Lock => "lock",
             },
@@ -184,8 +190,13 @@ impl Push {
     /// Whether it may not come before this one, of the same cause. Of waits whose time is over at once it is not said whose
     /// was first.
     fn comes_after(&self, other: &Push) -> bool {
-        let are_over =
-            [self, other].map(|push| matches!(push.news, News::TimedOut(_))) == [true, true];
+        let is_over = |push: &Push| {
+            matches!(
+                push.news,
+                News::TimedOut(_) | News::NotAcknowledged(..) | News::Sessionless(_)
+            )
+        };
+        let are_over = is_over(self) && is_over(other);
         (self.word(), self.spot) == (other.word(), other.spot) && !are_over
     }
 
@@ -201,6 +212,10 @@ impl Push {
             News::Deleted => heard == self.sentence("DEL"),
             News::TimedOut(_) => heard == self.sentence("TIMEOUT"),
             News::TurnedAway(_) => heard == self.sentence("FAILED NOPERM"),
+            News::NotAcknowledged(_, got, wanted) => {
+                heard == self.sentence(&format!("FAILED NOACKS {got} of {wanted}"))
+            }
+            News::Sessionless(_) => heard == self.sentence("FAILED NOSESSION"),
             News::Subscribed(true) => heard == self.sentence(":1"),
             News::Subscribed(false) => heard == self.sentence(":0"),
             News::Message => heard == self.sentence("hi"),

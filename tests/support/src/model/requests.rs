@@ -1,6 +1,6 @@
 //! Commands about locks, waits and sessions, drawn at random, a little in favour of what somebody holds.
 
-use super::command::{Ask, Command, Label, Mode, Name, Raised, Wait, Who};
+use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Wait, Who};
 use super::generate::Generator;
 use super::sessions::Number;
 use super::world::World;
@@ -11,33 +11,35 @@ impl Generator {
             0..32 => {
                 let mode = self.mode();
                 let key = self.name();
-                let ask = self.ask();
+                let ask = self.ask_as(world, who);
                 Command::Acquire { key, mode, ask }
             }
             32..46 => {
                 let wait = self.wait();
                 let token = self.random.per_mille(400);
                 let notify = self.notify();
+                let acks = self.acks(world, who);
                 Command::Settp {
                     key: self.name(),
                     value: self.value(),
                     token,
                     notify,
                     wait,
+                    acks,
                 }
             }
             46..55 => {
                 let key = self.name();
                 let keys = self.names_with(key);
-                let ask = self.ask();
+                let ask = self.ask_as(world, who);
                 Command::Macquire { keys, ask }
             }
-            55..78 => {
+            55..76 => {
                 let (key, label) = self.something_held(world, who);
                 let all = self.random.per_mille(250);
                 Command::Release { key, label, all }
             }
-            78..80 => {
+            76..80 => {
                 let (key, label) = self.something_held(world, who);
                 let to = self.raised();
                 Command::Raise { key, label, to }
@@ -139,7 +141,32 @@ impl Generator {
             reentrant: self.random.per_mille(500),
             notify: self.notify(),
             wait: self.wait(),
+            acks: None,
         }
+    }
+
+    /// Some ask for acknowledgements.
+    pub(super) fn ask_as(&mut self, world: &World, who: Who) -> Ask {
+        let (ask, acks) = (self.ask(), self.acks(world, who));
+        let reentrant = ask.reentrant && acks.is_none();
+        Ask {
+            reentrant,
+            acks,
+            ..ask
+        }
+    }
+
+    /// Mostly one that has a session.
+    pub(super) fn acks(&mut self, world: &World, who: Who) -> Option<Acks> {
+        let often = match world.session_of(who) {
+            Some(_) => 600,
+            None => 10,
+        };
+        let asks = !self.scope.server && self.scope.sessions > 0 && self.random.per_mille(often);
+        asks.then(|| Acks {
+            replicas: self.random.pick(&[1, 1, 1, 2, 2, 3]),
+            timeout_ms: self.random.pick(&[1, 4, 12, 40, 200, 1000]),
+        })
     }
 
     pub(super) fn notify(&mut self) -> bool {

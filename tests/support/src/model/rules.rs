@@ -34,6 +34,7 @@ impl World {
                 return Err(format!("{session:?} is attached to nobody, or ends"));
             }
         }
+        self.check_grants()?;
         match self.waiters.iter().find(|w| self.client(w.who).is_none()) {
             Some(waiter) => Err(format!("nobody is there who waits: {waiter:?}")),
             None => Ok(()),

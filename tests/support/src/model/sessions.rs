@@ -1,5 +1,6 @@
 //! Sessions: owners that outlive their connection for a moment.
 
+use super::acks::Ack;
 use super::command::Who;
 use super::holds::{Hold, Owner};
 use super::replies::{Loss, Reply};
@@ -96,7 +97,7 @@ impl World {
     }
 
     pub(super) fn resume(&mut self, who: Who, number: Number, notify: bool) -> Reply {
-        let kept = |world: &World| Reply::Int(world.holds_of(who).len() as i64);
+        let kept = |world: &World| Reply::Int(world.count_held_by(who) as i64);
         if self.owner(who) == Owner::Session(number) {
             let mut all = self.sessions.iter_mut();
             let own = all.find(|session| session.number == number);
@@ -115,7 +116,15 @@ impl World {
         let Some(session) = found.filter(|session| session.ends.is_none_or(|end| end > now)) else {
             return Reply::refused("NOSESSION");
         };
-        let is_new = session.attached.is_none();
+        let former = session.attached;
+        let is_new = former.is_none();
+        // What is not acknowledged yet is told to whom it was asked for, who has it no more.
+        former
+            .into_iter()
+            .for_each(|former| self.withdraw_of(former));
+        let mut all = self.sessions.iter_mut();
+        let session = all.find(|session| session.number == number);
+        let session = session.expect("it was just found");
         (session.attached, session.ends) = (Some(who), None);
         session.resumed += 1;
         session.hears_all = notify;
@@ -130,7 +139,7 @@ impl World {
         let Owner::Session(number) = self.owner(who) else {
             return Reply::refused("NOSESSION");
         };
-        let count = self.holds_of(who).len();
+        let count = self.count_held_by(who);
         self.release_all_of(number);
         Reply::Int(count as i64)
     }
@@ -166,7 +175,8 @@ impl World {
         self.tell(pushes);
         self.totals.sessions_killed += u64::from(!held.is_empty());
         self.release_all_of(number);
-        Reply::Int(held.len() as i64)
+        let held = held.iter().filter(|hold| hold.ack != Ack::Withdrawn);
+        Reply::Int(held.count() as i64)
     }
 
     /// A connection lets go of its session.
@@ -174,7 +184,8 @@ impl World {
         if self.session_of(who).is_none() {
             return Reply::refused("NOSESSION");
         }
-        let count = self.holds_of(who).len();
+        self.withdraw_of(who);
+        let count = self.count_held_by(who);
         self.detach(who);
         self.totals.let_go += u64::from(count > 0);
         Reply::Int(count as i64)

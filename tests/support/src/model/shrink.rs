@@ -162,7 +162,7 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
     }
 }
 
-/// Without a lease or NOTIFY, or with the empty label.
+/// Without acknowledgements, a lease or NOTIFY, or with the empty label.
 fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
     let ask = *ask;
     let lease_ms = None;
@@ -170,7 +170,10 @@ fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
     let no_label = (ask.label > 0).then_some(Ask { label: 0, ..ask });
     let notify = false;
     let no_notify = ask.notify.then_some(Ask { notify, ..ask });
-    no_lease.into_iter().chain(no_label).chain(no_notify)
+    let acks = None;
+    let no_acks = ask.acks.map(|_| Ask { acks, ..ask });
+    let simpler = no_lease.into_iter().chain(no_label).chain(no_notify);
+    simpler.chain(no_acks)
 }
 
 fn simpler_lists(commands: &[Command]) -> Vec<Vec<Command>> {

@@ -45,6 +45,8 @@ impl World {
     /// Nobody is connected any more. Of what was held there is what sessions held.
     pub(super) fn restart(&mut self, quarantine: bool) {
         self.totals.restarts += 1;
+        let pushes = self.waiters.iter().filter(|waiter| waiter.push).count();
+        self.totals.pushes_given_up += pushes as u64;
         self.waiters.clear();
         self.watches.clear();
         for who in 0..self.clients.len() {

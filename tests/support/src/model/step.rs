@@ -92,6 +92,17 @@ pub enum Step {
     Quarantine {
         ms: u64,
     },
+    /// All that was replicated so far ends here: from now on the grants until then can be acknowledged.
+    Propagated,
+    /// So many replicas have acknowledged a grant, that in this place among those that wait for it.
+    Acknowledged {
+        at: usize,
+        replicas: u32,
+    },
+    /// So many replicas are connected.
+    Replicas {
+        count: u32,
+    },
     /// The answer to this one's wait was a grant, and never came to it.
     Drop {
         who: Who,
@@ -101,7 +112,11 @@ pub enum Step {
 impl Step {
     /// Whether somebody asks to be told of a key, or to have it later.
     pub fn watches_or_waits(&self) -> bool {
-        self.has(|part| matches!(part, Command::Watchex { .. }) || part.wait().is_some())
+        self.has(|part| {
+            matches!(part, Command::Watchex { .. })
+                || part.wait().is_some()
+                || part.acks().is_some()
+        })
     }
 
     /// Whether a key is made after another.

@@ -20,7 +20,12 @@ impl World {
         let mut held: Vec<Held> = Vec::new();
         for hold in &self.holds {
             // A lease ends by itself, what the dead left goes, and nobody waits for ever for a session that is detached.
-            if let (Some(who), None) = (self.voice(hold.owner), hold.ends) {
+            let mut grants = self.grants.iter();
+            let grant = grants.find(|grant| grant.serial == hold.serial);
+            let to_come = grant.and_then(|grant| grant.lease_ms);
+            let is_over = hold.is_gone() || to_come.is_some();
+            let owner = self.voice(hold.owner).filter(|_| !is_over);
+            if let (Some(who), None) = (owner, hold.ends) {
                 let (label, spot, mode) = (hold.label, hold.spot, hold.mode);
                 held.push(Held {
                     who,

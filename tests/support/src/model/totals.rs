@@ -34,6 +34,16 @@ pub struct Totals {
     pub reentries: u64,
     /// Holds whose token was raised.
     pub raises: u64,
+    /// Grants that were acknowledged by as many replicas as was wanted; those that were withdrawn; and requests that were
+    /// refused since too few are connected, or there is no session.
+    pub acknowledged: u64,
+    pub withdrawn: u64,
+    pub unacked: u64,
+    /// Requests with PUSH that were not answered at once; those whose outcome was pushed; and those that their connection
+    /// gave up, or that went with it.
+    pub pushes_asked: u64,
+    pub pushes_told: u64,
+    pub pushes_given_up: u64,
     /// Requests that nothing but the quarantine stood against.
     pub quarantined: u64,
     /// Keys that a connection held or watched when its user lost the right to them.
@@ -91,6 +101,12 @@ impl Totals {
             cancels: self.cancels + other.cancels,
             reentries: self.reentries + other.reentries,
             raises: self.raises + other.raises,
+            acknowledged: self.acknowledged + other.acknowledged,
+            withdrawn: self.withdrawn + other.withdrawn,
+            unacked: self.unacked + other.unacked,
+            pushes_asked: self.pushes_asked + other.pushes_asked,
+            pushes_told: self.pushes_told + other.pushes_told,
+            pushes_given_up: self.pushes_given_up + other.pushes_given_up,
             quarantined: self.quarantined + other.quarantined,
             rights_lost: self.rights_lost + other.rights_lost,
             waits_lost: self.waits_lost + other.waits_lost,

@@ -1,6 +1,7 @@
 //! A world: who is connected, which keys exist, who watches and owns what. It takes one step at a
 //! time and says what everyone is to hear.
 
+use super::acks::PendingGrant;
 pub use super::changes::Change;
 use super::command::{Command, DATABASES, Name, Spot, Who};
 pub use super::connections::Connection;
@@ -69,6 +70,14 @@ pub enum Fact {
     Quarantined {
         ms: u64,
     },
+    Propagated,
+    Acknowledged {
+        serial: Serial,
+        replicas: u32,
+    },
+    Replicas {
+        count: u32,
+    },
     /// It is so late now.
     Passed {
         now: u64,
@@ -82,6 +91,12 @@ pub struct World {
     pub holds: Vec<Hold>,
     /// The oldest first.
     pub waiters: Vec<Waiter>,
+    /// Those that wait for acknowledgements, the oldest first.
+    pub grants: Vec<PendingGrant>,
+    /// How many replicas are connected.
+    pub replicas: u32,
+    /// Grants of which a hold has ended in this command.
+    pub(super) broken: Vec<Serial>,
     pub sessions: Vec<Session>,
     /// How many sessions were ever started.
     pub started: Number,
@@ -144,6 +159,9 @@ impl World {
             databases: Default::default(),
             holds: Vec::new(),
             waiters: Vec::new(),
+            grants: Vec::new(),
+            replicas: 0,
+            broken: Vec::new(),
             sessions: Vec::new(),
             started: 0,
             now: 0,
@@ -247,6 +265,20 @@ impl World {
                 self.quarantine_ends = Some(self.now + ms);
                 self.facts.push(Fact::Quarantined { ms: *ms });
             }
+            Step::Propagated => {
+                self.propagated();
+                self.facts.push(Fact::Propagated);
+            }
+            Step::Acknowledged { at, replicas } => {
+                let (serial, replicas) = (self.grants[*at].serial, *replicas);
+                self.acknowledged(*at, replicas);
+                self.facts.push(Fact::Acknowledged { serial, replicas });
+            }
+            Step::Replicas { count } => {
+                let count = *count;
+                self.count_replicas(count);
+                self.facts.push(Fact::Replicas { count });
+            }
             Step::Drop { who } => {
                 let who = *who;
                 self.take_back(who);
@@ -328,6 +360,7 @@ impl World {
             return Reply::refused("ERR");
         }
         let reply = self.run_ours(turn, command);
+        self.withdraw_broken();
         self.facts.push(Fact::Ours {
             who: turn.who,
             db: turn.db,
