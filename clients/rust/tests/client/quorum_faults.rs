@@ -67,11 +67,47 @@ async fn live(at: usize, quorum: Quorum, seen: Arc<Seen>, mut random: Random) {
     }
 }
 
+/// One or two servers are stopped, or killed and restarted with or without their files.
+async fn fail(servers: &mut [Server; 3], random: &mut Random) {
+    let one = random.below(3);
+    // Sometimes two at once, so that there is no majority for a while.
+    let other = match random.per_mille(250) {
+        true => random.below(3),
+        false => one,
+    };
+    let loses_files = random.per_mille(500);
+    let is_stop = random.per_mille(300);
+    let pause = Duration::from_millis(random.next() % 1500);
+    for at in [one, other] {
+        match is_stop {
+            true => Server::signal(servers[at].pid(), libc::SIGSTOP),
+            false => servers[at].kill(),
+        }
+    }
+    sleep(pause).await;
+    for at in [one, other] {
+        match is_stop {
+            true => Server::signal(servers[at].pid(), libc::SIGCONT),
+            false if servers[at].is_running() => {}
+            false => {
+                if loses_files {
+                    for name in ["dump.rdb", "appendonlydir", "appendonly.aof"] {
+                        let file = servers[at].folder().join(name);
+                        let _ = std::fs::remove_file(&file);
+                        let _ = std::fs::remove_dir_all(&file);
+                    }
+                }
+                servers[at].restart_as_it_was();
+            }
+        }
+    }
+}
+
 async fn trouble(faults: usize) {
     let seed = seed();
     eprintln!("TETHER_SEED={seed} TETHER_STEPS={faults}");
     let mut random = Random::new(seed);
-    let mut servers = [(); 3].map(|()| Server::with(&["tether.quarantine 2000"]));
+    let mut servers = [(); 3].map(|()| Server::with(&["tether.quarantine 2000", "appendonly yes"]));
     let urls: Vec<_> = servers
         .iter()
         .map(|server| format!("redis://127.0.0.1:{}", server.port()))
@@ -87,38 +123,7 @@ async fn trouble(faults: usize) {
         quorums.push(quorum);
     }
     for fault in 0..faults {
-        let one = random.below(3);
-        // Sometimes two at once, so that there is no majority for a while.
-        let other = match random.per_mille(250) {
-            true => random.below(3),
-            false => one,
-        };
-        let loses_files = random.per_mille(500);
-        let is_stop = random.per_mille(300);
-        let pause = Duration::from_millis(random.next() % 1500);
-        for at in [one, other] {
-            match is_stop {
-                true => Server::signal(servers[at].pid(), libc::SIGSTOP),
-                false => servers[at].kill(),
-            }
-        }
-        sleep(pause).await;
-        for at in [one, other] {
-            match is_stop {
-                true => Server::signal(servers[at].pid(), libc::SIGCONT),
-                false if servers[at].is_running() => {}
-                false => {
-                    if loses_files {
-                        for name in ["dump.rdb", "appendonlydir", "appendonly.aof"] {
-                            let file = servers[at].folder().join(name);
-                            let _ = std::fs::remove_file(&file);
-                            let _ = std::fs::remove_dir_all(&file);
-                        }
-                    }
-                    servers[at].restart_as_it_was();
-                }
-            }
-        }
+        fail(&mut servers, &mut random).await;
         if fault % 10 == 9 {
             everyone_gets_it(&seen).await;
         }
@@ -128,17 +133,24 @@ async fn trouble(faults: usize) {
     for task in tasks {
         soon(task).await.unwrap();
     }
-    let [overlaps, falls, grants, losses] = [
-        &seen.overlaps,
-        &seen.token_falls,
-        &seen.grants,
-        &seen.losses,
-    ]
-    .map(|count| count.load(Ordering::SeqCst));
+    let [overlaps, falls, grants, losses] = seen.counts();
     eprintln!(
         "{faults} faults: {grants} grants, {losses} losses, {overlaps} overlaps, {falls} falls"
     );
     assert_eq!((overlaps, falls), (0, 0), "TETHER_SEED={seed}");
+}
+
+impl Seen {
+    /// Overlaps, tokens that fell, grants, losses.
+    fn counts(&self) -> [u64; 4] {
+        let counts = [
+            &self.overlaps,
+            &self.token_falls,
+            &self.grants,
+            &self.losses,
+        ];
+        counts.map(|count| count.load(Ordering::SeqCst))
+    }
 }
 
 /// Without trouble each client is granted the lock within the bound.
