@@ -1,6 +1,7 @@
 //! A Sentinel that belongs to one test.
 
-use super::{Client, Server, eventually_within, free_port, server_binary};
+use super::server::tail;
+use super::{Client, Server, eventually_within, free_port, say, server_binary};
 use crate::line::field;
 use crate::resp::{Frame, ok};
 use std::fs;
@@ -16,7 +17,7 @@ pub const LONG: Duration = Duration::from_secs(60);
 pub struct Sentinel {
     child: Child,
     port: u16,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Sentinel {
@@ -53,7 +54,7 @@ impl Sentinel {
         let sentinel = Sentinel {
             child,
             port: own_port,
-            _folder: folder,
+            folder,
         };
         sentinel.wait_until_it_knows(0);
         sentinel
@@ -107,5 +108,13 @@ impl Drop for Sentinel {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            say(&format!(
+                "---- the log of the Sentinel on port {} ends:\n{}",
+                self.port,
+                tail(&log)
+            ));
+        }
     }
 }

@@ -426,7 +426,7 @@ fn parse_version(text: &str) -> (u32, u32) {
     )
 }
 
-fn tail(log: &str) -> String {
+pub fn tail(log: &str) -> String {
     let lines: Vec<_> = log.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
