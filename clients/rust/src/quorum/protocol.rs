@@ -17,7 +17,7 @@
 //! - Who has a majority also asks the other servers, and all at once: it waits for nothing that it needs, so the order does not
 //!   matter. So a lock outlives the loss of single servers, also one after the other.
 //! - The lock is lost when a majority is no longer held. A hold counts until the moment up to which its connection vouches for
-//!   it: [`Protocol::held_until`].
+//!   it: [`majority_vouches`].
 //!
 //! What makes the count of holds right is not decided here, but is true of each server: while a client believes in a hold there,
 //! nobody else is granted it. For that the hold belongs to a session whose grace is longer than the connection vouches for it
