@@ -8,104 +8,135 @@ use crate::survival::{Outcome, Owner, look, owners, work_until_killed};
 use std::thread;
 
 const REPLICAS: usize = 2;
-const SHARDS: u16 = 3;
+const SHARDS: usize = 3;
 
 struct Shard {
-    /// The master first.
-    servers: Vec<Server>,
+    /// Its servers' numbers, the master's first.
+    servers: [usize; 1 + REPLICAS],
     owners: Vec<Owner>,
     dice: Random,
 }
 
-/// Servers that nobody but the test replaces, and replicas that stay with their masters.
-fn shards(seed: u64) -> (Cluster, Vec<Shard>) {
-    let lines = ["cluster-migration-barrier 100"];
-    let mut cluster = Cluster::with_replicas(&lines);
-    for master in 0..usize::from(SHARDS) {
-        cluster.add_replica(master, &lines);
-    }
-    cluster.take_nobody_for_dead();
-    let mut servers: Vec<_> = cluster.servers.drain(..).map(Some).collect();
-    let shard = |number: u16| {
-        let at = usize::from(number);
-        let own = [at, 3 + at, 6 + at].map(|at| servers[at].take().expect("each in one shard"));
-        own[0].await_replicas(REPLICAS);
-        let tag = format!("{{{}}}", name_in(SLOTS / SHARDS * number + 100));
-        let seed = seed + u64::from(number);
-        Shard {
-            owners: owners(&own[0], &tag, 3, Some(REPLICAS), seed),
-            servers: own.into(),
-            dice: Random::new(seed),
+struct Shards {
+    /// Servers that nobody but the test replaces, and replicas that stay with their masters.
+    cluster: Cluster,
+    shards: Vec<Shard>,
+}
+
+impl Shards {
+    fn new(seed: u64) -> Shards {
+        let lines = ["cluster-migration-barrier 100"];
+        let mut cluster = Cluster::with_replicas(&lines);
+        for master in 0..SHARDS {
+            cluster.add_replica(master, &lines);
         }
-    };
-    let shards = (0..SHARDS).map(shard).collect();
-    (cluster, shards)
+        cluster.take_nobody_for_dead();
+        let shard = |number: usize| {
+            let master = &cluster.servers[number];
+            master.await_replicas(REPLICAS);
+            let slot = usize::from(SLOTS) * number / SHARDS + 100;
+            let tag = format!("{{{}}}", name_in(slot as u16));
+            let seed = seed + number as u64;
+            Shard {
+                owners: owners(master, &tag, 3, Some(REPLICAS), seed),
+                servers: [number, SHARDS + number, 2 * SHARDS + number],
+                dice: Random::new(seed),
+            }
+        };
+        let shards = (0..SHARDS).map(shard).collect();
+        Shards { cluster, shards }
+    }
+
+    /// All shards at once.
+    fn fail_over(&mut self, outcome: &mut Outcome) {
+        let servers = &self.cluster.servers;
+        let mut killed = Vec::new();
+        thread::scope(|scope| {
+            let shards = self.shards.iter_mut().map(|shard| {
+                scope.spawn(|| {
+                    let mut outcome = Outcome::default();
+                    (shard.fail_over(servers, &mut outcome), outcome)
+                })
+            });
+            for shard in shards.collect::<Vec<_>>() {
+                let (server, own) = shard.join().expect("a shard");
+                killed.push(server);
+                *outcome += own;
+            }
+        });
+        for server in killed {
+            self.cluster.servers[server].restart_without_files();
+        }
+        self.settle();
+    }
+
+    /// A server that is promoted when others have just heard that it is a replica is taken for one by who hears that late.
+    fn settle(&self) {
+        self.cluster.take_nobody_for_dead();
+        self.cluster.agree();
+        let servers = &self.cluster.servers;
+        eventually_within(AGREEMENT, "masters and replicas that all know", || {
+            for number in 0..servers.len() {
+                let nodes = self.cluster.nodes(number);
+                if nodes.matches("slave ").count() != REPLICAS * SHARDS {
+                    return Err(nodes);
+                }
+            }
+            Ok(())
+        });
+        for shard in &self.shards {
+            let [master, replicas @ ..] = shard.servers;
+            let port = format!("master_port:{}\r\n", servers[master].port());
+            for replica in replicas {
+                eventually_within(AGREEMENT, "a replica of the new master", || {
+                    let info = servers[replica].info("replication");
+                    match info.contains(&port) && info.contains("master_link_status:up") {
+                        true => Ok(()),
+                        false => Err(info),
+                    }
+                });
+            }
+            servers[master].await_replicas(REPLICAS);
+        }
+    }
 }
 
 impl Shard {
-    fn fail_over(&mut self, outcome: &mut Outcome) {
-        let pid = self.servers[0].pid();
+    /// The server that was killed.
+    fn fail_over(&mut self, servers: &[Server], outcome: &mut Outcome) -> usize {
+        let killed = self.servers[0];
+        let pid = servers[killed].pid();
         let kill = || Server::signal(pid, libc::SIGKILL);
         let requests = 20 + self.dice.below(100);
         work_until_killed(&mut self.owners, requests, &kill, outcome);
-        let promoted = 1 + self.dice.below(REPLICAS);
+        let chosen = 1 + self.dice.below(REPLICAS);
+        self.servers.swap(0, chosen);
+        let promoted = &servers[self.servers[0]];
         // No election: the master is gone, and the others need not know it yet.
-        let take_over = self.servers[promoted]
-            .resp2()
-            .call("CLUSTER FAILOVER TAKEOVER");
+        let take_over = promoted.resp2().call("CLUSTER FAILOVER TAKEOVER");
         assert_eq!(take_over, ok());
         eventually_within(AGREEMENT, "the promotion", || {
-            let [role, state] = ["INFO replication", "CLUSTER INFO"];
-            let mut client = self.servers[promoted].resp2();
-            let (role, state) = (client.run(role).text(), client.run(state).text());
+            let mut client = promoted.resp2();
+            let role = client.run("INFO replication").text();
+            let state = client.run("CLUSTER INFO").text();
             match role.contains("role:master") && state.contains("cluster_state:ok") {
                 true => Ok(()),
                 false => Err(role + &state),
             }
         });
-        look(&mut self.owners, &self.servers[promoted], outcome);
-        self.servers[0].restart_without_files();
-        self.servers.swap(0, promoted);
-        let (master, replicas) = self.servers.split_first().expect("servers");
-        let port = format!("master_port:{}\r\n", master.port());
-        for replica in replicas {
-            eventually_within(AGREEMENT, "a replica of the new master", || {
-                let info = replica.info("replication");
-                match info.contains(&port) && info.contains("master_link_status:up") {
-                    true => Ok(()),
-                    false => Err(info),
-                }
-            });
-        }
-        master.await_replicas(REPLICAS);
+        look(&mut self.owners, promoted, outcome);
+        killed
     }
 }
 
-fn fail_over(failovers: usize) -> Outcome {
-    let (_cluster, shards) = shards(random::seed());
+fn fail_over(rounds: usize) -> Outcome {
+    let mut shards = Shards::new(random::seed());
     let mut outcome = Outcome::default();
-    thread::scope(|scope| {
-        let shards: Vec<_> = shards
-            .into_iter()
-            .map(|mut shard| {
-                scope.spawn(move || {
-                    let mut outcome = Outcome::default();
-                    (0..failovers).for_each(|_| shard.fail_over(&mut outcome));
-                    // The servers of the other shards still need them.
-                    (shard, outcome)
-                })
-            })
-            .collect();
-        let ended: Vec<_> = { shards.into_iter() }
-            .map(|shard| shard.join().expect("a shard"))
-            .collect();
-        for (_, own) in &ended {
-            outcome += *own;
-        }
-    });
-    say(&format!(
-        "with ACKS {REPLICAS}, promoted by CLUSTER FAILOVER TAKEOVER: {outcome:?}"
-    ));
+    for _ in 0..rounds {
+        shards.fail_over(&mut outcome);
+    }
+    let what = format!("with ACKS {REPLICAS}, promoted by CLUSTER FAILOVER TAKEOVER");
+    say(&format!("{what}: {outcome:?}"));
     assert!(outcome.held >= outcome.failovers, "{outcome:?}");
     outcome
 }
@@ -118,6 +149,6 @@ fn each_grant_that_all_replicas_acknowledged_outlives_its_master() {
 #[test]
 #[ignore = "150 failovers in three shards at once; some minutes"]
 fn each_grant_that_all_replicas_acknowledged_outlives_many_masters() {
-    let outcome = fail_over(random::steps(150) / usize::from(SHARDS));
+    let outcome = fail_over(random::steps(150) / SHARDS);
     assert!(outcome.pending > 0, "{outcome:?}");
 }
