@@ -2,6 +2,7 @@
 //! replaced by one of their two replicas.
 
 use crate::harness::*;
+use crate::line::field;
 use crate::nodes::{AGREEMENT, Cluster, SLOTS, name_in};
 use crate::random::{self, Random};
 use crate::survival::{Outcome, Owner, look, owners, work_until_killed};
@@ -30,10 +31,8 @@ impl Shards {
         for master in 0..SHARDS {
             cluster.add_replica(master, &lines);
         }
-        cluster.take_nobody_for_dead();
         let shard = |number: usize| {
             let master = &cluster.servers[number];
-            master.await_replicas(REPLICAS);
             let slot = usize::from(SLOTS) * number / SHARDS + 100;
             let tag = format!("{{{}}}", name_in(slot as u16));
             let seed = seed + number as u64;
@@ -44,7 +43,9 @@ impl Shards {
             }
         };
         let shards = (0..SHARDS).map(shard).collect();
-        Shards { cluster, shards }
+        let shards = Shards { cluster, shards };
+        shards.settle();
+        shards
     }
 
     /// All shards at once.
@@ -70,20 +71,24 @@ impl Shards {
         self.settle();
     }
 
-    /// A server that is promoted when others have just heard that it is a replica is taken for one by who hears that late.
+    /// A server that is promoted when others have just heard that it is a replica is taken for one by who hears that late. And
+    /// servers that do not know yet who belongs together save what they refuse to load (Valkey 8.0), or stand still (9.1).
     fn settle(&self) {
         self.cluster.take_nobody_for_dead();
         self.cluster.agree();
         let servers = &self.cluster.servers;
-        eventually_within(AGREEMENT, "masters and replicas that all know", || {
-            for number in 0..servers.len() {
-                let nodes = self.cluster.nodes(number);
-                if nodes.matches("slave ").count() != REPLICAS * SHARDS {
-                    return Err(nodes);
+        for server in servers {
+            let mut client = server.resp2();
+            eventually_within(AGREEMENT, "shards that a server knows", || {
+                let shards = client.run("CLUSTER SHARDS");
+                let size = |shard: &Frame| field(shard, "nodes").items().len();
+                let sizes: Vec<_> = shards.items().iter().map(size).collect();
+                match sizes == [1 + REPLICAS; SHARDS] {
+                    true => Ok(()),
+                    false => Err(format!("{shards:?}")),
                 }
-            }
-            Ok(())
-        });
+            });
+        }
         for shard in &self.shards {
             let [master, replicas @ ..] = shard.servers;
             let port = format!("master_port:{}\r\n", servers[master].port());
