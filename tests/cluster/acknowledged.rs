@@ -72,7 +72,7 @@ impl Shards {
     }
 
     /// A server that is promoted when others have just heard that it is a replica is taken for one by who hears that late. And
-    /// servers that do not know yet who belongs together save what they refuse to load (Valkey 8.0), or stand still (9.1).
+    /// servers that do not know yet which shard each belongs to save a file that Valkey 8.0 refuses to load.
     fn settle(&self) {
         self.cluster.take_nobody_for_dead();
         self.cluster.agree();
