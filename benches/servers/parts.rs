@@ -46,6 +46,36 @@ pub const PARTS: &[Part] = &[
         once: true,
     },
     Part {
+        name: "acks",
+        title: "Grants that a replica acknowledges",
+        about: "Contenders take a lock, give it back at once, and take it again, on a master with one or two replicas. The other side is\n\
+            a SETTP and `WAIT 1 1000` behind it, both sent at once: the grant and one round trip to a replica, without a further one\n\
+            of the client. `ACKS 1` is to take 1.1 times as long at most. All ways take turns on the same servers, each connection has a\n\
+            session, and the master and its clients have one processor, the replicas the other one. A grant's time runs\n\
+            from the request, or from the release of the former holder if that was later, until the client has the answer. A session\n\
+            outlives its connection by its grace, here the default of 10 s: so long a killed holder keeps the lock.",
+        run: peers::run_acks,
+        once: false,
+    },
+    Part {
+        name: "quorum",
+        title: "Locks that survive the loss of a server",
+        about: "Contenders take a lock, give it back at once, and take it again. The quorum is three independent masters, asked as the\n\
+            quorum of the Rust client asks them: in ascending order with `WAIT 0 PUSH`, and the token written back by LOCK.RAISE before the\n\
+            lock counts as held; a chain of three round trips, while three servers share the processors. Redlock asks three servers at once, and\n\
+            again after 200 to 400 ms. etcd writes each step to the disk. All ways take turns, each with its own servers on\n\
+            this machine, without a network between them.\n\n\
+            *Handed over* counts acquisitions in which the lock went to another contender: one that polls is taken many times in a row by\n\
+            one contender. It is compared where there is more than one. *Grant* is the time from the request, or from the release of the former holder if\n\
+            that was later, until the client knows that it holds the lock.\n\n\
+            When a holder is killed, all wait for a time limit, 10 s by default: a session's grace, Redlock's PX, the TTL of etcd's lease.\n\
+            When a server is killed, a lock is held and another contender waits for it; the holder gives it back right after the SIGKILL. The server\n\
+            is etcd's leader, and the quorum's first, at which all wait; etcd's clients are connected to the members that live. Each\n\
+            sample has new servers.",
+        run: peers::run_quorum,
+        once: true,
+    },
+    Part {
         name: "handoff",
         title: "Handing a lock over, against BLPOP and RPUSH",
         about: "A lock goes round so many contenders: whoever has it gives it back, queues again at once, and the next one learns that\n\

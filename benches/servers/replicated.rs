@@ -51,11 +51,7 @@ impl Seat {
             let _apart = OnOne::new(true);
             bench.start_with(loaded, "repl-diskless-sync-delay 0\n")
         };
-        let order = format!("REPLICAOF 127.0.0.1 {}", master.port());
-        replica.connect().run(&order);
-        wait_for(&replica, |info| {
-            field(info, "master_link_status") == Some("up")
-        });
+        follow(&replica, &master);
         Seat {
             connection: master.connect(),
             observer: master.connect(),
@@ -74,6 +70,15 @@ impl Seat {
         });
         cost
     }
+}
+
+/// Makes it a replica, and waits until it is one.
+pub(super) fn follow(replica: &Server, master: &Server) {
+    let order = format!("REPLICAOF 127.0.0.1 {}", master.port());
+    replica.connect().run(&order);
+    wait_for(replica, |info| {
+        field(info, "master_link_status") == Some("up")
+    });
 }
 
 fn number(info: &str, name: &str) -> u64 {

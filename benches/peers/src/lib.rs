@@ -5,13 +5,18 @@
 
 mod etcd;
 mod grpc;
+mod link;
 mod polling;
 mod postgres;
 mod process;
 mod redisson;
 mod zookeeper;
 
-pub use polling::{LEASE, REDIS_PY, REDLOCK};
+pub use etcd::{
+    NAME as ETCD, ON_THREE as ETCD_ON_THREE, start as etcd, start_three as etcd_on_three,
+};
+pub use link::{Link, receive_any};
+pub use polling::{LEASE, REDIS_PY, REDLOCK, REDLOCK_ON_THREE};
 pub use process::cpu;
 pub use redisson::{FAIR, PLAIN};
 use std::io;
@@ -41,6 +46,14 @@ pub trait Way: Sync {
     fn servers(&self) -> Vec<u32>;
     /// Where they listen: all that another process needs to take part.
     fn ports(&self) -> Vec<u16>;
+    /// Which of its servers the others depend on most.
+    fn leader(&self) -> io::Result<usize> {
+        Ok(0)
+    }
+    /// What a contender must know to take part without this server: all the ports, unless one of them is enough.
+    fn ports_without(&self, _: usize) -> Vec<u16> {
+        self.ports()
+    }
     /// What happens when a holder is killed.
     fn after_a_crash(&self) -> Crash;
     /// Works for so long, where the servers become faster by that.
@@ -69,18 +82,20 @@ pub fn contender(
 ) -> io::Result<Box<dyn Contender>> {
     Ok(match way {
         postgres::NAME => Box::new(postgres::Session::join(ports[0], lock)?),
-        etcd::NAME => Box::new(etcd::Client::join(ports[0], lock)?),
+        ETCD | ETCD_ON_THREE => Box::new(etcd::Client::join(ports[number % ports.len()], lock)?),
         zookeeper::NAME => Box::new(zookeeper::Session::join(ports[0], lock)?),
         PLAIN => Box::new(redisson::Plain::join(ports[0], lock, number)?),
         FAIR => Box::new(redisson::Fair::join(ports[0], lock, number)?),
-        REDIS_PY | REDLOCK => Box::new(polling::Client::join(way, ports, lock, number)?),
+        REDIS_PY | REDLOCK | REDLOCK_ON_THREE => {
+            Box::new(polling::Client::join(way, ports, lock, number)?)
+        }
         other => return Err(io::Error::other(format!("there is no {other}"))),
     })
 }
 
 /// Those that bring servers of their own, each started or the reason why it cannot be.
 pub fn strangers() -> impl Iterator<Item = io::Result<Box<dyn Way>>> {
-    [postgres::start, zookeeper::start, etcd::start]
+    [postgres::start, zookeeper::start, etcd]
         .into_iter()
         .map(|start| start())
 }

@@ -1,12 +1,13 @@
 //! Those who ask again and again: redis-py's Lock on one server, redlock on several.
 
-use super::Contender;
+use super::{Contender, Link};
 use std::io;
 use std::time::Duration;
-use tether_testing::resp::{Connection, encode};
+use tether_testing::resp::{Frame, encode, int, ok};
 
 pub const REDIS_PY: &str = "redis-py Lock";
 pub const REDLOCK: &str = "redlock";
+pub const REDLOCK_ON_THREE: &str = "redlock, 3 servers";
 /// After which a dead holder's lock is free.
 pub const LEASE: Duration = Duration::from_secs(10);
 
@@ -16,7 +17,7 @@ const RELEASE: &str =
 
 pub struct Client {
     /// To each server.
-    connections: Vec<Connection>,
+    connections: Vec<Link>,
     attempt: Vec<u8>,
     release: Vec<u8>,
     /// How long to sleep between attempts, and by how much longer at most.
@@ -29,13 +30,14 @@ impl Client {
     pub fn join(way: &str, ports: &[u16], lock: &str, number: usize) -> io::Result<Client> {
         let mut connections = Vec::new();
         for &port in ports {
-            connections.push(Connection::open(port)?);
+            connections.push(Link::open(port));
         }
         let mut script = String::new();
         for connection in &mut connections {
             connection.send(&encode(["SCRIPT", "LOAD", RELEASE]));
-            let reply = String::from_utf8_lossy(connection.reply()).into_owned();
-            script = reply.lines().nth(1).unwrap_or_default().to_owned();
+            if let Some(reply) = connection.next_frame() {
+                script = reply.text();
+            }
         }
         let token = format!("token:{number}");
         let lease_ms = LEASE.as_millis().to_string();
@@ -55,13 +57,17 @@ impl Client {
     }
 
     /// To all servers at once; how many of them gave this reply.
-    fn everywhere(&mut self, command: &[u8], good: &[u8]) -> usize {
+    fn everywhere(&mut self, command: &[u8], good: &Frame) -> usize {
         self.requests += self.connections.len() as u64;
         for connection in &mut self.connections {
             connection.send(command);
         }
-        let replies = self.connections.iter_mut().map(Connection::reply);
-        replies.filter(|reply| *reply == good).count()
+        let replies = self.connections.iter_mut().filter_map(Link::next_frame);
+        let is_good = |reply: &Frame| {
+            assert!(!matches!(reply, Frame::Error(_)), "refused: {reply:?}");
+            reply == good
+        };
+        replies.filter(is_good).count()
     }
 
     /// Not the same for all, or they would ask together for ever.
@@ -77,7 +83,7 @@ impl Client {
 impl Contender for Client {
     fn acquire(&mut self) -> io::Result<()> {
         let attempt = self.attempt.clone();
-        while self.everywhere(&attempt, b"+OK\r\n") <= self.connections.len() / 2 {
+        while self.everywhere(&attempt, &ok()) <= self.connections.len() / 2 {
             if self.connections.len() > 1 {
                 self.release()?;
             }
@@ -88,7 +94,7 @@ impl Contender for Client {
 
     fn release(&mut self) -> io::Result<()> {
         let release = self.release.clone();
-        self.everywhere(&release, b":1\r\n");
+        self.everywhere(&release, &int(1));
         Ok(())
     }
 

@@ -35,7 +35,15 @@ impl QueueEntry {
     }
 
     /// Runs the server there, until it takes connections.
-    pub fn run(self, mut command: Command) -> io::Result<Process> {
+    pub fn run(self, command: Command) -> io::Result<Process> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut process = self.spawn(command)?;
+        process.wait_until_it_listens(&program)?;
+        Ok(process)
+    }
+
+    /// Runs the server there; it need not take connections yet.
+    pub fn spawn(self, mut command: Command) -> io::Result<Process> {
         let log = fs::File::create(self.path().join("log"))?;
         command
             .current_dir(self.path())
@@ -45,14 +53,13 @@ impl QueueEntry {
         end_with_us(&mut command);
         let program = command.get_program().to_string_lossy().into_owned();
         let child = command.spawn();
-        let child = child.map_err(|error| io::Error::other(format!("{program}: {error}")))?;
-        let mut process = Process {
+        let child =
+            child.map_err(|error| io::Error::new(error.kind(), format!("{program}: {error}")))?;
+        Ok(Process {
             child,
             port: self.port,
             folder: self.folder,
-        };
-        process.wait_until_it_listens(&program)?;
-        Ok(process)
+        })
     }
 }
 
@@ -61,7 +68,7 @@ impl Process {
         self.child.id()
     }
 
-    fn wait_until_it_listens(&mut self, program: &str) -> io::Result<()> {
+    pub fn wait_until_it_listens(&mut self, program: &str) -> io::Result<()> {
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             if Instant::now() > deadline || self.child.try_wait()?.is_some() {

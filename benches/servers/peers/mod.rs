@@ -1,16 +1,22 @@
 //! The same locks by other means (see the crate `tether-peers`), and by this module, measured side by side.
 
+mod acks;
 mod contest;
 mod crash;
 mod native;
+mod quorum;
+mod seat;
+mod several;
 
 use super::Bench;
 use super::table::{Grid, Table};
 use std::io;
 use tether_peers::{Contender, Way};
 
+pub use acks::run as run_acks;
 pub use contest::{AT_A_GLANCE, CROWD};
 pub use crash::{MEASURED as CRASH, hold};
+pub use several::run as run_quorum;
 
 /// Joins the contest for a lock, knowing nothing but the way's name and ports; `number` tells contenders apart.
 fn contender(
@@ -24,6 +30,10 @@ fn contender(
         native::BLPOP | native::ACQUIRE | native::SETTP | native::HERD => {
             native::contender(way, ports[0], &lock)
         }
+        acks::SETTP | acks::SETTP_WAIT | acks::SETTP_ACKS | acks::ACQUIRE | acks::ACQUIRE_ACKS => {
+            acks::contender(way, ports[0], &lock)
+        }
+        quorum::NAME => quorum::contender(ports, &lock),
         other => tether_peers::contender(other, ports, &lock, number),
     }
 }

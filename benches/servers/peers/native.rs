@@ -15,11 +15,12 @@ const REDLOCK_SERVERS: usize = 5;
 /// Of a token for each of so many locks.
 const LOCKS: usize = 64;
 
-struct OnServers {
-    name: &'static str,
-    about: &'static str,
-    crash: Crash,
-    servers: Vec<Server>,
+/// A way to lock on servers of its own.
+pub struct OnServers {
+    pub name: &'static str,
+    pub about: &'static str,
+    pub crash: Crash,
+    pub servers: Vec<Server>,
 }
 
 impl Way for OnServers {
