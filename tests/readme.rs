@@ -240,6 +240,7 @@ fn links_lead_somewhere() {
         "docs/benchmarks.md",
         CLIENTS,
         "docs/comparison.md",
+        "docs/guarantees.md",
         "clients/python/README.md",
         "examples/README.md",
     ] {
