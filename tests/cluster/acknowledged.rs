@@ -74,9 +74,14 @@ impl Shards {
     /// A server that is promoted when others have just heard that it is a replica is taken for one by who hears that late. And
     /// servers that do not know yet which shard each belongs to save a file that Valkey 8.0 refuses to load.
     fn settle(&self) {
-        self.cluster.take_nobody_for_dead();
-        self.cluster.agree();
         let servers = &self.cluster.servers;
+        for server in servers {
+            let mut client = server.resp2();
+            client.run("CONFIG SET cluster-replica-no-failover yes");
+            // They speak with each other twice in this time at least.
+            client.run("CONFIG SET cluster-node-timeout 4000");
+        }
+        self.cluster.agree();
         for server in servers {
             let mut client = server.resp2();
             eventually_within(AGREEMENT, "shards that a server knows", || {
@@ -103,6 +108,7 @@ impl Shards {
             }
             servers[master].await_replicas(REPLICAS);
         }
+        self.cluster.take_nobody_for_dead();
     }
 }
 
