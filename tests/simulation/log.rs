@@ -42,7 +42,7 @@ impl Trial {
             let meant = endings.iter().position(|at| {
                 let ending = &self.world.endings[*at];
                 self.is_logged_as(ending, lost)
-                    && self.tokens.is(ending.serial, lost.token.0 as i64)
+                    && self.tokens.was(ending.serial, lost.token.0 as i64)
             });
             let Some(at) = meant else {
                 let expected: Vec<&Ending> =
@@ -77,7 +77,7 @@ impl Trial {
                 .expect("the log is long enough");
             let is_right = match (ending.next, lost.next) {
                 (None, None) => true,
-                (Some(serial), Some(token)) => self.tokens.is(serial, token.0 as i64),
+                (Some(serial), Some(token)) => self.tokens.was(serial, token.0 as i64),
                 _ => false,
             };
             if !is_right {

@@ -28,6 +28,16 @@ impl Tokens {
         rises
     }
 
+    /// The same for a grant that may be older than this step: nobody heard of the token of one whose connection ended in the
+    /// same step.
+    pub fn was(&self, serial: Serial, token: i64) -> bool {
+        let is_anothers = self.known.values().any(|known| *known == token);
+        match self.known.get(&serial) {
+            Some(known) => *known == token,
+            None => !is_anothers,
+        }
+    }
+
     /// Whether this can be the secret of that session; if so it is from now on.
     pub fn is_secret(&mut self, session: Number, text: &[u8]) -> bool {
         if let Some(known) = self.secrets.get(&session) {
