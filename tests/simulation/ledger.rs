@@ -374,3 +374,18 @@ fn nobody_waits_for_ever_for_a_pending_hold_with_a_lease() {
         run(1, acquire(0, Mode::Exclusive, BLOCK)),
     ]);
 }
+
+/// It was in nobody's way any more, and yet the request was refused as a cycle.
+#[test]
+fn nobody_waits_for_ever_for_a_withdrawn_hold() {
+    holds(&[
+        connect(0),
+        connect(1),
+        Step::Replicas { count: 1 },
+        run(0, start(1000)),
+        run(0, acked(acquire(0, Mode::Exclusive, None), 1, 1000)),
+        run(1, macquire([0, 1], BLOCK)),
+        Step::Replicas { count: 0 },
+        run(0, acquire(1, Mode::Shared, PUSH)),
+    ]);
+}

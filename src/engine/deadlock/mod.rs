@@ -24,6 +24,7 @@ mod search;
 
 use super::Engine;
 use super::effect::Waits;
+use crate::engine::state::acks::Ack;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::queues::{QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
@@ -160,6 +161,10 @@ fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
 
 /// Whether a hold does not end by itself. A lease can begin with the acknowledgement of its grant.
 fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
-    let pending = engine.holds.pending(hold);
-    engine.holds.lease(hold).is_none() && pending.is_none_or(|grant| grant.lease_ms.is_none())
+    let acks = &engine.holds.acks;
+    match engine.holds.ack(hold) {
+        Ack::Settled => engine.holds.lease(hold).is_none(),
+        Ack::Pending(token) => acks.get(token).is_none_or(|grant| grant.lease_ms.is_none()),
+        Ack::Withdrawn => false,
+    }
 }

@@ -57,7 +57,11 @@ impl World {
             let keys = vec![spot.name];
             return Some(self.said_in(who, *spot, Command::Del { keys }));
         }
-        // What is left waits for each other, by others' hands.
+        self.part(can_speak.next())
+    }
+
+    /// What is left waits for each other, by others' hands.
+    fn part(&self, other: Option<Who>) -> Option<Step> {
         let stuck = &self.waiters[*self.stuck().first()?];
         let (who, command) = match stuck.push {
             true => (
@@ -69,10 +73,7 @@ impl World {
             ),
             false => {
                 let (who, error) = (stuck.who, false);
-                (
-                    can_speak.next().unwrap_or(who),
-                    Command::Unblock { who, error },
-                )
+                (other.unwrap_or(who), Command::Unblock { who, error })
             }
         };
         Some(self.said_in(who, stuck.spots[0], command))
