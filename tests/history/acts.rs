@@ -90,6 +90,9 @@ impl Trial<'_> {
             | Step::Resync { .. }
             | Step::Pass { .. }
             | Step::Quarantine { .. }
+            | Step::Propagated
+            | Step::Acknowledged { .. }
+            | Step::Replicas { .. }
             | Step::Drop { .. } => panic!("{step:?} cannot be asked of a server"),
         }
     }

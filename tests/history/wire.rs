@@ -2,7 +2,7 @@
 
 use crate::harness::Frame;
 use crate::model::command::{
-    Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Wait,
+    Acks, Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Wait,
 };
 use crate::model::replies::Reply;
 use crate::model::speaking::CHANNEL;
@@ -53,20 +53,7 @@ fn with_keys(command: &str, keys: &[Name]) -> Words {
 impl Book {
     pub fn words(&self, command: &Command) -> Words {
         match command {
-            Command::Settp {
-                key: k,
-                value,
-                token,
-                notify,
-                wait,
-                ..
-            } => {
-                let mut words = words!["SETTP", key(k), value.to_string()];
-                words.extend(token.then(|| bytes("TOKEN")));
-                words.extend(notify_words(*notify));
-                words.extend(wait_words(*wait));
-                words
-            }
+            Command::Settp { .. } => settp_words(command),
             Command::Acquire { .. }
             | Command::Macquire { .. }
             | Command::Release { .. }
@@ -77,6 +64,11 @@ impl Book {
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
             Command::Start { grace_ms } => {
                 words!["SESSION.START", "GRACE", grace_ms.to_string()]
+            }
+            Command::Resume { session, notify } => {
+                let mut words = words!["SESSION.RESUME", self.secrets[*session as usize]];
+                words.extend(notify_words(*notify));
+                words
             }
             Command::EndSession => words!["SESSION.END"],
             Command::Detach => words!["SESSION.DETACH"],
@@ -137,11 +129,6 @@ impl Book {
                 words.extend(owner_words(*label));
                 words
             }
-            Command::Resume { session, notify } => {
-                let mut words = words!["SESSION.RESUME", self.secrets[*session as usize]];
-                words.extend(notify_words(*notify));
-                words
-            }
             Command::Copy {
                 from,
                 to,
@@ -198,6 +185,27 @@ impl Book {
     }
 }
 
+fn settp_words(command: &Command) -> Words {
+    match command {
+        Command::Settp {
+            key: k,
+            value,
+            token,
+            notify,
+            wait,
+            acks,
+        } => {
+            let mut words = words!["SETTP", key(k), value.to_string()];
+            words.extend(token.then(|| bytes("TOKEN")));
+            words.extend(notify_words(*notify));
+            words.extend(wait_words(*wait));
+            words.extend(acks_words(*acks));
+            words
+        }
+        other => unreachable!("{other:?} asks for no temporary key"),
+    }
+}
+
 fn lock_words(command: &Command) -> Words {
     match command {
         Command::Acquire { key: k, mode, ask } => {
@@ -251,6 +259,7 @@ fn ask_words(ask: &Ask) -> Words {
     words.extend(ask.reentrant.then(|| bytes("REENTRANT")));
     words.extend(notify_words(ask.notify));
     words.extend(wait_words(ask.wait));
+    words.extend(acks_words(ask.acks));
     words
 }
 
@@ -272,6 +281,14 @@ fn wait_words(wait: Option<Wait>) -> Words {
         words.extend(wait.push.then(|| bytes("PUSH")));
     }
     words
+}
+
+fn acks_words(acks: Option<Acks>) -> Words {
+    let words = acks.map(|acks| {
+        let (replicas, ms) = (acks.replicas.to_string(), acks.timeout_ms.to_string());
+        words!["ACKS", replicas, "ACKTIMEOUT", ms]
+    });
+    words.unwrap_or_default()
 }
 
 /// Any bytes, for Lua.

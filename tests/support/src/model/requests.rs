@@ -156,13 +156,14 @@ impl Generator {
         }
     }
 
-    /// Mostly one that has a session.
+    /// Mostly one that has a session. Servers have no replicas, so that nothing is pending there.
     pub(super) fn acks(&mut self, world: &World, who: Who) -> Option<Acks> {
         let often = match world.session_of(who) {
             Some(_) => 600,
             None => 10,
         };
-        let asks = !self.scope.server && self.scope.sessions > 0 && self.random.per_mille(often);
+        let often = if self.scope.server { often / 4 } else { often };
+        let asks = self.scope.sessions > 0 && self.random.per_mille(often);
         asks.then(|| Acks {
             replicas: self.random.pick(&[1, 1, 1, 2, 2, 3]),
             timeout_ms: self.random.pick(&[1, 4, 12, 40, 200, 1000]),
