@@ -113,8 +113,11 @@ impl Trial {
     fn work(&mut self, most: usize) -> Outcome {
         let world = &self.world;
         let serves = !world.waiters.is_empty() && !world.due().is_empty();
+        let due = world.due();
+        let ends_with = |at: usize| due[..at].iter().any(|other| other.ends == due[at].ends);
+        let ties = (1..due.len()).any(ends_with);
         let most = match world.first_servable() {
-            None if !serves && !world.is_any_withdrawn() => most,
+            None if !serves && !ties && !world.is_any_withdrawn() => most,
             _ => usize::MAX,
         };
         let order = self.machine.work(most);
