@@ -52,9 +52,6 @@ impl Trial<'_> {
                 goes,
                 comes,
             } => self.reload(*appended, *goes, *comes),
-            Step::Propagated | Step::Acknowledged { .. } | Step::Replicas { .. } => {
-                unreachable!("these servers have no replicas")
-            }
             Step::Rights { user: of, rights } => {
                 let name = user(*of);
                 let words = ["ACL", "SETUSER", &name].into_iter().chain(rules(rights));
