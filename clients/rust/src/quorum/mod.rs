@@ -244,7 +244,9 @@ impl Request {
     }
 }
 
-/// A lock that is held on a majority of the servers. Dropped, it is given back, without anybody waiting for their answers.
+/// A lock that is held on a majority of the servers. Dropped, it is given back, without anybody waiting for their answers. Drop it
+/// once the work has stopped, also where the lock was lost: until then, or until everything is over that it ever promised, what is
+/// left of it is kept from others.
 #[must_use = "it is given back when it is dropped"]
 pub struct Guard {
     handle: Handle,

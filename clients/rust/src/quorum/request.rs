@@ -73,6 +73,7 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
         facts: VecDeque::new(),
         error: None,
         loss: Loss::Silence,
+        relied_on_until: None,
         state,
         alive,
         wanted,
@@ -107,6 +108,8 @@ struct Task {
     error: Option<Error>,
     /// Why the last hold was lost.
     loss: Loss,
+    /// Once the lock is lost: until when somebody may rely on it who has not heard of that.
+    relied_on_until: Option<BootTime>,
     state: watch::Sender<State>,
     alive: watch::Sender<BootTime>,
     wanted: watch::Receiver<bool>,
@@ -137,7 +140,24 @@ impl Task {
                 self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken)));
             }
         }
+        self.keep_while_relied_on().await;
         self.leave().await;
+    }
+
+    /// What is left of a lost lock is kept from others until whoever was told that it is held has stopped: that is so when the
+    /// guard is dropped, or its time is over.
+    async fn keep_while_relied_on(&mut self) {
+        let Some(until) = self.relied_on_until else {
+            return;
+        };
+        let mut wanted = self.wanted.clone();
+        tokio::select! {
+            _ = wanted.wait_for(|wanted| !wanted) => {}
+            () = sleep(until.since(BootTime::now())) => {}
+        }
+        for server in 0..self.asked.len() {
+            self.withdraw(server);
+        }
     }
 
     /// Waits until the servers have taken it back that can be reached.
@@ -297,6 +317,8 @@ impl Task {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Ask { server, is_needed } => self.ask(server, is_needed),
+            // Later, see `keep_while_relied_on`.
+            Effect::Withdraw(_) if self.relied_on_until.is_some() => {}
             Effect::Withdraw(server) => self.withdraw(server),
             Effect::Raise(server, token) => {
                 if let Some(asked) = &self.asked[server] {
@@ -313,6 +335,8 @@ impl Task {
             }
             Effect::Lost => {
                 let loss = self.loss.clone();
+                let relied_on = self.servers.fence() + self.servers.stop_within();
+                self.relied_on_until = Some(BootTime::now() + relied_on);
                 self.state.send_replace(State::Lost(loss));
             }
             Effect::Failed => self.end_with(|error| State::Failed(error.unwrap_or(Error::Taken))),

@@ -29,7 +29,7 @@ pub struct Times {
 pub struct Servers {
     table: Arc<Table>,
     keepers: Vec<AbortHandle>,
-    fence: Duration,
+    times: Times,
 }
 
 /// Locked for moments only.
@@ -64,11 +64,10 @@ impl Servers {
             tokio::spawn(keeper.run()).abort_handle()
         };
         let keepers = addresses.into_iter().enumerate().map(keep).collect();
-        let fence = times.fence;
         Servers {
             table,
             keepers,
-            fence,
+            times,
         }
     }
 
@@ -79,7 +78,12 @@ impl Servers {
 
     /// For how long a server is relied on without an answer.
     pub fn fence(&self) -> Duration {
-        self.fence
+        self.times.fence
+    }
+
+    /// For how long the work goes on after its lock is lost, at most.
+    pub fn stop_within(&self) -> Duration {
+        self.times.stop_within
     }
 
     /// The connection to this server, if there is one at the moment.
