@@ -67,7 +67,8 @@ pub enum Effect {
     Raise(Server, Token),
     /// The lock is held, with this token.
     Held(Token),
-    /// The lock was held, and is lost. This is the end.
+    /// The lock was held, and is lost. This is the end. What is left of it is withdrawn next, as soon as whoever was told that it
+    /// is held relies on that no longer.
     Lost,
     /// So many servers refuse that there is no majority. This is the end.
     Failed,
