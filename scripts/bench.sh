@@ -3,6 +3,7 @@
 #
 #   scripts/bench.sh                  all of it: about half an hour on a machine that does nothing else
 #   scripts/bench.sh peers scale      some parts; benches/servers/parts.rs has them all
+#   scripts/bench.sh acks quorum --merge   some parts, whose sections are renewed in docs/benchmarks.md
 #   scripts/bench.sh --short          a tenth of everything, to see that it works
 #
 # What cannot be installed is left out, and said. Nothing is started as a service: every server is the benchmark's own,

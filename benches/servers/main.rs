@@ -3,6 +3,7 @@
 //!     cargo bench --bench servers                    everything; writes docs/benchmarks.md
 //!     cargo bench --bench servers -- fanout memory   some parts
 //!     cargo bench --bench servers -- --short         a quick run that shows that all of it works
+//!     cargo bench --bench servers -- acks --merge    some parts, whose sections and targets are renewed in docs/benchmarks.md
 //!     cargo bench --bench servers -- instructions --check   fails if an operation needs more instructions than it did
 //!     cargo bench --bench servers -- instructions --keep    from now on, it may need as many as it does now
 //!     TETHER_SERVERS="redis-7.0 valkey-9.1"          on these servers of .servers/
@@ -23,6 +24,7 @@ mod instructions;
 mod loading;
 mod measure;
 mod memory;
+mod merge;
 mod pairs;
 mod parts;
 mod peers;
@@ -127,6 +129,11 @@ fn main() {
     let failed = run.all();
     run.table.end();
     println!("written to {}", run.report.path().display());
+    if has("--merge") && !short {
+        let merged = merge::into_docs(&run.report.path());
+        merged.expect("docs/benchmarks.md takes the new sections");
+        println!("its sections are merged into docs/benchmarks.md");
+    }
     let missed = check && run.table.missed() > 0;
     std::process::exit(i32::from(failed || missed));
 }

@@ -63,7 +63,8 @@ pub const PARTS: &[Part] = &[
         about: "Contenders take a lock, give it back at once, and take it again. The quorum is three independent masters, asked as the\n\
             quorum of the Rust client asks them: in ascending order with `WAIT 0 PUSH`, and the token written back by LOCK.RAISE before the\n\
             lock counts as held; a chain of three round trips, while three servers share the processors. Redlock asks three servers at once, and\n\
-            again after 200 to 400 ms. etcd writes each step to the disk. All ways take turns, each with its own servers on\n\
+            again after 200 to 400 ms. etcd writes each step to the disk, and its server looks after new waiters ten times a second, so few contenders get\n\
+            the lock less often than many. All ways take turns, each with its own servers on\n\
             this machine, without a network between them.\n\n\
             *Handed over* counts acquisitions in which the lock went to another contender: one that polls is taken many times in a row by\n\
             one contender. It is compared where there is more than one. *Grant* is the time from the request, or from the release of the former holder if\n\

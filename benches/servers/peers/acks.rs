@@ -15,12 +15,13 @@ use tether_testing::resp::{Connection, encode};
 
 pub const SETTP: &str = "SETTP, in a session";
 pub const SETTP_WAIT: &str = "SETTP with WAIT 1 behind it";
+pub const SETTP_THEN_WAIT: &str = "SETTP, then WAIT 1";
 pub const SETTP_ACKS: &str = "SETTP ACKS 1";
 pub const ACQUIRE: &str = "LOCK.ACQUIRE, in a session";
 pub const ACQUIRE_ACKS: &str = "LOCK.ACQUIRE ACKS 1";
 
 /// In the order in which [`run`] takes them apart.
-const ALL: [&str; 4] = [SETTP_WAIT, SETTP, SETTP_ACKS, ACQUIRE_ACKS];
+const ALL: [&str; 5] = [SETTP_WAIT, SETTP_THEN_WAIT, SETTP, SETTP_ACKS, ACQUIRE_ACKS];
 const CONTENDERS: &[usize] = &[1, 8, 64];
 const REPLICAS: &[usize] = &[1, 2];
 /// Plain and one round trip to a replica, with a tenth for chance.
@@ -110,17 +111,14 @@ pub fn run(bench: &Bench, table: &mut Table) {
             if seats.iter().any(|seat| seat.rounds.is_empty()) {
                 continue;
             }
-            let [wait, plain, acks @ ..] = seats.as_slice() else {
+            let [wait, then, plain, acks @ ..] = seats.as_slice() else {
                 unreachable!("there is a seat for each way");
             };
             for seat in acks {
-                let replicas = if replicas == 1 {
-                    "replica"
-                } else {
-                    "2 replicas"
-                };
-                let where_ = format!("{replicas}, {contenders} contenders");
-                compare(table, &where_, seat, wait, plain);
+                let plural =
+                    |count, what| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+                let place = [plural(replicas, "replica"), plural(contenders, "contender")];
+                compare(table, &place.join(", "), seat, [wait, then, plain]);
             }
         }
         if replicas == 1 {
@@ -131,7 +129,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
 }
 
 /// How long a grant takes and how often the lock is granted, against WAIT's.
-fn compare(table: &mut Table, place: &str, ours: &Seat, wait: &Seat, plain: &Seat) {
+fn compare(table: &mut Table, place: &str, ours: &Seat, [wait, then, plain]: [&Seat; 3]) {
     let against = |of: &dyn Fn(&Round) -> f64| {
         let rounds = ours.rounds.iter().zip(&wait.rounds);
         Spread::of(rounds.map(|(ours, wait)| of(ours) / of(wait)))
@@ -142,13 +140,16 @@ fn compare(table: &mut Table, place: &str, ours: &Seat, wait: &Seat, plain: &Sea
         ("grant p50, ratio", 0.5, Some(TARGET)),
         ("grant p99, ratio", 0.99, None),
     ] {
-        let [ours, wait, plain] = [ours, wait, plain].map(|seat| short(seat.grant_us(part)));
+        let [ours, wait, then, plain] =
+            [ours, wait, then, plain].map(|seat| short(seat.grant_us(part)));
         table.add(Row {
             what: std::mem::take(&mut what),
             figure,
             value: against(&|round| round.grant_us(part)),
             target,
-            detail: format!("{ours} us against {wait} us; {plain} us without WAIT"),
+            detail: format!(
+                "{ours} us against {wait} us; {then} us if WAIT is sent after the reply, {plain} us without WAIT"
+            ),
         });
     }
     let speed = |round: &Round| round.acquired as f64 / round.seconds;
@@ -184,13 +185,18 @@ pub fn contender(way: &str, port: u16, lock: &str) -> io::Result<Box<dyn Contend
         ),
     };
     let mut acquire = vec![encode(&acquire)];
-    if way == SETTP_WAIT {
-        acquire.push(encode("WAIT 1 1000"));
+    let wait = encode("WAIT 1 1000");
+    let mut then = None;
+    match way {
+        SETTP_WAIT => acquire.push(wait),
+        SETTP_THEN_WAIT => then = Some(wait),
+        _ => {}
     }
     Ok(Box::new(InSession {
         connection,
         replies: acquire.len(),
         acquire: acquire.concat(),
+        then,
         release: encode(&release),
         requests: 0,
     }))
@@ -201,8 +207,20 @@ struct InSession {
     acquire: Vec<u8>,
     /// To `acquire`.
     replies: usize,
+    /// What is sent after these.
+    then: Option<Vec<u8>>,
     release: Vec<u8>,
     requests: u64,
+}
+
+impl InSession {
+    fn granted(&mut self) -> io::Result<()> {
+        // A grant is 1 or a token; WAIT tells of how many replicas.
+        match self.connection.reply() {
+            b":0\r\n" => Err(io::Error::other("not granted, or not acknowledged")),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Contender for InSession {
@@ -210,10 +228,12 @@ impl Contender for InSession {
         self.requests += self.replies as u64;
         self.connection.send(&self.acquire);
         for _ in 0..self.replies {
-            // A grant is 1 or a token; WAIT tells of how many replicas.
-            if self.connection.reply() == b":0\r\n" {
-                return Err(io::Error::other("not granted, or not acknowledged"));
-            }
+            self.granted()?;
+        }
+        if let Some(then) = &self.then {
+            self.requests += 1;
+            self.connection.send(then);
+            self.granted()?;
         }
         Ok(())
     }

@@ -30,9 +30,12 @@ fn contender(
         native::BLPOP | native::ACQUIRE | native::SETTP | native::HERD => {
             native::contender(way, ports[0], &lock)
         }
-        acks::SETTP | acks::SETTP_WAIT | acks::SETTP_ACKS | acks::ACQUIRE | acks::ACQUIRE_ACKS => {
-            acks::contender(way, ports[0], &lock)
-        }
+        acks::SETTP
+        | acks::SETTP_THEN_WAIT
+        | acks::SETTP_WAIT
+        | acks::SETTP_ACKS
+        | acks::ACQUIRE
+        | acks::ACQUIRE_ACKS => acks::contender(way, ports[0], &lock),
         quorum::NAME => quorum::contender(ports, &lock),
         other => tether_peers::contender(other, ports, &lock, number),
     }
