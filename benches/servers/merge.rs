@@ -52,6 +52,7 @@ pub fn into_docs(page: &Path) -> io::Result<()> {
 fn merged(old: &str, new: &str) -> io::Result<String> {
     let measured = new.lines().find(|line| line.starts_with("- Measured on"));
     let measured = measured.unwrap_or_default().trim_start_matches("- ");
+    let note = format!("By a run of its own. {measured}");
     let mut page = sections(old);
     let place = |title: &str| PARTS.iter().position(|part| part.title == title);
     for Section { title, text } in sections(new) {
@@ -64,7 +65,6 @@ fn merged(old: &str, new: &str) -> io::Result<String> {
         let Some(part) = place(&title) else {
             continue;
         };
-        let note = format!("{measured} This section alone.");
         let text = format!("{}\n\n{note}\n\n", text.trim_end());
         // A part's place is before the first that comes later.
         let later = |section: &Section| place(&section.title).is_some_and(|at| at > part);

@@ -77,7 +77,7 @@ fn start(bench: &Bench, name: &str) -> io::Result<Box<dyn Way>> {
         ),
         quorum::NAME => on_servers(
             quorum::NAME,
-            "this module on three independent masters, each contender with a session on each; no append-only file",
+            "this module on three independent masters, each contender with a session on each; no append-only file, and no quarantine, which counts only after a start",
             Loaded::Module,
             Crash::After(quorum::GRACE),
         ),
