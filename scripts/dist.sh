@@ -131,7 +131,7 @@ try_in_new_root() {
     [ "$(id -u)" = 0 ] || die "a new root is for root only"
     scripts/need.sh debootstrap
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | head -n 1)
-    debootstrap --variant=minbase --include=ca-certificates "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" "${mirror:-http://deb.debian.org/debian}" > "$TMP/log" 2>&1 ||
+    debootstrap --variant=minbase --include=ca-certificates "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root" ${mirror:+"$mirror"} > "$TMP/log" 2>&1 ||
         { tail "$TMP/log" >&2; die "debootstrap failed"; }
     cp -a /etc/apt/. "$root/etc/apt/"
     cp -aL /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
