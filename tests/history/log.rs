@@ -61,14 +61,17 @@ impl Entry {
         self.get(name).clone().bytes()
     }
 
-    fn is_of(&self, ending: &Ending, ids: &[i64], is_line_known: bool) -> bool {
+    /// `turned_away` waited until this step, for whatever key.
+    fn is_of(&self, ending: &Ending, ids: &[i64], turned_away: u64) -> bool {
+        let waiters = ending.waiters as i64;
+        let waiters = waiters..=waiters + turned_away as i64;
         let reason = self.get("reason").text();
         self.number("db") == ending.spot.db as i64
             && self.bytes("key") == NAMES[ending.spot.name]
             && self.bytes("label") == LABELS[ending.label]
             && self.get("mode").text() == word(ending.mode)
             && REASONS[ending.reason].contains(&&*reason)
-            && (!is_line_known || self.number("waiters") == ending.waiters as i64)
+            && waiters.contains(&self.number("waiters"))
             && self.number("count") == 1
             && self.is_by(ending.who, ids)
     }
@@ -143,9 +146,8 @@ impl Compared {
         }
         self.last += new.len() as i64;
         self.endings = world.endings.len();
-        // Is somebody turned away who waited, it is not said whether that is before the hold of an ended connection goes for
-        // which it waited: nobody may wait any more then, and who is next may have been granted the key already.
-        let is_line_known = world.totals.waits_lost == self.waits_lost;
+        // Is somebody turned away who waited, it is not said whether that is before a hold goes for which it waited, or after.
+        let turned_away = world.totals.waits_lost - self.waits_lost;
         self.waits_lost = world.totals.waits_lost;
         // Those whose token was heard of come first, and of the others tokens rise with the grants.
         new.sort_by_key(|entry| entry.number("token"));
@@ -153,7 +155,7 @@ impl Compared {
         for entry in &new {
             let meant = endings.iter().position(|at| {
                 let ending = &world.endings[*at];
-                entry.is_of(ending, ids, is_line_known)
+                entry.is_of(ending, ids, turned_away)
                     && tokens.is(ending.serial, entry.number("token"))
             });
             let Some(at) = meant else {
@@ -161,9 +163,7 @@ impl Compared {
                 return Err(format!("{entry:?} is logged, and none of {expected:?}"));
             };
             let at = endings.remove(at);
-            if is_line_known {
-                self.open.push((entry.number("id"), at));
-            }
+            self.open.push((entry.number("id"), at));
         }
         self.open.sort_unstable();
         self.compare_next_holders(&entries, world, tokens)

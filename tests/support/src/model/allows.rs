@@ -283,6 +283,8 @@ impl World {
         let ends = awaited && parts().any(|part| flushes(part) || kills(part));
         // What nobody holds goes a moment later, or when somebody's connection ends.
         let ends = ends || (parts().any(restores_lock) && parts().any(kills));
+        // So somebody hears of the loss before or after another is turned away who waits and may not any more.
+        let ends = ends || (parts().any(restores_lock) && self.is_anybody_to_be_turned_away());
         let overwrites = locks && parts().any(overwrites);
         !(ends || overwrites || parts().any(|part| self.slow_only(part)))
     }

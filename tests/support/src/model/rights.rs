@@ -123,6 +123,11 @@ impl World {
         all.any(|waiter| self.has_lost_rights(waiter))
     }
 
+    pub(super) fn is_anybody_to_be_turned_away(&self) -> bool {
+        let mut all = self.waiters.iter();
+        all.any(|waiter| self.has_lost_rights(waiter))
+    }
+
     /// The same, but that whoever is to be turned away has been; none if nobody is.
     pub fn having_turned_away(&self) -> Option<World> {
         let mut all = self.waiters.iter();
