@@ -288,6 +288,28 @@ pub const ATTACKS: &[Attack] = &[
         let by = watches(ground);
         ground.once(by, "QUIT")
     }),
+    single(
+        "the end of a connection with very many grants that no replica acknowledges",
+        |ground| {
+            let by = pending(ground, 60_000);
+            ground.once(by, "QUIT")
+        },
+    ),
+    single(
+        "SESSION.END with very many grants that no replica acknowledges",
+        |ground| {
+            let by = pending(ground, 60_000);
+            ground.once(by, "SESSION.END")
+        },
+    ),
+    single(
+        "one command when very many grants were not acknowledged in time",
+        |ground| {
+            let by = pending(ground, 2_000);
+            ground.run(by, "DEBUG SLEEP 2.1");
+            ground.once(by, "SETTP x v")
+        },
+    ),
     single("LOCK.LIST of a client among very many locks", |ground| {
         let by = locks(ground);
         ground.once(by, "LOCK.LIST 0 CLIENT 1")
@@ -371,6 +393,18 @@ fn locks(ground: &mut Ground<'_>) -> usize {
     let by = ground.connect();
     let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n}"));
     ground.run_each(by, held);
+    by
+}
+
+/// A connection whose locks a replica is to acknowledge within so many milliseconds, and does not.
+fn pending(ground: &mut Ground<'_>, timeout_ms: u32) -> usize {
+    ground.join_silent_replica();
+    let by = ground.connect_and("SESSION.START");
+    let ask = |n| format!("LOCK.ACQUIRE {n} WAIT 0 PUSH ACKS 1 ACKTIMEOUT {timeout_ms}");
+    ground.run_each(by, (0..ground.many).map(ask));
+    let info = ground.connections[by].text("INFO tether");
+    let pending = format!("tether_grants_pending:{}\r", ground.many);
+    assert!(info.contains(&pending), "{info}");
     by
 }
 

@@ -1,7 +1,11 @@
 //! Where an attack is built: a server, connections to it, and what is sent by them.
 
 use crate::server::Server;
-use tether_testing::resp::Connection;
+use std::io::{Write, copy, sink};
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+use tether_testing::resp::{Connection, encode};
 
 /// What a server reads of one client before it serves the next.
 const AT_ONCE: usize = 16 * 1024;
@@ -11,6 +15,8 @@ pub struct Ground<'a> {
     /// As many of something as there are to be.
     pub many: usize,
     pub connections: Vec<Connection>,
+    /// Those that acknowledge nothing.
+    replicas: Vec<TcpStream>,
 }
 
 pub struct Strike {
@@ -26,6 +32,7 @@ impl<'a> Ground<'a> {
             server,
             many,
             connections: Vec::new(),
+            replicas: Vec::new(),
         }
     }
 
@@ -44,6 +51,27 @@ impl<'a> Ground<'a> {
 
     pub fn run(&mut self, by: usize, command: &str) {
         self.run_each(by, std::iter::once(command.to_owned()));
+    }
+
+    /// A connection that the server takes for a replica, and that acknowledges nothing.
+    pub fn join_silent_replica(&mut self) {
+        const PATIENCE: usize = 500;
+        let by = self.connect_and("CONFIG SET repl-diskless-sync-delay 0");
+        let mut replica = TcpStream::connect(("127.0.0.1", self.server.port())).expect("connects");
+        let mut heard = replica.try_clone().expect("has another end");
+        replica.write_all(&encode("PSYNC ? -1")).expect("is sent");
+        thread::spawn(move || copy(&mut heard, &mut sink()));
+        for _ in 0..PATIENCE {
+            let acknowledges = replica.write_all(&encode("REPLCONF ACK 0"));
+            acknowledges.expect("the server keeps its replica");
+            let connection = &mut self.connections[by];
+            if connection.text("INFO replication").contains("state=online") {
+                self.replicas.push(replica);
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the server takes on no replica");
     }
 
     /// Commands without blanks in their words, each answered at once.
