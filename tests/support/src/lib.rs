@@ -10,6 +10,7 @@
 //!   survival.rs  sessions whose master is killed in the moment of a grant, and which grants the next one knows
 //!   grammar.rs   commands at random, as a server describes its own
 //!   random.rs    a seed, and all that follows from it
+//!   shared.rs    memory that several processes share
 //!   process.rs   what the standard library cannot ask of processes
 //! ```
 
@@ -22,6 +23,7 @@ pub mod model;
 pub mod process;
 pub mod random;
 pub mod resp;
+pub mod shared;
 pub mod survival;
 pub mod transcript;
 
