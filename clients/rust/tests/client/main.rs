@@ -4,6 +4,7 @@ mod addresses;
 mod keys;
 mod locks;
 mod quorum;
+#[cfg(target_os = "linux")]
 mod quorum_faults;
 
 use std::future::Future;
