@@ -285,6 +285,9 @@ impl World {
         let ends = ends || (parts().any(restores_lock) && parts().any(kills));
         // So somebody hears of the loss before or after another is turned away who waits and may not any more.
         let ends = ends || (parts().any(restores_lock) && self.is_anybody_to_be_turned_away());
+        // As do those who are served since databases were exchanged.
+        let swaps = |part: &Command| *part == Command::Swapdb;
+        let ends = ends || (awaited && parts().any(restores_lock) && parts().any(swaps));
         let overwrites = locks && parts().any(overwrites);
         !(ends || overwrites || parts().any(|part| self.slow_only(part)))
     }
