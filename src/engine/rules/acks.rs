@@ -199,11 +199,10 @@ impl Engine {
         }
     }
 
-    /// How many holds of a session are not withdrawn. O(the withdrawn).
+    /// How many holds of a session are not withdrawn. O(log of the owners that have such).
     pub(in crate::engine) fn count_held_by(&self, session: Id<Client>) -> i64 {
-        let withdrawn = self.holds.acks.withdrawn();
-        let its = withdrawn.filter(|hold| self.holds[*hold].client == session);
-        i64::from(self.clients[session].hold_count) - its.count() as i64
+        let withdrawn = self.holds.acks.withdrawn_of(session);
+        i64::from(self.clients[session].hold_count) - i64::from(withdrawn)
     }
 
     /// A grant is acknowledged: its owner is told.

@@ -12,6 +12,8 @@ use crate::engine::types::{ClientId, Digest, SessionId};
 
 /// So much of what a session holds is released by the command that ends it.
 const AT_ONCE: u32 = 1000;
+/// A grant that was not acknowledged counts for so many there: its asker is told that it is withdrawn.
+const PENDING: u32 = 4;
 
 impl Engine {
     /// What this connection is granted from now on belongs to a session.
@@ -159,13 +161,13 @@ impl Engine {
     /// now is that one's own.
     fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
         self.clients.detach(session);
-        for _ in 0..if later { 0 } else { AT_ONCE } {
-            if self.has_granted_enough() {
-                break;
-            }
+        let mut left = if later { 0 } else { AT_ONCE };
+        while left > 0 && !self.has_granted_enough() {
             let Some(hold) = self.clients[session].holding.head() else {
                 break;
             };
+            let cost = if self.is_settled(hold) { 1 } else { PENDING };
+            left = left.saturating_sub(cost);
             if !self.end_flush_of_hold(hold, effects) {
                 self.release(hold, effects);
             }

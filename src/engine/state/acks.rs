@@ -5,6 +5,7 @@
 //! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
 
 use crate::engine::effect::Form;
+use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Hold;
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::state::tokens::Token;
@@ -69,6 +70,8 @@ pub(in crate::engine) struct Acks {
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
     withdrawn: BTreeSet<Id<Hold>>,
+    /// How many of those each owner has; none that has none.
+    withdrawn_of: BTreeMap<Id<Client>, u32>,
 }
 
 impl Acks {
@@ -187,14 +190,23 @@ impl Acks {
         self.broken.first().copied()
     }
 
-    /// O(log of the withdrawn).
-    pub fn withdraw(&mut self, hold: Id<Hold>) {
-        self.withdrawn.insert(hold);
+    /// A hold of this owner is withdrawn. O(log of the withdrawn).
+    pub fn withdraw(&mut self, hold: Id<Hold>, owner: Id<Client>) {
+        if self.withdrawn.insert(hold) {
+            *self.withdrawn_of.entry(owner).or_default() += 1;
+        }
     }
 
-    /// It has ended. O(log of the withdrawn).
-    pub fn forget_withdrawn(&mut self, hold: Id<Hold>) {
-        self.withdrawn.remove(&hold);
+    /// A hold of this owner that was has ended. O(log of the withdrawn).
+    pub fn forget_withdrawn(&mut self, hold: Id<Hold>, owner: Id<Client>) {
+        if self.withdrawn.remove(&hold)
+            && let Some(count) = self.withdrawn_of.get_mut(&owner)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.withdrawn_of.remove(&owner);
+            }
+        }
     }
 
     /// Whether there are withdrawn holds. O(1).
@@ -203,8 +215,9 @@ impl Acks {
         !self.withdrawn.is_empty()
     }
 
-    pub fn withdrawn(&self) -> impl Iterator<Item = Id<Hold>> {
-        self.withdrawn.iter().copied()
+    /// How many holds of this owner are. O(log of the owners that have such).
+    pub fn withdrawn_of(&self, owner: Id<Client>) -> u32 {
+        self.withdrawn_of.get(&owner).copied().unwrap_or(0)
     }
 
     pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
@@ -217,8 +230,8 @@ impl Acks {
         grants.map(|(token, grant)| (grant.deadline, Timer::Acks(*token)))
     }
 
-    /// Panics unless the invariant holds; `ack_of` says what a hold is. O(everything).
-    pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Ack)>) {
+    /// Panics unless the invariant holds of these, which are all: each hold with its owner. O(everything).
+    pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Id<Client>, Ack)>) {
         assert!(self.broken.is_empty());
         let mut last = None;
         for (token, grant) in &self.grants {
@@ -238,8 +251,9 @@ impl Acks {
         let blocking = self.grants.values().filter(|grant| !grant.asker.push);
         assert_eq!(blocking.count(), self.blocked.len());
         assert_eq!(self.asked.len(), self.grants.len());
-        let (mut pending, mut withdrawn) = (0, 0);
-        for (hold, ack) in holds {
+        let mut pending = 0;
+        let mut withdrawn_of = BTreeMap::new();
+        for (hold, owner, ack) in holds {
             match ack {
                 Ack::Settled => {}
                 Ack::Pending(token) => {
@@ -248,14 +262,14 @@ impl Acks {
                 }
                 Ack::Withdrawn => {
                     assert!(self.withdrawn.contains(&hold));
-                    withdrawn += 1;
+                    *withdrawn_of.entry(owner).or_default() += 1;
                 }
             }
         }
         let named = self.grants.values().map(|grant| grant.holds.len());
-        assert_eq!(
-            (named.sum::<usize>(), self.withdrawn.len()),
-            (pending, withdrawn)
-        );
+        assert_eq!(named.sum::<usize>(), pending);
+        assert_eq!(self.withdrawn_of, withdrawn_of);
+        let withdrawn = withdrawn_of.values().sum::<u32>();
+        assert_eq!(self.withdrawn.len(), withdrawn as usize);
     }
 }

@@ -143,11 +143,12 @@ impl Holds {
     /// O(log of the withdrawn).
     pub fn set_ack(&mut self, id: Id<Hold>, ack: Ack) {
         let former = std::mem::replace(&mut self.extra_mut(id).ack, ack);
+        let owner = self.all[id].client;
         if former == Ack::Withdrawn {
-            self.acks.forget_withdrawn(id);
+            self.acks.forget_withdrawn(id, owner);
         }
         if ack == Ack::Withdrawn {
-            self.acks.withdraw(id);
+            self.acks.withdraw(id, owner);
         }
     }
 
@@ -426,7 +427,7 @@ impl Holds {
             match self.extras[extra].ack {
                 Ack::Settled => {}
                 Ack::Pending(token) => self.acks.hold_ends(token, id),
-                Ack::Withdrawn => self.acks.forget_withdrawn(id),
+                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
             }
             self.forget_label(client, extra);
             self.extras.remove(extra);

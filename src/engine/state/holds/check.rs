@@ -63,8 +63,11 @@ impl Holds {
         assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
-        self.acks
-            .check(self.all.iter().map(|(id, _)| (id, self.ack(id))));
+        self.acks.check(
+            self.all
+                .iter()
+                .map(|(id, hold)| (id, hold.client, self.ack(id))),
+        );
         assert!(self.by_token.len() == self.overflow.len());
         assert!(self.overflow.len() <= self.len() && self.sizes.len() <= self.overflow.len());
     }
