@@ -135,12 +135,24 @@ pub async fn answer(mut connection: MultiplexedConnection, command: Command) -> 
     }
     let answered = connection.send_packed_command(&packed).await;
     match answered.and_then(Value::extract_error) {
-        Ok(Value::Int(number)) => Some(u64::try_from(number).map_or(Reply::Other, Reply::Number)),
-        Ok(Value::Nil) => Some(Reply::Null),
-        Ok(Value::BulkString(text)) => Some(Reply::Text(text)),
-        Ok(_) => Some(Reply::Other),
+        Ok(value) => Some(reply_of(value)),
         Err(error) if error.code().is_some() => Some(Reply::Error(text_of(&error))),
         Err(_) => None,
+    }
+}
+
+fn reply_of(value: Value) -> Reply {
+    let all = |values: Vec<Value>| values.into_iter().map(reply_of).collect();
+    match value {
+        Value::Int(number) => u64::try_from(number).map_or(Reply::Other, Reply::Number),
+        Value::Nil => Reply::Null,
+        Value::BulkString(text) => Reply::Text(text),
+        Value::Array(values) => Reply::Many(all(values)),
+        Value::Map(pairs) => Reply::Many(all(pairs
+            .into_iter()
+            .flat_map(<[Value; 2]>::from)
+            .collect())),
+        _ => Reply::Other,
     }
 }
 

@@ -102,14 +102,19 @@ pub struct Way {
     pub address: Arc<Address>,
     pub secret: Option<String>,
     pub fence: Duration,
-    /// If given, the session is ended and not resumed on a server that was restarted since.
-    pub run_id: Option<Vec<u8>>,
+    /// Of the server on which the session began.
+    pub run_id: Vec<u8>,
+    /// Whether the session is resumed on a server that was restarted since, or on another one. If not, it is ended there.
+    pub survives_restarts: bool,
 }
 
 impl Shared {
     /// Starts the task. `sent` is when the last request was sent that the connection has answered.
     pub fn start(line: Line, way: Way, sent: BootTime) -> Arc<Shared> {
-        let core = Core::new(sent, way.fence, way.secret.is_some());
+        let mut core = Core::new(sent, way.fence, way.secret.is_some());
+        if way.survives_restarts {
+            core.began_on(way.run_id.clone());
+        }
         let inner = Arc::new(Inner {
             alive: watch::channel(core.alive_until()).0,
             up: watch::channel(true).0,
@@ -432,9 +437,8 @@ impl Link {
 
     async fn resume(&mut self, secret: &str) -> Result<(), Error> {
         let mut line = self.way.address.connect(self.way.fence / 2).await?;
-        if let Some(run_id) = &self.way.run_id
-            && line.server().await?.run_id != *run_id
-        {
+        let way = &self.way;
+        if !way.survives_restarts && line.server().await?.run_id != way.run_id {
             line.end_former_session(secret).await?;
             return Err(Error::Refused("the server was restarted".to_owned()));
         }

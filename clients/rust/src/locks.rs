@@ -110,23 +110,24 @@ impl Builder {
         let mut line = address.connect(CONNECT_WITHIN).await?;
         let sent = BootTime::now();
         let prepared = timeout(CONNECT_WITHIN, self.prepare(&mut line)).await;
-        let (fence, secret) = prepared.map_err(|_| line::late())??;
+        let (fence, secret, run_id) = prepared.map_err(|_| line::late())??;
         let way = Way {
             address: Arc::new(address),
             secret,
             fence,
-            run_id: None,
+            run_id,
+            survives_restarts: true,
         };
         let shared = Shared::start(line, way, sent);
         let builder = Arc::new(self);
         Ok(Locks { shared, builder })
     }
 
-    async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>), Error> {
-        let peer_timeout = line.server().await?.peer_timeout;
+    async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>, Vec<u8>), Error> {
+        let server = line.server().await?;
         let most = match self.grace {
             Some(grace) => timing::fence(grace, self.stop_within)?,
-            None => timing::fence_without_session(peer_timeout, self.stop_within)?,
+            None => timing::fence_without_session(server.peer_timeout, self.stop_within)?,
         };
         let fence = self.fence.unwrap_or(most);
         if fence > most || fence < timing::SHORTEST_FENCE {
@@ -136,7 +137,7 @@ impl Builder {
             Some(grace) => Some(line.start_session(grace).await?),
             None => None,
         };
-        Ok((fence, secret))
+        Ok((fence, secret, server.run_id))
     }
 }
 

@@ -27,7 +27,8 @@ impl Core {
             Tag::Resumed(id) => self.found(id, reply),
             Tag::Watched(key) => self.watched(&key, reply),
             Tag::Unwatched(key) => self.unwatched(&key),
-            Tag::Ping => {}
+            Tag::Search(step) => self.searched(step, reply),
+            Tag::Ping => self.search_the_rest(),
         }
     }
 
@@ -77,7 +78,7 @@ impl Core {
             Reply::Null | Reply::Number(0) if want.until.is_some() => want.phase = Phase::Waiting,
             Reply::Null | Reply::Number(0) => self.finish(id, Change::Refused(Error::Taken)),
             Reply::Number(token) => self.grant(id, token),
-            Reply::Text(_) | Reply::Other => self.end(Loss::Connection),
+            Reply::Text(_) | Reply::Many(_) | Reply::Other => self.end(Loss::Connection),
             Reply::Error(error) => self.finish(id, Change::Refused(refusal(error))),
         }
     }
@@ -216,7 +217,7 @@ impl Core {
     }
 }
 
-fn is_not_held(error: &str) -> bool {
+pub(super) fn is_not_held(error: &str) -> bool {
     error.starts_with("NOTHELD")
 }
 

@@ -20,13 +20,17 @@
 //!   mod.rs       what callers want, and what happens       answers.rs   what replies and pushes say
 //!   want.rs      one request, and its commands             words.rs     what all of them exchange
 //!   watches.rs   who watches which keys                    backlog.rs   what one of them has not read yet
-//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays
+//!   unclaimed.rs what the session holds unknown to us
+//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays; searching.rs  unclaimed holds
 //! ```
 
 mod answers;
 mod backlog;
 #[cfg(test)]
+mod searching;
+#[cfg(test)]
 mod tests;
+mod unclaimed;
 mod want;
 mod watches;
 #[cfg(test)]
@@ -37,6 +41,7 @@ use crate::clock::BootTime;
 use crate::error::{Error, Loss};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
+use unclaimed::Unclaimed;
 pub use want::{Command, Mode, Request};
 use want::{Phase, Want};
 use watches::Watches;
@@ -53,6 +58,7 @@ pub struct Core {
     wants: BTreeMap<Id, Want>,
     places: HashMap<(Vec<u8>, Vec<u8>), VecDeque<Id>>,
     watches: Watches,
+    unclaimed: Unclaimed,
     next: Id,
     /// As far as callers said.
     now: BootTime,
@@ -74,6 +80,7 @@ impl Core {
             wants: BTreeMap::new(),
             places: HashMap::new(),
             watches: Watches::default(),
+            unclaimed: Unclaimed::default(),
             next: 0,
             now: sent,
             out: VecDeque::new(),
@@ -198,6 +205,7 @@ impl Core {
             }
         }
         self.watch_anew();
+        self.search_anew();
     }
 
     /// Looks at the time: a ping when one is due, and the end of everything when the fence falls.

@@ -23,7 +23,22 @@ pub enum Tag {
     /// This key is watched from now on.
     Watched(Vec<u8>),
     Unwatched(Vec<u8>),
+    Search(Search),
     Ping,
+}
+
+/// A step of the search for holds that no want claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Search {
+    /// Which server this is.
+    Server,
+    /// The number of this connection.
+    Client,
+    /// Some of the keys that the session holds.
+    Page,
+    /// Who holds this key.
+    Holders(Vec<u8>),
+    Released,
 }
 
 /// What the server replied.
@@ -32,10 +47,29 @@ pub enum Reply {
     Number(u64),
     Null,
     Text(Vec<u8>),
+    /// An array; or a map, as names and values in turn.
+    Many(Vec<Reply>),
     /// Anything else that is no error.
     Other,
     /// An error, with its code as the first word.
     Error(String),
+}
+
+impl Reply {
+    pub fn items(&self) -> &[Reply] {
+        match self {
+            Reply::Many(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// The value of this name in a map.
+    pub fn field(&self, name: &str) -> Option<&Reply> {
+        let is_meant =
+            |pair: &&[Reply]| matches!(&pair[0], Reply::Text(is) if is == name.as_bytes());
+        let pair = self.items().chunks_exact(2).find(is_meant)?;
+        Some(&pair[1])
+    }
 }
 
 /// What a push is about: its first word.

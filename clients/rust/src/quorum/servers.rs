@@ -200,7 +200,8 @@ impl Keeper {
             address: self.address.clone(),
             secret: Some(secret),
             fence: self.times.fence,
-            run_id: Some(server.run_id.clone()),
+            run_id: server.run_id.clone(),
+            survives_restarts: false,
         };
         Ok((Shared::start(line, way, sent), server.run_id))
     }

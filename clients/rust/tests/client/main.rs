@@ -6,6 +6,7 @@ mod locks;
 mod quorum;
 #[cfg(target_os = "linux")]
 mod quorum_faults;
+mod unclaimed;
 
 use std::future::Future;
 use std::time::Duration;
