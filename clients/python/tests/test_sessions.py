@@ -257,6 +257,54 @@ def test_locks_survive_a_crash_of_the_server() -> None:
         tell(server, story)
 
 
+def test_what_was_given_back_before_a_crash_that_forgot_it_is_given_back_again() -> None:
+    async def story(locks: Locks) -> None:
+        kept = await locks.lock("kept").acquire()
+        released = [
+            await lock.acquire()
+            for lock in (
+                locks.lock("exclusive"),
+                locks.lock("shared", shared=True),
+                locks.semaphore("permits", 2, of=3),
+                locks.all("one", "two"),
+            )
+        ]
+        await in_a_thread(server.run, "SAVE")
+        for held in released:
+            await held.release()
+        server.crash()
+        await in_a_thread(server.start)
+        await true(lambda: server.gauge("sessions_attached") == 1)
+        await true(lambda: server.gauge("holds") == 1)
+        await kept.release()
+
+    server = Server()
+    try:
+        tell(server, story)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("right", ["-lock.list", "-lock.info", "-client|id"])
+def test_who_may_not_look_keeps_its_locks(right: str) -> None:
+    async def story(locks: Locks) -> None:
+        kept = await locks.lock("kept").acquire()
+        released = await locks.lock("report").acquire()
+        await in_a_thread(server.run, "SAVE")
+        await released.release()
+        server.crash()
+        await in_a_thread(server.start)
+        await (await locks.lock("next").acquire()).release()
+        assert server.gauge("holds") == 2
+        await kept.release()
+
+    server = Server("--user", "some", "on", "nopass", "~*", "&*", "+@all", right)
+    try:
+        tell(server, story, username="some", password="any")
+    finally:
+        server.stop()
+
+
 def test_a_server_that_comes_back_with_nothing_has_lost_the_locks() -> None:
     async def story(locks: Locks) -> None:
         held = await locks.lock("a").acquire()

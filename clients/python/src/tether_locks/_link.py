@@ -102,6 +102,7 @@ class Link:
         if times.grace is not None:
             grace_ms = math.ceil(times.grace * 1000)
             self.core.secret = await self.call("SESSION.START", "GRACE", grace_ms)
+            self.core.run_id = server[b"run-id"]
 
     async def call(self, *words: Word) -> Any:
         """Send a command that is answered at once."""

@@ -13,6 +13,9 @@ No input or output, no clock, no threads: callers say what arrived and what time
   the next connection resumes the session. There what must still be done (releases) is done first.
   Then LOCK.CANCEL tells of each key whether it is held: what was held and is not any longer is
   lost, and what was asked for is granted, or asked for again.
+* A server that was restarted, or a replica that was promoted, may not have the last releases. So on
+  another server LOCK.LIST and LOCK.INFO tell what the session holds there (`_unclaimed`), and what
+  no want claims is released.
 * Whatever leaves it unclear who holds what ends everything.
 """
 
@@ -24,6 +27,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NamedTuple, Union
 
+from ._unclaimed import Claim, Search
 from .errors import Deadlock, LockError, Lost, Refused, Taken, Unreachable, refusal
 from .resp import Malformed, Parser, Push, ReplyError, encode
 
@@ -141,6 +145,9 @@ class Core:
         self.answered_at = now
         self.fence: float | None = None
         self.secret: bytes | None = None
+        # The server on which the session holds nothing that no want claims.
+        self.run_id: bytes | None = None
+        self._search: Search | None = None
         self.ended: str | None = None
         self.cancels_first = 0
         self.grants_first = 0
@@ -236,6 +243,8 @@ class Core:
         elif now >= self._pinged_at + self.fence / PINGS_PER_FENCE:
             self._pinged_at = now
             self.call(now, ("PING",), lambda _: None)
+            if self._search is not None and self._search.is_due:
+                self._search.begin()
 
     def broke(self, now: float) -> None:
         """The connection broke. Without a session this is the end."""
@@ -255,6 +264,7 @@ class Core:
         self._replies.clear()
         self._waiting.clear()
         self._out.clear()
+        self._search = None
 
     def connected(self, now: float) -> None:
         """There is another connection: go on with the session there."""
@@ -437,6 +447,36 @@ class Core:
                     self._probe(self._now, want, key, "connection")
             elif want.phase is Phase.ASKED and not want.given_up:
                 self._look_for(want)
+        if self.run_id is not None:
+            self.call(self._now, ("LOCK.SERVER",), self._found_server)
+
+    def _found_server(self, reply: Any) -> None:
+        run_id = reply.get(b"run-id") if isinstance(reply, dict) else None
+        if run_id is None or run_id == self.run_id:
+            return
+
+        def found_all() -> None:
+            self.run_id = run_id
+
+        self._search = Search(self._send_step, self._claim, found_all)
+        self._search.begin()
+
+    def _send_step(self, words: tuple[Word, ...], then: Then) -> None:
+        search = self._search
+
+        def answered(reply: Any) -> None:
+            if self._search is search and self.ended is None:
+                then(reply)
+
+        self.call(self._now, words, answered)
+
+    def _claim(self, key: bytes, label: bytes, token: int) -> Claim:
+        want = self._wanted.get((key, label))
+        if want is None:
+            return Claim.NOBODY
+        if want.phase is Phase.HELD and want.token == token:
+            return Claim.WANT
+        return Claim.UNCLEAR
 
     def _look_for(self, want: Want) -> None:
         """See whether it was granted in the moment in which the connection broke."""

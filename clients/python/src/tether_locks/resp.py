@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-# No reply that this package asks for is nearly as long.
-LONGEST = 1 << 20
+# No reply that this package asks for is nearly as long: the longest name keys with many holders.
+LONGEST = 1 << 24
 DEEPEST = 16
 
 
