@@ -615,3 +615,33 @@ def test_the_end_during_a_break_ends_everything() -> None:
     assert [type(answer) for answer in answers] == [Lost]
     core.connected(1)
     assert sent(core) == []
+
+
+def reply_map(*pairs: tuple[str, bytes]) -> bytes:
+    return b"%%%d\r\n" % len(pairs) + b"".join(bulk(name) + value for name, value in pairs)
+
+
+def bulk(text: str) -> bytes:
+    return b"$%d\r\n%s\r\n" % (len(text), text.encode())
+
+
+def test_what_no_want_claims_on_another_server_is_released_unless_a_request_is_on_its_way() -> None:
+    core = with_session()
+    core.run_id = b"one"
+    page = b"*2\r\n" + bulk("0") + b"*1\r\n"
+    page += reply_map(("key", bulk("k")), ("holders", b"*1\r\n:3\r\n"))
+    holder = reply_map(("client", b":3\r\n"), ("label", bulk("t")), ("token", b":7\r\n"))
+    info = reply_map(("kind", bulk("exclusive")), ("holders", b"*1\r\n" + holder))
+    assert resume(core) == ["LOCK.SERVER"]
+    core.receive(1, reply_map(("run-id", bulk("two"))) + b":3\r\n" + page)
+    assert sent(core)[-1] == ["LOCK.INFO", "k", "COUNT", "1000"]
+    want = asked(core, "k")
+    core.receive(1, info + b"-DEADLOCK\r\n")
+    assert (want.phase, sent(core), core.run_id) == (Phase.ENDED, [], b"one")
+    core.tick(3)
+    assert [words[0] for words in sent(core)] == ["PING", "CLIENT"]
+    core.receive(3, b"+PONG\r\n:3\r\n" + page + info)
+    assert sent(core)[-1] == ["LOCK.RELEASE", "k", "OWNER", "t", "ALL"]
+    core.receive(3, b":0\r\n")
+    assert core.run_id == b"two"
+    assert resume(core, 4) == ["LOCK.SERVER"]
