@@ -7,6 +7,8 @@ use std::path::Path;
 use tether_testing::project;
 
 const TARGETS: &str = "Every target";
+/// The first columns of its table are not a server's.
+const SERVERS_FROM: usize = 3;
 
 /// A heading of the second level, and all up to the next one.
 struct Section {
@@ -96,7 +98,6 @@ fn rows(section: &str) -> Vec<Vec<String>> {
 
 /// One column for each server: what a run has measured is renewed, what is new comes last.
 fn targets(old: &str, new: &str) -> io::Result<String> {
-    const SERVERS_FROM: usize = 3;
     let (mut table, new) = (rows(old), rows(new));
     let (Some(header), Some((new_header, new_rows))) = (table.first().cloned(), new.split_first())
     else {
@@ -123,7 +124,6 @@ fn targets(old: &str, new: &str) -> io::Result<String> {
 
 /// The sentence that says how many figures have a target.
 fn counted(page: &str) -> String {
-    const SERVERS_FROM: usize = 3;
     let is_it = |section: &Section| section.title == TARGETS;
     let Some(section) = sections(page).into_iter().find(is_it) else {
         return page.to_owned();

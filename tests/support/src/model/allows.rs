@@ -281,13 +281,13 @@ impl World {
             matches!(part, Set { .. } | Mset { .. } | Sort { .. })
         };
         let ends = awaited && parts().any(|part| flushes(part) || kills(part));
-        // What nobody holds goes a moment later, or when somebody's connection ends.
-        let ends = ends || (parts().any(restores_lock) && parts().any(kills));
-        // So somebody hears of the loss before or after another is turned away who waits and may not any more.
-        let ends = ends || (parts().any(restores_lock) && self.is_anybody_to_be_turned_away());
-        // As do those who are served since databases were exchanged.
+        // A lock that nobody holds goes a moment later, or when somebody's connection ends: before or after others are served since
+        // databases were exchanged, or somebody is turned away who waits and may not any more.
         let swaps = |part: &Command| *part == Command::Swapdb;
-        let ends = ends || (awaited && parts().any(restores_lock) && parts().any(swaps));
+        let unordered = parts().any(kills)
+            || (awaited && parts().any(swaps))
+            || self.is_anybody_to_be_turned_away();
+        let ends = ends || (parts().any(restores_lock) && unordered);
         let overwrites = locks && parts().any(overwrites);
         !(ends || overwrites || parts().any(|part| self.slow_only(part)))
     }
