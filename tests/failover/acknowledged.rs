@@ -235,7 +235,7 @@ fn a_grant_of_one_acknowledgement_is_unknown_to_a_replica_that_did_not_acknowled
             owner.run("LOCK.ACQUIRE before ACKS 2");
             link.hold();
         }
-        let refusal = owner.refused("LOCK.ACQUIRE k ACKS 2 ACKTIMEOUT 500");
+        let refusal = owner.refused("LOCK.ACQUIRE k ACKS 2 ACKTIMEOUT 2000");
         assert_eq!(refusal, "NOACKS 1 of 2");
         let token = owner.run("LOCK.ACQUIRE k ACKS 1").number();
         assert!(token > 0);

@@ -19,15 +19,7 @@ impl Line {
             replicas: replicas.collect(),
             master,
         };
-        line.replicas
-            .iter()
-            .for_each(|one| one.catch_up(&line.master));
-        // A replica counts once it is online, and hears commands from its next word on: if its first one was too early, that is a
-        // second later.
-        let mut first = line.master.resp2();
-        first.run("SET warm up");
-        first.run("DEL warm");
-        assert_eq!(first.run(&format!("WAIT {count} 60000")), int(count as i64));
+        line.master.await_replicas(count);
         line
     }
 

@@ -10,7 +10,7 @@ use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
 use super::wait::{PATIENCE, eventually, eventually_equal, eventually_within};
 use crate::project;
-use crate::resp::simple;
+use crate::resp::{int, simple};
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -87,12 +87,18 @@ impl Server {
         self.catch_up(master);
     }
 
-    /// Waits until so many replicas are there whose acknowledgements count: each has said once how far it is.
+    /// Waits until so many replicas acknowledge what this master writes.
+    ///
+    /// A replica that is online hears commands from its next word on: if its first one was too early, that is a second later.
     pub fn await_replicas(&self, count: usize) {
         eventually_equal("replicas online", count, || {
             let info = self.info("replication");
             info.matches("state=online").count()
         });
+        let mut first = self.resp2();
+        first.run("SET warm up");
+        first.run("DEL warm");
+        assert_eq!(first.run(&format!("WAIT {count} 60000")), int(count as i64));
     }
 
     /// Waits until this replica has all that `master` has done so far.
