@@ -82,11 +82,11 @@ impl Tap {
         self.try_line().expect("a line")
     }
 
+    /// A line that its server did not end before it was killed is none.
     fn try_line(&mut self) -> Option<String> {
         let mut line = String::new();
-        match self.stream.read_line(&mut line) {
-            Ok(0) | Err(_) => None,
-            Ok(_) => Some(line.trim_end().to_owned()),
-        }
+        self.stream.read_line(&mut line).ok()?;
+        let line = line.strip_suffix('\n')?;
+        Some(line.trim_end().to_owned())
     }
 }
