@@ -62,6 +62,13 @@ impl World {
         }
     }
 
+    /// Starts it with [`WORK`], which is at work then.
+    fn start_work(&self, options: &[&str]) -> Running {
+        let running = self.start(options, WORK);
+        self.eventually_file("work");
+        running
+    }
+
     fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -347,7 +354,7 @@ fn who_is_interrupted_while_it_waits_leaves_nothing() {
 #[test]
 fn a_lock_that_is_taken_away_ends_the_command() {
     let world = World::new();
-    let mut running = world.start(&SHORT, WORK);
+    let mut running = world.start_work(&SHORT);
     assert!(world.is_at_work());
     world.server.resp3().run("DEL report");
     let (code, said) = running.end();
@@ -402,7 +409,7 @@ fn a_connection_that_breaks_costs_nothing_with_a_grace() {
 #[test]
 fn without_a_grace_it_ends_the_command() {
     let world = World::new();
-    let mut running = world.start(&["--grace", "0", "--kill-after", "1s"], WORK);
+    let mut running = world.start_work(&["--grace", "0", "--kill-after", "1s"]);
     kill_its_connection(&world);
     let (code, said) = running.end();
     assert_eq!(code, 79);
@@ -444,7 +451,7 @@ fn next_grant_finds_nobody_at_work(world: &World) {
 #[test]
 fn a_runner_that_is_killed_takes_the_work_along() {
     let world = World::new();
-    let running = world.start(&SHORT, WORK);
+    let running = world.start_work(&SHORT);
     assert!(world.is_at_work());
     running.signal(Signal::KILL);
     next_grant_finds_nobody_at_work(&world);
@@ -453,7 +460,7 @@ fn a_runner_that_is_killed_takes_the_work_along() {
 #[test]
 fn a_runner_that_is_stopped_too_and_it_says_so_when_it_goes_on() {
     let world = World::with(&["tether.peer-timeout 2000"]);
-    let mut running = world.start(&SHORT, WORK);
+    let mut running = world.start_work(&SHORT);
     running.signal(Signal::STOP);
     let gone = || {
         if world.is_at_work() {
@@ -473,7 +480,7 @@ fn a_runner_that_is_stopped_too_and_it_says_so_when_it_goes_on() {
 #[test]
 fn so_does_a_process_group_that_is_killed() {
     let world = World::new();
-    let running = world.start(&SHORT, WORK);
+    let running = world.start_work(&SHORT);
     kill_process_group(running.pid(), Signal::KILL).unwrap();
     next_grant_finds_nobody_at_work(&world);
 }
@@ -481,7 +488,7 @@ fn so_does_a_process_group_that_is_killed() {
 #[test]
 fn a_guard_that_is_killed_is_replaced_by_the_runner() {
     let world = World::new();
-    let mut running = world.start(&SHORT, WORK);
+    let mut running = world.start_work(&SHORT);
     assert!(world.is_at_work());
     kill_process(running.guard(), Signal::KILL).unwrap();
     let (code, said) = running.end();
