@@ -117,6 +117,8 @@ pub struct Engine {
     /// Its old name.
     carried_name: Bytes,
     flushes: Flushes,
+    /// Keys that are to be looked at, and some that need not be any more.
+    unseen: VecDeque<Id<KeyRecord>>,
     /// A data set is being loaded.
     loading: bool,
     /// A master decides about the keys.
@@ -230,6 +232,9 @@ impl Engine {
         }
         if self.flushes.is_any() {
             self.end_flushes_before(event, effects);
+        }
+        if self.has_unseen() {
+            self.see_before(event, effects);
         }
     }
 

@@ -18,6 +18,7 @@ mod renamed;
 mod rights;
 mod settp;
 mod slow;
+mod swapped;
 mod taken_away;
 mod threads;
 mod watchex;

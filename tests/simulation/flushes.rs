@@ -1,7 +1,9 @@
-//! A flush that is done with in slices comes to the same as one that is done with at once.
+//! A flush, or an exchange of databases, that is done with in slices comes to the same as one that is done with at once.
 //!
-//! Two engines are told the same. One does what follows from a flush at once; the other one does it when a key is named, or
-//! when it is told to go on. Whoever asks is answered the same by both, and in the end both have said the same.
+//! Two engines are told the same. One does what follows from a flush at once, and is told at once what stands at each key
+//! after an exchange; the other one does it when a key is named, or when it is told to go on. Whoever asks is answered the
+//! same by both, and in the end both have said the same. Of keys that come and go by exchanges alone who watches hears only in
+//! the end.
 
 use crate::random::{Random, seed, steps};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,10 +32,14 @@ fn spot(key: Key<'_>) -> Spot {
 /// An engine, the keyspace as its orders make it, and what was said to whom about what.
 struct Side {
     engine: Engine,
+    /// As many keys are looked at when databases have exchanged their contents.
+    at_once: usize,
     now: Moment,
     /// Whether it is a lock that stands there.
     things: BTreeMap<Spot, bool>,
     said: BTreeMap<(ClientId, Spot), Vec<String>>,
+    /// Whether a key is there, as its watchers know.
+    watched: BTreeMap<(ClientId, Spot), bool>,
     replies: Vec<String>,
 }
 
@@ -46,9 +52,11 @@ impl Side {
         });
         Side {
             engine,
+            at_once,
             now: Moment(1),
             things: BTreeMap::new(),
             said: BTreeMap::new(),
+            watched: BTreeMap::new(),
             replies: Vec::new(),
         }
     }
@@ -65,6 +73,13 @@ impl Side {
         let mut effects = Vec::new();
         let asked = match &event {
             Event::Acquire(ask) => Some((spot(ask.seen[0].key), ask.mode.is_lock())),
+            _ => None,
+        };
+        let watched = match &event {
+            Event::Watch { client, seen } => {
+                let is_there = seen[0].standing.is_present();
+                Some(((*client, spot(seen[0].key)), is_there))
+            }
             _ => None,
         };
         self.engine.handle(self.now, event, &mut effects);
@@ -89,6 +104,12 @@ impl Side {
                         let about = (client, spot(push.key.as_key()));
                         let said = match push.news() {
                             News::Granted(kind, _) => format!("{kind:?} granted"),
+                            news @ (News::Added | News::Deleted) => {
+                                let is_there = matches!(news, News::Added);
+                                let former = self.watched.insert(about, is_there);
+                                assert_eq!(former, Some(!is_there), "no news: {push:?}");
+                                continue;
+                            }
                             news => format!("{news:?}"),
                         };
                         self.said.entry(about).or_default().push(said);
@@ -98,6 +119,7 @@ impl Side {
                 other => panic!("{other:?}"),
             }
         }
+        self.watched.extend(watched);
         if !self.engine.is_carrying() {
             self.engine.check_invariants();
         }
@@ -105,10 +127,39 @@ impl Side {
 
     fn go_on(&mut self, most: usize) {
         self.tell(Event::Fade { most });
+        self.look(most);
+    }
+
+    fn flush(&mut self, db: Option<u32>, by: ClientId) {
+        self.things
+            .retain(|(of, _), _| db.is_some_and(|db| db != *of));
+        let (db, by) = (db.map(Db), Cause::Client(by));
+        self.tell(Event::Flushed { db, by });
+    }
+
+    fn swap(&mut self) {
+        let things = std::mem::take(&mut self.things);
+        let swapped = |((db, name), is_lock)| ((1 - db, name), is_lock);
+        self.things = things.into_iter().map(swapped).collect();
+        let (one, other) = (Db(0), Db(1));
+        self.tell(Event::Swapped { one, other });
+        self.look(self.at_once);
+    }
+
+    fn look(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some(key) = self.engine.next_unseen() else {
+                return;
+            };
+            let (key, gone) = (key.as_key(), Loss::Deleted);
+            let standing = self.standing(spot(key));
+            let seen = KeySnapshot { key, standing };
+            self.tell(Event::Found { seen, gone });
+        }
     }
 
     fn settle(&mut self) {
-        while self.engine.is_flushing() || self.engine.is_fading() {
+        while self.engine.is_flushing() || self.engine.is_fading() || self.engine.has_unseen() {
             self.go_on(3);
         }
         while self.engine.has_work(self.now) {
@@ -161,13 +212,14 @@ enum What {
     Del,
     Rename,
     Flush,
+    Swap,
     End,
     Pass,
     Work,
     GoOn,
 }
 
-const WHAT: [(usize, What); 14] = [
+const WHAT: [(usize, What); 15] = [
     (30, What::Ask),
     (6, What::Release),
     (6, What::Drop),
@@ -178,6 +230,7 @@ const WHAT: [(usize, What); 14] = [
     (6, What::Del),
     (5, What::Rename),
     (9, What::Flush),
+    (9, What::Swap),
     (2, What::End),
     (3, What::Pass),
     (6, What::Work),
@@ -238,6 +291,7 @@ impl World {
             What::Unwatch => self.both(|side| {
                 let keys = &[key(at)];
                 side.tell(Event::Unwatch { client, keys });
+                side.watched.remove(&(client, at));
             }),
             What::Set => self.both(|side| set(side, at)),
             What::Del => self.both(|side| {
@@ -252,13 +306,9 @@ impl World {
             }
             What::Flush => {
                 let db = self.random.per_mille(500).then_some(at.0);
-                self.both(|side| {
-                    side.things
-                        .retain(|(of, _), _| db.is_some_and(|db| db != *of));
-                    let (db, by) = (db.map(Db), Cause::Client(client));
-                    side.tell(Event::Flushed { db, by });
-                });
+                self.both(|side| side.flush(db, client));
             }
+            What::Swap => self.both(Side::swap),
             What::End => self.end(place),
             What::Pass => {
                 // Which of several ends first is not said, and one that went by a flush counts as one.
@@ -286,6 +336,7 @@ impl World {
             side.tell(Event::Ended { client });
             // It hears nothing any more.
             side.said.retain(|(to, _), _| *to != client);
+            side.watched.retain(|(who, _), _| *who != client);
         });
     }
 
@@ -335,6 +386,11 @@ impl World {
     /// Everybody goes, and nothing is left but what strangers have made.
     fn close(&mut self) {
         self.both(Side::settle);
+        for side in &self.sides {
+            for ((_, at), is_there) in &side.watched {
+                assert_eq!(side.things.contains_key(at), *is_there, "{at:?}");
+            }
+        }
         if self.is_strict {
             assert_eq!(self.sides[0].said, self.sides[1].said);
             // Whoever has ended meanwhile has lost nothing.
@@ -365,10 +421,11 @@ fn set(side: &mut Side, at: Spot) {
     }
     let key = key(at);
     match former {
-        None => side.tell(Event::Replaced {
-            key,
-            by: Cause::Server,
-        }),
+        None => {
+            side.tell(Event::Made { key });
+            let by = Cause::Server;
+            side.tell(Event::Replaced { key, by });
+        }
         Some(true) => side.tell(Event::Found {
             seen: KeySnapshot {
                 key,

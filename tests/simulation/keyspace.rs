@@ -67,7 +67,9 @@ impl Machine {
                 self.things = swapped.collect();
                 let (one, other) = (Db(0), Db(1));
                 self.tell(None, Event::Swapped { one, other });
-                self.look_again(self.engine.keys_to_look_at(&[one, other]));
+                while let Some(key) = self.engine.next_unseen() {
+                    self.found(spot_of(&key));
+                }
             }
             Change::Loaded(loaded) => self.loaded(loaded),
         }

@@ -10,7 +10,7 @@ use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{Db, Key, KeyBuf};
+use crate::engine::types::{Key, KeyBuf};
 
 impl Engine {
     /// What is held is there; should that be another key now, what follows says so.
@@ -104,7 +104,7 @@ impl Engine {
 
     /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
     /// here are where they are, and a look at the end of the load shows whether their keys are there.
-    fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
+    pub(in crate::engine) fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
         let holds = self.holds.all_of_key(&self.keys, key);
         let stays = |hold: &Id<Hold>| self.loading && self.is_of_here(self.holds[*hold].client);
         holds.filter(|hold| !stays(hold)).collect()
@@ -133,7 +133,7 @@ impl Engine {
 
     /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody of
     /// here holds.
-    fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
+    pub(in crate::engine) fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
         self.keys[key].set_timed(timed);
         if self.loading && self.is_held_here(key) {
             return self.let_go_of_carried(hold);
@@ -155,49 +155,6 @@ impl Engine {
         self.holds
             .drop_carried(&mut self.clients, &mut self.timers, hold);
         self.clients.forget_if_done(client);
-    }
-
-    /// Holds go with their keys to the other database; watches and queues stay with the name. Where there are none of those,
-    /// the whole record goes. O(keys known), and more only for those that are watched or waited for.
-    pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
-        let loading = self.loading;
-        let is_in = |record: &KeyRecord| [one, other].contains(&record.key().db);
-        let mut held = self.known(|record| is_in(record) && (loading || !record.is_only_held()));
-        if !loading {
-            let twins = held.iter().map(|key| self.twin(*key, one, other));
-            let twins = twins.flatten();
-            let twins = twins.filter(|twin| self.keys[*twin].is_only_held());
-            held.extend(twins.collect::<Vec<_>>());
-        }
-        let mut carried = Vec::with_capacity(held.len());
-        for key in held {
-            let mut name = self.keys[key].key().to_owned();
-            name.db = name.db.exchanged(one, other);
-            let timed = self.keys[key].is_timed();
-            for &hold in &*self.holds_that_go(key) {
-                self.holds.loosen(&mut self.keys, hold);
-                carried.push((name.clone(), hold, timed));
-            }
-            self.make_ready(key);
-            self.keys.remove_if_idle(key);
-        }
-        if !loading {
-            self.keys.exchange_only_held(one, other);
-        }
-        for (name, hold, timed) in carried {
-            let standing = self.holds.mode(hold).stands();
-            let key = self.keys.find_or_add(name.as_key(), standing);
-            self.settle(hold, key, timed);
-            // Who waits here may go with those who hold it now.
-            self.make_ready(key);
-        }
-    }
-
-    /// The key of the same name in the other database.
-    fn twin(&self, key: Id<KeyRecord>, one: Db, other: Db) -> Option<Id<KeyRecord>> {
-        let mut twin = self.keys[key].key();
-        twin.db = twin.db.exchanged(one, other);
-        self.keys.find(twin)
     }
 
     pub(in crate::engine) fn found(
@@ -232,6 +189,7 @@ impl Engine {
         let record = &mut self.keys[key];
         let was_present = record.is_present();
         record.set_present(present);
+        record.set_unseen(false);
         if was_present != present && !record.watchers.is_empty() {
             self.notify_watchers(key, present, effects);
         }
@@ -278,17 +236,6 @@ impl Engine {
         }
         self.make_ready(key);
         self.keys.remove_if_idle(key);
-    }
-
-    /// The keys of these databases that somebody watches or waits for, for a fresh look at each of them after their contents
-    /// were exchanged. What stands at a key that is only held is known: it came with those who hold it. O(keys known).
-    pub fn keys_to_look_at(&self, dbs: &[Db]) -> Vec<KeyBuf> {
-        let records = self.keys.iter().map(|(_, record)| record);
-        let open = records.filter(|record| {
-            let is_only_held = record.watchers.is_empty() && record.queue.is_empty();
-            dbs.contains(&record.key().db) && !is_only_held
-        });
-        open.map(|record| record.key().to_owned()).collect()
     }
 
     /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not

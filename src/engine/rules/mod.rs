@@ -10,11 +10,12 @@
 //!   quarantine.rs  the time after a start in which nothing is granted
 //!   rights.rs      rights that may be gone since somebody began to wait
 //!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
-//!   acks.rs        grants that replicas are to acknowledge
+//!   acks.rs        grants that replicas are to acknowledge      exchange.rs databases that exchange their contents
 //! ```
 
 pub(in crate::engine) mod acks;
 pub(in crate::engine) mod acquire;
+pub(in crate::engine) mod exchange;
 pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod grant;
 pub(in crate::engine) mod keyspace;

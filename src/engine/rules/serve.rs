@@ -49,6 +49,10 @@ impl Engine {
             let name = self.end_with_key(hold);
             return effects.push(Effect::Remove(name));
         }
+        if self.keys[key].is_unseen() {
+            // What is held is there.
+            self.set_present(key, true, effects);
+        }
         let freed = self.freed(hold);
         let heir = self.heir(key, hold);
         if heir.is_none() {

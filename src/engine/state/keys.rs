@@ -18,7 +18,8 @@ use std::ops;
 /// What the engine knows of one key.
 pub(in crate::engine) struct KeyRecord {
     name: Bytes,
-    /// The database's number in 24 bits: a server with more would need gigabytes for them alone.
+    /// The database's number in 23 bits: a server with more would need gigabytes for them alone. And one more mark, in the
+    /// highest bit.
     db: [u8; 3],
     marks: Marks,
     pub watchers: Chain<Watch, { watches::BY_KEY }>,
@@ -69,14 +70,16 @@ impl KeyRecord {
         record
     }
 
+    const UNSEEN: u8 = 128;
+
     fn set_db(&mut self, db: Db) {
         let [low, middle, high, _] = db.0.to_le_bytes();
-        self.db = [low, middle, high];
+        self.db = [low, middle, high | self.db[2] & Self::UNSEEN];
     }
 
     fn db(&self) -> Db {
         let [low, middle, high] = self.db;
-        Db(u32::from_le_bytes([low, middle, high, 0]))
+        Db(u32::from_le_bytes([low, middle, high & !Self::UNSEEN, 0]))
     }
 
     pub fn key(&self) -> Key<'_> {
@@ -143,9 +146,22 @@ impl KeyRecord {
         self.marks.set(Marks::ONE_HOLD, one);
     }
 
-    /// Whether something that is not ours stands here, so that nobody can be granted the key.
+    /// Databases have exchanged their contents, and what stands here now has not been looked at since. What is held came with
+    /// its holds.
+    pub fn is_unseen(&self) -> bool {
+        self.db[2] & Self::UNSEEN != 0
+    }
+
+    pub fn set_unseen(&mut self, unseen: bool) {
+        match unseen {
+            true => self.db[2] |= Self::UNSEEN,
+            false => self.db[2] &= !Self::UNSEEN,
+        }
+    }
+
+    /// Whether something that is not ours stands here, or may, so that nobody can be granted the key.
     pub fn is_unmanaged(&self) -> bool {
-        self.stands() == KeyState::Other && self.holds.is_empty()
+        (self.stands() == KeyState::Other || self.is_unseen()) && self.holds.is_empty()
     }
 
     fn round(&self) -> Round {
@@ -430,16 +446,20 @@ mod tests {
     #[test]
     fn a_record_is_small_and_keeps_what_it_is_told() {
         assert_eq!(size_of::<Option<KeyRecord>>(), 40);
-        let db = Db(0x00ab_cdef);
+        let db = Db(0x002b_cdef);
         let mut record = KeyRecord::new(Key { db, name: b"k" }, KeyState::Lock, Round(2));
         assert_eq!(record.key(), Key { db, name: b"k" });
         for standing in [KeyState::Other, KeyState::Absent, KeyState::Lock] {
             record.set_stands(standing);
             record.set_ready(standing == KeyState::Other);
+            record.set_unseen(standing == KeyState::Lock);
             assert_eq!(record.stands(), standing);
+            assert_eq!(record.is_unseen(), standing == KeyState::Lock);
             assert_eq!(record.is_ready(), standing == KeyState::Other);
             assert!(record.is_present() && record.round() == Round(2));
         }
+        record.set_db(Db(7));
+        assert!(record.key().db == Db(7) && record.is_unseen());
         for round in [3, 0, 1] {
             record.set_round(Round(round));
             assert!(record.round() == Round(round) && record.is_present());

@@ -135,12 +135,17 @@ pub fn flushed(db: Option<Db>) {
 }
 
 /// After a change without events of its own: looks at each of the keys that it can matter to.
-pub fn look_again(ctx: Ctx<'_>, keys: Vec<KeyBuf>) {
+pub fn look_at_all(ctx: Ctx<'_>, keys: &[KeyBuf]) {
     for key in keys {
-        let name = Text::new(&key.name);
-        let standing = without_trace(ctx, key.as_key(), name.as_str());
-        found(ctx, key.as_key(), standing);
+        look_again(ctx, key.as_key());
     }
+}
+
+/// Looks at one of them.
+pub fn look_again(ctx: Ctx<'_>, key: Key<'_>) {
+    let name = Text::new(key.name);
+    let standing = without_trace(ctx, key, name.as_str());
+    found(ctx, key, standing);
 }
 
 /// What stands at a key, without a trace of the look: no key is expired by it. (To expire one in

@@ -133,8 +133,7 @@ unsafe extern "C" fn on_swap(
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
         recheck::swapped(one, other);
         handle(ctx, Event::Swapped { one, other });
-        let known = |engine: &Engine| engine.keys_to_look_at(&[one, other]);
-        recheck::look_again(ctx, shell().engine.with(known));
+        slices::look_after_swap(ctx);
     });
 }
 
@@ -167,7 +166,7 @@ unsafe extern "C" fn on_loading(
             handle(ctx, Event::LoadEnded);
             epochs::begin_epoch();
             begin_quarantine(ctx);
-            recheck::look_again(ctx, shell.engine.with(Engine::keys_of_the_living));
+            recheck::look_at_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
             slots::renew_all(ctx);
             timer::wake_in_ms(0);
         } else {
@@ -191,7 +190,7 @@ unsafe extern "C" fn on_role(
             let redirect = shell().server.get().is_cluster;
             let doubtful = slots::keys_in_doubt();
             handle(ctx, Event::Demoted { redirect });
-            recheck::look_again(ctx, doubtful);
+            recheck::look_at_all(ctx, &doubtful);
         } else {
             epochs::begin_epoch();
             handle(ctx, Event::Promoted);

@@ -2,7 +2,7 @@
 
 use crate::engine::{ClientId, Engine, Event, Key};
 use crate::shell::bridge::dispatch::{KeyScope, handle};
-use crate::shell::bridge::slots;
+use crate::shell::bridge::{recheck, slots};
 use crate::shell::server::writes::{may_write, wants_writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -60,6 +60,7 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
 pub fn go_on(ctx: Ctx<'_>) {
     let slice = Slice::begin();
     forget(ctx, slice);
+    look(ctx, slice);
     // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
     work(ctx, slice);
 }
@@ -74,6 +75,37 @@ fn forget(ctx: Ctx<'_>, slice: Slice) {
         }
         handle(ctx, Event::Fade { most: STEP });
     }
+}
+
+/// Databases have exchanged their contents: looks at the keys to which that can matter, at most of them soon where they are
+/// very many.
+pub fn look_after_swap(ctx: Ctx<'_>) {
+    if shell().is_loading() {
+        return;
+    }
+    let at_once = shell().engine.with(|engine| engine.limits().at_once);
+    if look_at_next(ctx, at_once) {
+        timer::wake_in_ms(0);
+    }
+}
+
+/// The same at those that are left, for what is left of the first half of a slice.
+fn look(ctx: Ctx<'_>, slice: Slice) {
+    while !shell().is_loading() && look_at_next(ctx, STEP) {
+        if slice.is_half_over() {
+            return go_on_soon();
+        }
+    }
+}
+
+/// At so many at most. Whether there are more, perhaps.
+fn look_at_next(ctx: Ctx<'_>, most: usize) -> bool {
+    for _ in 0..most {
+        let next = shell().engine.with_mut(Engine::next_unseen);
+        let Some(key) = next else { return false };
+        recheck::look_again(ctx, key.as_key());
+    }
+    true
 }
 
 /// The time is over, and there is more to do.

@@ -73,7 +73,7 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     let is_outside = |key: &KeyBuf| !slots.has(usize::from(slot_of(&key.name)));
     let outside: Vec<_> = known.into_iter().filter(is_outside).collect();
     if shell().server.get().slots_go_silently {
-        recheck::look_again(ctx, outside.clone());
+        recheck::look_at_all(ctx, &outside);
     }
     let may_write = writes::may_write(ctx);
     for key in outside {

@@ -88,3 +88,87 @@ fn holds_go_with_their_keys_to_near_and_to_far_databases() {
         assert!(server.engine.is_idle());
     }
 }
+
+/// What a watcher is told of a key by each of these events after an exchange, before anybody has looked there.
+fn told(server: &mut Server, events: &[Event<'_>]) -> Vec<News> {
+    let (one, other) = (HERE, Db(4));
+    assert_eq!(server.tell(Event::Swapped { one, other }), []);
+    let orders = events.iter().flat_map(|event| server.tell(*event));
+    let news = orders.filter_map(|order| match order {
+        Effect::Push { push, .. } => Some(push.news().clone()),
+        _ => None,
+    });
+    news.collect()
+}
+
+#[test]
+fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
+    let key = at(HERE, "k");
+    let (by, why) = (Cause::Server, Loss::Deleted);
+    let made = [Event::Made { key }, Event::Replaced { key, by }];
+    let cases: [(&[Event<'_>], [&[News]; 2]); 4] = [
+        (&made, [&[News::Added], &[News::Deleted, News::Added]]),
+        (&made[1..], [&[News::Added], &[]]),
+        (
+            &[Event::Gone { key, by, why }],
+            [&[News::Added, News::Deleted], &[News::Deleted]],
+        ),
+        (
+            &[Event::MovedFrom { key }],
+            [&[News::Added, News::Deleted], &[News::Deleted]],
+        ),
+    ];
+    for (events, expected) in cases {
+        for (standing, expected) in [KeyState::Absent, KeyState::Other].iter().zip(expected) {
+            let mut server = Server::default();
+            watch(&mut server, key, *standing);
+            let told = told(&mut server, events);
+            assert_eq!(told, expected, "{events:?} where there was {standing:?}");
+            assert_eq!(server.engine.next_unseen(), None, "it is known now");
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_came_by_an_exchange_is_there_before_it_goes() {
+    let key = at(HERE, "k");
+    let mut server = Server::default();
+    acquire(&mut server, 1, at(Db(4), "k"));
+    watch(&mut server, key, KeyState::Absent);
+    let release = Event::Release {
+        client: ClientId(1),
+        key,
+        label: b"",
+        all: true,
+    };
+    assert_eq!(told(&mut server, &[release]), [News::Added, News::Deleted]);
+}
+
+#[test]
+fn nobody_is_granted_what_nobody_has_looked_at() {
+    let waits_for = at(HERE, "k");
+    for standing in [KeyState::Absent, KeyState::Other, KeyState::Lock] {
+        let mut server = Server::default();
+        acquire(&mut server, 1, waits_for);
+        acquire(&mut server, 2, waits_for);
+        let (one, other) = (HERE, Db(4));
+        server.tell(Event::Swapped { one, other });
+        let work = |server: &mut Server| server.tell(Event::Work { most: 64 });
+        assert_eq!(work(&mut server), []);
+        assert_eq!(&*server.engine.holders(waits_for), []);
+        let next = server.engine.next_unseen();
+        assert_eq!(next, Some(waits_for.to_owned()));
+        let gone = Loss::Deleted;
+        let seen = KeySnapshot {
+            key: waits_for,
+            standing,
+        };
+        server.tell(Event::Found { seen, gone });
+        work(&mut server);
+        // A lock that nobody holds is made anew.
+        let is_granted = standing != KeyState::Other;
+        let holders = server.engine.holders(waits_for);
+        assert_eq!(!holders.is_empty(), is_granted, "{standing:?}");
+        server.engine.check_invariants();
+    }
+}
