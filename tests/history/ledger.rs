@@ -355,3 +355,28 @@ fn a_lock_whose_connection_ends_while_a_file_is_read_that_had_a_temporary_key_th
         }
     }
 }
+
+/// The file tells that it was made by another name, which somebody else's lock has now.
+#[test]
+fn a_session_whose_connection_ends_while_a_file_is_read_keeps_what_was_renamed() {
+    let ends = Step::Reload {
+        appended: true,
+        goes: Some(0),
+        comes: None,
+    };
+    let mode = Mode::Exclusive;
+    let history = [
+        connect(0),
+        connect(1),
+        run(0, start(86_400_000)),
+        run(0, acquire(0, mode, None)),
+        run(1, Command::Rename { from: 0, to: 1 }),
+        run(1, acquire(0, mode, None)),
+        ends,
+    ];
+    let mut stage = Stage::with_files(Limits::ROOMY);
+    for _ in 0..3 {
+        let what = try_history(&mut stage, &history);
+        assert!(what.is_none(), "{}", what.unwrap_or_default());
+    }
+}

@@ -228,6 +228,29 @@ fn sessions_of_a_file_have_their_grace_from_its_end_on_and_on_a_replica_none() {
     }
 }
 
+/// What the file tells of the past befell others, or was so once.
+#[test]
+fn a_session_whose_connection_ends_while_a_file_is_read_keeps_everything() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.acquire(1, "renamed", LOCK);
+    server.acquire(2, "first", LOCK);
+    server.tell(Event::LoadBegins);
+    let client = client(1);
+    server.tell(Event::Ended { client });
+    let told: Vec<_> = server.engine.session_records(server.now).collect();
+    server.hear(&told);
+    // It was made by a name that another lock has now.
+    let by = Cause::Server;
+    server.tell(Event::MovedFrom { key: key("first") });
+    let key = key("renamed");
+    server.tell(Event::MovedTo { key, by });
+    server.tell(Event::LoadEnded);
+    server.work();
+    assert_eq!(server.holds(), (0, 2));
+    assert_eq!(server.resume(3, 1), Reply::Integer(1));
+}
+
 #[test]
 fn what_a_data_set_does_not_tell_of_is_forgotten() {
     let mut server = Server::replica(&[session(1), held(1, "a", LOCK), session(2)]);

@@ -94,7 +94,7 @@ impl Engine {
     /// A key went by a flush.
     fn flush(&mut self, key: Id<KeyRecord>, by: Cause, effects: &mut Vec<Effect>) {
         self.set_present(key, false, effects);
-        self.keys[key].set_stands(KeyState::Absent);
+        self.put(key, KeyState::Absent);
         self.lose(key, by, Loss::Flushed, effects);
     }
 

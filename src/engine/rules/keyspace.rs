@@ -58,11 +58,17 @@ impl Engine {
         (by, why): (Cause, Loss),
         effects: &mut Vec<Effect>,
     ) {
-        let record = &mut self.keys[key];
-        record.set_stands(standing);
-        record.set_timed(false);
+        self.put(key, standing);
+        self.keys[key].set_timed(false);
         self.set_present(key, standing.is_present(), effects);
         self.lose(key, by, why, effects);
+    }
+
+    /// Something else stands here, or nothing; unless that is told while a data set is loaded and was so once.
+    pub(in crate::engine) fn put(&mut self, key: Id<KeyRecord>, standing: KeyState) {
+        if !(self.loading && self.is_held_here(key)) {
+            self.keys[key].set_stands(standing);
+        }
     }
 
     /// Whoever waits for this key is to ask another server.
@@ -88,7 +94,7 @@ impl Engine {
             return;
         };
         self.set_present(key, false, effects);
-        self.keys[key].set_stands(KeyState::Absent);
+        self.put(key, KeyState::Absent);
         self.carried_timed = self.keys[key].is_timed();
         let goes = self.holds_that_go(key);
         if !goes.is_empty() {

@@ -168,14 +168,17 @@ impl Engine {
     }
 
     /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
-    /// connection is attached to or whose grace runs. (`DEBUG RELOAD` tells a server what it knows.)
+    /// connection is attached to, or was until it ended in the middle of a load, or whose grace runs. (`DEBUG RELOAD` tells a
+    /// server what it knows.)
     pub(in crate::engine) fn is_at_home(
         &self,
         owner: Id<crate::engine::state::clients::Client>,
     ) -> bool {
         let record = &self.clients[owner];
         if record.is_session {
-            record.attached.is_some() || self.sessions.is_running_out(owner)
+            record.attached.is_some()
+                || self.sessions.is_running_out(owner)
+                || self.sessions.is_left(owner)
         } else {
             !record.ended
         }

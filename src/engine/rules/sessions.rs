@@ -194,6 +194,8 @@ impl Engine {
         let is_counted = !self.is_replica && !self.loading;
         let end = is_counted.then(|| self.now.after_ms(grace_ms));
         self.sessions.set_end(&mut self.timers, session, end);
+        let left = self.loading && !self.is_replica;
+        self.sessions.set_left(session, left);
     }
 
     /// Each session has its whole grace from now on, if nobody is attached and its grace does not run.

@@ -24,6 +24,8 @@ pub(in crate::engine) struct Session {
     pub attachment: u32,
     /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
     ends: Option<Moment>,
+    /// Its connection has ended while data were loaded: as long as that lasts, nobody else knows better what it holds.
+    is_left: bool,
 }
 
 impl Session {
@@ -61,6 +63,7 @@ impl Sessions {
             hears_after: Token::default(),
             attachment: 0,
             ends: None,
+            is_left: false,
         };
         self.all.insert(owner, session);
         self.by_id.insert(id, owner);
@@ -105,6 +108,18 @@ impl Sessions {
     pub fn set_hears_after(&mut self, owner: Id<Client>, token: Token) {
         if let Some(session) = self.all.get_mut(&owner) {
             session.hears_after = token;
+        }
+    }
+
+    /// Whether its connection has ended while data are loaded. O(1).
+    pub fn is_left(&self, owner: Id<Client>) -> bool {
+        self.all.get(&owner).is_some_and(|session| session.is_left)
+    }
+
+    /// O(1).
+    pub fn set_left(&mut self, owner: Id<Client>, left: bool) {
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.is_left = left;
         }
     }
 
