@@ -109,6 +109,8 @@ impl Stage {
                 left => Err(format!("{left} ms are left")),
             }
         });
+        // What comes of it a timer does.
+        self.server.settle();
     }
 
     fn totals(&mut self) -> Totals {

@@ -8,45 +8,49 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
 use crate::engine::event::{Acquire, Event};
+use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Db, Key, KeyBuf};
 
+/// A hold on its way to its key's new name.
+struct Carried {
+    to: KeyBuf,
+    hold: Id<Hold>,
+    /// The key may have a time to live.
+    timed: bool,
+}
+
 impl Engine {
     /// O(keys known), in a few nanoseconds each, and more only for those that are held and besides watched or waited for.
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
-        let open = self.open_keys(one, other);
+        let (open, is_any_only_held) = self.open_keys(one, other);
         let mut carried = Vec::new();
-        for key in open {
-            self.mark_unseen(key);
-            let goes = self.holds_that_go(key);
-            if goes.is_empty() {
-                continue;
+        if is_any_only_held {
+            for key in &open {
+                let twin = self.keys.find(self.twin(*key, one, other).as_key());
+                if let Some(twin) = twin.filter(|twin| self.keys[*twin].is_only_held()) {
+                    self.take_off(twin, (one, other), &mut carried);
+                }
             }
-            let mut name = self.keys[key].key().to_owned();
-            name.db = name.db.exchanged(one, other);
-            let timed = self.keys[key].is_timed();
-            for &hold in &*goes {
-                self.holds.loosen(&mut self.keys, hold);
-                carried.push((name.clone(), hold, timed));
-            }
-            self.keys.remove_if_idle(key);
-        }
-        if !self.loading {
             self.keys.exchange_only_held(one, other);
         }
-        for (name, hold, timed) in carried {
+        for key in open {
+            self.mark_unseen(key);
+            self.take_off(key, (one, other), &mut carried);
+        }
+        for Carried { to, hold, timed } in carried {
             let standing = self.holds.mode(hold).stands();
-            let key = self.keys.find_or_add(name.as_key(), standing);
+            let key = self.keys.find_or_add(to.as_key(), standing);
             self.settle(hold, key, timed);
             // Who waits here may go with those who hold it now.
             self.make_ready(key);
         }
     }
 
-    /// The keys of these databases that cannot simply go by the same name in the other one: those that are not only held, and
-    /// their twins there. While a data set is loaded these are all.
-    fn open_keys(&self, one: Db, other: Db) -> Vec<Id<KeyRecord>> {
+    /// The keys of these databases that cannot simply go by the same name in the other one, since they are not only held; and
+    /// whether there are others. While a data set is loaded there are none.
+    fn open_keys(&self, one: Db, other: Db) -> (Vec<Id<KeyRecord>>, bool) {
         let mut open = Vec::new();
         let mut is_any_only_held = false;
         for (key, record) in self.keys.iter() {
@@ -58,18 +62,30 @@ impl Engine {
                 false => open.push(key),
             }
         }
-        if is_any_only_held {
-            let twins = open.iter().filter_map(|key| {
-                let mut twin = self.keys[*key].key();
-                twin.db = twin.db.exchanged(one, other);
-                self.keys.find(twin)
-            });
-            let twins: Vec<_> = twins
-                .filter(|twin| self.keys[*twin].is_only_held())
-                .collect();
-            open.extend(twins);
+        (open, is_any_only_held)
+    }
+
+    /// The same name in the other database.
+    fn twin(&self, key: Id<KeyRecord>, one: Db, other: Db) -> KeyBuf {
+        let mut twin = self.keys[key].key().to_owned();
+        twin.db = twin.db.exchanged(one, other);
+        twin
+    }
+
+    /// Loosens what goes with its key, to be settled at its twin.
+    fn take_off(&mut self, key: Id<KeyRecord>, (one, other): (Db, Db), carried: &mut Vec<Carried>) {
+        let goes = self.holds_that_go(key);
+        if goes.is_empty() {
+            return;
         }
-        open
+        let to = self.twin(key, one, other);
+        let timed = self.keys[key].is_timed();
+        for &hold in &*goes {
+            self.holds.loosen(&mut self.keys, hold);
+            let to = to.clone();
+            carried.push(Carried { to, hold, timed });
+        }
+        self.keys.remove_if_idle(key);
     }
 
     /// What stands at a key is not known any more. O(1).
