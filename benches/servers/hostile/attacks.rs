@@ -219,8 +219,7 @@ pub const ATTACKS: &[Attack] = &[
         let by = plain_keys(ground, &[1, 0]);
         watches(ground);
         ground.once(by, "SWAPDB 0 1")
-    })
-    .beside(swap_of_watched),
+    }),
     single("SWAPDB with very many keys that are waited for", |ground| {
         let by = much_waited_for(ground, false);
         ground.once(by, "SWAPDB 0 1")
