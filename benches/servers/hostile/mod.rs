@@ -25,7 +25,7 @@ const ROUNDS: usize = 3;
 const MOST_FOR_ONE: f64 = 5.0;
 const MOST_FOR_16_KB: f64 = 100.0;
 /// Where the server's own commands make a command slower than that, ours may make it so many times as slow. Measured was one to
-/// three times: the server's part (3 to 20 ms) depends on what the processor's caches hold.
+/// five times: the server's part (1 to 20 ms) depends on what the processor's caches hold.
 const TIMES: f64 = 4.0;
 /// What is sliced comes later than the strike.
 const AFTERMATH: Duration = Duration::from_millis(150);
