@@ -23,12 +23,12 @@ impl Engine {
         self.losses.check();
         assert!(self.carried.is_empty());
         self.check_flushes();
+        self.check_unseen();
         self.check_timers();
         for (id, record) in self.keys.iter() {
             assert_eq!(self.keys.find(record.key()), Some(id));
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
             assert_eq!(record.is_ready(), self.ready.contains(&id));
-            assert!(!record.is_unseen() || self.unseen.contains(&id));
             let first = record.holds.head();
             assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
         }
@@ -45,6 +45,14 @@ impl Engine {
         let ends = ends.chain(self.sessions.ends());
         let ends = ends.chain(self.holds.acks.deadlines());
         self.timers.check(ends.chain(renewal).chain(quarantine));
+    }
+
+    fn check_unseen(&self) {
+        let passed = (0..self.keys.places()).filter(|place| !self.unseen.has(*place));
+        for id in passed.filter_map(|place| self.keys.at(place)) {
+            let record = &self.keys[id];
+            assert!(!record.is_unseen(), "{:?} was passed by", record.key());
+        }
     }
 
     fn check_flushes(&self) {

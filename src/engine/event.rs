@@ -233,8 +233,8 @@ pub enum Event<'a> {
     Disowned { key: Key<'a> },
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Cause },
-    /// Two databases have exchanged their contents. Followed by `Found` for each key that is watched or waited for in them, at
-    /// any later time: see [`Engine::next_unseen`](super::Engine::next_unseen).
+    /// Two databases have exchanged their contents. Unless data are loaded, followed by `Found` for each key that is watched or
+    /// waited for in them and of which nothing was told meanwhile: see [`Engine::next_unseen`](super::Engine::next_unseen).
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
     Found {

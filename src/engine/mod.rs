@@ -47,6 +47,7 @@ pub use storage::few::Few;
 pub use types::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
 
 use inspect::wait_times::WaitTimes;
+use rules::exchange::Unseen;
 use rules::flushes::Flushes;
 use rules::renewals::Renewals;
 use state::clients::Clients;
@@ -117,8 +118,7 @@ pub struct Engine {
     /// Its old name.
     carried_name: Bytes,
     flushes: Flushes,
-    /// Keys that are to be looked at, and some that need not be any more.
-    unseen: VecDeque<Id<KeyRecord>>,
+    unseen: Unseen,
     /// A data set is being loaded.
     loading: bool,
     /// A master decides about the keys.

@@ -148,7 +148,7 @@ impl Side {
 
     fn look(&mut self, most: usize) {
         for _ in 0..most {
-            let Some(key) = self.engine.next_unseen() else {
+            let Some(key) = self.engine.next_unseen(usize::MAX) else {
                 return;
             };
             let (key, gone) = (key.as_key(), Loss::Deleted);
@@ -421,11 +421,7 @@ fn set(side: &mut Side, at: Spot) {
     }
     let key = key(at);
     match former {
-        None => {
-            side.tell(Event::Made { key });
-            let by = Cause::Server;
-            side.tell(Event::Replaced { key, by });
-        }
+        None => made(side, key),
         Some(true) => side.tell(Event::Found {
             seen: KeySnapshot {
                 key,
@@ -437,6 +433,17 @@ fn set(side: &mut Side, at: Spot) {
     }
 }
 
+/// A server says this of a key that takes another's place, too.
+fn made(side: &mut Side, key: Key<'_>) {
+    if side.engine.knows(key) {
+        let by = Cause::Server;
+        side.tell(match side.engine.holders(key).is_empty() {
+            true => Event::Replaced { key, by },
+            false => Event::Made { key },
+        });
+    }
+}
+
 fn rename(side: &mut Side, client: ClientId, from: Spot, to: Spot) {
     if from == to {
         return;
@@ -444,9 +451,8 @@ fn rename(side: &mut Side, client: ClientId, from: Spot, to: Spot) {
     let Some(thing) = side.things.remove(&from) else {
         return;
     };
-    if side.things.insert(to, thing).is_none() && side.engine.knows(key(to)) {
-        side.tell(Event::Made { key: key(to) });
-    }
+    side.things.insert(to, thing);
+    made(side, key(to));
     let (known, by) = (side.engine.knows(key(from)), Cause::Client(client));
     if known {
         side.tell(Event::MovedFrom { key: key(from) });

@@ -67,7 +67,7 @@ impl Machine {
                 self.things = swapped.collect();
                 let (one, other) = (Db(0), Db(1));
                 self.tell(None, Event::Swapped { one, other });
-                while let Some(key) = self.engine.next_unseen() {
+                while let Some(key) = self.engine.next_unseen(usize::MAX) {
                     self.found(spot_of(&key));
                 }
             }

@@ -3,15 +3,56 @@
 //! Holds go with their keys, at once; watches and queues stay with the name. What stands at a name that is watched or waited
 //! for is not known then: it is *unseen*, until a fact about the key says it or the shell has looked at it, which it does key
 //! by key, in slices. Meanwhile nobody is granted what is unseen, and its watchers are told of nothing but of what happens
-//! there. Should the contents be exchanged again or flushed before the look, that is all they hear of.
+//! there. Should a key be made there before the look, or the contents be exchanged again or flushed, they hear of no more than
+//! the difference.
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
 use crate::engine::event::{Acquire, Event};
 use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{Db, Key, KeyBuf};
+use crate::engine::types::{Db, KeyBuf};
+use std::ops::Range;
+
+/// The places at which there may be unseen keys. All of them are visited in a circle, which an exchange begins anew where it
+/// is: so exchanges one after the other keep nobody waiting for ever.
+///
+/// Invariant: each unseen key stands at one of these places.
+#[derive(Default)]
+pub(in crate::engine) struct Unseen {
+    ahead: Range<usize>,
+    /// Those that are next when none is ahead.
+    behind: Range<usize>,
+}
+
+impl Unseen {
+    /// O(1).
+    fn is_any(&self) -> bool {
+        !(self.ahead.is_empty() && self.behind.is_empty())
+    }
+
+    /// Whether a place is still to be visited, for tests.
+    pub fn has(&self, place: usize) -> bool {
+        self.ahead.contains(&place) || self.behind.contains(&place)
+    }
+
+    /// Each of so many places may have an unseen key. O(1).
+    fn begin(&mut self, places: usize) {
+        let here = self.ahead.start.min(places);
+        (self.ahead, self.behind) = (here..places, 0..here);
+    }
+
+    /// Visits the next place. O(1).
+    fn visit(&mut self, keys: &Keys) -> Option<Id<KeyRecord>> {
+        if self.ahead.is_empty() {
+            self.ahead = std::mem::take(&mut self.behind);
+        }
+        let place = self.ahead.start;
+        self.ahead.start = keys.place_after(place);
+        keys.at(place).filter(|key| keys[*key].is_unseen())
+    }
+}
 
 /// A hold on its way to its key's new name.
 struct Carried {
@@ -35,8 +76,13 @@ impl Engine {
             }
             self.keys.exchange_only_held(one, other);
         }
+        if !self.loading {
+            self.unseen.begin(self.keys.places());
+        }
         for key in open {
-            self.mark_unseen(key);
+            if self.keys[key].is_open() && !self.loading {
+                self.keys[key].set_unseen(true);
+            }
             self.take_off(key, (one, other), &mut carried);
         }
         for Carried { to, hold, timed } in carried {
@@ -88,62 +134,58 @@ impl Engine {
         self.keys.remove_if_idle(key);
     }
 
-    /// What stands at a key is not known any more. O(1).
-    fn mark_unseen(&mut self, key: Id<KeyRecord>) {
-        let record = &mut self.keys[key];
-        let is_awaited = !(record.watchers.is_empty() && record.queue.is_empty());
-        if is_awaited && !record.is_unseen() && !self.loading {
-            record.set_unseen(true);
-            self.unseen.push_back(key);
-        }
-    }
-
     /// Whether there is perhaps a key that is to be looked at. O(1).
     pub fn has_unseen(&self) -> bool {
-        !self.unseen.is_empty()
+        self.unseen.is_any()
     }
 
-    /// The next key to be looked at, if there is one: what that shows is to be told ([`Event::Found`]). Those of which something
-    /// was told meanwhile are passed over. O(1) for each exchange and key.
-    pub fn next_unseen(&mut self) -> Option<KeyBuf> {
-        while let Some(key) = self.unseen.pop_front() {
-            if self.keys.has(key) && self.keys[key].is_unseen() {
+    /// The next key to be looked at, if one stands at the next so many places: what that shows is to be told
+    /// ([`Event::Found`]). Those of which something was told meanwhile are not among them. O(so many).
+    pub fn next_unseen(&mut self, most: usize) -> Option<KeyBuf> {
+        for _ in 0..most {
+            if !self.unseen.is_any() {
+                break;
+            }
+            if let Some(key) = self.unseen.visit(&self.keys) {
                 return Some(self.keys[key].key().to_owned());
             }
         }
         None
     }
 
-    /// Before a fact about keys that may be unseen: what it says of what stood there until now.
+    /// Before a fact about keys that may be unseen: what it says of what stood there until now. That a key is made says
+    /// nothing of that: the server tells it of one that takes another's place, too.
     #[cold]
     #[inline(never)]
     pub(in crate::engine) fn see_before(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
         match *event {
             Event::Acquire(Acquire { seen, .. }) | Event::Watch { seen, .. } => {
                 for seen in seen {
-                    if self.is_unseen(seen.key) {
+                    let key = self.keys.find(seen.key);
+                    if key.is_some_and(|key| self.keys[key].is_unseen()) {
                         self.found(*seen, Loss::Deleted, effects);
                     }
                 }
             }
-            Event::Made { key } => self.see(key, false, effects),
-            Event::Gone { key, .. } | Event::MovedFrom { key } => self.see(key, true, effects),
+            Event::Gone { key, .. } | Event::MovedFrom { key } => {
+                if let Some(key) = self.keys.find(key) {
+                    self.see(key, true, effects);
+                }
+            }
             _ => {}
         }
     }
 
-    fn is_unseen(&self, key: Key<'_>) -> bool {
-        let key = self.keys.find(key);
-        key.is_some_and(|key| self.keys[key].is_unseen())
-    }
-
-    /// Something stood here until now, or nothing did unless it is held.
-    fn see(&mut self, key: Key<'_>, present: bool, effects: &mut Vec<Effect>) {
-        if let Some(key) = self.keys.find(key)
-            && self.keys[key].is_unseen()
-        {
-            let is_held = !self.keys[key].holds.is_empty();
-            self.set_present(key, present || is_held, effects);
+    /// Whether something stood here until now, should nobody know yet. O(1), besides the watchers who are told.
+    #[inline]
+    pub(in crate::engine) fn see(
+        &mut self,
+        key: Id<KeyRecord>,
+        present: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.keys[key].is_unseen() {
+            self.set_present(key, present, effects);
         }
     }
 }

@@ -253,9 +253,7 @@ impl Engine {
         }
         let matters = |record: &&KeyRecord| {
             let mut holds = record.holds.head().into_iter();
-            !record.watchers.is_empty()
-                || !record.queue.is_empty()
-                || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
+            record.is_open() || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
         };
         let records = self.keys.iter().map(|(_, record)| record);
         let keys = records.filter(matters).map(KeyRecord::key);

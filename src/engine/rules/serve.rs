@@ -49,10 +49,8 @@ impl Engine {
             let name = self.end_with_key(hold);
             return effects.push(Effect::Remove(name));
         }
-        if self.keys[key].is_unseen() {
-            // What is held is there.
-            self.set_present(key, true, effects);
-        }
+        // What is held is there.
+        self.see(key, true, effects);
         let freed = self.freed(hold);
         let heir = self.heir(key, hold);
         if heir.is_none() {
@@ -94,10 +92,7 @@ impl Engine {
     #[inline]
     pub(in crate::engine) fn is_all_of(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> bool {
         let record = &self.keys[key];
-        record.watchers.is_empty()
-            && record.queue.is_empty()
-            && !record.is_ready()
-            && self.holds.is_plain_and_alone(record, hold)
+        !record.is_open() && !record.is_ready() && self.holds.is_plain_and_alone(record, hold)
     }
 
     /// Ends such a hold, and forgets its key. O(1).

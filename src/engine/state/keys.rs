@@ -74,7 +74,11 @@ impl KeyRecord {
 
     fn set_db(&mut self, db: Db) {
         let [low, middle, high, _] = db.0.to_le_bytes();
-        self.db = [low, middle, high | self.db[2] & Self::UNSEEN];
+        self.db = [
+            low,
+            middle,
+            high & !Self::UNSEEN | self.db[2] & Self::UNSEEN,
+        ];
     }
 
     fn db(&self) -> Db {
@@ -173,17 +177,18 @@ impl KeyRecord {
         self.marks.0 = others | round.0 << Marks::ROUND_AT;
     }
 
+    /// Whether somebody watches it or waits for it.
+    pub fn is_open(&self) -> bool {
+        !(self.watchers.is_empty() && self.queue.is_empty())
+    }
+
     /// Whether nobody watches it or waits for it, and somebody holds it.
     pub fn is_only_held(&self) -> bool {
-        let is_open = !(self.watchers.is_empty() && self.queue.is_empty());
-        !(is_open || self.is_ready() || self.holds.is_empty())
+        !(self.is_open() || self.is_ready() || self.holds.is_empty())
     }
 
     pub fn is_idle(&self) -> bool {
-        self.watchers.is_empty()
-            && self.holds.is_empty()
-            && self.queue.is_empty()
-            && !self.is_ready()
+        !self.is_open() && self.holds.is_empty() && !self.is_ready()
     }
 }
 

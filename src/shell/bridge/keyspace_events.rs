@@ -136,20 +136,13 @@ impl<'a> Happened<'a> {
         let Some(event) = self.fact(class, word) else {
             return;
         };
-        let is_new = class == c::REDISMODULE_NOTIFY_NEW;
         match event {
             Event::MovedFrom { .. } if recheck::leaves(key) => return,
             Event::MovedTo { .. } => recheck::arrives(ctx, key),
             Event::Gone { .. } => recheck::gone(key),
             _ => {}
         }
-        push::in_event(word == b"expired", || {
-            if is_new && shell().engine.with(Engine::has_unseen) {
-                // Nothing was there.
-                handle(ctx, Event::Made { key });
-            }
-            handle(ctx, event);
-        });
+        push::in_event(word == b"expired", || handle(ctx, event));
         if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
             slots::follow(ctx, key);
         }

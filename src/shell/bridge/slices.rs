@@ -77,35 +77,39 @@ fn forget(ctx: Ctx<'_>, slice: Slice) {
     }
 }
 
-/// Databases have exchanged their contents: looks at the keys to which that can matter, at most of them soon where they are
-/// very many.
+/// Databases have exchanged their contents: looks at the keys to which that can matter. Where they are very many, most of them
+/// follow in slices.
 pub fn look_after_swap(ctx: Ctx<'_>) {
     if shell().is_loading() {
         return;
     }
+    // To pass by all other keys takes no longer than the exchange itself.
     let at_once = shell().engine.with(|engine| engine.limits().at_once);
-    if look_at_next(ctx, at_once) {
+    if look_at_next(ctx, at_once, usize::MAX) {
         timer::wake_in_ms(0);
     }
 }
 
-/// The same at those that are left, for what is left of the first half of a slice.
+/// The same at those that are left, until the first half of a slice is over; at some in any case.
 fn look(ctx: Ctx<'_>, slice: Slice) {
-    while !shell().is_loading() && look_at_next(ctx, STEP) {
+    while !shell().is_loading() && look_at_next(ctx, STEP, STEP) {
         if slice.is_half_over() {
             return go_on_soon();
         }
     }
 }
 
-/// At so many at most. Whether there are more, perhaps.
-fn look_at_next(ctx: Ctx<'_>, most: usize) -> bool {
-    for _ in 0..most {
-        let next = shell().engine.with_mut(Engine::next_unseen);
-        let Some(key) = next else { return false };
-        recheck::look_again(ctx, key.as_key());
+/// Looks at so many keys at most, and passes by so many others before each. Whether there are more, perhaps.
+fn look_at_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
+    let engine = &shell().engine;
+    for _ in 0..looks {
+        if let Some(key) = engine.with_mut(|engine| engine.next_unseen(others)) {
+            recheck::look_again(ctx, key.as_key());
+        } else if !engine.with(Engine::has_unseen) {
+            break;
+        }
     }
-    true
+    engine.with(Engine::has_unseen)
 }
 
 /// The time is over, and there is more to do.

@@ -105,10 +105,11 @@ fn told(server: &mut Server, events: &[Event<'_>]) -> Vec<News> {
 fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
     let key = at(HERE, "k");
     let (by, why) = (Cause::Server, Loss::Deleted);
-    let made = [Event::Made { key }, Event::Replaced { key, by }];
+    let mode = Mode::Temporary;
     let cases: [(&[Event<'_>], [&[News]; 2]); 4] = [
-        (&made, [&[News::Added], &[News::Deleted, News::Added]]),
-        (&made[1..], [&[News::Added], &[]]),
+        // Perhaps it takes another's place.
+        (&[Event::Replaced { key, by }], [&[News::Added], &[]]),
+        (&[Event::Inherited { key, mode }], [&[News::Added], &[]]),
         (
             &[Event::Gone { key, by, why }],
             [&[News::Added, News::Deleted], &[News::Deleted]],
@@ -124,7 +125,11 @@ fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
             watch(&mut server, key, *standing);
             let told = told(&mut server, events);
             assert_eq!(told, expected, "{events:?} where there was {standing:?}");
-            assert_eq!(server.engine.next_unseen(), None, "it is known now");
+            assert_eq!(
+                server.engine.next_unseen(usize::MAX),
+                None,
+                "it is known now"
+            );
         }
     }
 }
@@ -156,7 +161,7 @@ fn nobody_is_granted_what_nobody_has_looked_at() {
         let work = |server: &mut Server| server.tell(Event::Work { most: 64 });
         assert_eq!(work(&mut server), []);
         assert_eq!(&*server.engine.holders(waits_for), []);
-        let next = server.engine.next_unseen();
+        let next = server.engine.next_unseen(usize::MAX);
         assert_eq!(next, Some(waits_for.to_owned()));
         let gone = Loss::Deleted;
         let seen = KeySnapshot {
@@ -171,4 +176,25 @@ fn nobody_is_granted_what_nobody_has_looked_at() {
         assert_eq!(!holders.is_empty(), is_granted, "{standing:?}");
         server.engine.check_invariants();
     }
+}
+
+#[test]
+fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
+    const KEYS: usize = 10;
+    let mut server = Server::default();
+    for number in 0..KEYS {
+        watch(&mut server, at(HERE, &name(number)), KeyState::Other);
+    }
+    let (one, other) = (HERE, Db(4));
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..KEYS {
+        server.tell(Event::Swapped { one, other });
+        let next = server.engine.next_unseen(1).expect("one of them");
+        let (key, standing, gone) = (next.as_key(), KeyState::Other, Loss::Deleted);
+        let found = KeySnapshot { key, standing };
+        server.tell(Event::Found { seen: found, gone });
+        server.engine.check_invariants();
+        seen.insert(next);
+    }
+    assert_eq!(seen.len(), KEYS);
 }
