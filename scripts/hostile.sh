@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # An adversary's workbench: one client builds whatever could make the module slow, and strikes, while another one's PINGs are
 # timed (benches/servers/hostile/). Fails if one waits for more server CPU than it may. Where the server's own commands make
-# the same command slow (SWAPDB of keys that WATCH watches), that is measured, too, and eight times as much may be.
+# the same command slow (SWAPDB of keys that WATCH watches), that is measured, too, and four times as much may be.
 #
 #   scripts/hostile.sh           all attacks, as large as can be, on every server of the matrix
 #   scripts/hostile.sh --short   a third as large, and repeated only where one was too slow: half a minute a server

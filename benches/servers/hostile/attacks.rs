@@ -217,9 +217,22 @@ pub const ATTACKS: &[Attack] = &[
     }),
     single("SWAPDB with very many watches", |ground| {
         let by = plain_keys(ground, &[1, 0]);
-        watches(ground);
+        let watcher = watches(ground);
+        ground.run(watcher, "LOCK.ACQUIRE l");
         ground.once(by, "SWAPDB 0 1")
     }),
+    single(
+        "SWAPDB with very many watches here and locks there",
+        |ground| {
+            let by = plain_keys(ground, &[1, 0]);
+            watches(ground);
+            let holder = ground.connect_and("SELECT 1");
+            let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE l{n}"));
+            ground.run_each(holder, held);
+            ground.once(by, "SWAPDB 0 1")
+        },
+    )
+    .beside(swap_of_watched),
     single("SWAPDB with very many keys that are waited for", |ground| {
         let by = much_waited_for(ground, false);
         ground.once(by, "SWAPDB 0 1")

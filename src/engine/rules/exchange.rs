@@ -12,7 +12,7 @@ use crate::engine::event::{Acquire, Event};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{Db, KeyBuf};
+use crate::engine::types::{Db, Key, KeyBuf};
 use std::ops::Range;
 
 /// The places at which there may be unseen keys. All of them are visited in a circle, which an exchange begins anew where it
@@ -54,6 +54,15 @@ impl Unseen {
     }
 }
 
+/// The keys of a database that somebody watches, holds or waits for.
+#[derive(Default)]
+struct Known {
+    /// They simply go by the same name in the other database.
+    only_held: Vec<Id<KeyRecord>>,
+    /// Those that cannot.
+    open: Vec<Id<KeyRecord>>,
+}
+
 /// A hold on its way to its key's new name.
 struct Carried {
     to: KeyBuf,
@@ -63,23 +72,34 @@ struct Carried {
 }
 
 impl Engine {
-    /// O(keys known), in a few nanoseconds each, and more only for those that are held and besides watched or waited for.
+    /// O(keys known), in a few nanoseconds each; in more for those that are held and besides watched or waited for, and for as
+    /// many as are only held in one database and watched or waited for in the other, whichever are fewer.
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
-        let (open, is_any_only_held) = self.open_keys(one, other);
+        let [here, there] = self.known_in([one, other]);
         let mut carried = Vec::new();
-        if is_any_only_held {
-            for key in &open {
-                let twin = self.keys.find(self.twin(*key, one, other).as_key());
-                if let Some(twin) = twin.filter(|twin| self.keys[*twin].is_only_held()) {
-                    self.take_off(twin, (one, other), &mut carried);
+        for (only_held, open) in [
+            (&here.only_held, &there.open),
+            (&there.only_held, &here.open),
+        ] {
+            let is_fewer = only_held.len() < open.len();
+            for &key in if is_fewer { only_held } else { open } {
+                let Some(twin) = self.keys.find(self.twin(key, one, other)) else {
+                    continue;
+                };
+                match [key, twin].map(|key| self.keys[key].is_only_held()) {
+                    [true, false] => self.take_off(key, (one, other), &mut carried),
+                    [false, true] => self.take_off(twin, (one, other), &mut carried),
+                    _ => {}
                 }
             }
-            self.keys.exchange_only_held(one, other);
+        }
+        for known in [&here, &there] {
+            self.keys.exchange_only_held(&known.only_held, one, other);
         }
         if !self.loading {
             self.unseen.begin(self.keys.places());
         }
-        for key in open {
+        for key in here.open.into_iter().chain(there.open) {
             if self.keys[key].is_open() && !self.loading {
                 self.keys[key].set_unseen(true);
             }
@@ -94,26 +114,24 @@ impl Engine {
         }
     }
 
-    /// The keys of these databases that cannot simply go by the same name in the other one, since they are not only held; and
-    /// whether there are others. While a data set is loaded there are none.
-    fn open_keys(&self, one: Db, other: Db) -> (Vec<Id<KeyRecord>>, bool) {
-        let mut open = Vec::new();
-        let mut is_any_only_held = false;
+    /// What is known of each of these databases. While a data set is loaded no key counts as only held. O(keys known).
+    fn known_in(&self, dbs: [Db; 2]) -> [Known; 2] {
+        let mut all = <[Known; 2]>::default();
         for (key, record) in self.keys.iter() {
-            if ![one, other].contains(&record.key().db) {
+            let Some(place) = dbs.iter().position(|db| *db == record.key().db) else {
                 continue;
-            }
+            };
             match record.is_only_held() && !self.loading {
-                true => is_any_only_held = true,
-                false => open.push(key),
+                true => all[place].only_held.push(key),
+                false => all[place].open.push(key),
             }
         }
-        (open, is_any_only_held)
+        all
     }
 
     /// The same name in the other database.
-    fn twin(&self, key: Id<KeyRecord>, one: Db, other: Db) -> KeyBuf {
-        let mut twin = self.keys[key].key().to_owned();
+    fn twin(&self, key: Id<KeyRecord>, one: Db, other: Db) -> Key<'_> {
+        let mut twin = self.keys[key].key();
         twin.db = twin.db.exchanged(one, other);
         twin
     }
@@ -124,7 +142,7 @@ impl Engine {
         if goes.is_empty() {
             return;
         }
-        let to = self.twin(key, one, other);
+        let to = self.twin(key, one, other).to_owned();
         let timed = self.keys[key].is_timed();
         for &hold in &*goes {
             self.holds.loosen(&mut self.keys, hold);

@@ -325,21 +325,18 @@ impl Keys {
         }
     }
 
-    /// Each key that is only held goes by the same name in the other of these databases. Of two such keys both do; one whose
-    /// twin is not only held does not. O(keys), where the databases are not far from each other in a moment each.
-    pub fn exchange_only_held(&mut self, one: Db, other: Db) {
+    /// Those of these keys that are still there and only held go by the same name in the other one of these databases, in which
+    /// all of them are. Of two such keys of one name both do. O(keys), where the databases are not far from each other in a
+    /// moment each.
+    pub fn exchange_only_held(&mut self, keys: &[Id<KeyRecord>], one: Db, other: Db) {
         self.last.take();
         let is_near = neighbours(one) == neighbours(other);
-        let mut place = 0;
-        while place < self.places() {
-            let id = self.at(place);
-            place = self.place_after(place);
-            let Some(id) = id.filter(|id| self.records[*id].is_only_held()) else {
+        for &id in keys {
+            if !(self.has(id) && self.records[id].is_only_held()) {
                 continue;
-            };
-            let former = self.records[id].db();
-            let db = former.exchanged(one, other);
-            if is_near || db == former {
+            }
+            let db = self.records[id].db().exchanged(one, other);
+            if is_near {
                 self.records[id].set_db(db);
                 continue;
             }
