@@ -184,8 +184,9 @@ impl Engine {
         }
     }
 
-    /// The connection that was attached to a session is no more: its grace begins.
+    /// The connection that was attached to a session, if one was, is no more: its grace begins.
     pub(in crate::engine) fn begin_grace(&mut self, session: Id<Client>) {
+        let was_attached = self.clients[session].attached.is_some();
         self.clients.detach(session);
         let Some(Session { grace_ms, .. }) = self.sessions.get(session) else {
             return;
@@ -194,7 +195,7 @@ impl Engine {
         let is_counted = !self.is_replica && !self.loading;
         let end = is_counted.then(|| self.now.after_ms(grace_ms));
         self.sessions.set_end(&mut self.timers, session, end);
-        let left = self.loading && !self.is_replica;
+        let left = was_attached && self.loading && !self.is_replica;
         self.sessions.set_left(session, left);
     }
 
