@@ -46,7 +46,7 @@ fn essence(line: &str) -> String {
             && word.ends_with(|c: char| "msh".contains(c))
             && word
                 .chars()
-                .all(|c| c.is_ascii_digit() || "msh".contains(c))
+                .all(|c| c.is_ascii_digit() || ".msh".contains(c))
     };
     let word = |word: &str| match word {
         "Valkey" => "Redis".to_owned(),
