@@ -103,6 +103,42 @@ impl Form {
     }
 }
 
+/// How a wait ends.
+pub(in crate::engine) enum WaitEnd {
+    Granted(Token),
+    TimedOut,
+    Refused(Refusal),
+}
+
+impl WaitEnd {
+    /// Tells it to who asked: of the request's first key with its label by a push, where that was wanted, and otherwise as the
+    /// answer for which the connection is blocked.
+    #[inline]
+    pub fn told(self, client: ClientId, form: Form, about: Option<(KeyBuf, &[u8])>) -> Effect {
+        if let Some((key, label)) = about {
+            let kind = form.kind();
+            let news = match self {
+                WaitEnd::Granted(token) => News::Granted(kind, token),
+                WaitEnd::TimedOut => News::TimedOut(kind),
+                WaitEnd::Refused(refusal) => News::Failed(kind, Box::new(refusal)),
+            };
+            let push = Push::new(key, news, label);
+            let to = vec![client];
+            return Effect::Push { to, push };
+        }
+        let (reply, granted) = match self {
+            WaitEnd::Granted(token) => (form.granted(token), Some(token)),
+            WaitEnd::TimedOut => (form.not_granted(), None),
+            WaitEnd::Refused(refusal) => (Reply::Refused(refusal), None),
+        };
+        Effect::Answer {
+            client,
+            reply,
+            granted,
+        }
+    }
+}
+
 /// Why a command changes nothing: the client's doing, not a fault of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {

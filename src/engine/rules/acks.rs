@@ -6,7 +6,7 @@
 //! step. A replica that is promoted in between may keep it for its session: that finds out when it is resumed.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, News, Push, Refusal, Reply};
+use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::event::AskedAcks;
 use crate::engine::state::acks::{Ack, Asker, PendingGrant};
 use crate::engine::state::clients::Client;
@@ -103,7 +103,7 @@ impl Engine {
         }
         if let Some(key) = name {
             let asker = self.asker_of(&waiter, key);
-            answer(asker, Err(refusal), effects);
+            effects.push(asker.told(WaitEnd::Refused(refusal)));
         }
         true
     }
@@ -218,7 +218,7 @@ impl Engine {
                 self.holds.set_lease(&mut self.timers, *hold, lease);
             }
         }
-        answer(grant.asker, Ok(token), effects);
+        effects.push(grant.asker.told(WaitEnd::Granted(token)));
     }
 
     fn is_asker_here(&self, token: Token) -> bool {
@@ -232,7 +232,7 @@ impl Engine {
         let grant = self.take_back_pending(token);
         if let Some(grant) = grant.filter(|_| is_here) {
             let refusal = grant.refusal();
-            answer(grant.asker, Err(refusal), effects);
+            effects.push(grant.asker.told(WaitEnd::Refused(refusal)));
         }
     }
 
@@ -341,32 +341,4 @@ impl PendingGrant {
         let (got, wanted) = (self.got, self.wanted);
         Refusal::NoAcks { got, wanted }
     }
-}
-
-/// What becomes of a request, told as it wants to be told.
-fn answer(asker: Asker, outcome: Result<Token, Refusal>, effects: &mut Vec<Effect>) {
-    let Asker {
-        client,
-        key,
-        label,
-        form,
-        push,
-    } = asker;
-    effects.push(match push {
-        true => {
-            let kind = form.kind();
-            let news = match outcome {
-                Ok(token) => News::Granted(kind, token),
-                Err(refusal) => News::Failed(kind, Box::new(refusal)),
-            };
-            let push = Push::new(key, news, &label);
-            let to = vec![client];
-            Effect::Push { to, push }
-        }
-        false => Effect::Answer {
-            client,
-            granted: outcome.as_ref().ok().copied(),
-            reply: outcome.map_or_else(Reply::Refused, |token| form.granted(token)),
-        },
-    });
 }

@@ -6,7 +6,7 @@
 //! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
+use crate::engine::effect::{Effect, Loss, Refusal, WaitEnd};
 use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Hold;
@@ -368,23 +368,9 @@ impl Engine {
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);
         let client = self.clients[waiter.client].id;
-        if let (true, Some(key)) = (waiter.push, key) {
-            let kind = waiter.form.kind();
-            let news = why.map_or(News::TimedOut(kind), |why| {
-                News::Failed(kind, Box::new(why))
-            });
-            let push = Push::new(key, news, &waiter.label);
-            let to = vec![client];
-            effects.push(Effect::Push { to, push });
-        } else {
-            let not_granted = waiter.form.not_granted();
-            let reply = why.map_or(not_granted, crate::engine::Reply::Refused);
-            effects.push(Effect::Answer {
-                client,
-                reply,
-                granted: None,
-            });
-        }
+        let about = key.filter(|_| waiter.push).map(|key| (key, &*waiter.label));
+        let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
+        effects.push(end.told(client, waiter.form, about));
     }
 
     /// Turns everyone away who waits for this key. It is looked up by its name each time: one that nobody here holds is

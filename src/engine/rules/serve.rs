@@ -1,7 +1,7 @@
 //! Handing keys over: whoever is first in line and can be granted what it asks for, is.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, News, Push};
+use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::event::{KeySnapshot, KeyState};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
@@ -362,19 +362,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let client = self.clients[waiter.client].id;
-        if waiter.push {
-            let key = self.keys[key].key().to_owned();
-            let news = News::Granted(waiter.form.kind(), token);
-            let push = Push::new(key, news, &waiter.label);
-            let to = vec![client];
-            effects.push(Effect::Push { to, push });
-        } else {
-            let reply = waiter.form.granted(token);
-            effects.push(Effect::Answer {
-                client,
-                reply,
-                granted: Some(token),
-            });
-        }
+        let key = || (self.keys[key].key().to_owned(), &*waiter.label);
+        let about = waiter.push.then(key);
+        effects.push(WaitEnd::Granted(token).told(client, waiter.form, about));
     }
 }

@@ -4,7 +4,7 @@
 //! told of it only when so many replicas have it. Each such grant is known by its token. The server says how far
 //! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
 
-use crate::engine::effect::Form;
+use crate::engine::effect::{Effect, Form, WaitEnd};
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Hold;
 use crate::engine::state::timers::{Timer, Timers};
@@ -37,6 +37,14 @@ pub(in crate::engine) struct Asker {
     pub form: Form,
     /// It is told by a push; otherwise its connection is blocked.
     pub push: bool,
+}
+
+impl Asker {
+    /// Tells it what became of its request.
+    pub fn told(self, end: WaitEnd) -> Effect {
+        let about = self.push.then(|| (self.key, &*self.label));
+        end.told(self.client, self.form, about)
+    }
 }
 
 /// A grant that waits for acknowledgements.

@@ -810,6 +810,17 @@ fn finds(bounds: Bounds, property: &'static str) {
     assert!(path.is_some(), "not found");
 }
 
+/// Without this rule that goes wrong.
+#[track_caller]
+fn needs(rule: Rule, property: &'static str) {
+    let broken = Some(rule);
+    let bounds = Bounds {
+        broken,
+        ..SERVERS_FAIL
+    };
+    finds(bounds, property);
+}
+
 #[test]
 fn no_two_clients_hold_the_lock_tokens_rise_and_the_line_moves() {
     check(Bounds { faults: 1, ..RULES });
@@ -879,50 +890,22 @@ fn a_grace_that_is_too_short_breaks_exclusion() {
 
 #[test]
 fn to_rely_on_silent_servers_breaks_exclusion() {
-    let broken = Some(Rule::Vouched);
-    finds(
-        Bounds {
-            broken,
-            ..SERVERS_FAIL
-        },
-        "exclusion",
-    );
+    needs(Rule::Vouched, "exclusion");
 }
 
 #[test]
 fn to_go_on_after_the_loss_of_a_lower_server_stops_the_line() {
-    let broken = Some(Rule::BeginAgain);
-    finds(
-        Bounds {
-            broken,
-            ..SERVERS_FAIL
-        },
-        "the line moves",
-    );
+    needs(Rule::BeginAgain, "the line moves");
 }
 
 #[test]
 fn to_queue_without_reach_of_a_majority_stops_the_line() {
-    let broken = Some(Rule::GiveBackWithoutReach);
-    finds(
-        Bounds {
-            broken,
-            ..SERVERS_FAIL
-        },
-        "the line moves",
-    );
+    needs(Rule::GiveBackWithoutReach, "the line moves");
 }
 
 #[test]
 fn without_writing_the_token_back_tokens_fall() {
-    let broken = Some(Rule::WriteBack);
-    finds(
-        Bounds {
-            broken,
-            ..SERVERS_FAIL
-        },
-        "tokens rise",
-    );
+    needs(Rule::WriteBack, "tokens rise");
 }
 
 #[test]
