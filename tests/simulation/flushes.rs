@@ -148,8 +148,12 @@ impl Side {
 
     fn look(&mut self, most: usize) {
         for _ in 0..most {
-            let Some(key) = self.engine.next_unseen(usize::MAX) else {
-                return;
+            // Few places at a time, as the shell.
+            let Some(key) = self.engine.next_unseen(3) else {
+                match self.engine.has_unseen() {
+                    true => continue,
+                    false => return,
+                }
             };
             let (key, gone) = (key.as_key(), Loss::Deleted);
             let standing = self.standing(spot(key));

@@ -252,6 +252,19 @@ fn a_session_whose_connection_ends_while_a_file_is_read_keeps_everything() {
 }
 
 #[test]
+fn a_session_that_nobody_was_attached_to_has_what_a_file_tells() {
+    let mut server = Server::replica(&[]);
+    server.tell(Event::LoadBegins);
+    server.hear(&[session(1)]);
+    server.tell(Event::Promoted);
+    server.hear(&[held(1, "a", LOCK)]);
+    server.tell(Event::LoadEnded);
+    server.work();
+    assert_eq!(server.holds(), (0, 1));
+    assert_eq!(server.resume(2, 1), Reply::Integer(1));
+}
+
+#[test]
 fn what_a_data_set_does_not_tell_of_is_forgotten() {
     let mut server = Server::replica(&[session(1), held(1, "a", LOCK), session(2)]);
     server.tell(Event::LoadBegins);

@@ -224,10 +224,10 @@ pub const ATTACKS: &[Attack] = &[
     single(
         "SWAPDB with very many watches here and locks there",
         |ground| {
-            let by = plain_keys(ground, &[1, 0]);
+            let by = plain_keys(ground, &[0]);
             watches(ground);
             let holder = ground.connect_and("SELECT 1");
-            let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE l{n}"));
+            let held = (0..ground.many).map(|n| format!("LOCK.ACQUIRE {n}"));
             ground.run_each(holder, held);
             ground.once(by, "SWAPDB 0 1")
         },

@@ -2,7 +2,7 @@
 //!
 //! Holds go with their keys, at once; watches and queues stay with the name. What stands at a name that is watched or waited
 //! for is not known then: it is *unseen*, until a fact about the key says it or the shell has looked at it, which it does key
-//! by key, in slices. Meanwhile nobody is granted what is unseen, and its watchers are told of nothing but of what happens
+//! by key, in slices. Meanwhile nobody is granted what is unseen and not held, and its watchers are told of nothing but of what happens
 //! there. Should a key be made there before the look, or the contents be exchanged again or flushed, they hear of no more than
 //! the difference.
 
@@ -96,14 +96,16 @@ impl Engine {
         for known in [&here, &there] {
             self.keys.exchange_only_held(&known.only_held, one, other);
         }
-        if !self.loading {
-            self.unseen.begin(self.keys.places());
-        }
+        let mut is_any_unseen = false;
         for key in here.open.into_iter().chain(there.open) {
             if self.keys[key].is_open() && !self.loading {
                 self.keys[key].set_unseen(true);
+                is_any_unseen = true;
             }
             self.take_off(key, (one, other), &mut carried);
+        }
+        if is_any_unseen {
+            self.unseen.begin(self.keys.places());
         }
         for Carried { to, hold, timed } in carried {
             let standing = self.holds.mode(hold).stands();

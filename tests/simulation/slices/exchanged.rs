@@ -187,7 +187,8 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
     }
     let (one, other) = (HERE, Db(4));
     let mut seen = std::collections::BTreeSet::new();
-    for _ in 0..KEYS {
+    // Beyond the last one it goes on with the first.
+    for _ in 0..2 * KEYS {
         server.tell(Event::Swapped { one, other });
         let next = server.engine.next_unseen(1).expect("one of them");
         let (key, standing, gone) = (next.as_key(), KeyState::Other, Loss::Deleted);
