@@ -2,9 +2,9 @@
 //!
 //! Holds go with their keys, at once; watches and queues stay with the name. What stands at a name that is watched or waited
 //! for is not known then: it is *unseen*, until a fact about the key says it or the shell has looked at it, which it does key
-//! by key, in slices. Meanwhile nobody is granted what is unseen and not held, and its watchers are told of nothing but of what happens
-//! there. Should a key be made there before the look, or the contents be exchanged again or flushed, they hear of no more than
-//! the difference.
+//! by key, in slices. Meanwhile nobody is granted what is unseen and not held, and its watchers are told of nothing but of what
+//! happens there. Should a key be made there before the look, or the contents be exchanged again or flushed, they hear of no
+//! more than the difference.
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
