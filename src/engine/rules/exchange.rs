@@ -59,8 +59,8 @@ impl Unseen {
 struct Known {
     /// They simply go by the same name in the other database.
     only_held: Vec<Id<KeyRecord>>,
-    /// Those that cannot.
-    open: Vec<Id<KeyRecord>>,
+    /// Those that cannot: mostly since somebody watches them or waits for them.
+    others: Vec<Id<KeyRecord>>,
 }
 
 /// A hold on its way to its key's new name.
@@ -77,12 +77,12 @@ impl Engine {
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
         let [here, there] = self.known_in([one, other]);
         let mut carried = Vec::new();
-        for (only_held, open) in [
-            (&here.only_held, &there.open),
-            (&there.only_held, &here.open),
+        for (only_held, others) in [
+            (&here.only_held, &there.others),
+            (&there.only_held, &here.others),
         ] {
-            let is_fewer = only_held.len() < open.len();
-            for &key in if is_fewer { only_held } else { open } {
+            let is_fewer = only_held.len() < others.len();
+            for &key in if is_fewer { only_held } else { others } {
                 let Some(twin) = self.keys.find(self.twin(key, one, other)) else {
                     continue;
                 };
@@ -97,7 +97,7 @@ impl Engine {
             self.keys.exchange_only_held(&known.only_held, one, other);
         }
         let mut is_any_unseen = false;
-        for key in here.open.into_iter().chain(there.open) {
+        for key in here.others.into_iter().chain(there.others) {
             if self.keys[key].is_open() && !self.loading {
                 self.keys[key].set_unseen(true);
                 is_any_unseen = true;
@@ -125,7 +125,7 @@ impl Engine {
             };
             match record.is_only_held() && !self.loading {
                 true => all[place].only_held.push(key),
-                false => all[place].open.push(key),
+                false => all[place].others.push(key),
             }
         }
         all
