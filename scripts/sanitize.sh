@@ -24,6 +24,8 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitize RUSTFLAGS="-Zsanitizer=address -Cforce-frame-pointers=yes" \
     CFLAGS="-fsanitize=address -fno-omit-frame-pointer" cargo build --profile checked --lib --target "$triple"
 export TETHER_MODULE=$PWD/target/sanitize/$triple/checked/libtether.so
+# All takes several times as long.
+export TETHER_PATIENCE=90
 # Valkey loads modules so that they find their own names first, which the runtime does not bear.
 cc -shared -fPIC -o target/sanitize/dlopen.so -xc - <<'END'
 #define _GNU_SOURCE

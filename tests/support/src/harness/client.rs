@@ -4,7 +4,7 @@
 //! `next_push` the first push, each leaving the others in their places; `next` takes whatever came first.
 
 use super::reset::break_at_drop;
-use super::wait::PATIENCE;
+use super::wait::patience;
 use crate::resp::{Arrival, Frame, Unread, Words, bulk, encode, parse, sentence, spelled};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
@@ -46,7 +46,7 @@ impl Client {
     pub fn over(stream: TcpStream) -> Client {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         stream
-            .set_write_timeout(Some(PATIENCE))
+            .set_write_timeout(Some(patience()))
             .expect("a write timeout");
         Client {
             stream,
@@ -140,7 +140,7 @@ impl Client {
 
     /// The first reply not yet taken. Pushes that came before it keep their places.
     pub fn read_reply(&mut self) -> Frame {
-        self.take(PATIENCE, "a reply", |arrival| {
+        self.take(patience(), "a reply", |arrival| {
             matches!(arrival, Arrival::Reply(_))
         })
         .into_reply()
@@ -148,7 +148,7 @@ impl Client {
 
     /// The first reply, or none when the connection ends before it.
     pub fn try_read_reply(&mut self) -> Option<Frame> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while !self.parse_one() {
             if !matches!(self.fill(deadline), Wire::Bytes) {
                 return None;
@@ -159,12 +159,12 @@ impl Client {
 
     /// Whatever came first and was not yet taken, or none when the connection ends before it.
     pub fn try_next(&mut self) -> Option<Arrival> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while self.arrived.is_empty() && !self.parse_one() {
             match self.fill(deadline) {
                 Wire::Bytes => {}
                 Wire::Closed(_) => return None,
-                Wire::Late => panic!("anything: not within {PATIENCE:?}; {}", self.seen()),
+                Wire::Late => panic!("anything: not within {:?}; {}", patience(), self.seen()),
             }
         }
         self.arrived.pop_front()
@@ -176,7 +176,7 @@ impl Client {
 
     /// The first push not yet taken, waiting for it if need be.
     pub fn next_push(&mut self) -> String {
-        self.next_push_within(PATIENCE)
+        self.next_push_within(patience())
     }
 
     pub fn next_push_within(&mut self, patience: Duration) -> String {
@@ -205,7 +205,7 @@ impl Client {
     /// Whatever came first and was not yet taken.
     #[allow(clippy::should_implement_trait)] // it waits, and has no end
     pub fn next(&mut self) -> Arrival {
-        self.take(PATIENCE, "anything", |_| true)
+        self.take(patience(), "anything", |_| true)
     }
 
     /// Whatever has come by now and was not yet taken, without waiting for more.
@@ -217,7 +217,7 @@ impl Client {
         blocking(self, false);
         loop {
             while self.parse_one() {}
-            match self.fill(Instant::now() + PATIENCE) {
+            match self.fill(Instant::now() + patience()) {
                 Wire::Bytes => {}
                 Wire::Closed(how) => panic!("{how}; {}", self.seen()),
                 Wire::Late => break,
@@ -264,13 +264,14 @@ impl Client {
             "read as frames already: {:?}",
             self.arrived
         );
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         while self.buffer.len() - self.taken < count {
             match self.fill(deadline) {
                 Wire::Bytes => {}
                 Wire::Closed(how) => panic!("{how} after {:?}", self.unread()),
                 Wire::Late => panic!(
-                    "{count} bytes: not within {PATIENCE:?}; so far {:?}",
+                    "{count} bytes: not within {:?}; so far {:?}",
+                    patience(),
                     self.unread()
                 ),
             }
@@ -291,13 +292,13 @@ impl Client {
 
     /// Waits until the server has closed the connection, dropping what it says until then.
     pub fn expect_closed(&mut self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + patience();
         loop {
             self.taken = self.buffer.len();
             match self.fill(deadline) {
                 Wire::Bytes => {}
                 Wire::Closed(_) => return,
-                Wire::Late => panic!("the connection is not closed within {PATIENCE:?}"),
+                Wire::Late => panic!("the connection is not closed within {:?}", patience()),
             }
         }
     }

@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
-use super::wait::{PATIENCE, eventually, eventually_equal, eventually_within};
+use super::wait::{eventually, eventually_equal, eventually_within, patience};
 use crate::project;
 use crate::resp::{int, simple};
 use std::env;
@@ -306,7 +306,7 @@ impl Server {
 
     /// Waits for the first PONG; false when another process took the port meanwhile.
     fn answers(&mut self) -> bool {
-        let deadline = Instant::now() + PATIENCE * 4;
+        let deadline = Instant::now() + patience() * 4;
         loop {
             let child = self.child.as_mut().expect("it was just spawned");
             if let Some(status) = child.try_wait().expect("the server's state") {

@@ -2,19 +2,26 @@
 
 use super::client::Client;
 use crate::resp::int;
+use std::env;
 use std::fmt::Debug;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that ought to happen soon. A busy machine needs some of it, and only a test that
-/// fails needs all.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a test waits for something that ought to happen soon: 20 seconds, or as many as `TETHER_PATIENCE` says, where the
+/// servers themselves are slow. A busy machine needs some of it, and only a test that fails needs all.
+pub fn patience() -> Duration {
+    static SECONDS: LazyLock<u64> = LazyLock::new(|| match env::var("TETHER_PATIENCE") {
+        Ok(seconds) => seconds.parse().expect("TETHER_PATIENCE: whole seconds"),
+        Err(_) => 20,
+    });
+    Duration::from_secs(*SECONDS)
+}
 
 /// Looks again and again until `look` has an answer; an `Err` is what it saw instead.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
-    eventually_within(PATIENCE, what, look)
+    eventually_within(patience(), what, look)
 }
 
 pub fn eventually_within<T>(
