@@ -197,7 +197,7 @@ impl Engine {
             Event::Elsewhere { key } => self.elsewhere(key, effects),
             Event::Disowned { key } => self.disowned(key, effects),
             Event::Flushed { db, by } => self.flushed(db, by, effects),
-            Event::Swapped { one, other } => self.swapped(one, other),
+            Event::Swapped { one, other } => self.swapped(one, other, effects),
             Event::Found { seen, gone } => self.found(seen, gone, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
             Event::SessionRecord(record) => self.apply_record(record, effects),

@@ -312,7 +312,7 @@ impl World {
                 let db = self.random.per_mille(500).then_some(at.0);
                 self.both(|side| side.flush(db, client));
             }
-            What::Swap => self.both(Side::swap),
+            What::Swap => self.swap(),
             What::End => self.end(place),
             What::Pass => {
                 // Which of several ends first is not said, and one that went by a flush counts as one.
@@ -331,6 +331,34 @@ impl World {
             }
         }
         self.compare(&format!("{what:?} of {client:?} at {at:?}"));
+    }
+
+    fn swap(&mut self) {
+        self.both(Side::swap);
+        if self.is_strict {
+            self.exchange_what_is_to_be_said();
+        }
+    }
+
+    /// What went by a flush, and of which its owner is still to hear, goes by its name in the other database now.
+    fn exchange_what_is_to_be_said(&mut self) {
+        let [at_once, in_slices] = &mut self.sides;
+        for client in self.clients.map(ClientId) {
+            for name in 0..NAMES.len() {
+                let spots = [(client, (0, name)), (client, (1, name))];
+                let [here, there] = spots.map(|spot| {
+                    let heard = in_slices.said.get(&spot).map_or(0, Vec::len);
+                    let said = at_once.said.entry(spot).or_default();
+                    let rest = said.split_off(heard);
+                    assert!(rest.iter().all(|line| line.starts_with("Lost")), "{rest:?}");
+                    rest
+                });
+                for (spot, rest) in spots.into_iter().zip([there, here]) {
+                    at_once.said.entry(spot).or_default().extend(rest);
+                }
+            }
+        }
+        at_once.said.retain(|_, said| !said.is_empty());
     }
 
     fn end(&mut self, place: usize) {

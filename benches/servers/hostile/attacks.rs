@@ -241,7 +241,7 @@ pub const ATTACKS: &[Attack] = &[
     many("SWAPDB while very many locks are flushed", |ground| {
         let by = locks(ground);
         let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
-        ground.full(by, both.into_iter())
+        ground.full(by, both.into_iter().cycle())
     }),
     single("LOCK.RELEASE before one request for 1,024 keys", |ground| {
         let [by, _] = waits_for_many_keys(ground);

@@ -74,7 +74,10 @@ struct Carried {
 impl Engine {
     /// O(keys known), in a few nanoseconds each; in more for those that are held and besides watched or waited for, and for as
     /// many as are only held in one database and watched or waited for in the other, whichever are fewer.
-    pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db) {
+    pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db, effects: &mut Vec<Effect>) {
+        if self.flushes.is_any() {
+            self.end_flushes_of_others([one, other], effects);
+        }
         let [here, there] = self.known_in([one, other]);
         let mut carried = Vec::new();
         for (only_held, others) in [
@@ -87,17 +90,21 @@ impl Engine {
                     continue;
                 };
                 match [key, twin].map(|key| self.keys[key].is_only_held()) {
-                    [true, false] => self.take_off(key, (one, other), &mut carried),
-                    [false, true] => self.take_off(twin, (one, other), &mut carried),
+                    [true, false] => self.make_way(key, (one, other), &mut carried, effects),
+                    [false, true] => self.make_way(twin, (one, other), &mut carried, effects),
                     _ => {}
                 }
             }
         }
+        // What went by a flush and is left to be done is only held: it goes by its new name to its end.
+        self.flushes.exchange(one, other);
         for known in [&here, &there] {
             self.keys.exchange_only_held(&known.only_held, one, other);
         }
         let mut is_any_unseen = false;
         for key in here.others.into_iter().chain(there.others) {
+            // What comes here now is none of what the flushes so far were of.
+            self.keys.renew(key);
             if self.keys[key].is_open() && !self.loading {
                 self.keys[key].set_unseen(true);
                 is_any_unseen = true;
@@ -110,6 +117,7 @@ impl Engine {
         for Carried { to, hold, timed } in carried {
             let standing = self.holds.mode(hold).stands();
             let key = self.keys.find_or_add(to.as_key(), standing);
+            self.keys.name(key);
             self.settle(hold, key, timed);
             // Who waits here may go with those who hold it now.
             self.make_ready(key);
@@ -136,6 +144,20 @@ impl Engine {
         let mut twin = self.keys[key].key();
         twin.db = twin.db.exchanged(one, other);
         twin
+    }
+
+    /// A key that is only held cannot simply go by its new name, since its twin cannot by its own.
+    fn make_way(
+        &mut self,
+        key: Id<KeyRecord>,
+        dbs: (Db, Db),
+        carried: &mut Vec<Carried>,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.is_flushed(key) {
+            true => self.end_flush_of(key, effects),
+            false => self.take_off(key, dbs, carried),
+        }
     }
 
     /// Loosens what goes with its key, to be settled at its twin.

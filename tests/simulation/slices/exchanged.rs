@@ -1,6 +1,7 @@
 //! Databases that exchange their contents: what is only held goes as it is, and the rest key by key.
 
 use super::*;
+use tether::engine::Limits;
 
 const HERE: Db = Db(3);
 
@@ -198,4 +199,32 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
         seen.insert(next);
     }
     assert_eq!(seen.len(), KEYS);
+}
+
+#[test]
+fn what_is_left_to_do_of_a_flush_is_left_after_an_exchange() {
+    let mut server = Server::default();
+    let there = Db(4);
+    for number in 0..2 * Limits::default().at_once {
+        acquire(&mut server, 1, at(HERE, &name(number)));
+    }
+    // Its twin stays, and goes by the other one's name.
+    acquire(&mut server, 2, at(there, &name(5)));
+    let (db, by) = (Some(HERE), Cause::Server);
+    server.tell(Event::Flushed { db, by });
+    let (one, other) = (HERE, there);
+    for _ in 0..3 {
+        server.tell(Event::Swapped { one, other });
+        server.engine.check_invariants();
+    }
+    assert!(server.engine.is_flushing());
+    assert_eq!(&*server.engine.holders(at(HERE, &name(5))), [ClientId(2)]);
+    assert_eq!(&*server.engine.holders(at(there, &name(5))), []);
+    acquire(&mut server, 3, at(there, &name(6)));
+    assert_eq!(&*server.engine.holders(at(there, &name(6))), [ClientId(3)]);
+    while server.engine.is_flushing() {
+        server.tell(Event::Fade { most: 64 });
+    }
+    server.engine.check_invariants();
+    assert_eq!(server.held(), 2);
 }
