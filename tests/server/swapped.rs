@@ -2,7 +2,7 @@
 //! not of all at once.
 
 use crate::harness::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// More than are looked at in the step itself.
 const MANY: usize = 5000;
@@ -127,4 +127,31 @@ fn who_waits_has_each_key_that_is_free_then() {
     holder.run("SELECT 5");
     assert_eq!(holder.run(all("DELTP")), int(MANY as i64));
     assert_eq!(waiter.run(all("DELTP")), int(MANY as i64));
+}
+
+#[test]
+fn a_flush_of_very_many_locks_is_settled_by_their_new_names() {
+    let server = Server::start();
+    let (mut holder, mut twin) = (server.resp3(), server.resp2());
+    let (mut watcher, mut other) = (server.resp3(), server.resp2());
+    for number in 0..MANY {
+        holder.run(["LOCK.ACQUIRE", &number.to_string(), "NOTIFY"]);
+    }
+    watcher.run(["WATCHEX", "7"]);
+    twin.run("SELECT 5");
+    twin.run("LOCK.ACQUIRE 8");
+    other.send_bytes(b"FLUSHDB\r\nSWAPDB 0 5\r\nSELECT 5\r\nLOCK.ACQUIRE 9\r\n");
+    { 0..3 }.for_each(|_| assert_eq!(other.read_reply(), ok()));
+    assert!(other.read_reply().number() > 0, "nobody holds it any more");
+    let lost = holder.next_pushes(MANY);
+    let names: BTreeSet<_> = lost.iter().map(String::as_str).collect();
+    let expected: Vec<_> = { 0..MANY }
+        .map(|number| format!("lock {number} LOST flushed"))
+        .collect();
+    assert_eq!(names, expected.iter().map(String::as_str).collect());
+    assert_eq!(watcher.next_push(), "watchex 7 DEL");
+    // What was not flushed has gone with its key.
+    other.run("SELECT 0");
+    assert_eq!(other.run("LOCK.ACQUIRE 8"), null());
+    assert_eq!(other.run("DBSIZE"), int(1));
 }
