@@ -4,7 +4,8 @@
 //! from then on each key that a fact names is looked after before that fact is, and all others as time allows. So whoever
 //! asks finds what is so. A flush that comes in the middle of a round is added to the note. What has been named until then
 //! is as it is by then, and is looked after at once: along with each key that is named some others are, so that they cannot
-//! become very many before the round is over.
+//! become very many before the round is over. Where databases exchange their contents meanwhile, what is only held goes along and
+//! is looked after by its new name.
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss};
