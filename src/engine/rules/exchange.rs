@@ -73,7 +73,8 @@ struct Carried {
 
 impl Engine {
     /// O(keys known), in a few nanoseconds each; in more for those that are held and besides watched or waited for, and for as
-    /// many as are only held in one database and watched or waited for in the other, whichever are fewer.
+    /// many as are only held in one database and watched or waited for in the other, whichever are fewer. In the midst of a flush
+    /// also [what is done of that](Self::end_flushes_of_others).
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db, effects: &mut Vec<Effect>) {
         if self.flushes.is_any() {
             self.end_flushes_of_others([one, other], effects);
