@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # An adversary's workbench: one client builds whatever could make the module slow, and strikes, while another one's PINGs are
 # timed (benches/servers/hostile/). Fails if one waits for more server CPU than it may. Where the server's own commands make
-# the same command slow (SWAPDB of keys that WATCH watches), that is measured, too, and four times as much may be.
+# the same command slow (SWAPDB of keys that WATCH watches), that is measured, too, and four times as much may be. A slow
+# machine may take longer: how slow it is, is measured before each strike.
 #
 #   scripts/hostile.sh           all attacks, as large as can be, on every server of the matrix
-#   scripts/hostile.sh --short   a third as large, and repeated only where one was too slow: half a minute a server
+#   scripts/hostile.sh --short   a third as large, once instead of three times, so it may take 1.3 times as long: under a minute a server
 #
 # SERVERS names some servers of the matrix.
 set -euo pipefail

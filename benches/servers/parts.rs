@@ -151,7 +151,9 @@ pub const PARTS: &[Part] = &[
         about: "A client builds what could make this module slow, 60,000 of something as a rule, and strikes: with one command, or with as\n\
             many as a server reads of a client at once (16 KB). Meanwhile a bystander sends PING after PING: the longest answer is told,\n\
             by the processor time that the server used between question and answer and by the clock. No 16 KB of commands may take more\n\
-            than 100 ms, and no single one more than 5 ms. `make hostile` runs this table alone.",
+            than 100 ms, and no single one more than 5 ms, on this machine when nobody else uses it. Right before each strike a piece of\n\
+            work without the module tells how slow the machine is at the moment, and the bound is so many times as much. `make hostile`\n\
+            runs this table alone.",
         run: hostile::run,
         once: false,
     },
