@@ -192,6 +192,7 @@ impl Storm {
             4 => self.demotion(),
             5 => self.pause(),
             6 => self.broken_bytes(),
+            7..=9 => self.waits_in_vain(),
             _ => {}
         }
     }
@@ -241,6 +242,22 @@ impl Storm {
         }
         sleep(Duration::from_millis(2));
         self.order("CLIENT UNPAUSE");
+    }
+
+    /// All want the same at once, for a moment, and then nothing is said until the moment is over.
+    fn waits_in_vain(&mut self) {
+        self.calm_down();
+        for line in &mut self.lines {
+            let wish = self.speaker.random.pick(&[
+                "SETTP a v WAIT 1",
+                "SETTP a v WAIT 5 PUSH",
+                "LOCK.ACQUIRE b WAIT 5",
+                "LOCK.ACQUIRE b SHARED WAIT 1",
+                "LOCK.MACQUIRE 2 a b WAIT 20",
+            ]);
+            line.say(&Unit::of(&words_of(wish)));
+        }
+        sleep(Duration::from_millis(30));
     }
 
     fn broken_bytes(&mut self) {
