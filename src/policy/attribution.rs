@@ -83,20 +83,6 @@ pub fn sets_time(line: &str) -> bool {
     is_executing(line) && SET_TIMES.contains(&command)
 }
 
-/// Whether a command can end a key that it does not name.
-pub fn is_script(command: &[u8]) -> bool {
-    const SCRIPTS: [&str; 3] = ["eval", "evalsha", "fcall"];
-    SCRIPTS
-        .iter()
-        .any(|script| script.as_bytes().eq_ignore_ascii_case(command))
-}
-
-/// Whether a command can end a key that it names, or run one that can.
-pub fn ends_keys(command: &[u8]) -> bool {
-    let is = |name: &&str| name.as_bytes().eq_ignore_ascii_case(command);
-    is(&"del") || ENDS_KEYS.iter().any(is)
-}
-
 /// Whether a command is a `CLIENT UNBLOCK` of this connection as if its time were over.
 pub fn unblocks(words: &[&[u8]], client: ClientId) -> bool {
     let [command, what, id, how @ ..] = words else {

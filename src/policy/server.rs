@@ -30,6 +30,8 @@ pub struct Server {
     pub moves_slots_in_one_go: bool,
     /// It leaves connections in the database of an event (Valkey 8.1).
     pub strays: bool,
+    /// `CLIENT LIST ID` looks at all its connections (Valkey since 8.1).
+    pub looks_at_all: bool,
     /// What stands in a slot that it loses goes without an event (Redis 7.0).
     pub slots_go_silently: bool,
 }
@@ -58,6 +60,7 @@ impl Server {
             late_pushes: !names_clients,
             strays: valkey == Some((8, 1)),
             loses_count_of_pushes: valkey >= Some((8, 1)),
+            looks_at_all: valkey >= Some((8, 1)),
             slots_go_silently: is_cluster && !names_clients,
             // Each Valkey came from a Redis that can.
             counts_aof: valkey.is_some() || redis >= Some((7, 2)),

@@ -37,9 +37,9 @@ pub struct Shell {
     pub has_started: Cell<bool>,
     /// `rechecks` has something in it, perhaps.
     pub has_deferred: Cell<bool>,
-    /// See [`shim::learn_arguments`](crate::shell::sys::shim::learn_arguments): there is no more to learn. The shim knows that as
+    /// See [`shim::learn_executing`](crate::shell::sys::shim::learn_executing): there is no more to learn. The shim knows that as
     /// well; but it is asked with each command, and for who gives that.
-    pub knows_arguments: Cell<bool>,
+    pub knows_executing: Cell<bool>,
     pub server: Cell<Server>,
     /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
     pub flush: Cell<Option<(Option<Db>, Cause)>>,
@@ -124,7 +124,7 @@ impl Shell {
             rights: Rights::default(),
             has_started: Cell::default(),
             has_deferred: Cell::default(),
-            knows_arguments: Cell::default(),
+            knows_executing: Cell::default(),
             server: Cell::default(),
             flush: Cell::default(),
             performing: Cell::default(),

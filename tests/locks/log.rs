@@ -104,10 +104,6 @@ fn an_entry_says_who_what_and_who_came_next() {
     let [entry] = &entries[..] else {
         panic!("{entries:?}")
     };
-    let killed = match server.is_at_least((7, 2), (8, 0)) {
-        true => "killed",
-        false => "died",
-    };
     for (name, expected) in [
         ("id", int(1)),
         ("db", int(3)),
@@ -118,7 +114,7 @@ fn an_entry_says_who_what_and_who_came_next() {
         ("name", bulk("worker-1")),
         ("user", bulk("anna")),
         ("mode", bulk("exclusive")),
-        ("reason", bulk(killed)),
+        ("reason", bulk("killed")),
         ("waiters", int(1)),
         ("next-token", int(granted)),
         ("count", int(1)),

@@ -334,7 +334,59 @@ pub const ATTACKS: &[Attack] = &[
         let by = readers(ground);
         ground.once(by, "LOCK.INFO b")
     }),
+    single(
+        "LOCK.INFO of a lock with readers among very many connections",
+        |ground| {
+            for reader in crowd(ground).take(READERS) {
+                ground.run(reader, "LOCK.ACQUIRE b SHARED");
+            }
+            ground.once(0, "LOCK.INFO b")
+        },
+    ),
+    many(
+        "FLUSHALL of a lock again and again among very many connections",
+        |ground| {
+            let by = crowd(ground).start;
+            let both = ["SETTP k v", "FLUSHALL"].map(str::to_owned);
+            ground.full(by, both.into_iter().cycle())
+        },
+    ),
+    many(
+        "a time to live for a lock again and again among very many connections",
+        |ground| {
+            let by = crowd(ground).start;
+            let both = ["SETTP k v", "PEXPIRE k 0"].map(str::to_owned);
+            ground.full(by, both.into_iter().cycle())
+        },
+    ),
+    many(
+        "CLIENT UNBLOCK of who was just granted among very many connections",
+        |ground| {
+            // With a replica, who is granted goes on a turn of the server's loop later.
+            ground.join_silent_replica();
+            let mut crowd = crowd(ground);
+            let by = crowd.next().expect("there are many");
+            let mut granted = Vec::new();
+            for (n, waiter) in crowd.take(UNBLOCKED).enumerate() {
+                ground.run(by, &format!("SETTP {n} v"));
+                let id = ground.connections[waiter].text("CLIENT ID");
+                ground.connections[waiter].send(&encode(&format!("SETTP {n} v WAIT 0")));
+                let both = [format!("DELTP {n}"), format!("CLIENT UNBLOCK {id}")];
+                granted.extend(both);
+            }
+            ground.full(by, granted.into_iter())
+        },
+    ),
+    single("the end of very many owners", |ground| {
+        end_of_crowd(ground, "LOCK.ACQUIRE")
+    })
+    .beside(|ground| end_of_crowd(ground, "INCR")),
 ];
+
+/// Fewer than LOCK.INFO tells of at a time.
+const READERS: usize = 100;
+/// Fewer than 16 KB of commands take.
+const UNBLOCKED: usize = 400;
 
 impl Attack {
     const fn beside(mut self, native: fn(&mut Ground<'_>) -> Strike) -> Self {
@@ -359,6 +411,25 @@ fn chain(ground: &mut Ground<'_>) -> usize {
     let waits = (0..last).map(|n| format!("LOCK.ACQUIRE {} OWNER {n} WAIT 0 PUSH", n + 1));
     ground.run_each(tasks, waits);
     tasks
+}
+
+/// Connections that do nothing, as many as the server takes by default, with some to spare.
+fn crowd(ground: &mut Ground<'_>) -> std::ops::Range<usize> {
+    let first = ground.connections.len();
+    for _ in 0..ground.many / 100 * 15 {
+        ground.connect();
+    }
+    first..ground.connections.len()
+}
+
+/// Very many connections, each of which has said this of a key of its own, and one that ends all of them.
+fn end_of_crowd(ground: &mut Ground<'_>, verb: &str) -> Strike {
+    let by = ground.connect_and("ACL SETUSER crowd on nopass ~* +@all");
+    for member in crowd(ground) {
+        ground.run(member, "AUTH crowd any");
+        ground.run(member, &format!("{verb} {member}"));
+    }
+    ground.once(by, "CLIENT KILL USER crowd")
 }
 
 /// Tasks of one connection that all have the same book.

@@ -102,12 +102,7 @@ fn hear(
         // SAFETY: as above.
         let word = unsafe { CStr::from_ptr(event) }.to_bytes();
         let holder = known.flatten();
-        let happened = Happened {
-            ctx,
-            key,
-            string,
-            holder,
-        };
+        let happened = Happened { ctx, key, holder };
         happened.tell(class, word);
     }
 }
@@ -116,7 +111,6 @@ fn hear(
 struct Happened<'a> {
     ctx: Ctx<'a>,
     key: Key<'a>,
-    string: Str<'a>,
     /// A living connection that holds it.
     holder: Option<ClientId>,
 }
@@ -188,7 +182,7 @@ impl<'a> Happened<'a> {
 
     fn cause(&self) -> Cause {
         self.holder.map_or(Cause::Server, |one| {
-            attribution::cause(self.ctx, self.key, self.string, one)
+            attribution::cause(self.ctx, self.key, one)
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::shell::bridge::dispatch::{self, KeyScope, handle};
 use crate::shell::bridge::{io_threads, losses, recheck, slices, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
-use crate::shell::server::{arguments, attribution, cluster, epochs, listeners, replicas};
+use crate::shell::server::{attribution, cluster, epochs, listeners, replicas};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Listener};
 use crate::shell::timer;
@@ -76,7 +76,6 @@ unsafe extern "C" fn on_client(
         };
         if shell().engine.with(|engine| engine.knows_client(client)) {
             io_threads::forget(client);
-            arguments::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
             dispatch::catch_up(ctx, KeyScope::of_command(ctx, &[]));
             losses::note_origin(ctx, client);

@@ -57,7 +57,7 @@ unsafe extern "C" fn on_abandoned(
         let client = ctx.client();
         let granted = match forget(client) {
             Some(Block::Answered(answer))
-                if lives(client) && attribution::is_unblocking(ctx, client) =>
+                if lives(client) && attribution::is_unblocking(client) =>
             {
                 return reply::send(ctx, &answer.reply);
             }

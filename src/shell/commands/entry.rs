@@ -38,9 +38,9 @@ pub unsafe extern "C" fn entry<const N: usize>(
             }
             _ => {}
         }
-        if shell().server.get().late_pushes && !shell().knows_arguments.get() {
-            let knows = shim::learn_arguments(ctx.client(), arguments);
-            shell().knows_arguments.set(knows);
+        if shell().server.get().late_pushes && !shell().knows_executing.get() {
+            let knows = shim::learn_executing(ctx.client(), arguments);
+            shell().knows_executing.set(knows);
         }
         raw::on_our_own(|| strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..])));
     });

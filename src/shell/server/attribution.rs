@@ -9,16 +9,15 @@
 //! (`CLIENT PAUSE`, a failover) comes by the filter when it is postponed, and not again when it is
 //! executed. So after a pause `CLIENT LIST` is asked for a while which of the holders is executing one.
 //!
-//! Redis 7.0 can only be asked what the owner is executing: if that is a command that ends keys, and
-//! it names the key, it is the owner's own. (An owner that has sent half of such a command looks the
-//! same, and is not told of another client that is quicker.) A flush names no key, so for one, and
-//! where the arguments cannot be had, `CLIENT LIST` is asked.
+//! Redis 7.0 tells a filter no id. There the word is read in which it keeps whose command it executes (`shim.c`). Until that
+//! is known, `CLIENT LIST` is asked which of the holders has said a command that can end keys. (An owner that has sent half of such
+//! a command looks the same, and is not told of another client that is quicker.)
 
 use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
-    Noted, can_be_executing, ends_keys, field, is_executing, is_script, sets_time, unblocks,
+    Noted, can_be_executing, field, is_executing, sets_time, unblocks,
 };
-use crate::shell::server::{arguments, rights};
+use crate::shell::server::rights;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, api, have};
 use crate::shell::sys::{clock, shim};
@@ -67,22 +66,35 @@ fn may_be_postponed() -> bool {
     may_be
 }
 
+/// Whose command is executed; nothing where that has to be asked of `CLIENT LIST`.
+fn executing() -> Option<Cause> {
+    if have!(RedisModule_CommandFilterGetClientId) {
+        return (!may_be_postponed()).then(noted);
+    }
+    let client = shim::executing()?;
+    Some(match shim::is_connected(client) {
+        true => Cause::Client(client),
+        false => Cause::Server,
+    })
+}
+
+/// Whether a connection may be the one whose command ends a key, by what `CLIENT LIST` says of it.
+fn may_end_keys(line: &str) -> bool {
+    match have!(RedisModule_CommandFilterGetClientId) {
+        true => is_executing(line),
+        false => can_be_executing(line),
+    }
+}
+
 /// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
 /// `one`. Where the server cannot tell, O(holders).
-pub fn cause(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>, one: ClientId) -> Cause {
-    let has_filter = have!(RedisModule_CommandFilterGetClientId);
-    if has_filter && !may_be_postponed() {
-        return noted();
+pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
+    if let Some(cause) = executing() {
+        return cause;
     }
     let is_own = |holder: &ClientId| {
-        if has_filter {
-            return is_executing_now(ctx, *holder);
-        }
-        let names_key = |arguments: &[Str<'_>]| names(ctx, *holder, arguments, name);
-        shim::arguments(*holder, names_key).unwrap_or_else(|| {
-            let line = ctx.client_line(*holder);
-            line.is_some_and(|line| can_be_executing(&line))
-        })
+        let line = ctx.client_line(*holder);
+        line.is_some_and(|line| may_end_keys(&line))
     };
     // Mostly it is the only one, and then the key need not be looked up once more.
     if is_own(&one) {
@@ -119,25 +131,13 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     own.map_or(Cause::Server, Cause::Client)
 }
 
-fn names(ctx: Ctx<'_>, holder: ClientId, arguments: &[Str<'_>], key: Str<'_>) -> bool {
-    let Some((command, _)) = arguments.split_first() else {
-        return false;
-    };
-    let command = command.bytes();
-    is_script(command) || (ends_keys(command) && arguments::name(ctx, holder, arguments, key))
-}
-
-/// Whose command is being executed, when any holder may matter.
+/// Whose command is being executed, when any holder may matter. Where the server cannot tell, O(connections).
 pub fn cause_among_all(ctx: Ctx<'_>) -> Cause {
-    let has_filter = have!(RedisModule_CommandFilterGetClientId);
-    if has_filter && !may_be_postponed() {
-        return noted();
+    if let Some(cause) = executing() {
+        return cause;
     }
     let lines = ctx.client_lines().unwrap_or_default();
-    let line = lines.lines().find(|line| match has_filter {
-        true => is_executing(line),
-        false => can_be_executing(line),
-    });
+    let line = lines.lines().find(|line| may_end_keys(line));
     let id = line.and_then(|line| field(line, "id=")?.parse().ok());
     id.map_or(Cause::Server, |id| Cause::Client(ClientId(id)))
 }
@@ -151,13 +151,9 @@ pub fn is_migrating(ctx: Ctx<'_>) -> bool {
     line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
 }
 
-/// Whether a connection that is about to end is ended by another one's `CLIENT KILL`. Redis 7.0 does not say whose command
-/// is executed: there it is no.
+/// Whether a connection that is about to end is ended by another one's `CLIENT KILL`.
 pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
-    if !have!(RedisModule_CommandFilterGetClientId) {
-        return false;
-    }
-    let Cause::Client(killer) = noted() else {
+    let Cause::Client(killer) = executing().unwrap_or_else(noted) else {
         return false;
     };
     let line = (killer != client)
@@ -167,19 +163,14 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
 }
 
 /// Whether the current command is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
-/// forgets to answer a connection by that whose answer is on its way. It is one that has not ended. O(connections).
-pub fn is_unblocking(ctx: Ctx<'_>, client: ClientId) -> bool {
-    if have!(RedisModule_CommandFilterGetClientId) {
-        return false;
-    }
-    let lines = ctx.client_lines().unwrap_or_default();
-    let executing = lines.lines().filter(|line| is_executing(line));
-    let mut ids = executing.filter_map(|line| field(line, "id=")?.parse().ok());
+/// forgets to answer a connection by that whose answer is on its way. It is one that has not ended.
+pub fn is_unblocking(client: ClientId) -> bool {
     let unblocks = |arguments: &[Str<'_>]| {
         let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
         unblocks(&words, client)
     };
-    ids.any(|id| shim::arguments(ClientId(id), unblocks).unwrap_or(false))
+    let executing = shim::executing();
+    executing.is_some_and(|by| shim::arguments(by, unblocks).unwrap_or(false))
 }
 
 fn noted() -> Cause {

@@ -1,15 +1,14 @@
 //! What the server knows and does not tell by itself.
 //!
 //! ```text
-//!   attribution.rs  whose command is this?              arguments.rs  of very many arguments
-//!   cluster.rs      whose is a key?                     look.rs       what stands at a key?
-//!   writes.rs       may we write now?                   private.rs    may its own functions be called?
-//!   epochs.rs       tokens in a cluster                 replicas.rs   who follows us, and how far
-//!   rights.rs       rights that may be gone             listeners.rs  does anybody hear what we do?
-//!   keepalive.rs    is the peer there?                  strays.rs     Valkey 8.1's databases
+//!   attribution.rs  whose command is this?              look.rs       what stands at a key?
+//!   cluster.rs      whose is a key?                     private.rs    may its own functions be called?
+//!   writes.rs       may we write now?                   replicas.rs   who follows us, and how far
+//!   epochs.rs       tokens in a cluster                 listeners.rs  does anybody hear what we do?
+//!   rights.rs       rights that may be gone             strays.rs     Valkey 8.1's databases
+//!   keepalive.rs    is the peer there?
 //! ```
 
-pub(in crate::shell) mod arguments;
 pub(in crate::shell) mod attribution;
 pub(in crate::shell) mod cluster;
 pub(in crate::shell) mod epochs;

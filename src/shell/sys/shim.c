@@ -51,6 +51,17 @@ extern int replicationCountAcksByOffset(long long offset) WEAK;
 extern void replicationRequestAckFromSlaves(void) WEAK;
 extern void replicationRequestAckFromReplicas(void) WEAK;
 
+/* Appends to an sds what CLIENT LIST says of a client. Redis since 2.0 with two arguments, Valkey since 8.0 with three; who
+ * expects two does not see the third. */
+extern char *catClientInfoString(char *sds, struct client *c, int hide_user_data) WEAK;
+
+/* Strings of the server's, which end in a null like all others. Redis since 2.0, Valkey. */
+extern char *sdsempty(void) WEAK;
+extern void sdsfree(char *sds) WEAK;
+
+/* The structure in which the server keeps all that it knows. Redis since 1.0, Valkey. */
+extern void *server[] WEAK;
+
 /* CLIENT_TRACKING_OPTIN of the server's own headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
@@ -69,6 +80,7 @@ int tether_fits(const void *of_api, int two_steps) {
         (const void *)lookupClientByID, (const void *)addReplyPubsubMessage, (const void *)addReplyProto,
         (const void *)prepareClientToWrite, (const void *)enableTracking, (const void *)disableTracking,
         (const void *)alsoPropagate, (const void *)replyToBlockedClientTimedOut, (const void *)unblockClient,
+        (const void *)catClientInfoString, (const void *)sdsempty, (const void *)sdsfree, (const void *)server,
     };
     if (dladdr(of_api, &api) == 0) return 0;
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
@@ -154,22 +166,50 @@ void tether_let_go_of_main_thread(uint64_t client_id) {
     if ((c = client_of(client_id)) != NULL) disableTracking(c);
 }
 
-/* In Redis 7.0 the structure begins with identity, buffers and then `int argc; robj **argv;`, all
- * within its first words (it has some hundred). Where exactly depends on how it was compiled. */
-enum { WORDS = 32 };
-static int argv_word = 0;
+char *tether_describe(uint64_t client_id) {
+    struct client *c = client_of(client_id);
+    return c == NULL ? NULL : catClientInfoString(sdsempty(), c, 0);
+}
 
-int tether_learn_arguments(uint64_t client_id, void **argv, int argc) {
-    void **words;
-    if (argv_word != 0) return 1;
-    if ((words = (void **)client_of(client_id)) == NULL) return 0;
-    for (int word = 2; word < WORDS; word++) {
-        if (words[word] == (void *)argv && *(int *)&words[word - 1] == argc) {
-            argv_word = word;
-            return 1;
-        }
+void tether_free_description(char *description) { sdsfree(description); }
+
+/* In Redis 7.0 a client's structure begins with identity, buffers and then `int argc; robj **argv;`, all within its first words
+ * (it has some hundred), and the server's own (it has some thousand) names early the client whose command is executed. Where
+ * exactly depends on how it was compiled. */
+enum { CLIENT_WORDS = 32, SERVER_WORDS = 512 };
+static int argv_word = 0;
+static int executing_word = 0;
+
+/* Which of these words is the only one that says this; 0 if none is, or several are. */
+static int only_word(void **words, int count, const void *said) {
+    int found = 0;
+    for (int word = 2; word < count; word++) {
+        if (words[word] != said) continue;
+        if (found != 0) return 0;
+        found = word;
     }
-    return 0;
+    return found;
+}
+
+int tether_learn_executing(uint64_t client_id, void **argv, int argc) {
+    void **words;
+    int of_argv, of_executing;
+    if (executing_word != 0) return 1;
+    if ((words = (void **)client_of(client_id)) == NULL || *(uint64_t *)words != client_id) return 0;
+    of_argv = only_word(words, CLIENT_WORDS, argv);
+    of_executing = only_word(server, SERVER_WORDS, words);
+    if (of_argv == 0 || of_executing == 0 || *(int *)&words[of_argv - 1] != argc) return 0;
+    argv_word = of_argv;
+    executing_word = of_executing;
+    return 1;
+}
+
+int tether_executing(uint64_t *client_id) {
+    void *c;
+    if (!allowed || executing_word == 0) return 0;
+    c = server[executing_word];
+    *client_id = c == NULL ? 0 : *(uint64_t *)c;
+    return 1;
 }
 
 int tether_arguments(uint64_t client_id, void ***argv) {

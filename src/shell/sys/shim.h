@@ -66,12 +66,19 @@ int tether_keep_in_main_thread(uint64_t client_id);
 /* Takes that back. */
 void tether_let_go_of_main_thread(uint64_t client_id);
 
-/* Redis 7.0 only: finds out where a connection's structure names the arguments of its command, from
- * one that is executing a command of ours with these. Until then nobody's can be asked for. 1 once that is known. */
-int tether_learn_arguments(uint64_t client_id, void **argv, int argc);
+/* What CLIENT LIST says of this connection, to be given to `tether_free_description`; null if it is not there, or that cannot
+ * be told. For servers that look at all their connections for `CLIENT LIST ID`. */
+char *tether_describe(uint64_t client_id);
+void tether_free_description(char *description);
 
-/* Redis 7.0 only: the arguments, so far, of the command that a connection executes or is sending;
- * their number, or -1 where that cannot be told. */
+/* Redis 7.0 only: finds out where the server names the connection whose command it executes, and a connection the arguments
+ * of that, from one that is executing a command of ours with these. 1 once that is known. */
+int tether_learn_executing(uint64_t client_id, void **argv, int argc);
+
+/* Redis 7.0 only: whose command is executed, 0 for nobody's. 0 is given where that cannot be told. */
+int tether_executing(uint64_t *client_id);
+
+/* Redis 7.0 only: the arguments of the command that a connection executes; their number, or -1 where that cannot be told. */
 int tether_arguments(uint64_t client_id, void ***argv);
 
 #endif

@@ -4,7 +4,7 @@ use crate::engine::{ClientId, Db};
 use crate::shell::sys::raw::{Str, Text};
 use crate::shell::sys::scoped::nothing_is_lent;
 use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
-use std::ffi::c_void;
+use std::ffi::{CStr, c_void};
 
 #[allow(
     non_camel_case_types,
@@ -164,19 +164,41 @@ pub fn let_go_of_main_thread(client: ClientId) {
     unsafe { server!(tether_let_go_of_main_thread(client.0)) }
 }
 
-/// See `tether_learn_arguments`. The arguments are those of the current command, its name among them.
-pub fn learn_arguments(client: ClientId, arguments: &[Str<'_>]) -> bool {
+/// See `tether_describe`. O(1).
+pub fn describe(client: ClientId) -> Option<String> {
+    // SAFETY: the client is looked up by its id in the same call; what is got ends in a null, is copied, and freed once.
+    unsafe {
+        let description = server!(tether_describe(client.0));
+        if description.is_null() {
+            return None;
+        }
+        let text = CStr::from_ptr(description).to_string_lossy().into_owned();
+        server!(tether_free_description(description));
+        Some(text)
+    }
+}
+
+/// See `tether_learn_executing`. The arguments are those of the current command, its name among them.
+pub fn learn_executing(client: ClientId, arguments: &[Str<'_>]) -> bool {
     let Ok(count) = i32::try_from(arguments.len()) else {
         return false;
     };
-    // SAFETY: compares pointers within the first words of the client's structure, which is longer.
+    // SAFETY: compares pointers within the first words of the client's structure and of the server's, which are longer.
     unsafe {
-        server!(tether_learn_arguments(
+        server!(tether_learn_executing(
             client.0,
             arguments.as_ptr().cast_mut().cast(),
             count
         )) != 0
     }
+}
+
+/// Whose command is executed: 0 for nobody's. Nothing where that cannot be told: see `tether_executing`.
+pub fn executing() -> Option<ClientId> {
+    let mut client = 0;
+    // SAFETY: reads a word of the server's, which names a client that is there or nobody.
+    let is_told = unsafe { server!(tether_executing(&raw mut client)) != 0 };
+    is_told.then_some(ClientId(client))
 }
 
 /// See `tether_arguments`. Nothing where that cannot be told.

@@ -1,15 +1,21 @@
 //! What the server can be asked about connections, users and itself.
 
 use crate::engine::{ClientId, Db};
+use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::sys::shim;
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 impl Ctx<'_> {
-    /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds.
+    /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds; where the server looks at
+    /// all connections for that and may not be told directly, O(connections).
     pub fn client_line(self, client: ClientId) -> Option<String> {
+        if known().describes_directly.get() {
+            return shim::describe(client);
+        }
         let id = c_longlong::try_from(client.0).ok()?;
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {

@@ -16,6 +16,8 @@ pub struct Known {
     detached: OnceCell<*mut raw::RedisModuleCtx>,
     /// We may use the server's own function for telling replicas.
     pub tells_directly: Cell<bool>,
+    /// We may use the server's own function for describing a connection.
+    pub describes_directly: Cell<bool>,
     /// A command of ours is executed, or a timer of ours calls: what the server counts as a change meanwhile is ours.
     pub may_count: Cell<bool>,
     /// There is no other module that could hear what is done to keys.
@@ -37,6 +39,7 @@ pub fn begin() {
         lock_type: Cell::default(),
         detached: OnceCell::new(),
         tells_directly: Cell::default(),
+        describes_directly: Cell::default(),
         may_count: Cell::default(),
         is_among_deaf: Cell::default(),
         event_db_is_wrong_in_exec: Cell::default(),

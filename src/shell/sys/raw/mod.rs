@@ -328,6 +328,11 @@ pub fn replicate_directly(yes: bool) {
     known().tells_directly.set(yes);
 }
 
+/// Whether the server may be told directly which connection it is to describe; see `shim::describe`.
+pub fn describe_directly(yes: bool) {
+    known().describes_directly.set(yes);
+}
+
 /// Runs what the server calls for our own sake, a command of ours or a timer. What it counts as a change meanwhile makes it
 /// replicate no command of somebody else's.
 pub fn on_our_own<T>(act: impl FnOnce() -> T) -> T {
