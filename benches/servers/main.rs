@@ -103,6 +103,14 @@ fn main() {
         let known: Vec<_> = PARTS.iter().map(|part| part.name).collect();
         assert!(known.contains(&name.as_str()), "the parts are {known:?}");
     }
+    // The last is Cargo's own word.
+    const OPTIONS: [&str; 5] = ["--short", "--merge", "--keep", "--check", "--bench"];
+    for option in &options {
+        assert!(
+            OPTIONS.contains(&option.as_str()),
+            "the options are {OPTIONS:?}"
+        );
+    }
     crowd::most_sockets();
     let has = |wanted: &str| options.iter().any(|option| option == wanted);
     let (short, keep, check) = (has("--short"), has("--keep"), has("--check"));
