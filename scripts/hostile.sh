@@ -5,7 +5,8 @@
 # machine may take longer: how slow it is, is measured before each strike.
 #
 #   scripts/hostile.sh           all attacks, as large as can be, on every server of the matrix
-#   scripts/hostile.sh --short   a third as large, once instead of three times, so it may take 1.3 times as long: under a minute a server
+#   scripts/hostile.sh --short   a third as large, once instead of three times, so it may take 1.3 times as long: under a
+#                                minute a server
 #
 # SERVERS names some servers of the matrix.
 set -euo pipefail

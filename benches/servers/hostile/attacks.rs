@@ -174,8 +174,7 @@ pub const ATTACKS: &[Attack] = &[
         |ground| {
             readers(ground);
             let by = ground.connect();
-            let both = ["SETTP b v WAIT 0 PUSH", "DELTP b"].map(str::to_owned);
-            ground.full(by, both.into_iter().cycle())
+            ground.in_turn(by, &["SETTP b v WAIT 0 PUSH", "DELTP b"])
         },
     ),
     single("LOCK.RELEASE before very many readers", |ground| {
@@ -240,8 +239,7 @@ pub const ATTACKS: &[Attack] = &[
     .beside(swap_of_watched),
     many("SWAPDB while very many locks are flushed", |ground| {
         let by = locks(ground);
-        let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
-        ground.full(by, both.into_iter().cycle())
+        ground.in_turn(by, &["FLUSHALL ASYNC", "SWAPDB 0 1"])
     }),
     single("LOCK.RELEASE before one request for 1,024 keys", |ground| {
         let [by, _] = waits_for_many_keys(ground);
@@ -347,16 +345,14 @@ pub const ATTACKS: &[Attack] = &[
         "FLUSHALL of a lock again and again among very many connections",
         |ground| {
             let by = crowd(ground).start;
-            let both = ["SETTP k v", "FLUSHALL"].map(str::to_owned);
-            ground.full(by, both.into_iter().cycle())
+            ground.in_turn(by, &["SETTP k v", "FLUSHALL"])
         },
     ),
     many(
         "a time to live for a lock again and again among very many connections",
         |ground| {
             let by = crowd(ground).start;
-            let both = ["SETTP k v", "PEXPIRE k 0"].map(str::to_owned);
-            ground.full(by, both.into_iter().cycle())
+            ground.in_turn(by, &["SETTP k v", "PEXPIRE k 0"])
         },
     ),
     many(

@@ -106,7 +106,12 @@ impl<'a> Ground<'a> {
 
     /// The same command again and again.
     pub fn again(&self, by: usize, command: &str) -> Strike {
-        self.full(by, std::iter::repeat(command.to_owned()))
+        self.in_turn(by, &[command])
+    }
+
+    /// The same commands again and again.
+    pub fn in_turn(&self, by: usize, commands: &[&str]) -> Strike {
+        self.full(by, commands.iter().copied().map(str::to_owned).cycle())
     }
 
     pub fn once(&self, by: usize, command: &str) -> Strike {

@@ -49,7 +49,7 @@ pub fn run(bench: &Bench, table: &mut Table) {
 }
 
 fn row(bench: &Bench, attack: &Attack, most: f64, native: Option<f64>) -> Row {
-    // What the server's own means took was measured at the same pace.
+    // What the server's own means took was measured at about the same pace.
     let most = |pace: f64| {
         let most = most * pace;
         let most = native.map_or(most, |native| most.max(TIMES * native));

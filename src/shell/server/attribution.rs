@@ -19,7 +19,7 @@ use crate::policy::attribution::{
 };
 use crate::shell::server::rights;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Str, api, have};
+use crate::shell::sys::raw::{self, Ctx, api, have};
 use crate::shell::sys::{clock, shim};
 use redis_module::raw as c;
 
@@ -71,11 +71,7 @@ fn executing() -> Option<Cause> {
     if have!(RedisModule_CommandFilterGetClientId) {
         return (!may_be_postponed()).then(noted);
     }
-    let client = shim::executing()?;
-    Some(match shim::is_connected(client) {
-        true => Cause::Client(client),
-        false => Cause::Server,
-    })
+    Some(first_connected([shim::executing()?]))
 }
 
 /// Whether a connection may be the one whose command ends a key, by what `CLIENT LIST` says of it.
@@ -117,13 +113,12 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !have!(RedisModule_CommandFilterGetClientId) {
         return Cause::Server;
     }
-    let deferred = may_be_postponed();
-    let noted = noted();
+    let executing = executing();
     let holders = shell().engine.with(|engine| engine.holders(key));
     let mut holders = holders
         .iter()
         .copied()
-        .filter(|holder| deferred || noted == Cause::Client(*holder));
+        .filter(|holder| executing.is_none_or(|by| by == Cause::Client(*holder)));
     let own = holders.find(|holder| {
         ctx.client_line(*holder)
             .is_some_and(|line| sets_time(&line))
@@ -165,18 +160,20 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
 /// Whether the current command is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
 /// forgets to answer a connection by that whose answer is on its way. It is one that has not ended.
 pub fn is_unblocking(client: ClientId) -> bool {
-    let unblocks = |arguments: &[Str<'_>]| {
+    shim::executing_arguments(|arguments| {
         let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
         unblocks(&words, client)
-    };
-    let executing = shim::executing();
-    executing.is_some_and(|by| shim::arguments(by, unblocks).unwrap_or(false))
+    })
 }
 
 fn noted() -> Cause {
     let Noted { last, before, .. } = shell().noted.get();
-    [last, before]
-        .into_iter()
-        .find(|id| shim::is_connected(*id))
-        .map_or(Cause::Server, Cause::Client)
+    first_connected([last, before])
+}
+
+/// A script's inner commands, and what is read from a file, come with ids that no connection has.
+fn first_connected(ids: impl IntoIterator<Item = ClientId>) -> Cause {
+    let mut ids = ids.into_iter();
+    let first = ids.find(|id| shim::is_connected(*id));
+    first.map_or(Cause::Server, Cause::Client)
 }

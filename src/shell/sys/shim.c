@@ -204,19 +204,19 @@ int tether_learn_executing(uint64_t client_id, void **argv, int argc) {
     return 1;
 }
 
+/* Whose command is executed; null for nobody's, and where that cannot be told. */
+static void **executing(void) { return allowed && executing_word != 0 ? server[executing_word] : NULL; }
+
 int tether_executing(uint64_t *client_id) {
-    void *c;
-    if (!allowed || executing_word == 0) return 0;
-    c = server[executing_word];
+    void **c = executing();
     *client_id = c == NULL ? 0 : *(uint64_t *)c;
-    return 1;
+    return allowed && executing_word != 0;
 }
 
-int tether_arguments(uint64_t client_id, void ***argv) {
-    void **words;
-    if (argv_word == 0 || (words = (void **)client_of(client_id)) == NULL) return -1;
-    *argv = (void **)words[argv_word];
-    return *argv == NULL ? 0 : *(int *)&words[argv_word - 1];
+int tether_executing_arguments(void ***argv) {
+    void **c = executing();
+    *argv = c == NULL ? NULL : (void **)c[argv_word];
+    return *argv == NULL ? 0 : *(int *)&c[argv_word - 1];
 }
 
 int tether_can_count_acks(void) {

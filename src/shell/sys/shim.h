@@ -78,7 +78,7 @@ int tether_learn_executing(uint64_t client_id, void **argv, int argc);
 /* Redis 7.0 only: whose command is executed, 0 for nobody's. 0 is given where that cannot be told. */
 int tether_executing(uint64_t *client_id);
 
-/* Redis 7.0 only: the arguments of the command that a connection executes; their number, or -1 where that cannot be told. */
-int tether_arguments(uint64_t client_id, void ***argv);
+/* Redis 7.0 only: the arguments of that command, and their number; 0 for nobody's, and where that cannot be told. */
+int tether_executing_arguments(void ***argv);
 
 #endif

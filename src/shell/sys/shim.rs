@@ -201,18 +201,17 @@ pub fn executing() -> Option<ClientId> {
     is_told.then_some(ClientId(client))
 }
 
-/// See `tether_arguments`. Nothing where that cannot be told.
-pub fn arguments<T>(client: ClientId, look: impl FnOnce(&[Str<'_>]) -> T) -> Option<T> {
+/// The arguments of the command that is executed; none where that cannot be told: see `tether_executing_arguments`.
+pub fn executing_arguments<T>(look: impl FnOnce(&[Str<'_>]) -> T) -> T {
     let mut strings: *mut *mut c_void = std::ptr::null_mut();
-    // SAFETY: the client is looked up by its id in the same call.
-    let count = unsafe { server!(tether_arguments(client.0, &raw mut strings)) };
+    // SAFETY: reads words of the server's and of the connection that it names there.
+    let count = unsafe { server!(tether_executing_arguments(&raw mut strings)) };
     match usize::try_from(count) {
-        Err(_) => None,
-        Ok(0) => Some(look(&[])),
+        Err(_) | Ok(0) => look(&[]),
         // SAFETY: the server has that many strings there, none null; nobody changes them while we
         // look. A `Str` is a pointer to one.
-        Ok(count) => Some(look(unsafe {
+        Ok(count) => look(unsafe {
             std::slice::from_raw_parts(strings.cast::<*mut RedisModuleString>().cast(), count)
-        })),
+        }),
     }
 }
