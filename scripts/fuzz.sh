@@ -45,8 +45,7 @@ done
 
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $names
-scripts/build.sh --checked
-export TETHER_MODULE=$PWD/target/checked/libtether.so TETHER_STEPS=${TETHER_STEPS:-$steps}
+export TETHER_STEPS=${TETHER_STEPS:-$steps}
 for name in $names; do
     export TETHER_SERVER=$PWD/.servers/$name/redis-server
     echo "fuzz: anything, to $name"

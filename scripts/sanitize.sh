@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The tests on servers in which AddressSanitizer looks at each access of the module's to memory, against a module that also looks
-# after itself (numbers that run over, calls while something is lent: the profile `checked`).
+# after itself (numbers that run over, calls while something is lent).
 #
 #   scripts/sanitize.sh [SUITE...]   these of tests/, unless given: locks server sessions
 #
@@ -22,8 +22,8 @@ runtime=$(readlink -f "$(cc -print-file-name=libasan.so)")
 [ -e "$runtime" ] || { say "cc has no libasan.so"; exit 1; }
 triple=$(rustc -vV | sed -n 's/^host: //p')
 RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitize RUSTFLAGS="-Zsanitizer=address -Cforce-frame-pointers=yes" \
-    CFLAGS="-fsanitize=address -fno-omit-frame-pointer" cargo build --profile checked --lib --target "$triple"
-export TETHER_MODULE=$PWD/target/sanitize/$triple/checked/libtether.so
+    CFLAGS="-fsanitize=address -fno-omit-frame-pointer" cargo build --lib --target "$triple"
+export TETHER_MODULE=$PWD/target/sanitize/$triple/debug/libtether.so
 # All takes several times as long.
 export TETHER_PATIENCE=90
 # Valkey loads modules so that they find their own names first, which the runtime does not bear.
@@ -56,8 +56,10 @@ for name in $names; do
     fi
     export TETHER_SERVER=$wrapped
     say "$name: ${suites[*]}"
+    # How long others wait while a million keys go is measured of a build without sanitizers: with them it is 20 ms or some more.
     # shellcheck disable=SC2086 # a list of words
-    cargo test --no-fail-fast "${suites[@]/#/--test=}" -- ${FILTER:-} || failed+=("$name")
+    cargo test --no-fail-fast "${suites[@]/#/--test=}" -- --skip a_million_keys_go_without_holding_up_anyone ${FILTER:-} ||
+        failed+=("$name")
 done
 for report in "$reports"/*; do
     [ -e "$report" ] || continue

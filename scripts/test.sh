@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Cargo's tests against the module: one that looks after itself (the profile `checked`) where everything is tested on one server,
-# and the release build in all else.
+# Cargo's tests against the module that is compiled with them, which looks after itself: it stops where a number runs over, and
+# where the server is called while something of the shell's is lent.
 #
 #   scripts/test.sh                     everything, on the server on PATH (or SERVER=...)
 #   scripts/test.sh --soak              only the long ones, on the same server
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
-# The tests find what they need in the environment: TETHER_SERVER (a server's program) and TETHER_MODULE.
+# The tests find the server's program in the environment, TETHER_SERVER; the module lies beside them, unless TETHER_MODULE names one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -23,10 +23,9 @@ scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that ne
 scripts/servers.sh python hiredis node || echo "test: going on without; the tests of the examples that need it will fail" >&2
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
-kind=release
-[ -n "$mode" ] || kind=checked
-scripts/build.sh --$kind
-export TETHER_MODULE=$PWD/target/$kind/libtether.so
+scripts/need.sh cargo cc libclang
+# Tests with servers mostly wait for them.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-8}
 
 if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server
@@ -38,7 +37,8 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     status=0
     cargo test --no-fail-fast || status=$?
     heading "tests of clients/python"
-    scripts/python.sh || status=$?
+    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    TETHER_MODULE=${TETHER_MODULE:-$target/debug/deps/libtether.so} scripts/python.sh || status=$?
     exit $status
 fi
 

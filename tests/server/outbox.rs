@@ -5,6 +5,12 @@ use crate::harness::*;
 
 const LIMIT: usize = 256 << 10;
 const LIMITED: &str = "client-output-buffer-limit normal 256kb 0 0 pubsub 1mb 0 0";
+/// A script that takes long, as on a slow machine, would be interrupted to serve others: who then hears in time what is meant
+/// for it is not closed.
+const IN_A_SCRIPT: [&str; 2] = [
+    "client-output-buffer-limit normal 1mb 0 0",
+    "lua-time-limit 0",
+];
 
 /// Makes a key and deletes it, so many times, in one command.
 const TOGGLE: &str =
@@ -175,7 +181,7 @@ fn allowed(connections: usize, limit: usize) -> usize {
 #[test]
 fn many_watchers_of_what_is_toggled_in_a_script_take_no_more_than_their_limits_allow() {
     const WATCHERS: usize = 100;
-    let server = Server::with(&["client-output-buffer-limit normal 1mb 0 0"]);
+    let server = Server::with(&IN_A_SCRIPT);
     let mut watchers: Vec<_> = { 0..WATCHERS }.map(|_| server.resp3()).collect();
     for watcher in &mut watchers {
         watcher.run("WATCHEX k");
@@ -194,7 +200,7 @@ const TOGGLE_IN_TURN: &str = "for _ = 1, ARGV[1] do for _, key in ipairs(KEYS) d
 #[test]
 fn watchers_of_short_keys_of_their_own_take_no_more_than_their_limits_allow() {
     const WATCHERS: usize = 10;
-    let server = Server::with(&["client-output-buffer-limit normal 1mb 0 0"]);
+    let server = Server::with(&IN_A_SCRIPT);
     let keys: Vec<_> = { 0..WATCHERS }.map(|number| number.to_string()).collect();
     let mut watchers: Vec<_> = { 0..WATCHERS }.map(|_| server.resp3()).collect();
     for (watcher, key) in watchers.iter_mut().zip(&keys) {
