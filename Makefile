@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-servers test-matrix bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python dist monitoring
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python dist monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,8 +20,11 @@ run-cluster: build ## a cluster of three masters and three replicas on ports 700
 build: ## the module in release mode: target/release/libtether.so; PROFILE=1 as in a release, after `make profile`
 	@scripts/build.sh
 
-test: ## unit tests, then integration tests on a real server (installs what is missing)
+test: ## the module and its documents: unit tests, simulation, integration tests on a real server (installs what is missing)
 	@scripts/test.sh
+
+test-clients: ## the clients: Rust, the command line, and Python with two versions of redis-py
+	@scripts/test.sh --clients
 
 test-servers: ## the integration tests on the servers on which each change is tested: Redis 7.0 and 8.0, Valkey 8.0 and 9.1
 	@scripts/test.sh --servers $(SERVERS)
@@ -50,11 +53,15 @@ lint: ## formatting and clippy, ruff and mypy, as CI asks for
 
 soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys
 	@scripts/test.sh --soak
+	@scripts/test.sh --soak-clients
+
+nightly: ## whatever takes too long for each change, in slices of at most eight minutes; NIGHTLY="fuzz races" some of them, NIGHTLY=--list
+	@scripts/nightly.sh $(NIGHTLY)
 
 clients: ## stock clients in nine languages against the module, and docs/clients.md against them; CLIENTS="redis-py fred" a part
 	@scripts/clients.sh $(CLIENTS)
 
-python: build ## the Python package: builds its wheel, and tests that with two versions of redis-py; PYTEST="-k orphans" a part
+python: build ## of test-clients, only the Python package; PYTEST="-k orphans" a part
 	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
 
 dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too

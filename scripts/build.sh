@@ -28,3 +28,4 @@ if [ ! "$built" -ef "$module" ]; then
     cp "$built" "$module.new"
     mv -f "$module.new" "$module"
 fi
+echo "build: $module, in $SECONDS s" >&2

@@ -5,11 +5,30 @@
 #   scripts/fuzz.sh           ten minutes for each target, then ten million times something on each server of the matrix
 #   scripts/fuzz.sh --short   what was kept, and some thousand variations of it that are always the same; then a small storm on
 #                             Redis 7.0 and Valkey 9.1
+#   scripts/fuzz.sh --storm NAME STEPS   only the storm, on that server of the matrix, of so many steps
 #
 # SERVERS names some servers of the matrix, TETHER_SEED and TETHER_STEPS choose other storms. What the targets find new stays
 # in target/fuzz/found/; a run of the target with `-merge=1 fuzz/corpus/NAME target/fuzz/found/NAME` keeps it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Whatever is said to these servers, so many times.
+storms() {
+    # shellcheck disable=SC2086 # a list of words
+    scripts/servers.sh $names
+    export TETHER_STEPS=${TETHER_STEPS:-$steps}
+    for name in $names; do
+        export TETHER_SERVER=$PWD/.servers/$name/redis-server
+        echo "fuzz: anything, to $name"
+        cargo test --package tether --package tether-testing --test fuzz a_server_stands_whatever_is_said -- --exact --ignored --nocapture
+    done
+}
+
+if [ "${1:-}" = --storm ]; then
+    names=$2 steps=$3
+    storms
+    exit
+fi
 
 limits=(-max_total_time=600)
 names=${SERVERS:-redis-7.0 redis-8.0 valkey-8.0 valkey-9.1}
@@ -43,11 +62,4 @@ for target in commands stream files; do
     grep Done "$log"
 done
 
-# shellcheck disable=SC2086 # a list of words
-scripts/servers.sh $names
-export TETHER_STEPS=${TETHER_STEPS:-$steps}
-for name in $names; do
-    export TETHER_SERVER=$PWD/.servers/$name/redis-server
-    echo "fuzz: anything, to $name"
-    cargo test --test fuzz a_server_stands_whatever_is_said -- --exact --ignored --nocapture
-done
+storms

@@ -24,8 +24,15 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/tether-cluster.XXXXXX")
 servers=()
 end() {
     trap - EXIT INT TERM
+    # First politely: of a process that it kills, the shell says "Killed".
+    local try
+    [ ${#servers[@]} -eq 0 ] || kill "${servers[@]}" 2>/dev/null || true
+    for try in {1..50}; do
+        kill -0 "${servers[@]}" 2>/dev/null || break
+        sleep 0.1
+    done
     [ ${#servers[@]} -eq 0 ] || kill -9 "${servers[@]}" 2>/dev/null || true
-    wait || true
+    wait 2>/dev/null || true
     rm -rf "$folder"
 }
 trap end EXIT

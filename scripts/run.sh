@@ -29,4 +29,5 @@ cat <<END
     > LOCK.RELEASE job                (integer) 7529889934606340       (and has it)
 
 END
-exec "$server" redis.conf --port "$port"
+# Nothing is saved, so that no file is left here.
+exec "$server" redis.conf --port "$port" --save ""

@@ -2,8 +2,10 @@
 # Cargo's tests against the module that is compiled with them, which looks after itself: it stops where a number runs over, and
 # where the server is called while something of the shell's is lent.
 #
-#   scripts/test.sh                     everything, on the server on PATH (or SERVER=...)
-#   scripts/test.sh --soak              only the long ones, on the same server
+#   scripts/test.sh                     the module and its documents, on the server on PATH (or SERVER=...)
+#   scripts/test.sh --clients           the clients: Rust, the command line, Python; on the same server
+#   scripts/test.sh --soak [ARG..]      the long ones of the module, on the same server; ARGs are cargo test's
+#   scripts/test.sh --soak-clients [ARG..]   the long ones of the clients
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
@@ -11,16 +13,22 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# Always these two together: cargo compiles a crate anew where other packages ask it for other features.
+module=(--package tether --package tether-testing)
+clients=(--package tether-client --package tether-cli)
+
 heading() { printf '\n==== %s ====\n\n' "$*"; }
 
 mode=${1:-}
 [ $# -eq 0 ] || shift
 
 # For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
-tools=(redis-cli node)
+tools=(redis-cli)
+things=()
+[ "$mode" = --clients ] || { tools+=(node) things=(python hiredis node); }
 [ "$(uname -s)" != Linux ] || tools+=(ip)
 scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that need it will fail" >&2
-scripts/servers.sh python hiredis node || echo "test: going on without; the tests of the examples that need it will fail" >&2
+[ ${#things[@]} -eq 0 ] || scripts/servers.sh "${things[@]}" || echo "test: going on without; the tests of the examples that need it will fail" >&2
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
 scripts/need.sh cargo cc libclang
@@ -33,11 +41,17 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     TETHER_SERVER=$(cd "$(dirname "$server")" && pwd)/${server##*/}
     export TETHER_SERVER
     heading "tests on $("$TETHER_SERVER" --version)"
-    [ "$mode" != --soak ] || exec cargo test --profile soak -- --ignored
+    case $mode in
+        --soak) exec cargo test --no-fail-fast "${module[@]}" "$@" -- --ignored ;;
+        --soak-clients) exec cargo test --no-fail-fast "${clients[@]}" "$@" -- --ignored ;;
+        "") exec cargo test --no-fail-fast "${module[@]}" ;;
+        --clients) ;;
+        *) echo "test: no such mode: $mode" >&2; exit 2 ;;
+    esac
     status=0
-    cargo test --no-fail-fast || status=$?
+    cargo test --no-fail-fast "${clients[@]}" || status=$?
     heading "tests of clients/python"
-    target=$(cargo metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')
+    target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
     TETHER_MODULE=${TETHER_MODULE:-$target/debug/deps/libtether.so} scripts/python.sh || status=$?
     exit $status
 fi
@@ -59,7 +73,7 @@ failed=()
 for name in "${names[@]}"; do
     export TETHER_SERVER=$PWD/.servers/$name/redis-server
     heading "integration tests on $name: $("$TETHER_SERVER" --version)"
-    cargo test --no-fail-fast "${with_servers[@]}" || failed+=("$name")
+    cargo test --no-fail-fast "${module[@]}" "${with_servers[@]}" || failed+=("$name")
 done
 
 heading "servers tested: ${names[*]}"

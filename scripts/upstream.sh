@@ -4,6 +4,7 @@
 #   scripts/upstream.sh [NAME...]            all files of the suites of these servers (redis-7.0 redis-8.0 valkey-9.1)
 #   scripts/upstream.sh --short [NAME...]    the files in which modules have the most to say, for CI
 #   FILES="unit/multi unit/wait" scripts/upstream.sh redis-7.0      only these files
+#   PART=2/4 scripts/upstream.sh redis-7.0                          each fourth file, from the second on
 #
 # Each file runs by itself in two ways: `own`, where the suite starts the servers it wants, with a loadmodule line in
 # their configuration, and nobody uses the module; and `external`, on one server of ours where somebody watched before, so
@@ -112,6 +113,7 @@ fi
 # ---- all of it -------------------------------------------------------------------------------------------------
 
 MODE=all
+PART=${PART:-1/1}
 if [ "${1:-}" = --short ]; then
     MODE=--short
     shift
@@ -175,7 +177,9 @@ for NAME in "${names[@]}"; do
         files=$SHORT
         [ "$MODE" = --short ] || files=$(cd "$WORK/without.0" && ./runtest --list-tests)
     fi
+    at=0
     for file in $files; do
+        [ $((at++ % ${PART#*/})) = $((${PART%/*} - 1)) ] || continue
         [ -e "$WORK/without.0/tests/$file.tcl" ] && [[ " $LEFT_OUT " != *" $file "* ]] || continue
         printf '%s own\n%s external\n' "$file" "$file"
     done | xargs -P 2 --process-slot-var=SLOT -L 1 "$PWD/scripts/upstream.sh" --judge
