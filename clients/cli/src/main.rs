@@ -3,7 +3,7 @@
 //! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
 //! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
-//! - ignored.rs: the signals that the runner and the guard leave alone
+//! - signals.rs: the signals that come, and an end by one    ignored.rs: those that this process leaves alone
 
 mod address;
 mod codes;
@@ -12,6 +12,7 @@ mod ignored;
 mod inspect;
 mod options;
 mod run;
+mod signals;
 mod timing;
 
 use clap::{CommandFactory, Parser};

@@ -68,11 +68,11 @@ pub struct Run {
     #[arg(long, value_name = "N/TOTAL", value_parser = permits)]
     pub permits: Option<Permits>,
 
-    /// Wait at most so long for the lock; without it, wait for as long as it takes
+    /// Wait at most so long for the lock and the server (0 is --nowait); without it, wait for as long as it takes
     #[arg(long, value_name = "TIME", value_parser = timing::parse, conflicts_with = "nowait")]
     pub wait: Option<Duration>,
 
-    /// Do not wait if the lock is taken
+    /// Do not wait if the lock is taken or no server answers
     #[arg(long)]
     pub nowait: bool,
 
@@ -290,12 +290,12 @@ pub struct Metrics {
 
 pub const EXIT_CODES: &str = "\
 Exit codes:
-  the command's own   128 + N if signal N ended it
+  the command's own   if signal N ended it, tether ends by that signal (128 + N to a shell)
   64                  the arguments make no sense
-  69                  no server answered
+  69                  no server answered in the time to wait
   75                  the lock is taken
   78                  the server refused
-  79                  the lock was lost, and the command was ended
+  79                  the lock was lost, and the command was ended or not started
   125                 tether itself failed
   126, 127            the command cannot be executed, was not found";
 

@@ -235,8 +235,10 @@ fn promises_keep_the_command_alive_and_its_code_comes_back() {
 }
 
 #[test]
-fn a_command_that_ends_by_a_signal_has_the_code_of_shells() {
+fn a_command_that_ends_by_a_signal_is_told_from_one_that_exits() {
     let mut guarded = Guarded::start(LONG, LONG, "kill -USR1 $$");
+    assert_eq!(guarded.word(), "done command 138 signal");
+    let mut guarded = Guarded::start(LONG, LONG, "exit 138");
     assert_eq!(guarded.word(), "done command 138");
 }
 

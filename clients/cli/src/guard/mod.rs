@@ -22,6 +22,8 @@
 //! - **The deadline passes before the command is started:** it is not started.
 //! - **The terminal stops what writes from the background** (`stty tostop`): the guard writes to its socket only.
 //! - **The runner reads nothing, since it is stopped:** the socket does not block.
+//! - **A signal comes before the command is there to get it:** the runner passes it on here, where it waits in the socket until
+//!   the command is started.
 
 mod family;
 mod machine;
@@ -29,7 +31,7 @@ mod words;
 
 pub use family::{News, adopt_orphans, kill_children, next_news};
 pub use machine::Why;
-pub use words::{Lines, ToGuard, ToRunner};
+pub use words::{Ending, Lines, ToGuard, ToRunner};
 
 use crate::ignored;
 use machine::{Effect, Fact, Guard};
@@ -134,13 +136,13 @@ fn guard(order: &Order, runner: &mut UnixStream) -> io::Result<()> {
         fenced,
         on_loss: order.on_loss,
         command: None,
-        code: 0,
+        ending: Ending::Code(0),
         finished: false,
     };
     if !watch.machine.may_start(BootTime::now()) {
         watch.say(ToRunner::Done {
             why: Why::Deadline,
-            code: 0,
+            ending: Ending::Code(0),
         });
         return Ok(());
     }
@@ -205,7 +207,7 @@ struct Watch {
     fenced: bool,
     on_loss: Signal,
     command: Option<Pid>,
-    code: u8,
+    ending: Ending,
     finished: bool,
 }
 
@@ -302,9 +304,9 @@ impl Watch {
             if by_terminal.contains(&signal) {
                 self.say(ToRunner::Stopped);
             }
-        } else if let Some(code) = exit_code(status) {
+        } else if let Some(ending) = ending(status) {
             self.command = None;
-            self.code = code;
+            self.ending = ending;
             self.tell(Fact::CommandEnded);
         }
     }
@@ -319,8 +321,8 @@ impl Watch {
                 Effect::Ask => family::signal_all(self.on_loss),
                 Effect::Kill => kill_children(),
                 Effect::Finish(why) => {
-                    let code = self.code;
-                    self.say(ToRunner::Done { why, code });
+                    let ending = self.ending;
+                    self.say(ToRunner::Done { why, ending });
                     self.finished = true;
                 }
             }
@@ -338,13 +340,13 @@ fn is_fenced() -> bool {
     !cfg!(debug_assertions) || std::env::var_os("TETHER_TEST_UNFENCED").is_none()
 }
 
-/// 128 + n where signal n ended it, as shells say. None where it has not ended.
-fn exit_code(status: WaitStatus) -> Option<u8> {
-    let code = match status.terminating_signal() {
-        Some(signal) => 128 + signal,
-        None => status.exit_status()?,
-    };
-    u8::try_from(code).ok()
+/// None where it has not ended.
+fn ending(status: WaitStatus) -> Option<Ending> {
+    if let Some(signal) = status.terminating_signal() {
+        return Some(Ending::Signal(signal));
+    }
+    let code = u8::try_from(status.exit_status()?).ok()?;
+    Some(Ending::Code(code))
 }
 
 /// Why a command could not be started, as shells say it: 127 where there is none, 126 where it cannot be executed.

@@ -21,11 +21,18 @@ pub enum ToRunner {
     Unfit(i32),
     /// A signal of the terminal has stopped the command.
     Stopped,
-    /// Nothing is left of the command: why it had to end, and its exit code, 128 + n for signal n.
+    /// Nothing is left of the command: why it had to end, and how it did.
     Done {
         why: Why,
-        code: u8,
+        ending: Ending,
     },
+}
+
+/// How the command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Code(u8),
+    Signal(i32),
 }
 
 impl ToGuard {
@@ -61,27 +68,35 @@ impl ToRunner {
             ToRunner::NotStarted(errno) => format!("not-started {errno}\n"),
             ToRunner::Unfit(errno) => format!("unfit {errno}\n"),
             ToRunner::Stopped => "stopped\n".to_owned(),
-            ToRunner::Done { why, code } => {
+            ToRunner::Done { why, ending } => {
                 let word = WHYS.iter().find(|(other, _)| *other == why);
-                format!("done {} {code}\n", word.map_or("command", |(_, word)| word))
+                let word = word.map_or("command", |(_, word)| word);
+                match ending {
+                    Ending::Code(code) => format!("done {word} {code}\n"),
+                    Ending::Signal(signal) => format!("done {word} {} signal\n", 128 + signal),
+                }
             }
         }
     }
 
     pub fn parse(line: &str) -> Option<ToRunner> {
         let mut words = line.split(' ');
-        let (first, second, third) = (words.next()?, words.next(), words.next());
-        match (first, second, third) {
-            ("started", None, None) => Some(ToRunner::Started),
-            ("stopped", None, None) => Some(ToRunner::Stopped),
-            ("not-started", Some(errno), None) => Some(ToRunner::NotStarted(errno.parse().ok()?)),
-            ("unfit", Some(errno), None) => Some(ToRunner::Unfit(errno.parse().ok()?)),
-            ("done", Some(why), Some(code)) => {
+        let first = words.next()?;
+        match (first, words.next(), words.next(), words.next()) {
+            ("started", None, None, None) => Some(ToRunner::Started),
+            ("stopped", None, None, None) => Some(ToRunner::Stopped),
+            ("not-started", Some(errno), None, None) => {
+                Some(ToRunner::NotStarted(errno.parse().ok()?))
+            }
+            ("unfit", Some(errno), None, None) => Some(ToRunner::Unfit(errno.parse().ok()?)),
+            ("done", Some(why), Some(number), how) => {
                 let (why, _) = WHYS.iter().find(|(_, word)| *word == why)?;
-                Some(ToRunner::Done {
-                    why: *why,
-                    code: code.parse().ok()?,
-                })
+                let ending = match how {
+                    None => Ending::Code(number.parse().ok()?),
+                    Some("signal") => Ending::Signal(number.parse::<i32>().ok()? - 128),
+                    Some(_) => return None,
+                };
+                Some(ToRunner::Done { why: *why, ending })
             }
             _ => None,
         }
@@ -131,7 +146,9 @@ mod tests {
             ToRunner::Unfit(38),
             ToRunner::Stopped,
         ];
-        words.extend(WHYS.map(|(why, _)| ToRunner::Done { why, code: 137 }));
+        for ending in [Ending::Code(137), Ending::Signal(9)] {
+            words.extend(WHYS.map(|(why, _)| ToRunner::Done { why, ending }));
+        }
         for word in words {
             let line = word.line();
             assert_eq!(ToRunner::parse(line.trim_end()), Some(word));
@@ -144,6 +161,7 @@ mod tests {
             "done",
             "done lost",
             "done x 1",
+            "done lost 1 2",
         ] {
             assert_eq!(ToGuard::parse(nonsense), None);
             assert_eq!(ToRunner::parse(nonsense), None);

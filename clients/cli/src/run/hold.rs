@@ -1,10 +1,15 @@
 //! The lock, as the runner has it: a connection of its own, which tether-client keeps.
 
+use super::patience::{Attempts, Patience};
 use crate::timing;
 use std::pin::Pin;
 use std::time::Duration;
 use tether_client::{BootTime, Error, Guard, Locks, Loss, Quorum, quorum};
 use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+/// So much longer than the time to wait an answer may take that the server gives at the end of that time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// How the lock is wanted.
 pub struct Request {
@@ -13,8 +18,7 @@ pub struct Request {
     pub quorum: Vec<String>,
     pub key: Vec<u8>,
     pub mode: Mode,
-    /// None without WAIT; 0 waits for as long as it takes.
-    pub wait: Option<Duration>,
+    pub patience: Patience,
     pub lease: Option<Duration>,
     /// 0 is without a session.
     pub grace: Duration,
@@ -34,15 +38,43 @@ pub enum Refusal {
     Unreachable(String),
     /// The server says no, or does not fit.
     Refused(String),
+    /// It was granted, and lost before anything was started.
+    Lost(String),
 }
 
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
+/// What passes by itself: the server starts, is busy, hands over to another, or has forgotten a session by a restart.
+const PASSING: [&str; 9] = [
+    "BUSY",
+    "CLUSTERDOWN",
+    "LOADING",
+    "MASTERDOWN",
+    "NOSESSION",
+    "QUARANTINE",
+    "READONLY",
+    "TRYAGAIN",
+    "UNBLOCKED",
+];
+
+/// Whether it may be had if it is asked for again.
+fn is_passing(error: &Error) -> bool {
+    match error {
+        // A certificate that is not trusted stays so.
+        Error::Unreachable(why) => !why.contains("certificate"),
+        Error::Refused(text) => {
+            let code = text.split(' ').next().unwrap_or_default();
+            PASSING.contains(&code)
+        }
+        _ => false,
+    }
+}
+
+impl Refusal {
+    fn of(error: Error, has_session: bool) -> Refusal {
         match error {
             Error::Taken => Refusal::Taken("it is taken".to_owned()),
             Error::Refused(text) if text.starts_with("QUARANTINE") => Refusal::Taken(text),
             Error::Unreachable(why) => Refusal::Unreachable(why),
-            Error::Lost(loss) => Refusal::Unreachable(loss.to_string()),
+            Error::Lost(loss) => Refusal::Lost(reason(&loss, has_session)),
             Error::Unfit(unfit) => Refusal::Refused(timing::complaint(&unfit)),
             other => Refusal::Refused(other.to_string()),
         }
@@ -63,14 +95,53 @@ enum Held {
     Majority(quorum::Guard, Quorum),
 }
 
-/// The lock, or why not. If this is dropped while it waits, the connection ends and the place in the queue with it.
-pub async fn acquire(request: Request) -> Result<Hold, Refusal> {
-    if !request.quorum.is_empty() {
-        return acquire_majority(request).await;
+/// The lock, or why not. Who is patient asks again where no server can be reached, or where what it refuses for passes; `tell` hears
+/// the first such reason. If this is dropped while it waits, the connection ends and the place in the queue with it.
+pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Refusal> {
+    let mut attempts = Attempts::begin(request.patience);
+    loop {
+        let error = match attempt(request, &attempts).await {
+            Ok(hold) => return Ok(hold),
+            Err(error) => error,
+        };
+        let pause = is_passing(&error).then(|| attempts.pause()).flatten();
+        match pause {
+            Some(pause) => {
+                if attempts.is_first() {
+                    tell(&error.to_string());
+                }
+                sleep(pause).await;
+            }
+            None if error == Error::Taken && !matches!(request.patience, Patience::None) => {
+                let why = "it is taken, and the time to wait is over";
+                return Err(Refusal::Taken(why.to_owned()));
+            }
+            None => return Err(Refusal::of(error, request.has_session())),
+        }
     }
-    let has_session = !request.grace.is_zero();
+}
+
+/// One connection, which ends at the latest when the time to wait is over, whatever the server does.
+async fn attempt(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
+    let asked = async {
+        match request.quorum.is_empty() {
+            true => acquire_one(request, attempts).await,
+            false => acquire_majority(request, attempts).await,
+        }
+    };
+    match attempts.left() {
+        Some(left) if request.patience != Patience::None => {
+            let late = || Error::Unreachable("it does not answer".to_owned());
+            let asked = timeout(left + ANSWER_WITHIN, asked).await;
+            asked.unwrap_or_else(|_| Err(late()))
+        }
+        _ => asked.await,
+    }
+}
+
+async fn acquire_one(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
     let mut builder = Locks::builder(&request.url).stop_within(request.kill_after);
-    if has_session {
+    if request.has_session() {
         builder = builder.grace(request.grace);
     }
     let locks = builder.connect().await?;
@@ -81,36 +152,33 @@ pub async fn acquire(request: Request) -> Result<Hold, Refusal> {
         Mode::Shared => lock.shared(),
         Mode::Permits { count, total } => lock.permits(count, total),
     };
-    lock = match request.wait {
-        Some(Duration::ZERO) => lock,
-        Some(wait) => lock.wait(wait),
-        None => lock.no_wait(),
+    lock = match (request.patience, attempts.left()) {
+        (Patience::None, _) => lock.no_wait(),
+        (_, Some(left)) => lock.wait(left),
+        (_, None) => lock,
     };
     if let Some(lease) = request.lease {
         lock = lock.lease(lease);
     }
-    let is_patient = request.wait.is_some();
-    let guard = lock.acquire().await;
-    let guard = guard.map_err(|error| refusal(error, is_patient))?;
+    let guard = lock.acquire().await?;
     Ok(Hold {
         token: guard.token(),
         alive: locks.alive(),
         held: Held::One(guard, locks),
-        has_session,
+        has_session: request.has_session(),
     })
 }
 
-async fn acquire_majority(request: Request) -> Result<Hold, Refusal> {
-    let builder = Quorum::builder(request.quorum).grace(request.grace);
+async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
+    let builder = Quorum::builder(request.quorum.clone()).grace(request.grace);
     let quorum = builder.stop_within(request.kill_after).connect().await?;
     let lock = quorum.lock(&request.key).owner("");
-    let lock = match request.wait {
-        Some(Duration::ZERO) => lock,
-        Some(wait) => lock.wait(wait),
-        None => lock.no_wait(),
+    let lock = match (request.patience, attempts.left()) {
+        (Patience::None, _) => lock.no_wait(),
+        (_, Some(left)) => lock.wait(left),
+        (_, None) => lock,
     };
-    let guard = lock.acquire().await;
-    let guard = guard.map_err(|error| refusal(error, request.wait.is_some()))?;
+    let guard = lock.acquire().await?;
     Ok(Hold {
         token: guard.token(),
         alive: guard.alive(),
@@ -119,16 +187,22 @@ async fn acquire_majority(request: Request) -> Result<Hold, Refusal> {
     })
 }
 
-fn refusal(error: Error, is_patient: bool) -> Refusal {
-    match error {
-        Error::Taken if is_patient => {
-            Refusal::Taken("it is taken, and the time to wait is over".to_owned())
-        }
-        other => other.into(),
+impl Request {
+    fn has_session(&self) -> bool {
+        !self.quorum.is_empty() || !self.grace.is_zero()
     }
 }
 
 impl Hold {
+    /// Why it is lost, if that is known already.
+    pub fn check(&self) -> Result<(), String> {
+        let checked = match &self.held {
+            Held::One(guard, _) => guard.check(),
+            Held::Majority(guard, _) => guard.check(),
+        };
+        checked.map_err(|loss| reason(&loss, self.has_session))
+    }
+
     /// Ends with the reason when the lock is lost.
     pub fn lost(&self) -> impl Future<Output = String> + 'static {
         let has_session = self.has_session;
@@ -168,5 +242,33 @@ fn reason(loss: &Loss, has_session: bool) -> String {
         Loss::Connection if has_session => "it was lost while the connection was broken".to_owned(),
         Loss::Connection => "the connection broke, and there is no --grace".to_owned(),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_is_told_from_what_stays() {
+        let refused = |text: &str| Error::Refused(text.to_owned());
+        for error in [
+            Error::Unreachable("Connection refused (os error 111)".to_owned()),
+            refused("LOADING Redis is loading the dataset in memory"),
+            refused("QUARANTINE nothing is granted yet"),
+            refused("UNBLOCKED force unblock from blocking operation"),
+        ] {
+            assert!(is_passing(&error), "{error}");
+        }
+        for error in [
+            Error::Taken,
+            Error::NoModule,
+            Error::Unreachable("invalid peer certificate: UnknownIssuer".to_owned()),
+            refused("NOPERM this user has no permissions"),
+            refused("BUSYKEY x"),
+            refused("ERR option"),
+        ] {
+            assert!(!is_passing(&error), "{error}");
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::guard::{self, Lines, Order, ToGuard, ToRunner};
 use rustix::io::{FdFlags, fcntl_setfd};
 use std::collections::VecDeque;
 use std::ffi::OsStr;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net;
 use std::os::unix::process::CommandExt;
@@ -14,6 +14,10 @@ use tokio::net::UnixStream;
 
 pub struct Keeper {
     socket: UnixStream,
+    /// The same. Tokio's does not write before its first look at the socket.
+    writer: net::UnixStream,
+    /// What the socket had no room for.
+    unsaid: Vec<u8>,
     lines: Lines,
     heard: VecDeque<ToRunner>,
 }
@@ -33,15 +37,26 @@ impl Keeper {
         command.process_group(0).spawn()?;
         ours.set_nonblocking(true)?;
         Ok(Keeper {
+            writer: ours.try_clone()?,
             socket: UnixStream::from_std(ours)?,
+            unsaid: Vec::new(),
             lines: Lines::default(),
             heard: VecDeque::new(),
         })
     }
 
-    /// A guard that is stopped may miss it. What it hears when it goes on is then out of date, and ends the command.
-    pub fn say(&self, word: ToGuard) {
-        let _ = self.socket.try_write(word.line().as_bytes());
+    /// A guard that is stopped hears it when it goes on. Promises that there is no room for are left out: they would be out of date.
+    pub fn say(&mut self, word: ToGuard) {
+        if self.unsaid.is_empty() || !matches!(word, ToGuard::Alive(_)) {
+            self.unsaid.extend(word.line().as_bytes());
+        }
+        while !self.unsaid.is_empty() {
+            match self.writer.write(&self.unsaid) {
+                Ok(count) => drop(self.unsaid.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// What the guard says next; None if it has gone. Nothing is lost if this is not waited for to the end.

@@ -1,31 +1,42 @@
 //! `tether run`: a command while a lock is held.
 //!
-//! - hold.rs: the lock
+//! - hold.rs: the lock    patience.rs: how long it is waited for
 //! - keeper.rs: the guard, which ends the command when the lock is lost
-//! - signals.rs: what others send
+//!
+//! A signal, whenever it comes, reaches the command or ends this process: until the command is asked for it ends the wait, and
+//! from then on it is passed on to the guard, which keeps it until the command is there.
 
 mod hold;
 mod keeper;
-mod signals;
+mod patience;
 
 use crate::codes;
-use crate::guard::{Order, ToGuard, ToRunner, Why, start_code};
+use crate::guard::{Ending, Order, ToGuard, ToRunner, Why, start_code};
 use crate::options;
+use crate::signals::{self, Signals};
 use crate::timing;
 use hold::{Hold, Mode, Refusal, Request};
 use keeper::Keeper;
+use patience::Patience;
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
-use signals::Arrived;
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::pin::pin;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{sleep, timeout};
 
-/// The exit code of `tether run`.
+/// How long servers may take to hear, at the end, that nothing is wanted any more.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// How `tether run` ends.
+enum Exit {
+    Code(u8),
+    Signal(i32),
+}
+
+/// The exit code of `tether run`, if it does not end by a signal.
 pub fn run(url: String, options: &options::Run) -> u8 {
-    let key = options.key.display();
     if !options.grace.is_zero()
         && let Err(unfit) = tether_client::timing::fence(options.grace, options.kill_after)
     {
@@ -38,29 +49,57 @@ pub fn run(url: String, options: &options::Run) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => return complain(codes::FAILED, error),
     };
-    let code = runtime.block_on(async {
-        let mut signals = match signals::listen() {
+    let exit = runtime.block_on(async {
+        let mut signals = match Signals::listen() {
             Ok(signals) => signals,
-            Err(error) => return complain(codes::FAILED, error),
+            Err(error) => return Exit::Code(complain(codes::FAILED, error)),
         };
-        let hold = tokio::select! {
-            hold = hold::acquire(request(url, options)) => hold,
-            code = wait_for_end(&mut signals) => return code,
-        };
-        match hold {
-            Ok(hold) => while_held(options, hold, &mut signals).await,
-            Err(Refusal::Taken(why)) => complain(codes::TAKEN, format!("no lock '{key}': {why}")),
-            Err(Refusal::Unreachable(why)) => {
-                complain(codes::UNREACHABLE, format!("no lock '{key}': {why}"))
-            }
-            Err(Refusal::Refused(why)) => {
-                complain(codes::REFUSED, format!("no lock '{key}': {why}"))
-            }
-        }
+        let exit = hold_and_work(url, options, &mut signals).await;
+        let _ = timeout(LAST_WORDS, all_said()).await;
+        exit
     });
     // Whatever a task still does, the lock is given back or lost.
     runtime.shutdown_background();
-    code
+    match exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => signals::end_by(signal),
+    }
+}
+
+/// Ends when the connections have ended whose owners are gone: then their servers know that nothing is wanted any more, and do
+/// not keep it for a grace.
+async fn all_said() {
+    let metrics = tokio::runtime::Handle::current().metrics();
+    while metrics.num_alive_tasks() > 0 {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn hold_and_work(url: String, options: &options::Run, signals: &mut Signals) -> Exit {
+    let key = options.key.display();
+    let request = request(url, options);
+    let tell = |why: &str| eprintln!("tether: no lock '{key}' yet: {why}; trying on");
+    let hold = tokio::select! {
+        // What came together with the lock ends this as well.
+        biased;
+        signal = wait_for_end(signals) => return Exit::Signal(signal),
+        hold = hold::acquire(&request, tell) => hold,
+    };
+    let (code, why) = match hold {
+        Ok(hold) => return while_held(options, hold, signals).await,
+        Err(Refusal::Taken(why)) => (codes::TAKEN, why),
+        Err(Refusal::Unreachable(why)) => (codes::UNREACHABLE, why),
+        Err(Refusal::Refused(why)) => (codes::REFUSED, why),
+        Err(Refusal::Lost(why)) => return lost_before_start(options, &why),
+    };
+    Exit::Code(complain(code, format!("no lock '{key}': {why}")))
+}
+
+fn lost_before_start(options: &options::Run, why: &str) -> Exit {
+    let key = options.key.display();
+    let command = options.command[0].display();
+    let why = format!("lost the lock '{key}': {why}; '{command}' was not started");
+    Exit::Code(complain(codes::LOST, why))
 }
 
 fn complain(code: u8, why: impl Display) -> u8 {
@@ -82,23 +121,27 @@ fn request(url: String, options: &options::Run) -> Request {
         quorum: options.quorum.clone(),
         key: options.key.as_bytes().to_vec(),
         mode,
-        wait: (!options.nowait).then_some(options.wait.unwrap_or(Duration::ZERO)),
+        patience: match options.wait {
+            _ if options.nowait => Patience::None,
+            Some(Duration::ZERO) => Patience::None,
+            Some(wait) => Patience::Until(wait),
+            None => Patience::ForEver,
+        },
         lease: options.lease,
         grace: options.grace,
         kill_after: options.kill_after,
     }
 }
 
-/// Ends with the exit code when a signal says that nobody wants the lock any more.
-async fn wait_for_end(signals: &mut UnboundedReceiver<Arrived>) -> u8 {
+/// Ends with the signal that ends a program which has nothing to do with it.
+async fn wait_for_end(signals: &mut Signals) -> i32 {
     loop {
-        match signals.recv().await {
-            Some(arrived) if arrived.is_end() => {
-                return u8::try_from(128 + arrived.signal).unwrap_or(codes::FAILED);
-            }
-            Some(arrived) if arrived.is_stop() => stop(),
-            Some(_) => {}
-            None => std::future::pending().await,
+        let arrived = signals.next().await;
+        if arrived.is_end() {
+            return arrived.signal;
+        }
+        if arrived.is_stop() {
+            stop();
         }
     }
 }
@@ -109,11 +152,10 @@ fn stop() {
 }
 
 /// Runs the command to its end, and gives the lock back.
-async fn while_held(
-    options: &options::Run,
-    mut hold: Hold,
-    signals: &mut UnboundedReceiver<Arrived>,
-) -> u8 {
+async fn while_held(options: &options::Run, mut hold: Hold, signals: &mut Signals) -> Exit {
+    if let Err(why) = hold.check() {
+        return lost_before_start(options, &why);
+    }
     let token = hold.token.to_string();
     let order = Order {
         socket: 0,
@@ -131,45 +173,73 @@ async fn while_held(
         Ok(keeper) => keeper,
         Err(error) => {
             let _ = hold.release().await;
-            return complain(codes::FAILED, format!("cannot start a guard: {error}"));
+            let why = format!("cannot start a guard: {error}");
+            return Exit::Code(complain(codes::FAILED, why));
         }
     };
     let (end, loss) = watch_over(&mut keeper, &mut hold, signals).await;
-    let released = hold.release().await;
+    let released = release(hold, signals).await;
     verdict(options, end, loss.or(released.err()))
+}
+
+/// Gives the lock back. Who is told to end now does not wait for a server that is silent.
+async fn release(hold: Hold, signals: &mut Signals) -> Result<(), String> {
+    let impatience = async {
+        wait_for_end(signals).await;
+        sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        released = hold.release() => released,
+        () = impatience => Ok(()),
+    }
 }
 
 /// What has become of the command.
 enum End {
     Done {
         why: Why,
-        code: u8,
+        ending: Ending,
     },
     NotStarted(i32),
     Unfit(i32),
     /// The guard was killed, and then everything that it had started.
     Unguarded,
+    /// The same by a signal to all, before it had started anything.
+    Unbegun(i32),
 }
 
 /// What became of it, and why the lock was lost meanwhile, if it was.
 async fn watch_over(
     keeper: &mut Keeper,
     hold: &mut Hold,
-    signals: &mut UnboundedReceiver<Arrived>,
+    signals: &mut Signals,
 ) -> (End, Option<String>) {
     let mut lost = pin!(hold.lost());
     let mut loss = None;
+    // A signal of the terminal reaches a command that is there by itself; whether it was there is not known until it was told.
+    let mut is_started = false;
+    let mut ended_by = None;
     let end = loop {
         tokio::select! {
             word = keeper.hear() => match word {
-                Some(ToRunner::Started) => {}
+                Some(ToRunner::Started) => {
+                    for arrived in signals.come() {
+                        keeper.say(ToGuard::Signal(arrived.signal));
+                    }
+                    is_started = true;
+                }
                 Some(ToRunner::Stopped) => stop(),
                 Some(ToRunner::NotStarted(errno)) => break End::NotStarted(errno),
                 Some(ToRunner::Unfit(errno)) => break End::Unfit(errno),
-                Some(ToRunner::Done { why, code }) => break End::Done { why, code },
+                Some(ToRunner::Done { why, ending }) => break End::Done { why, ending },
                 None => {
                     keeper::take_over().await;
-                    break End::Unguarded;
+                    let mut came = signals.come().filter(|arrived| arrived.is_end());
+                    let ended_by = ended_by.or(came.next().map(|arrived| arrived.signal));
+                    break match ended_by {
+                        Some(signal) if !is_started => End::Unbegun(signal),
+                        _ => End::Unguarded,
+                    };
                 }
             },
             Ok(()) = hold.alive.changed() => {
@@ -179,9 +249,12 @@ async fn watch_over(
                 loss = Some(reason);
                 keeper.say(ToGuard::Lost);
             }
-            Some(arrived) = signals.recv() => {
-                if !arrived.by_terminal {
+            arrived = signals.next() => {
+                if !(arrived.by_terminal && is_started) {
                     keeper.say(ToGuard::Signal(arrived.signal));
+                }
+                if arrived.is_end() {
+                    ended_by.get_or_insert(arrived.signal);
                 }
             }
         }
@@ -189,38 +262,43 @@ async fn watch_over(
     (end, loss)
 }
 
-fn verdict(options: &options::Run, end: End, loss: Option<String>) -> u8 {
+fn verdict(options: &options::Run, end: End, loss: Option<String>) -> Exit {
     let key = options.key.display();
     let command = options.command[0].display();
-    match end {
-        End::NotStarted(errno) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            complain(
-                start_code(errno),
-                format!("cannot start '{command}': {error}"),
-            )
-        }
-        End::Unfit(errno) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            complain(
-                codes::FAILED,
-                format!("cannot guard a command here: {error}"),
-            )
-        }
-        End::Unguarded => complain(codes::FAILED, "the guard was killed; the command was ended"),
+    let system = std::io::Error::from_raw_os_error;
+    let (code, why) = match end {
+        End::NotStarted(errno) => (
+            start_code(errno),
+            format!("cannot start '{command}': {}", system(errno)),
+        ),
+        End::Unfit(errno) => (
+            codes::FAILED,
+            format!("cannot guard a command here: {}", system(errno)),
+        ),
+        End::Unbegun(signal) => return Exit::Signal(signal),
+        End::Unguarded => (
+            codes::FAILED,
+            "the guard was killed; the command was ended".to_owned(),
+        ),
         End::Done {
             why: Why::Command | Why::Runner,
-            code,
-        } if loss.is_none() => code,
+            ending,
+        } if loss.is_none() => {
+            return match ending {
+                Ending::Code(code) => Exit::Code(code),
+                Ending::Signal(signal) => Exit::Signal(signal),
+            };
+        }
         End::Done { why, .. } => {
             let reason = loss.unwrap_or_else(|| match why {
                 Why::Deadline => "it could not be vouched for in time".to_owned(),
                 _ => "it was no longer held when the command had ended".to_owned(),
             });
-            complain(
+            (
                 codes::LOST,
                 format!("lost the lock '{key}': {reason}; '{command}' was ended"),
             )
         }
-    }
+    };
+    Exit::Code(complain(code, why))
 }

@@ -1,11 +1,18 @@
 //! `tether run` on a real server.
+//!
+//! - signals.rs: signals at every moment    patience.rs: how long it waits, and for what
+//! - descriptors.rs: what its processes have open
 
 #![cfg(target_os = "linux")]
+
+mod descriptors;
+mod patience;
+mod signals;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fs;
 use std::io::Write;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -123,7 +130,6 @@ impl Running {
 
     /// Its exit code, -n if signal n ended it, and what it wrote to its standard error.
     fn end(&mut self) -> (i32, String) {
-        use std::os::unix::process::ExitStatusExt;
         let mut runner = self.runner.take().unwrap();
         let deadline = Instant::now() + Duration::from_secs(60);
         while runner.try_wait().unwrap().is_none() {
@@ -234,7 +240,7 @@ fn a_lock_can_be_shared_and_permits_can_be_had() {
         let alone = world.run(&["--nowait", "report", "--", "true"]);
         assert_eq!(alone.status.code(), Some(75), "{options:?}");
         kill_process(Pid::from_child(&holder), Signal::TERM).unwrap();
-        assert_eq!(holder.wait().unwrap().code(), Some(143));
+        assert_eq!(holder.wait().unwrap().signal(), Some(15));
     }
 }
 
@@ -255,7 +261,14 @@ fn each_way_to_fail_has_its_code() {
         ),
         (&["text", "--", "true"], 78, "WRONGTYPE"),
         (
-            &["--url", "redis://127.0.0.1:1", "report", "--", "true"],
+            &[
+                "--nowait",
+                "--url",
+                "redis://127.0.0.1:1",
+                "report",
+                "--",
+                "true",
+            ],
             69,
             "refused",
         ),
@@ -295,19 +308,7 @@ fn each_way_to_fail_has_its_code() {
     assert!(text(&output.stderr).contains("does not have the module"));
 }
 
-// ---- signals ----
-
-#[test]
-fn signals_for_the_runner_reach_the_command() {
-    let world = World::new();
-    let script = "trap 'echo usr1 > heard' USR1; while :; do sleep 0.02; done";
-    let mut running = world.start(&[], script);
-    running.signal(Signal::USR1);
-    assert_eq!(world.eventually_file("heard"), "usr1");
-    running.signal(Signal::INT);
-    assert_eq!(running.end().0, 130);
-    assert_eq!(world.holds(), 0);
-}
+// ---- signals: see also signals.rs ----
 
 #[test]
 fn what_nohup_ignores_stays_ignored() {
@@ -333,20 +334,6 @@ fn what_nohup_ignores_stays_ignored() {
     assert!(runner.try_wait().unwrap().is_none());
     fs::write(world.file("enough"), "").unwrap();
     assert_eq!(runner.wait().unwrap().code(), Some(4));
-}
-
-#[test]
-fn who_is_interrupted_while_it_waits_leaves_nothing() {
-    let world = World::new();
-    let mut holder = world.server.resp3();
-    holder.run("LOCK.ACQUIRE report");
-    let mut waiting = world.tether(&["report", "--", "true"]).spawn().unwrap();
-    eventually_equal("its wait", 1, || world.waiters());
-    kill_process(Pid::from_child(&waiting), Signal::INT).unwrap();
-    assert_eq!(waiting.wait().unwrap().code(), Some(130));
-    eventually_equal("no wait", 0, || world.waiters());
-    holder.run("LOCK.RELEASE report");
-    assert_ne!(world.server.resp3().run("LOCK.ACQUIRE report"), null());
 }
 
 // ---- the lock is lost ----
