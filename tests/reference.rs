@@ -59,7 +59,6 @@ fn row(spec: &Spec) -> String {
         KeyPlaces::First => "the first",
         KeyPlaces::All => "all",
         KeyPlaces::Numbered => "as many as said",
-        KeyPlaces::Inner => "the first, and the command's",
         KeyPlaces::Nowhere => "none",
     };
     let access = match (spec.keys, spec.access) {
@@ -155,9 +154,9 @@ fn flags_told(spec: &Spec) -> BTreeSet<String> {
         other => other.replace('-', "_"),
     };
     // These the servers keep to themselves.
-    let hidden = |flag: &&str| matches!(*flag, "getkeys-api" | "may-replicate");
+    let hidden = |flag: &&str| matches!(*flag, "may-replicate");
     let given = spec.flags.split(' ').filter(|flag| !hidden(flag));
-    let movable = matches!(spec.keys, KeyPlaces::Numbered | KeyPlaces::Inner);
+    let movable = spec.keys == KeyPlaces::Numbered;
     let movable = movable.then_some("movablekeys");
     let implied = ["module"].into_iter().chain(movable);
     given.map(told).chain(implied.map(str::to_owned)).collect()
@@ -169,7 +168,6 @@ fn check_keys(client: &mut Client, spec: &Spec) {
         KeyPlaces::First => (&["a", "1", "x"][..], &["a"][..]),
         KeyPlaces::All => (&["a", "b", "c"][..], &["a", "b", "c"][..]),
         KeyPlaces::Numbered => (&["2", "a", "b", "ALL"][..], &["a", "b"][..]),
-        KeyPlaces::Inner => (&["a", "1", "PING"][..], &["a"][..]),
         KeyPlaces::Nowhere => return,
     };
     let arguments = &arguments[..arguments.len().min(if spec.arity > 0 {

@@ -331,6 +331,13 @@ fn parse_session<'a, 'b>(
 
 fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     let most = rest.len().clamp(1, MOST_KEYS) as u64;
+    // The server looks at the rights to so many keys, and reads no number with zeros before it.
+    if number.starts_with(b"0") && number.len() > 1 {
+        return Err(BadInput::NotANumber {
+            what: "numkeys",
+            given: number.into(),
+        });
+    }
     let count = number_in("numkeys", number, 1, most)? as usize;
     if rest.len() < count {
         return Err(BadInput::WrongArity);

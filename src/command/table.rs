@@ -40,7 +40,8 @@ pub enum Access {
     Withdraw,
 }
 
-/// Where a command's keys stand among its arguments.
+/// Where a command's keys stand among its arguments. (Never by the flag `getkeys-api`: servers ask such a command for its keys in
+/// threads of their own, see docs/servers.md.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlaces {
     /// The first argument only.
@@ -49,8 +50,6 @@ pub enum KeyPlaces {
     All,
     /// As many as the first argument says, after it.
     Numbered,
-    /// The first argument, and those of the command that the third one begins.
-    Inner,
     /// None.
     Nowhere,
 }
@@ -217,7 +216,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Macquire,
         name: "lock.macquire",
         arity: -3,
-        flags: "write deny-oom deny-script blocking getkeys-api",
+        flags: "write deny-oom deny-script blocking",
         categories: "keyspace write slow blocking",
         access: Access::Write,
         keys: KeyPlaces::Numbered,
@@ -302,11 +301,11 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Guard,
         name: "lock.guard",
         arity: -4,
-        // What it writes is written, and replicated, by the inner command.
-        flags: "may-replicate deny-script getkeys-api",
+        // What it writes is written, and replicated, by the inner command, whose rights and slots are looked at when that is called.
+        flags: "may-replicate deny-script",
         categories: "keyspace write slow",
         access: Access::Look,
-        keys: KeyPlaces::Inner,
+        keys: KeyPlaces::First,
         summary: "Runs a command only while a token is that of a current hold.",
         complexity: "O(1), and what the command takes",
         arguments: &[

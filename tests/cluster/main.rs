@@ -15,6 +15,7 @@ mod nodes;
 mod resharding;
 mod routing;
 mod running;
+mod threads;
 mod tokens;
 
 use tether_testing::{grants, harness, line, load, random, survival};

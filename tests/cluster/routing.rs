@@ -31,19 +31,112 @@ fn commands_are_sent_to_the_server_that_has_their_key() {
     assert_eq!(right.next_push(), format!("watchex {key} ADD"));
     assert_eq!(lock_list(&mut wrong, ""), []);
     assert_eq!(lock_list(&mut right, "").len(), 2);
-    // Keys of two slots, on any server.
+    // Of two slots, on the server that has the first one.
     for command in [
-        "LOCK.MACQUIRE 2 a b",
-        "LOCK.MACQUIRE 2 a b WAIT 0",
-        "DELTP a b",
-        "WATCHEX a b",
-        "UNWATCHEX a b",
+        format!("LOCK.MACQUIRE 2 {key} b"),
+        format!("LOCK.MACQUIRE 2 {key} b WAIT 0"),
     ] {
+        assert_eq!(wrong.refused(&command), moved, "{command}");
+        let message = right.refused(&command);
+        assert!(message.starts_with("CROSSSLOT "), "{command}: {message}");
+    }
+    // Keys of two slots, on any server.
+    for command in ["DELTP a b", "WATCHEX a b", "UNWATCHEX a b"] {
         for client in [&mut wrong, &mut right] {
             let message = client.refused(command);
             assert!(message.starts_with("CROSSSLOT "), "{command}: {message}");
         }
     }
+}
+
+/// The server routes by the first key, so the module looks at the others: also where all of the slots are this server's, which
+/// would store them in the slot of the first.
+#[test]
+fn keys_of_two_slots_of_one_server_are_refused_and_nothing_is_done_there() {
+    let cluster = Cluster::of_masters(1, &[]);
+    let server = &cluster.servers[0];
+    let (mut client, mut holder) = (server.resp3(), server.resp3());
+    let [here, beside] = [100, 200].map(|slot| format!("{{{}}}", name_in(slot)));
+    client.run(["SET", &format!("{beside}plain"), "v"]);
+    // Its lease is over when a command names it that is not for its slot.
+    client.run("DEBUG SET-ACTIVE-EXPIRE 0");
+    let due = format!("{beside}due");
+    for words in [
+        format!("LOCK.MACQUIRE 2 {here}a {due}"),
+        format!("LOCK.MACQUIRE 2 {here}a {beside}b WAIT 0 PUSH"),
+        format!("LOCK.MACQUIRE 3 {here}a {here}b {beside}plain"),
+    ] {
+        holder.pipeline(&[
+            &format!("LOCK.ACQUIRE {due} LEASE 1"),
+            "DEBUG SLEEP 0.01",
+            &words,
+        ]);
+        let reply = holder.read_replies(3).remove(2).text();
+        assert_eq!(
+            reply, "CROSSSLOT Keys in request don't hash to the same slot",
+            "{words}"
+        );
+        eventually_gone(&mut client, &due);
+    }
+    // What stands behind the keys is none, whatever it is called.
+    assert!(
+        client
+            .run(&format!("LOCK.MACQUIRE 1 {here}a OWNER {beside}plain"))
+            .number()
+            > 0
+    );
+    client.run(&format!("LOCK.RELEASE {here}a OWNER {beside}plain"));
+    assert_eq!(client.run("DBSIZE"), int(1));
+    assert_eq!(lock_list(&mut client, ""), []);
+    let both = format!("LOCK.MACQUIRE 2 {here}a {here}b");
+    assert!(client.run(&both).number() > 0);
+    let in_slot = |client: &mut Client, slot: u16| {
+        client
+            .run(&format!("CLUSTER COUNTKEYSINSLOT {slot}"))
+            .number()
+    };
+    assert_eq!(
+        (in_slot(&mut client, 100), in_slot(&mut client, 200)),
+        (2, 1)
+    );
+}
+
+/// While their slot moves, some keys may be here and some not.
+#[test]
+fn keys_of_which_some_have_moved_are_to_be_asked_for_again() {
+    const SLOT: u16 = 9;
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let tag = format!("{{{}}}", name_in(SLOT));
+    let [held, plain, moved, none] =
+        ["held", "plain", "moved", "none"].map(|n| format!("{tag}{n}"));
+    let (mut holder, mut client) = (source.resp3(), source.resp3());
+    let token = holder.run(["LOCK.ACQUIRE", &held, "REENTRANT"]).number();
+    client.run(["MSET", &plain, "1", &moved, "2"]);
+    cluster.open_slot(SLOT, 0, 1);
+    cluster.migrate(&[&moved], 0, 1);
+    let again = "TRYAGAIN Multiple keys request during rehashing of slot";
+    let ask = format!("ASK {SLOT} {}", cluster.address(1));
+    for (command, expected) in [
+        (format!("LOCK.MACQUIRE 2 {held} {moved} REENTRANT"), again),
+        (format!("LOCK.MACQUIRE 2 {held} {none} REENTRANT"), again),
+        (format!("LOCK.MACQUIRE 2 {none} {held}"), &ask),
+        (format!("LOCK.GUARD {held} {token} GET {moved}"), again),
+        (
+            format!("LOCK.GUARD {held} {token} MGET {plain} {moved}"),
+            again,
+        ),
+        (format!("LOCK.GUARD {none} 1 GET {plain}"), &ask),
+    ] {
+        assert_eq!(holder.refused(&command), *expected, "{command}");
+    }
+    let guarded = format!("LOCK.GUARD {held} {token} GET {plain}");
+    assert_eq!(holder.run(&guarded), bulk("1"));
+    let mut there = target.resp3();
+    there.run("ASKING");
+    let both = format!("LOCK.MACQUIRE 2 {moved} {none}");
+    assert_eq!(there.refused(&both), again);
+    assert_eq!(lock_list(&mut there, ""), []);
 }
 
 /// Servers since Redis 7.2 look for every key in the slot of the command that is being executed.

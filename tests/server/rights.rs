@@ -44,6 +44,53 @@ fn a_key_pattern_bounds_what_can_be_taken_and_watched() {
     assert_eq!(client.call("UNWATCHEX"), int(2));
 }
 
+/// However their number is written: what the server does not read as one has no keys for it.
+#[test]
+fn each_key_of_several_that_are_taken_in_one_step_needs_its_right() {
+    let server = Server::start();
+    let mut client = user(&server, "+@all ~app:* %R~r");
+    assert!(client.call("LOCK.MACQUIRE 2 app:a app:b").number() > 0);
+    for command in [
+        "LOCK.MACQUIRE 1 k",
+        "LOCK.MACQUIRE 2 k app:c",
+        "LOCK.MACQUIRE 2 app:c k",
+        "LOCK.MACQUIRE 2 app:c r",
+        "LOCK.MACQUIRE 3 app:c app:d k WAIT 0 PUSH",
+        "LOCK.MACQUIRE 2 app:c k OWNER one LEASE 10",
+    ] {
+        assert_noperm(&mut client, command);
+        let dry = server.resp2().run(&format!("ACL DRYRUN u {command}"));
+        assert!(dry.text().contains("no permissions"), "{command}: {dry:?}");
+    }
+    for number in [
+        "01",
+        "002",
+        "+2",
+        " 2",
+        "2 ",
+        "2.0",
+        "-1",
+        "0",
+        "00",
+        "2x",
+        "0x2",
+        "",
+        "00000000000000000000000002",
+        "18446744073709551618",
+        "9",
+    ] {
+        for keys in [["k", "app:c"], ["app:c", "k"]] {
+            let words = ["LOCK.MACQUIRE", number, keys[0], keys[1]];
+            let message = client.refused(words);
+            assert!(!message.is_empty(), "{number}");
+        }
+    }
+    assert_eq!(lock_list(&mut server.resp2(), "").len(), 2);
+    assert_eq!(server.resp2().call("DBSIZE"), int(2));
+    // What stands behind the keys is none.
+    assert!(client.call("LOCK.MACQUIRE 1 app:c OWNER k").number() > 0);
+}
+
 #[test]
 fn watching_needs_the_right_to_read_and_taking_the_right_to_write() {
     let server = Server::start();

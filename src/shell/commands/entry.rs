@@ -29,15 +29,6 @@ pub unsafe extern "C" fn entry<const N: usize>(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
-        match TABLE[N].keys {
-            KeyPlaces::Numbered if ctx.asks_for_keys() => {
-                return places::reply_keys(ctx, &arguments[1..]);
-            }
-            KeyPlaces::Inner if ctx.asks_for_keys() => {
-                return places::tell_inner_keys(ctx, &arguments[1..]);
-            }
-            _ => {}
-        }
         if shell().server.get().late_pushes && !shell().knows_executing.get() {
             let knows = shim::learn_executing(ctx.client(), arguments);
             shell().knows_executing.set(knows);
@@ -87,7 +78,12 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if spec.access == Access::Write && shell().is_replica() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
-    let keys = places::keys_among(spec.keys, strings);
+    let keys = places::keys_of(spec.keys, &request, strings);
+    if spec.keys == KeyPlaces::Numbered
+        && let Some(error) = places::refuse_slots(keys)
+    {
+        return ctx.reply_error(error);
+    }
     let reach = KeyScope::of_command(ctx, keys);
     let _turn = push::begin_turn(client);
     send_before(ctx, client);
@@ -326,7 +322,11 @@ impl<'c> Caller<'c> {
             self.request(Some(&in_command), Acquire { seen, ..ask });
         } else {
             // The keys come after their number.
-            let seen = &self.look_at_all(&self.strings[1..], names);
+            let strings = &self.strings[1..=names.len()];
+            if let Some(error) = places::refuse_partial(self.ctx, strings) {
+                return self.ctx.reply_error(error);
+            }
+            let seen = &self.look_at_all(strings, names);
             let in_command = self.first_in_hand();
             self.request(in_command.as_ref(), Acquire { seen, ..ask });
         }

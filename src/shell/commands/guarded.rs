@@ -1,9 +1,8 @@
 //! `LOCK.CHECK` and `LOCK.GUARD`: tokens that the server checks.
 
 use crate::engine::{Key, KeySnapshot, Stale, Token};
-use crate::policy::slots::slot_of;
 use crate::shell::bridge::dispatch;
-use crate::shell::commands::places::TOLD_WORDS;
+use crate::shell::commands::places;
 use crate::shell::server::look;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -23,18 +22,10 @@ pub fn run(ctx: Ctx<'_>, strings: &[Str<'_>], name: &[u8], token: u64) {
         return;
     }
     let inner = &strings[2..];
-    if shell().server.get().is_cluster && inner.len() > TOLD_WORDS && !is_in_slot(ctx, inner, name)
-    {
-        return ctx.reply_error("CROSSSLOT Keys in request don't hash to the same slot");
+    if let Some(error) = places::refuse_inside(ctx, inner, name) {
+        return ctx.reply_error(error);
     }
     raw::not_on_our_own(|| ctx.run_as_caller(inner));
-}
-
-/// Whether all keys of a command are in the slot of this one. Of those that were told the server has seen to that itself.
-fn is_in_slot(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> bool {
-    let mut all = true;
-    ctx.each_key_of(command, |key| all &= slot_of(key) == slot_of(name));
-    all
 }
 
 /// Whether the token is that of a current hold; if not, that is the reply. The key is looked at, since what was done to it in the

@@ -1,7 +1,7 @@
 //! Commands and settings: the server's arguments in, answers out.
 //!
 //! ```text
-//!   entry.rs     a command becomes a fact      places.rs    where its keys stand
+//!   entry.rs     a command becomes a fact      places.rs    where its keys stand, in which slots
 //!   register.rs  which commands there are      guarded.rs   LOCK.CHECK, LOCK.GUARD
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
 //!   settings.rs  tether.*                      operators.rs  SESSION.LIST

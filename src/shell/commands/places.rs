@@ -1,50 +1,65 @@
-//! Where a command's keys stand among its arguments.
+//! Where a command's keys stand among its arguments. In a cluster: whether those that the server does not route by are in the slot
+//! of the one that it does.
 
-use crate::command::{self, KeyPlaces, Verb};
+use crate::command::{KeyPlaces, Request};
+use crate::policy::slots::slot_of;
+use crate::shell::state::shell;
+use crate::shell::sys::raw::inner::TRYAGAIN;
 use crate::shell::sys::raw::{Ctx, Str};
 
-/// A cluster routes by keys, and asks where they stand when that depends on the arguments.
-pub fn reply_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
-    let Some((number, rest)) = arguments.split_first() else {
-        return;
-    };
-    let number = std::str::from_utf8(number.bytes()).ok();
-    let count = number.and_then(|number| number.parse::<usize>().ok());
-    for place in 0..count.unwrap_or(0).min(rest.len()) {
-        ctx.key_stands_at(place + 2);
-    }
-}
-
-/// Of a command with so many words, its name among them, all keys can be told. What the server's function for that tells us is
-/// never freed where a command has more than six keys (Redis 7.4 and later) or 256 (the others).
-pub const TOLD_WORDS: usize = 7;
-
-/// The same of a command that has a whole one among its arguments, each of whose keys counts as it does to that one. The server
-/// asks for these also in threads of its own.
-pub fn tell_inner_keys(ctx: Ctx<'_>, arguments: &[Str<'_>]) {
-    // The key, and the token; the command's name stands at 0.
-    const BEFORE: usize = 2;
-    ctx.key_is_read_at(1);
-    let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
-    // One that is refused may be another of ours with a command inside, and so on.
-    let (Some(inner), Ok(_)) = (arguments.get(BEFORE..), command::parse(Verb::Guard, &words))
-    else {
-        return;
-    };
-    if inner.len() <= TOLD_WORDS {
-        ctx.keys_of(inner, |place, flags| {
-            ctx.key_stands_at_as(BEFORE + 1 + place, flags);
-        });
-    }
-}
-
 /// The keys of a command, among its arguments.
-pub fn keys_among<'a, 's>(places: KeyPlaces, strings: &'a [Str<'s>]) -> &'a [Str<'s>] {
+pub fn keys_of<'a, 's>(
+    places: KeyPlaces,
+    request: &Request<'_, '_>,
+    strings: &'a [Str<'s>],
+) -> &'a [Str<'s>] {
     match places {
         KeyPlaces::Nowhere => &[],
-        KeyPlaces::First | KeyPlaces::Inner => &strings[..strings.len().min(1)],
+        KeyPlaces::First => &strings[..strings.len().min(1)],
         KeyPlaces::All => strings,
-        // Options come after the keys; to take them for keys does no harm.
-        KeyPlaces::Numbered => &strings[strings.len().min(1)..],
+        KeyPlaces::Numbered => match request {
+            Request::Acquire { keys, .. } => &strings[1..=keys.len()],
+            _ => &[],
+        },
     }
+}
+
+/// As the server words it for its own commands.
+const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+
+/// Why a command for several keys is refused, of which the server may have looked at the first one only.
+pub fn refuse_slots(keys: &[Str<'_>]) -> Option<&'static str> {
+    if !shell().server.get().is_cluster {
+        return None;
+    }
+    let (first, others) = keys.split_first()?;
+    let slot = |key: &Str<'_>| slot_of(key.bytes());
+    let crosses = others.iter().any(|key| slot(key) != slot(first));
+    crosses.then_some(CROSSSLOT)
+}
+
+/// The same where their slot is on its way, and not all of them are here.
+pub fn refuse_partial(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Option<&'static str> {
+    let is_here = !shell().server.get().is_cluster || keys.len() < 2 || ctx.serves_all(keys);
+    (!is_here).then_some(TRYAGAIN)
+}
+
+/// Why a command is not run inside one for this key: the server stores what it writes in the slot of the latter.
+pub fn refuse_inside(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Option<&'static str> {
+    if !shell().server.get().is_cluster {
+        return None;
+    }
+    let slot = slot_of(name);
+    let mut all = true;
+    if !ctx.each_key_of(command, |key| all &= slot_of(key) == slot) {
+        return Some("ERR LOCK.GUARD needs the server's command COMMAND in a cluster");
+    }
+    // The server routes these by a word that it tells nobody of: a shard's channel, and a key where that is the only one.
+    if let [first, word, ..] = command
+        && (["spublish", "pfmerge"].iter())
+            .any(|name| first.bytes().eq_ignore_ascii_case(name.as_bytes()))
+    {
+        all &= slot_of(word.bytes()) == slot;
+    }
+    (!all).then_some(CROSSSLOT)
 }

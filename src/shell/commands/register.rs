@@ -24,9 +24,11 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     let flags = c_string(spec.flags);
     // The old form of key positions; what it cannot say is in the key specification.
     let (first, last, step) = match spec.keys {
-        KeyPlaces::First | KeyPlaces::Inner => (1, 1, 1),
+        KeyPlaces::First => (1, 1, 1),
         KeyPlaces::All => (1, -1, 1),
-        KeyPlaces::Numbered | KeyPlaces::Nowhere => (0, 0, 0),
+        // A cluster routes by the first of them.
+        KeyPlaces::Numbered => (2, 2, 1),
+        KeyPlaces::Nowhere => (0, 0, 0),
     };
     let knows_categories = have!(RedisModule_SetCommandACLCategories);
     // SAFETY: the table, the context; the server copies what it keeps, but for the function.
@@ -72,7 +74,7 @@ unsafe fn describe(command: *mut c::RedisModuleCommand, spec: &Spec) -> bool {
         sizeof_keyspec: size_of::<c::RedisModuleCommandKeySpec>(),
         sizeof_arg: size_of::<c::RedisModuleCommandArg>(),
     };
-    let mut keys = [key_spec(spec), zeroed()];
+    let mut keys = key_specs(spec);
     let mut arguments: Vec<_> = spec.arguments.iter().map(argument).collect();
     arguments.push(zeroed());
     let info = c::RedisModuleCommandInfo {
@@ -91,45 +93,44 @@ unsafe fn describe(command: *mut c::RedisModuleCommand, spec: &Spec) -> bool {
     set == c::REDISMODULE_OK as c_int
 }
 
-fn key_spec(spec: &Spec) -> c::RedisModuleCommandKeySpec {
-    let mut keys: c::RedisModuleCommandKeySpec = zeroed();
-    keys.flags = u64::from(match spec.access {
+/// The list ends with a zeroed element.
+fn key_specs(spec: &Spec) -> [c::RedisModuleCommandKeySpec; 3] {
+    let flags = u64::from(match spec.access {
         Access::Look => c::REDISMODULE_CMD_KEY_RO | c::REDISMODULE_CMD_KEY_ACCESS,
         Access::Write | Access::Withdraw => {
             c::REDISMODULE_CMD_KEY_OW | c::REDISMODULE_CMD_KEY_INSERT
         }
     });
-    let last = match spec.keys {
-        KeyPlaces::First => 0,
-        KeyPlaces::Inner => {
-            // So the server asks us for all of them.
-            keys.flags |= u64::from(c::REDISMODULE_CMD_KEY_VARIABLE_FLAGS);
-            0
-        }
-        KeyPlaces::All => -1,
+    let range = |first, last, flags| {
+        let mut keys: c::RedisModuleCommandKeySpec = zeroed();
+        keys.flags = flags;
+        keys.begin_search_type = c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
+        keys.bs.index.pos = first;
+        keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
+        keys.fk.range = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+            lastkey: last,
+            keystep: 1,
+            limit: 0,
+        };
+        keys
+    };
+    match spec.keys {
+        KeyPlaces::First => [range(1, 0, flags), zeroed(), zeroed()],
+        KeyPlaces::All => [range(1, -1, flags), zeroed(), zeroed()],
         KeyPlaces::Numbered => {
-            keys.begin_search_type =
-                c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-            keys.bs.index.pos = 1;
-            keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
-            keys.fk.keynum = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
+            // A cluster routes by ranges only. Rights are looked at by the other one, which has this key, too.
+            let routed = u64::from(c::REDISMODULE_CMD_KEY_NOT_KEY);
+            let mut all = range(1, 0, flags);
+            all.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
+            all.fk.keynum = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_2 {
                 keynumidx: 0,
                 firstkey: 1,
                 keystep: 1,
             };
-            return keys;
+            [range(2, 0, flags | routed), all, zeroed()]
         }
-        KeyPlaces::Nowhere => return zeroed(),
-    };
-    keys.begin_search_type = c::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    keys.bs.index.pos = 1;
-    keys.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
-    keys.fk.range = c::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
-        lastkey: last,
-        keystep: 1,
-        limit: 0,
-    };
-    keys
+        KeyPlaces::Nowhere => [zeroed(), zeroed(), zeroed()],
+    }
 }
 
 fn argument(argument: &Argument) -> c::RedisModuleCommandArg {

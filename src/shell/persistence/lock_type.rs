@@ -9,6 +9,7 @@ use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::state::shell;
+use crate::shell::sys::main_thread::assert_main_thread;
 use crate::shell::sys::raw::{self, Ctx, Loading, Str, api};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
@@ -70,6 +71,7 @@ unsafe extern "C" fn aof_rewrite(
     key: *mut c::RedisModuleString,
     _value: *mut c_void,
 ) {
+    assert_main_thread();
     // SAFETY: the table, the server's arguments; the argument is as the format says.
     unsafe {
         api!(RedisModule_EmitAOF(

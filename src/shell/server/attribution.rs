@@ -19,6 +19,7 @@ use crate::policy::attribution::{
 };
 use crate::shell::server::rights;
 use crate::shell::state::shell;
+use crate::shell::sys::main_thread::assert_main_thread;
 use crate::shell::sys::raw::{self, Ctx, api, have};
 use crate::shell::sys::{clock, shim};
 use redis_module::raw as c;
@@ -44,6 +45,7 @@ pub fn observe(ctx: Ctx<'_>) {
 }
 
 unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
+    assert_main_thread();
     // No guard: there is nothing here that can panic, and it runs for every command.
     // SAFETY: the server's argument, for the length of this call.
     unsafe { rights::note(filter) };

@@ -6,6 +6,7 @@
 
 use crate::engine::{Doubt, Form, NoRight};
 use crate::shell::state::shell;
+use crate::shell::sys::main_thread::assert_main_thread;
 use crate::shell::sys::raw::{self, Ctx, Text, api, have};
 use redis_module::raw as c;
 
@@ -30,6 +31,7 @@ pub fn observe(ctx: Ctx<'_>) {
 }
 
 unsafe extern "C" fn filter(filter: *mut c::RedisModuleCommandFilterCtx) {
+    assert_main_thread();
     // SAFETY: the server's argument, for the length of this call.
     unsafe { note(filter) };
 }

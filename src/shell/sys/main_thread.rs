@@ -25,6 +25,16 @@ pub fn is_main_thread() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 
+/// Ends the server where a callback comes from another thread, in builds with debug assertions: to go on there would do harm that
+/// shows later, or never.
+#[inline(always)]
+pub fn assert_main_thread() {
+    if cfg!(debug_assertions) && !is_main_thread() {
+        eprintln!("tether: the server calls in a thread of its own");
+        std::process::abort();
+    }
+}
+
 impl<T> MainThread<T> {
     pub const fn new() -> Self {
         MainThread(OnceCell::new())

@@ -3,7 +3,10 @@
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::{Ctx, Str, api};
 use redis_module::raw;
-use std::ffi::{CStr, CString, c_int};
+use std::ffi::{CStr, CString};
+
+/// As the server words it for a command whose keys are here and elsewhere, while their slot moves.
+pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
 /// The server's pointers to some strings, which are only read.
 fn words_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
@@ -15,35 +18,8 @@ fn words_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
 }
 
 impl Ctx<'_> {
-    /// Where the keys of a command stand among its words (its name is at 0), with the server's flags of what is done to them.
-    /// None where the server does not know the command, or it has too few words.
-    pub fn keys_of(self, command: &[Str<'_>], mut each: impl FnMut(usize, c_int)) {
-        let (mut count, mut flags) = (0, std::ptr::null_mut());
-        // SAFETY: the table, the context; so many words, which live for this call. What comes back is ours to free: so many
-        // places, and as many flags.
-        unsafe {
-            let places = api!(RedisModule_GetCommandKeysWithFlags(
-                self.as_ptr(),
-                words_of(command),
-                command.len() as c_int,
-                &raw mut count,
-                &raw mut flags
-            ));
-            if places.is_null() {
-                return;
-            }
-            for at in 0..usize::try_from(count).unwrap_or(0) {
-                let place = usize::try_from(*places.add(at)).unwrap_or(usize::MAX);
-                let flag = if flags.is_null() { 0 } else { *flags.add(at) };
-                each(place, flag);
-            }
-            api!(RedisModule_Free(places.cast()));
-            api!(RedisModule_Free(flags.cast()));
-        }
-    }
-
-    /// The names of a command's keys, as `COMMAND GETKEYS` tells them: not while the server itself asks for keys.
-    pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) {
+    /// The names of a command's keys, as `COMMAND GETKEYS` tells them: false where a server has renamed that.
+    pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) -> bool {
         // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
         let reply = unsafe {
             api!(RedisModule_Call(
@@ -55,9 +31,27 @@ impl Ctx<'_> {
                 command.len()
             ))
         };
-        if let Some(answer) = Answer::new(reply) {
+        let answer = Answer::new(reply);
+        if let Some(answer) = &answer {
             answer.each_string(&mut each);
         }
+        answer.is_some()
+    }
+
+    /// Whether a server of a cluster takes the running command for all of these keys, which are in one slot.
+    pub fn serves_all(self, keys: &[Str<'_>]) -> bool {
+        // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"EXISTS".as_ptr(),
+                c"v".as_ptr(),
+                words_of(keys),
+                keys.len()
+            ))
+        };
+        let error = std::io::Error::last_os_error().raw_os_error();
+        Answer::new(reply).is_some() || error != Some(libc::EPERM)
     }
 
     /// Runs a command as the user of the connection whose command is running, as a script would: with its protocol, without
@@ -105,9 +99,12 @@ fn bare(error: &str) -> Option<String> {
         let name = command.strip_prefix("command ").unwrap_or(command);
         return Some(format!("ERR LOCK.GUARD does not run {name}"));
     }
+    // It was called for keys of this server's slot, so some of them are still where that comes from, or already where it goes.
+    if text.starts_with("Attempted to access a non local key") {
+        return Some(TRYAGAIN.to_owned());
+    }
     let code = match text {
         _ if text.starts_with("acl verification failed") => "NOPERM",
-        _ if text.starts_with("Attempted to access a non local key") => "CROSSSLOT",
         _ if text.starts_with("Can not execute a") && text.contains("cluster is down") => {
             "CLUSTERDOWN"
         }

@@ -12,7 +12,7 @@
 mod ask;
 mod files;
 mod handle;
-mod inner;
+pub mod inner;
 mod keys;
 mod known;
 mod replies;

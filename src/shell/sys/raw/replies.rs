@@ -1,8 +1,6 @@
 //! Replies to the current command.
 
 use crate::shell::sys::raw::{Ctx, api, c_string, often};
-use redis_module::raw;
-use std::ffi::c_int;
 
 impl Ctx<'_> {
     pub fn reply_integer(self, value: i64) {
@@ -52,36 +50,6 @@ impl Ctx<'_> {
         let message = c_string(message);
         // SAFETY: the table, the context; the message is copied.
         unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), message.as_ptr())) };
-    }
-
-    /// Whether the server only wants to know where the keys are.
-    pub fn asks_for_keys(self) -> bool {
-        // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_IsKeysPositionRequest(self.as_ptr())) != 0 }
-    }
-
-    /// One answer to that; the command's name stands at 0.
-    pub fn key_stands_at(self, place: usize) {
-        // SAFETY: the table, the context.
-        unsafe { api!(RedisModule_KeyAtPos(self.as_ptr(), place as c_int)) };
-    }
-
-    /// The same where a key is read, and nothing is told of its value.
-    pub fn key_is_read_at(self, place: usize) {
-        let flags = raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS;
-        self.key_stands_at_as(place, flags as c_int);
-    }
-
-    /// The same with the server's flags of what is done to the key.
-    pub fn key_stands_at_as(self, place: usize, flags: c_int) {
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_KeyAtPosWithFlags(
-                self.as_ptr(),
-                place as c_int,
-                flags
-            ))
-        };
     }
 
     /// In the server's own words.
