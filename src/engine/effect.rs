@@ -148,6 +148,11 @@ pub enum Refusal {
     TooManyKeys {
         limit: u32,
     },
+    /// Of all users, or of the caller's.
+    TooManySessions {
+        limit: u32,
+        of_user: bool,
+    },
     /// So many holds of locks have a label, a lease, permits or a depth already, or wait for it.
     TooManyExtras {
         limit: usize,

@@ -119,6 +119,8 @@ pub struct Start<'a> {
     /// The secret's.
     pub digest: Digest,
     pub grace_ms: u64,
+    /// For whom it counts.
+    pub user: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,10 @@ use crate::engine::storage::arena::Id;
 pub struct Limits {
     pub watches_per_client: u32,
     pub keys_per_client: u32,
+    /// Of all users together.
+    pub sessions: u32,
+    /// That one user has started on this server.
+    pub sessions_per_user: u32,
     /// Of so many keys whatever follows from one flush is done at once.
     pub at_once: usize,
     /// So many who go together are served in the step in which their key becomes free. At least one.
@@ -28,6 +32,8 @@ impl Default for Limits {
         Limits {
             watches_per_client: 65_536,
             keys_per_client: 65_536,
+            sessions: 65_536,
+            sessions_per_user: 32_768,
             at_once: 1000,
             together: 128,
             several: 256,
@@ -55,6 +61,24 @@ impl Engine {
         let taken = held as usize + self.clients[client].place_count as usize;
         if taken + wanted > limit as usize {
             return Err(Refusal::TooManyKeys { limit });
+        }
+        Ok(())
+    }
+
+    /// Whether this user can start one more session. What files and a former master tell of is never refused, but counts.
+    pub(super) fn check_sessions(&self, user: &[u8]) -> Result<(), Refusal> {
+        let Limits {
+            sessions,
+            sessions_per_user,
+            ..
+        } = self.limits;
+        if self.sessions.len() >= sessions as usize {
+            let (limit, of_user) = (sessions, false);
+            return Err(Refusal::TooManySessions { limit, of_user });
+        }
+        if self.sessions.count_of(user) >= sessions_per_user {
+            let (limit, of_user) = (sessions_per_user, true);
+            return Err(Refusal::TooManySessions { limit, of_user });
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub use rules::acks::Counted;
 pub use rules::replication::{Held, SessionRecord};
 pub use rules::rights::{Doubt, WaitId};
 pub use state::hold::MOST_DEPTH_TOLD;
-pub use state::losses::{Lost, Origin};
+pub use state::losses::{Lost, Origin, key_in_log};
 pub use state::tokens::Token;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;

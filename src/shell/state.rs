@@ -22,6 +22,7 @@ pub struct Settings {
     pub peer_timeout_ms: u32,
     pub cluster_backstop_ms: u32,
     pub quarantine_ms: u32,
+    pub max_grace_ms: u32,
     pub private_functions: Wanted,
 }
 
@@ -155,6 +156,7 @@ impl Shell {
                 peer_timeout_ms: 10_000,
                 cluster_backstop_ms: 60_000,
                 quarantine_ms: 0,
+                max_grace_ms: 86_400_000,
                 private_functions: Wanted::Known,
             }),
             subscribed: Cell::default(),

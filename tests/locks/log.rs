@@ -197,14 +197,22 @@ fn it_is_bounded_in_entries_and_in_bytes_and_can_be_off() {
     let last: Vec<_> = (5..15).map(|number| format!("k{number} deleted")).collect();
     assert_eq!(reasons(&mut operator), last);
     // Ten KiB in all.
-    lose(&"x".repeat(4500));
+    for letter in ["u", "v", "w", "x"] {
+        lose(&letter.repeat(1024));
+        lose(&letter.repeat(4500));
+    }
     let left = reasons(&mut operator);
     assert!((2..9).contains(&left.len()), "{}", left.len());
     assert!(left.last().unwrap().starts_with("xxx"));
-    lose(&"y".repeat(100_000));
-    assert_eq!(reasons(&mut operator).len(), 0);
+    for number in 0..9 {
+        lose(&format!("k{number}"));
+    }
+    // A name that would take all of it takes no more than others.
+    lose(&"y".repeat(1_100_000));
     lose("k");
-    assert_eq!(reasons(&mut operator), ["k deleted"]);
+    let left = reasons(&mut operator);
+    assert!(left.len() >= 8, "{}", left.len());
+    assert_eq!(left.last().unwrap(), "k deleted");
     operator.run("CONFIG SET tether.log-max-len 0");
     lose("k");
     assert_eq!(reasons(&mut operator), [""; 0]);
@@ -249,4 +257,109 @@ fn a_session_that_is_not_resumed_is_told_with_its_last_connection() {
     });
     let entries = log(&mut operator, "LOCK.LOG");
     assert_eq!(field(&entries[0], "name"), bulk("worker-1"));
+}
+
+/// The entry of the only name in the log that was cut.
+fn cut(client: &mut Client, command: &str) -> Vec<Frame> {
+    let entries = log(client, command);
+    let is_cut = |entry: &&Vec<Frame>| field(entry, "key").text().ends_with(')');
+    let cut: Vec<_> = entries.iter().filter(is_cut).collect();
+    assert_eq!(cut.len(), 1, "{command}");
+    cut[0].clone()
+}
+
+#[test]
+fn a_long_name_is_cut_and_is_found_by_the_whole_one() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    let long = format!("app:{}", "y".repeat(1_100_000));
+    for number in 0..100 {
+        owner.run(["LOCK.ACQUIRE", &format!("app:{number}")]);
+    }
+    other.run("FLUSHALL");
+    owner.run(["LOCK.ACQUIRE", &long, "LEASE", "1"]);
+    eventually("the end of the lease", || {
+        match reasons(&mut other).last() {
+            Some(last) if last.ends_with(" lease") => Ok(()),
+            last => Err(format!("{:.80?}", last)),
+        }
+    });
+    assert_eq!(log(&mut other, "LOCK.LOG COUNT 1000").len(), 101);
+    let entry = cut(&mut other, "LOCK.LOG COUNT 1000");
+    let name = field(&entry, "key").text();
+    assert!(name.len() <= 1024, "{}", name.len());
+    assert!(
+        name.starts_with("app:yyy") && name.contains("...(1100004 bytes, "),
+        "{name}"
+    );
+    assert_eq!(field(&entry, "next-token"), null());
+    // Its end is told, too, and another name of that beginning and length is another key.
+    let token = other.run(["LOCK.ACQUIRE", &long]);
+    other.run(["LOCK.ACQUIRE", &(long.clone() + "y")]);
+    let of_key = ["LOCK.LOG", "KEY", &long];
+    let entries = other.run(of_key).items();
+    assert_eq!(entries.len(), 1);
+    assert_eq!(crate::line::field(&entries[0], "next-token"), token);
+    let like = long[..long.len() - 1].to_owned() + "z";
+    assert_eq!(other.run(["LOCK.LOG", "KEY", &like]).items().len(), 0);
+    // Who may read some names that begin so cannot be known to read this one.
+    other.run("ACL SETUSER anna on nopass +@all ~app:*");
+    let mut anna = server.resp3();
+    anna.run("AUTH anna x");
+    assert_eq!(log(&mut anna, "LOCK.LOG COUNT 1000").len(), 100);
+    assert!(anna.refused("LOCK.LOG RESET").starts_with("NOPERM "));
+    other.run("ACL SETUSER anna ~*");
+    assert_eq!(log(&mut anna, "LOCK.LOG COUNT 1000").len(), 101);
+}
+
+/// Valkey gives rights by database since 9.1.
+fn gives_rights_by_database(server: &Server) -> bool {
+    server.is_at_least((u32::MAX, 0), (9, 1))
+}
+
+#[test]
+fn who_has_no_right_to_a_database_is_told_of_none_of_its_keys() {
+    let server = Server::start();
+    if !gives_rights_by_database(&server) {
+        return say("who_has_no_right_to_a_database_is_told_of_none_of_its_keys: only Valkey 9.1");
+    }
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    other.run("ACL SETUSER anna on nopass +@all ~* resetdbs db=0");
+    other.run_all(&["SELECT 1", "LOCK.ACQUIRE hidden"]);
+    owner.run("LOCK.ACQUIRE shown");
+    let mut anna = server.resp3();
+    anna.run("AUTH anna x");
+    assert!(anna.refused("SELECT 1").starts_with("NOPERM "));
+    // What a holder waits for in another database, and what stands there.
+    owner.run_all(&["SELECT 1", "LOCK.ACQUIRE secret"]);
+    queue_push(&mut owner, "LOCK.ACQUIRE hidden WAIT 0 PUSH");
+    let why = anna.run("LOCK.WHY shown").items();
+    assert_eq!(why.len(), 2);
+    let of = |step: &Frame, name| crate::line::field(step, name);
+    assert_eq!(
+        [of(&why[0], "key"), of(&why[0], "waits-for")],
+        [bulk("shown"), null()]
+    );
+    assert_eq!([of(&why[1], "key"), of(&why[1], "label")], [null(), null()]);
+    let why = other.call("LOCK.WHY hidden").items();
+    assert_eq!(of(&why[0], "key"), bulk("hidden"));
+    // Of a cycle through it.
+    anna.run("LOCK.ACQUIRE anna");
+    other.run("SELECT 0");
+    queue_push(&mut other, "LOCK.ACQUIRE anna WAIT 0 PUSH");
+    let refused = anna.refused("LOCK.ACQUIRE shown WAIT 0");
+    assert!(
+        refused.starts_with("DEADLOCK ") && refused.contains("'shown'"),
+        "{refused}"
+    );
+    assert!(!refused.contains("hidden"), "{refused}");
+    // Of what was lost there, which it cannot take away from others either.
+    other.run_all(&["SELECT 1", "DEL secret", "SELECT 0", "DEL shown"]);
+    assert_eq!(reasons(&mut anna), ["shown deleted"]);
+    assert!(anna.refused("LOCK.LOG RESET").starts_with("NOPERM "));
+    assert_eq!(
+        reasons(&mut other).len(),
+        2,
+        "but hidden's own owner ended that itself"
+    );
 }

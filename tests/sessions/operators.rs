@@ -296,3 +296,32 @@ fn what_was_let_go_of_goes_when_its_grace_is_over() {
     assert_eq!(field(&log[0], "reason"), bulk("died"));
     assert_eq!(field(&log[0], "name"), bulk("worker-1"));
 }
+
+#[test]
+fn who_is_no_administrator_sees_and_kills_no_sessions() {
+    let server = Server::start();
+    let (_client, _) = with_session(&server, A_DAY);
+    let mut operator = server.resp3();
+    let id = id_of(&mut operator);
+    for rules in [
+        "+@all -@admin -@dangerous",
+        "-@all +session.list +session.kill -@admin -@dangerous",
+    ] {
+        operator.run(&format!("ACL SETUSER anna reset on nopass ~* {rules}"));
+        let mut anna = server.resp3();
+        anna.run("AUTH anna x");
+        for command in ["SESSION.LIST".to_owned(), format!("SESSION.KILL {id}")] {
+            let refused = anna.refused(&command);
+            assert!(
+                refused.starts_with("NOPERM "),
+                "{rules}: {command}: {refused}"
+            );
+        }
+    }
+    let words = "+session.list +session.kill +client|list +client|kill";
+    operator.run(&format!("ACL SETUSER anna reset on nopass {words}"));
+    let mut anna = server.resp3();
+    anna.run("AUTH anna x");
+    assert_eq!(id_of(&mut anna), id);
+    assert_eq!(kill(&mut anna, &id), int(0));
+}

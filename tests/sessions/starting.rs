@@ -154,3 +154,99 @@ fn nothing_shows_the_secret() {
     }
     assert!(!server.log().contains(&secret));
 }
+
+/// A connection of a user with these rights.
+fn of_user(server: &Server, name: &str, rules: &str) -> Client {
+    let mut administrator = server.resp2();
+    administrator.run(&format!("ACL SETUSER {name} reset on nopass {rules}"));
+    let mut client = server.resp3();
+    client.run(["AUTH", name, "x"]);
+    client
+}
+
+#[test]
+fn no_user_makes_more_sessions_than_it_may_and_all_users_no_more_than_all_may() {
+    let server = Server::with(&["tether.max-sessions 5", "tether.max-sessions-per-user 3"]);
+    let mut ann = of_user(&server, "ann", "+@all ~*");
+    let begin = |client: &mut Client| {
+        client.run("SESSION.START GRACE 60000");
+        client.run("SESSION.DETACH");
+    };
+    for _ in 0..3 {
+        begin(&mut ann);
+    }
+    let of_user_words = "ERR too many sessions of one user (tether.max-sessions-per-user is 3)";
+    assert_eq!(ann.refused("SESSION.START"), of_user_words);
+    let mut same = of_user(&server, "ann", "+@all ~*");
+    assert_eq!(
+        same.refused("SESSION.START"),
+        of_user_words,
+        "attached or not, on whatever connection"
+    );
+    let mut bob = of_user(&server, "bob", "+@all ~*");
+    let secret = start(&mut bob, 60_000);
+    let mut other = server.resp3();
+    start(&mut other, 60_000);
+    let mut late = server.resp3();
+    let words = "ERR too many sessions (tether.max-sessions is 5)";
+    assert_eq!(late.refused("SESSION.START"), words);
+    // One that is over makes room, and one that is resumed is no new one.
+    other.run("SESSION.END");
+    bob.run("SESSION.DETACH");
+    assert_eq!(bob.call(["SESSION.RESUME", &secret]), int(0));
+    assert_eq!(ann.refused("SESSION.START"), of_user_words);
+    start(&mut late, 60_000);
+    late.run("SESSION.END");
+    let ids = late.run("SESSION.LIST").items();
+    let oldest = field(&ids[0], "id").number().to_string();
+    late.run(["SESSION.KILL", &oldest]);
+    begin(&mut ann);
+    assert_eq!(sessions(&server), [1, 3]);
+    late.run("CONFIG SET tether.max-sessions 0");
+    assert!(late.refused("SESSION.START").contains("is 0)"));
+    assert_eq!(sessions(&server), [1, 3], "nothing is taken away");
+}
+
+#[test]
+fn a_grace_that_is_over_makes_room_for_its_user() {
+    let server = Server::with(&["tether.max-sessions-per-user 1"]);
+    let mut client = server.resp3();
+    start(&mut client, 1);
+    client.run("SESSION.DETACH");
+    eventually("room for one more", || match client.call("SESSION.START") {
+        Frame::Error(words) => Err(String::from_utf8_lossy(&words).into_owned()),
+        _ => Ok(()),
+    });
+}
+
+#[test]
+fn graces_are_no_longer_than_the_administrator_allows() {
+    let server = Server::with(&["tether.max-grace 20000"]);
+    let mut client = server.resp3();
+    let refused = client.refused("SESSION.START GRACE 20001");
+    assert_eq!(
+        refused,
+        "ERR GRACE is out of range, it goes from 1 to 20000 (tether.max-grace)"
+    );
+    start(&mut client, 20_000);
+    client.run("SESSION.END");
+    client.run("CONFIG SET tether.max-grace 10000");
+    assert_eq!(client.run("SESSION.START").text().len(), 32);
+}
+
+/// Redis 7.0 knows no categories of modules' commands: there a user needs each of them by name in any case.
+#[test]
+fn who_may_only_connect_makes_no_sessions() {
+    let server = Server::start();
+    let mut client = of_user(&server, "ann", "+@connection");
+    for command in [
+        "SESSION.START",
+        "SESSION.RESUME x",
+        "SESSION.END",
+        "SESSION.DETACH",
+    ] {
+        let refused = client.refused(command);
+        assert!(refused.starts_with("NOPERM "), "{command}: {refused}");
+    }
+    assert_eq!(sessions(&server), [0, 0]);
+}

@@ -206,6 +206,7 @@ impl Machine {
             secret,
             digest,
             grace_ms,
+            user: b"",
         };
         self.tell(None, Event::Start(start));
         self.started += u64::from(matches!(self.reply, Some(Reply::Secret(_))));

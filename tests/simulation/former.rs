@@ -106,6 +106,7 @@ impl Server {
             secret: b"",
             digest: digest(session),
             grace_ms: GRACE_MS,
+            user: b"",
         };
         let reply = self.reply(Event::Start(start));
         assert!(matches!(reply, Reply::Secret(_)), "{reply:?}");

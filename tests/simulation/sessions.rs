@@ -175,6 +175,7 @@ impl Pair {
                     secret: b"",
                     digest: digest_of(self.started),
                     grace_ms: GRACE_MS,
+                    user: b"",
                 };
                 self.tell(None, Event::Start(start));
                 self.started += usize::from(matches!(self.reply, Some(Reply::Secret(_))));

@@ -365,6 +365,7 @@ fn a_session_that_ends_with_very_much_leaves_most_of_it_behind() {
         secret,
         digest,
         grace_ms,
+        user: b"",
     }));
     const MANY: usize = 3 * LEASES;
     for number in 0..MANY {

@@ -87,6 +87,7 @@ pub fn answer(reply: Said) -> Reply {
     Reply::refused(match refusal {
         Refusal::TooManyWatches { .. } => "ERR too many watches",
         Refusal::TooManyKeys { .. } => "ERR too many keys",
+        Refusal::TooManySessions { .. } => "ERR too many sessions",
         Refusal::TooManyExtras { .. } => "ERR too many locks",
         Refusal::WrongType => "WRONGTYPE",
         Refusal::NotHeld => "NOTHELD",

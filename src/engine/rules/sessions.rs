@@ -21,10 +21,14 @@ impl Engine {
         if let Some(refusal) = self.has_something(start.client) {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
+        if let Err(refusal) = self.check_sessions(start.user) {
+            return effects.push(Effect::Reply(Reply::Refused(refusal)));
+        }
         let connection = self.attend(start.client, effects);
         let id = SessionId(self.take_token(effects).0);
         let session = self.clients.add_session();
         self.sessions.add(session, id, start.digest, start.grace_ms);
+        self.sessions.count_for(session, start.user);
         self.clients.attach(session, connection);
         effects.push(Effect::Replicate(Box::new(SessionRecord::Session {
             id,

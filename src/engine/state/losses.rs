@@ -9,6 +9,7 @@ use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Key, KeyBuf, Moment};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// On average an entry takes so many bytes at most: where names are longer, there are fewer entries.
 const BYTES_EACH: usize = 1024;
@@ -19,8 +20,34 @@ const APART: u64 = 100;
 /// What is lost within so much time of the loss before is lost at once.
 const AT_ONCE_MS: u64 = 1000;
 
-/// Longer names and labels are cut. (Keys are whole: rights are about them.)
+/// Longer names and labels are cut.
 const LONGEST: usize = 128;
+
+/// Of a key's name so many bytes are kept, if it is longer than that and [`MARK`] together.
+const LONGEST_KEY: usize = 960;
+
+/// No mark of a name that was cut is longer.
+const MARK: usize = 64;
+
+/// A key by the name that it has in the log: where that would be too long it is cut, and ends in a mark that says so and tells it
+/// from other such names.
+pub fn key_in_log(key: Key<'_>) -> KeyBuf {
+    if !is_cut(key) {
+        return key.to_owned();
+    }
+    let mut hasher = DefaultHasher::new();
+    key.name.hash(&mut hasher);
+    let (bytes, hash) = (key.name.len(), hasher.finish());
+    let mark = format!("...({bytes} bytes, {hash:016x})");
+    debug_assert!(mark.len() <= MARK);
+    let name = [&key.name[..LONGEST_KEY], mark.as_bytes()].concat();
+    let key = Key { name: &name, ..key };
+    key.to_owned()
+}
+
+fn is_cut(key: Key<'_>) -> bool {
+    key.name.len() > LONGEST_KEY + MARK
+}
 
 /// What the server says of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +88,8 @@ pub struct Lost {
     pub at: Moment,
     /// Of many, that of the first; and so is what follows.
     pub key: KeyBuf,
+    /// The key's name is longer.
+    pub is_cut: bool,
     pub token: Token,
     pub label: Box<[u8]>,
     /// 0 where nobody was attached to the session that held it.
@@ -198,9 +227,10 @@ impl Losses {
 
     fn push(&mut self, now: Moment, ended: &Ended<'_>) -> u64 {
         self.last_id += 1;
-        let key = ended.key.to_owned();
+        let key = key_in_log(ended.key);
         let lost = Lost {
             id: self.last_id,
+            is_cut: is_cut(ended.key),
             at: now,
             token: ended.token,
             label: ended.label[..ended.label.len().min(LONGEST)].into(),
@@ -258,7 +288,7 @@ impl Losses {
     }
 
     fn note_next(&mut self, key: Key<'_>, token: Token) {
-        for id in self.open.remove(&key.to_owned()).unwrap_or_default() {
+        for id in self.open.remove(&key_in_log(key)).unwrap_or_default() {
             if let Some(entry) = self.find(id) {
                 entry.lost.next = Some(token);
             }

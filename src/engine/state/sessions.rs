@@ -6,7 +6,7 @@
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::state::tokens::Token;
-use crate::engine::storage::arena::Id;
+use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Digest, Moment, SessionId};
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -26,6 +26,14 @@ pub(in crate::engine) struct Session {
     ends: Option<Moment>,
     /// Its connection has ended while data were loaded: as long as that lasts, nobody else knows better what it holds.
     is_left: bool,
+    /// Who has started it; none if that was on another server.
+    user: Option<Id<User>>,
+}
+
+/// A user who has started sessions.
+struct User {
+    name: Box<[u8]>,
+    sessions: u32,
 }
 
 impl Session {
@@ -36,12 +44,15 @@ impl Session {
 }
 
 /// Invariant: `all` has exactly the session records of [`Clients`] whose grace is not over; `by_id` and `by_digest` name
-/// each of them once; nobody is attached to one with an end.
+/// each of them once; nobody is attached to one with an end; `users` has exactly those who have started one of them, with how
+/// many, and `by_name` names each of them once.
 #[derive(Default)]
 pub(in crate::engine) struct Sessions {
     all: HashMap<Id<Client>, Session>,
     by_id: HashMap<SessionId, Id<Client>>,
     by_digest: Index<Client>,
+    users: Arena<User>,
+    by_name: HashMap<Box<[u8]>, Id<User>>,
     hasher: DefaultHashBuilder,
 }
 
@@ -64,10 +75,46 @@ impl Sessions {
             attachment: 0,
             ends: None,
             is_left: false,
+            user: None,
         };
         self.all.insert(owner, session);
         self.by_id.insert(id, owner);
         self.by_digest.insert(self.hash(&digest), owner);
+    }
+
+    /// A user has started this one. O(1).
+    pub fn count_for(&mut self, owner: Id<Client>, name: &[u8]) {
+        let user = match self.by_name.get(name) {
+            Some(user) => *user,
+            None => {
+                let (name, sessions): (Box<[u8]>, _) = (name.into(), 0);
+                let user = User {
+                    name: name.clone(),
+                    sessions,
+                };
+                let user = self.users.insert(user);
+                self.by_name.insert(name, user);
+                user
+            }
+        };
+        if let Some(session) = self.all.get_mut(&owner) {
+            session.user = Some(user);
+            self.users[user].sessions += 1;
+        }
+    }
+
+    /// How many sessions a user has that it has started here. O(1).
+    pub fn count_of(&self, user: &[u8]) -> u32 {
+        let user = self.by_name.get(user);
+        user.map_or(0, |user| self.users[*user].sessions)
+    }
+
+    fn uncount(&mut self, user: Id<User>) {
+        self.users[user].sessions -= 1;
+        if self.users[user].sessions == 0 {
+            let user = self.users.remove(user);
+            index::take(&mut self.by_name, &user.name);
+        }
     }
 
     /// O(1), with an end O(log of ends).
@@ -76,6 +123,9 @@ impl Sessions {
         let session = index::take(&mut self.all, &owner)?;
         index::take(&mut self.by_id, &session.id);
         self.by_digest.remove(self.hash(&session.digest), owner);
+        if let Some(user) = session.user {
+            self.uncount(user);
+        }
         Some(session)
     }
 
@@ -178,6 +228,12 @@ impl Sessions {
             assert_eq!(self.numbered(session.id), Some(owner));
             assert_eq!(self.find(&session.digest), Some(owner));
             assert!(session.ends.is_none() || clients[owner].attached.is_none());
+        }
+        assert_eq!(self.by_name.len(), self.users.len());
+        for (id, user) in self.users.iter() {
+            let own = self.iter().filter(|(_, session)| session.user == Some(id));
+            assert_eq!(user.sessions as usize, own.count());
+            assert!(user.sessions > 0 && self.by_name[&user.name] == id);
         }
     }
 

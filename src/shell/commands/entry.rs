@@ -75,6 +75,9 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
             spec.name.to_ascii_uppercase()
         ));
     };
+    if let Some(words) = operators::refused(ctx, spec.verb, client) {
+        return ctx.reply_error(words);
+    }
     if spec.access == Access::Write && shell().is_replica() {
         return ctx.reply_error("READONLY You can't write against a read only replica.");
     }
@@ -236,12 +239,19 @@ impl<'c> Caller<'c> {
     }
 
     fn start(&self, grace_ms: u64) {
+        let most = u64::from(shell().settings.get().max_grace_ms);
+        if grace_ms > most {
+            return self.ctx.reply_error(&format!(
+                "ERR GRACE is out of range, it goes from 1 to {most} (tether.max-grace)"
+            ));
+        }
         let secret = secret::new();
         self.tell(Event::Start(Start {
             client: self.client,
             secret: &secret,
             digest: secret::digest(&secret),
             grace_ms,
+            user: self.ctx.user_name().as_bytes(),
         }));
     }
 

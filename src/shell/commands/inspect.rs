@@ -3,12 +3,13 @@
 use crate::command::{List, Log, matches};
 use crate::engine::{
     ClientId, Engine, Holder, Key, KeyBuf, KeyInspection, Lost, Mode, Origin, Page, Walk,
+    key_in_log,
 };
 use crate::policy::attribution::field;
-use crate::shell::server::keepalive;
+use crate::shell::server::{keepalive, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Text};
-use crate::shell::sys::{clock, shim};
+use crate::shell::sys::{clock, secret, shim};
 
 /// Answers `LOCK.INFO`.
 pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
@@ -123,14 +124,14 @@ pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
 /// Answers `LOCK.LOG`.
 pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     let db = ctx.db();
-    let key = log.key.map(|name| Key { db, name });
+    let key = log.key.map(|name| key_in_log(Key { db, name }));
     let is_meant =
-        |lost: &&Lost| lost.id > log.since && key.is_none_or(|key| lost.key.as_key() == key);
+        |lost: &&Lost| lost.id > log.since && key.as_ref().is_none_or(|key| lost.key == *key);
     // To ask for rights calls the server, and the engine is not borrowed then.
     let mut entries: Vec<Lost> = shell()
         .engine
         .with(|engine| engine.log().filter(is_meant).cloned().collect());
-    entries.retain(|lost| ctx.may_read(Text::new(&lost.key.name).as_str()));
+    entries.retain(|lost| may_see(ctx, &lost.key, lost.is_cut));
     entries.truncate(usize::try_from(log.count).unwrap_or(usize::MAX));
     let (now, wall) = (clock::now(), clock::since_1970().as_millis() as u64);
     ctx.reply_array(entries.len());
@@ -161,12 +162,22 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     }
 }
 
+/// Whether the caller may be told of a key in the log. Of a name that was cut the rest is not known: of that one it may only if it
+/// may read every key, and so one of a name that nobody can foretell.
+fn may_see(ctx: Ctx<'_>, key: &KeyBuf, is_cut: bool) -> bool {
+    let any = || ctx.may_read(Text::new(&secret::new()).as_str());
+    rights::may_see(ctx, key.as_key(), &[b"lock.log"]) && (!is_cut || any())
+}
+
 /// Answers `LOCK.LOG RESET`. Nobody takes away what others may read and it may not.
 pub fn reset_log(ctx: Ctx<'_>) {
-    let keys = |engine: &Engine| -> Vec<_> { engine.log().map(|lost| lost.key.clone()).collect() };
+    let keys = |engine: &Engine| -> Vec<_> {
+        let entries = engine.log();
+        let keys = entries.map(|lost| (lost.key.clone(), lost.is_cut));
+        keys.collect()
+    };
     let keys = shell().engine.with(keys);
-    let may_read = |key: &KeyBuf| ctx.may_read(Text::new(&key.name).as_str());
-    if !keys.iter().all(may_read) {
+    if !keys.iter().all(|(key, is_cut)| may_see(ctx, key, *is_cut)) {
         return ctx.reply_error("NOPERM the log has entries of keys that this user may not read");
     }
     shell().engine.with_mut(Engine::clear_log);

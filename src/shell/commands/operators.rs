@@ -1,9 +1,35 @@
-//! `SESSION.LIST`: what operators ask of the whole server.
+//! `SESSION.LIST`, and who may give what is for operators.
 
+use crate::command::Verb;
+use crate::engine::ClientId;
 use crate::shell::commands::inspect::{Connection, number};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::Ctx;
+use crate::shell::sys::raw::{Ctx, Text, have};
+
+/// Why this client may not give a command for operators. Redis 7.0 puts the commands of modules into no category, so that who
+/// may give all but `@admin` and `@dangerous` may give these: there the right to the server's own counterpart decides.
+pub fn refused(ctx: Ctx<'_>, verb: Verb, client: ClientId) -> Option<&'static str> {
+    let (counterpart, words): (&[&[u8]], _) = match verb {
+        Verb::Sessions => (
+            &[b"client", b"list"],
+            "NOPERM on this server SESSION.LIST needs the right to CLIENT LIST",
+        ),
+        Verb::KillSession => (
+            &[b"client", b"kill", b"id", b"0"],
+            "NOPERM on this server SESSION.KILL needs the right to CLIENT KILL",
+        ),
+        _ => return None,
+    };
+    if have!(RedisModule_SetCommandACLCategories) {
+        return None;
+    }
+    let counterpart: Vec<_> = counterpart.iter().map(|word| Text::new(word)).collect();
+    let counterpart: Vec<_> = counterpart.iter().map(Text::as_str).collect();
+    let user = ctx.user_of(client);
+    let may_give = user.is_some_and(|user| user.may_give(&counterpart));
+    (!may_give).then_some(words)
+}
 
 /// Answers `SESSION.LIST`.
 pub fn sessions(ctx: Ctx<'_>) {

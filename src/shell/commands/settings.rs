@@ -51,6 +51,47 @@ const NUMBERS: &[Number] = &[
         },
     },
     Number {
+        name: c"max-sessions",
+        default: 65_536,
+        least: 0,
+        most: u32::MAX as c_longlong,
+        get: || limits().sessions.into(),
+        set: |sessions| {
+            set_limits(Limits {
+                sessions,
+                ..limits()
+            });
+        },
+    },
+    Number {
+        name: c"max-sessions-per-user",
+        default: 32_768,
+        least: 0,
+        most: u32::MAX as c_longlong,
+        get: || limits().sessions_per_user.into(),
+        set: |sessions_per_user| {
+            set_limits(Limits {
+                sessions_per_user,
+                ..limits()
+            });
+        },
+    },
+    Number {
+        name: c"max-grace",
+        default: 86_400_000,
+        // What SESSION.START takes without GRACE.
+        least: 10_000,
+        // A day.
+        most: 86_400_000,
+        get: || settings().max_grace_ms.into(),
+        set: |max_grace_ms| {
+            shell().settings.set(Settings {
+                max_grace_ms,
+                ..settings()
+            });
+        },
+    },
+    Number {
         name: c"peer-timeout",
         default: 10_000,
         least: 0,

@@ -2,10 +2,10 @@
 
 use crate::engine::{ClientId, Engine, Key, KeyBuf};
 use crate::shell::commands::inspect::{Connection, HOLDER_PAIRS, number, reply_holder, text};
-use crate::shell::server::{look, replicas};
+use crate::shell::server::{look, replicas, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, Str, Text};
+use crate::shell::sys::raw::{self, Ctx, Str};
 
 /// What else is in the way of a grant.
 enum Cause {
@@ -80,7 +80,7 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
 }
 
 fn may_read(ctx: Ctx<'_>, key: &KeyBuf) -> bool {
-    ctx.may_read(Text::new(&key.name).as_str())
+    rights::may_see(ctx, key.as_key(), &[b"lock.why"])
 }
 
 fn name(ctx: Ctx<'_>, name: &[u8], key: Option<&KeyBuf>) {

@@ -3,7 +3,7 @@
 use crate::command::shown;
 use crate::engine::{Refusal, Reply, Waits};
 use crate::shell::server::{cluster, rights};
-use crate::shell::sys::raw::{Ctx, Text};
+use crate::shell::sys::raw::Ctx;
 
 pub fn send(ctx: Ctx<'_>, reply: &Reply) {
     match reply {
@@ -48,6 +48,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::TooManyKeys { limit } => format!(
             "ERR too many keys held or waited for by one connection (tether.max-keys-per-client is {limit})"
         ),
+        Refusal::TooManySessions { limit, of_user } => too_many_sessions(*limit, *of_user),
         Refusal::TooManyExtras { limit } => format!(
             "ERR too many locks are held or waited for with a label, a lease, permits or a depth \
              (a server remembers {limit})"
@@ -112,6 +113,15 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     }
 }
 
+fn too_many_sessions(limit: u32, of_user: bool) -> String {
+    match of_user {
+        true => {
+            format!("ERR too many sessions of one user (tether.max-sessions-per-user is {limit})")
+        }
+        false => format!("ERR too many sessions (tether.max-sessions is {limit})"),
+    }
+}
+
 /// A client and, where that may be told, its label.
 fn who(waits: &Waits, has_right: bool) -> String {
     let id = waits.client.0;
@@ -131,7 +141,8 @@ fn deadlock(ctx: Ctx<'_>, cycle: &[Waits]) -> String {
         .zip(cycle.iter().cycle().skip(1))
         .take(MOST_LINKS)
         .map(|(waits, next)| {
-            let has_right = ctx.may_read(Text::new(&waits.key.name).as_str());
+            let asks: [&[u8]; 3] = [b"lock.info", b"lock.acquire", b"settp"];
+            let has_right = rights::may_see(ctx, waits.key.as_key(), &asks);
             let who = who(next, has_right);
             match has_right {
                 true => format!("waits for '{}' of {who}", shown(&waits.key.name)),

@@ -4,7 +4,7 @@
 //! notes the commands that change rights, and before the next turn comes to anybody who has waited since before that, the
 //! server is asked whether its user may still do what it has asked for.
 
-use crate::engine::{Doubt, Form, NoRight};
+use crate::engine::{Doubt, Form, Key, NoRight};
 use crate::shell::state::shell;
 use crate::shell::sys::main_thread::assert_main_thread;
 use crate::shell::sys::raw::{self, Ctx, Text, api, have};
@@ -83,6 +83,17 @@ pub fn lost(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
         true => NoRight::Command(doubt.form),
         false => NoRight::Key,
     })
+}
+
+/// Whether the caller may be told of a key, which may be in another database than its own: if it may read it, and, where rights are
+/// given by database, may give one of these commands for it there.
+pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
+    let name = Text::new(key.name);
+    let may_give = |command: &&[u8]| {
+        let command = Text::new(command);
+        ctx.may_give_in(key.db, &[command.as_str(), name.as_str()])
+    };
+    ctx.may_read(name.as_str()) && (key.db == ctx.db() || commands.iter().any(may_give))
 }
 
 /// By which command somebody has begun to wait.

@@ -3,6 +3,7 @@
 use crate::engine::{ClientId, Db};
 use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::sys::scoped::nothing_is_lent;
 use crate::shell::sys::shim;
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
@@ -55,6 +56,19 @@ impl Ctx<'_> {
             User::of_name(name)
         };
         user.is_some_and(|user| user.may_read(key))
+    }
+
+    /// Whether the caller may give a command in this database. Yes, where the server gives no rights by database.
+    pub fn may_give_in(self, db: Db, words: &[Str<'_>]) -> bool {
+        let Some(check) = check_permissions() else {
+            return true;
+        };
+        // SAFETY: the table, the context; the name is ours.
+        let user = unsafe {
+            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
+            User::of_name(name)
+        };
+        user.is_some_and(|user| user.may_give_in(check, db, words))
     }
 
     /// The name of the caller's user.
@@ -210,6 +224,24 @@ pub enum Refusal {
     Down,
 }
 
+/// `ValkeyModule_ACLCheckPermissions`: a user, a command's words and their number, a database, and where to say why not.
+type CheckPermissions = unsafe extern "C" fn(
+    *mut raw::RedisModuleUser,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+    c_int,
+    *mut c_int,
+) -> c_int;
+
+/// Valkey's own since 9.1, which gives rights by database. It is not among what is filled in at load.
+fn check_permissions() -> Option<CheckPermissions> {
+    let mut check: Option<CheckPermissions> = None;
+    let name = c"ValkeyModule_ACLCheckPermissions".as_ptr();
+    // SAFETY: the table; the server writes a pointer to its function of this name, which is of this type, or nothing.
+    unsafe { api!(RedisModule_GetApi(name, (&raw mut check).cast::<c_void>())) };
+    check
+}
+
 /// A user of the server's, as far as it is asked about.
 pub struct User(NonNull<raw::RedisModuleUser>);
 
@@ -242,6 +274,20 @@ impl User {
                 words_of_server,
                 words.len() as c_int
             ))
+        };
+        allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    fn may_give_in(&self, check: CheckPermissions, db: Db, words: &[Str<'_>]) -> bool {
+        let words_of_server = words
+            .as_ptr()
+            .cast::<*mut raw::RedisModuleString>()
+            .cast_mut();
+        nothing_is_lent();
+        // SAFETY: the server's function of this type; so many strings, which live for this call; it need not say why not.
+        let allowed = unsafe {
+            let (count, db) = (words.len() as c_int, db.0 as c_int);
+            check(self.0.as_ptr(), words_of_server, count, db, null_mut())
         };
         allowed == raw::REDISMODULE_OK as c_int
     }

@@ -265,6 +265,7 @@ impl Machine {
                     secret: b"",
                     digest: digest(secret),
                     grace_ms,
+                    user: b"",
                 }),
             );
             assert_eq!(started, Reply::Other, "a session starts");
