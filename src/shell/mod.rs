@@ -114,6 +114,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     sys::raw::keep_detached(detached);
     let server = server(ctx);
     shell.server.set(server);
+    sys::raw::note_unix_socket(ctx);
     let known = sys::raw::known();
     known
         .event_db_is_wrong_in_exec

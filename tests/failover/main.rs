@@ -13,6 +13,7 @@ mod resyncs;
 mod rewriting;
 mod sentinels;
 mod sessions;
+mod vanishing;
 
 use tether_testing::harness::sentinel;
 use tether_testing::{grants, harness, line, load, random, survival};

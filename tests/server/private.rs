@@ -1,6 +1,7 @@
 //! Functions of the server that the module API does not promise: where they are not called, all but pushes works.
 
 use crate::harness::*;
+use crate::settp::heard::built;
 
 fn private_functions(server: &Server) -> String {
     let info = server.info("tether");
@@ -99,5 +100,46 @@ fn the_setting_can_be_changed_on_a_running_server() {
         ]);
         assert_eq!(private_functions(&server), "known");
         assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
+    }
+}
+
+/// What nobody can give back is granted to nobody: a script and another module's call have a client without a connection.
+#[test]
+fn calls_without_a_connection_hold_nothing_with_or_without_private_functions() {
+    let (_folder, library) = built(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/server/caller.c"
+    ));
+    for wanted in ["known", "never"] {
+        let server = Server::with(&[
+            &format!("loadmodule {library}"),
+            &format!("tether.private-functions {wanted}"),
+        ]);
+        let mut client = server.resp3();
+        // Whoever holds something himself asks through the module as well, and has it at the end of a connection noted.
+        client.run("LOCK.ACQUIRE own");
+        for ask in [
+            "LOCK.ACQUIRE k",
+            "LOCK.MACQUIRE 1 k",
+            "SETTP k v",
+            "LOCK.ACQUIRE k WAIT 0",
+            "WATCHEX k",
+            "SESSION.START",
+            "LOCK.RELEASE own",
+        ] {
+            let refused = client.refused(format!("CALL {ask}").as_str());
+            let expected = match ask {
+                // Without these functions nobody watches.
+                "WATCHEX k" => "ERR ",
+                _ => "needs a connection of its own",
+            };
+            assert!(refused.contains(expected), "{wanted} {ask}: {refused}");
+        }
+        assert_eq!(client.call("EXISTS k"), int(0), "{wanted}");
+        assert_eq!(server.gauge("tether", "tether_holds"), 1, "{wanted}");
+        // A script's deletion is its caller's, who loses nothing by it.
+        client.run("EVAL return(redis.call('DEL','own')) 1 own");
+        eventually_equal("own", 0, || server.gauge("tether", "tether_holds"));
+        assert_eq!(server.gauge("tether", "tether_lost_total"), 0, "{wanted}");
     }
 }

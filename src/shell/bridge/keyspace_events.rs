@@ -12,7 +12,7 @@ use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::server::{attribution, cluster, strays};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{Ctx, Str};
+use crate::shell::sys::raw::{self, Ctx, Str};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int};
 
@@ -136,7 +136,13 @@ impl<'a> Happened<'a> {
             Event::Gone { .. } => recheck::gone(key),
             _ => {}
         }
-        push::in_event(word == b"expired", || handle(ctx, event));
+        let by_itself = matches!(word, b"expired" | b"evicted");
+        let tell = || push::in_event(by_itself, || handle(ctx, event));
+        if by_itself && shell().turn.get().is_none() {
+            // Whose the key is now is asked before anybody who waits for it is served.
+            return raw::in_uncaused_event(tell);
+        }
+        tell();
         if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
             slots::follow(ctx, key);
         }

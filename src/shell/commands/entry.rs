@@ -12,7 +12,7 @@ use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
-use crate::shell::server::{look, rights, strays, writes};
+use crate::shell::server::{attribution, look, rights, strays, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::sys::{clock, secret, shim};
@@ -134,8 +134,7 @@ fn may_be_replay() -> bool {
 /// come with a client that has no connection.
 fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ctx.client();
-    let known = shell().engine.with(|engine| engine.knows_client(client));
-    (known || shim::is_connected(client)).then_some(client)
+    attribution::is_connected(client).then_some(client)
 }
 
 /// The current command.

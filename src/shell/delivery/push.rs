@@ -27,14 +27,16 @@ pub fn expect_late_reply() {
     shell().outbox.with_mut(Outbox::expect_late_reply);
 }
 
-/// Does what follows from a keyspace event, which tells that a key has lapsed or something else.
-pub fn in_event(lapsed: bool, act: impl FnOnce()) {
+/// Does what follows from a keyspace event, which tells that the server has removed a key by itself or something else.
+pub fn in_event(by_itself: bool, act: impl FnOnce()) {
     let shell = shell();
-    if !shell.server.get().loses_count_of_pushes {
-        return act();
-    }
-    if lapsed {
+    let loses_count = shell.server.get().loses_count_of_pushes;
+    // Who is to be told of a flush that goes on must be looked at first, and that may not be done in such an event.
+    if by_itself && (loses_count || shell.outbox.with(Outbox::keeps_back)) {
         return hold(act);
+    }
+    if !loses_count {
+        return act();
     }
     let set = |to: bool| {
         let outbox = &shell.outbox;
@@ -122,6 +124,10 @@ fn put(ctx: Ctx<'_>, client: ClientId, push: Push) {
 #[cold]
 fn read_limits(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
+    if raw::is_in_uncaused_event() {
+        // With the next push, or before any is sent.
+        return timer::wake_in_ms(0);
+    }
     let setting = ctx.server_setting(c"client-output-buffer-limit");
     let limits = Limits::read(&setting.unwrap_or_default());
     for client in outbox.with_mut(Outbox::doubtful) {
@@ -162,6 +168,9 @@ pub fn send_waiting(ctx: Ctx<'_>) {
 }
 
 fn send_others(ctx: Ctx<'_>) {
+    if shell().outbox.with(Outbox::is_any_doubtful) {
+        read_limits(ctx);
+    }
     let taken = shell().outbox.with_mut(|outbox| outbox.take(holds));
     for Run { to, pushes, .. } in taken.runs {
         write(ctx, &to, &pushes);

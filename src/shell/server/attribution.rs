@@ -173,9 +173,14 @@ fn noted() -> Cause {
     first_connected([last, before])
 }
 
+/// Whether an id is a connection's. Mostly it is that of one that holds something.
+pub fn is_connected(client: ClientId) -> bool {
+    shell().engine.with(|engine| engine.knows_client(client)) || raw::is_connected(client)
+}
+
 /// A script's inner commands, and what is read from a file, come with ids that no connection has.
 fn first_connected(ids: impl IntoIterator<Item = ClientId>) -> Cause {
     let mut ids = ids.into_iter();
-    let first = ids.find(|id| shim::is_connected(*id));
+    let first = ids.find(|id| is_connected(*id));
     first.map_or(Cause::Server, Cause::Client)
 }

@@ -99,10 +99,6 @@ int tether_can_push(void) {
     return allowed && lookupClientByID != NULL && addReplyPubsubMessage != NULL;
 }
 
-int tether_is_connected(uint64_t client_id) {
-    return !allowed || lookupClientByID == NULL || lookupClientByID(client_id) != NULL;
-}
-
 int tether_push(uint64_t client_id, void **heads, void **news, int count, int if_it_hears) {
     struct client *c;
     if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;

@@ -20,9 +20,6 @@ int tether_fits(const void *of_api, int two_steps);
 /* Whether frames can be pushed to a connection that did not ask. */
 int tether_can_push(void);
 
-/* Whether a connection with this id is there; 1 also where that cannot be told. */
-int tether_is_connected(uint64_t client_id);
-
 /* Writes out-of-band frames of three elements each: `heads[i]` as it stands (a string object that
  * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such connection (any more); with `if_it_hears` 2,
  * and nothing is written, if it wants no replies (CLIENT REPLY OFF, SKIP). */

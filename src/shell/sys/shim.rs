@@ -44,12 +44,6 @@ pub fn can_push() -> bool {
     unsafe { server!(tether_can_push()) != 0 }
 }
 
-/// Whether an id is a connection's, not a fake client's of a script or of another module's call.
-pub fn is_connected(client: ClientId) -> bool {
-    // SAFETY: any id may be asked for; we are in the main thread, whose table it reads.
-    unsafe { server!(tether_is_connected(client.0)) != 0 }
-}
-
 /// What became of frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {

@@ -5,9 +5,16 @@ use std::process::Command;
 
 /// Another module, built from `listener.c`.
 pub fn listener() -> (tempfile::TempDir, String) {
+    built(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/server/settp/listener.c"
+    ))
+}
+
+/// A module of one file.
+pub fn built(source: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let library = folder.path().join("listener.so").display().to_string();
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/server/settp/listener.c");
+    let library = folder.path().join("module.so").display().to_string();
     let arguments = ["-shared", "-fPIC", "-o", &library, source];
     let built = Command::new("cc").args(arguments).status();
     assert!(built.expect("a C compiler").success());

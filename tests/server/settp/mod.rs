@@ -3,7 +3,7 @@
 mod binding;
 mod deltp;
 mod ending;
-mod heard;
+pub mod heard;
 mod replacing;
 mod traces;
 mod unwatched;

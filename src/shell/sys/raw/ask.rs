@@ -1,8 +1,8 @@
 //! What the server can be asked about connections, users and itself.
 
 use crate::engine::{ClientId, Db};
-use crate::shell::sys::raw::known::known;
-use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::sys::raw::known::{detached, known};
+use crate::shell::sys::raw::{Ctx, Str, api, call, have};
 use crate::shell::sys::scoped::nothing_is_lent;
 use crate::shell::sys::shim;
 use redis_module::raw;
@@ -20,30 +20,48 @@ impl Ctx<'_> {
         let id = c_longlong::try_from(client.0).ok()?;
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"CLIENT".as_ptr(),
                 c"ccl".as_ptr(),
                 c"LIST".as_ptr(),
                 c"ID".as_ptr(),
                 id
-            ))
+            )
         };
         Answer::new(reply)
             .and_then(|answer| answer.text())
             .filter(|line| !line.is_empty())
     }
 
+    /// A connection's address, name and user, without a command. None where there is no such connection; its address is none
+    /// where its peer has gone in a way that leaves none. O(1).
+    pub fn client_origin(self, client: ClientId) -> Option<(Option<String>, String, String)> {
+        let info = client_info(client)?;
+        // Redis 7.0 before 7.0.3 does not say it.
+        let name = match have!(RedisModule_GetClientNameById) {
+            // SAFETY: the table, the context; any id may be given.
+            true => unsafe { api!(RedisModule_GetClientNameById(self.as_ptr(), client.0)) },
+            false => null_mut(),
+        };
+        // SAFETY: the same.
+        let user = unsafe { api!(RedisModule_GetClientUserNameById(self.as_ptr(), client.0)) };
+        // SAFETY: both are our own.
+        let (name, user) = unsafe { (own_text(name), own_text(user)) };
+        let user = user.unwrap_or_else(|| "(superuser)".to_owned());
+        Some((address(&info), name.unwrap_or_default(), user))
+    }
+
     /// What `CLIENT LIST` says of all connections. O(their number).
     pub fn client_lines(self) -> Option<String> {
         // SAFETY: the table, the context; the argument is as the format says.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"CLIENT".as_ptr(),
                 c"c".as_ptr(),
                 c"LIST".as_ptr()
-            ))
+            )
         };
         Answer::new(reply).and_then(|answer| answer.text())
     }
@@ -73,16 +91,9 @@ impl Ctx<'_> {
 
     /// The name of the caller's user.
     pub fn user_name(self) -> String {
-        // SAFETY: the table, the context; what is got is freed, and its text is copied before.
-        unsafe {
-            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
-            if name.is_null() {
-                return String::new();
-            }
-            let text = String::from_utf8_lossy(Str::new(name).bytes()).into_owned();
-            api!(RedisModule_FreeString(null_mut(), name));
-            text
-        }
+        // SAFETY: the table, the context; what is got is our own.
+        let name = unsafe { own_text(api!(RedisModule_GetCurrentUserName(self.as_ptr()))) };
+        name.unwrap_or_default()
     }
 
     /// A connection's user, if there is one of its name.
@@ -116,14 +127,7 @@ impl Ctx<'_> {
         // A detached context: that of a master's client is let through.
         let ctx = self.in_db(db).as_ptr();
         // SAFETY: the table, the context; the argument is as the format says.
-        let reply = unsafe {
-            api!(RedisModule_Call(
-                ctx,
-                c"EXISTS".as_ptr(),
-                c"s".as_ptr(),
-                key.as_ptr()
-            ))
-        };
+        let reply = unsafe { call!(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), key.as_ptr()) };
         let error = std::io::Error::last_os_error().raw_os_error();
         match (Answer::new(reply), error) {
             (None, Some(libc::EPERM)) => Refusal::Redirected,
@@ -136,13 +140,13 @@ impl Ctx<'_> {
     pub fn slot(self, key: Str<'_>) -> u64 {
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"CLUSTER".as_ptr(),
                 c"cs".as_ptr(),
                 c"KEYSLOT".as_ptr(),
                 key.as_ptr()
-            ))
+            )
         };
         Answer::new(reply).map_or(0, |answer| answer.integer())
     }
@@ -173,12 +177,12 @@ impl Ctx<'_> {
     fn answer_of(self, command: &CStr, word: &CStr) -> Option<Answer> {
         // SAFETY: the table, the context; the argument is as the format says.
         Answer::new(unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 command.as_ptr(),
                 c"c".as_ptr(),
                 word.as_ptr()
-            ))
+            )
         })
     }
 
@@ -202,15 +206,31 @@ impl Ctx<'_> {
     pub fn server_setting(self, name: &CStr) -> Option<String> {
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"CONFIG".as_ptr(),
                 c"cc".as_ptr(),
                 c"GET".as_ptr(),
                 name.as_ptr()
-            ))
+            )
         };
         Answer::new(reply).and_then(|answer| answer.element_text(1))
+    }
+}
+
+/// The text of a string, which is freed.
+///
+/// # Safety
+/// The string is null, or the caller's own.
+unsafe fn own_text(string: *mut raw::RedisModuleString) -> Option<String> {
+    if string.is_null() {
+        return None;
+    }
+    // SAFETY: the table, and the caller; the text is copied before the string is freed.
+    unsafe {
+        let text = String::from_utf8_lossy(Str::new(string).bytes()).into_owned();
+        api!(RedisModule_FreeString(null_mut(), string));
+        Some(text)
     }
 }
 
@@ -462,6 +482,11 @@ pub fn is_subscribed(client: ClientId) -> bool {
 
 /// None where there is no such connection.
 fn client_flags(client: ClientId) -> u64 {
+    client_info(client).map_or(0, |info| info.flags)
+}
+
+/// To be asked of a connection only: of a script's own client Valkey 9 cannot tell.
+fn client_info(client: ClientId) -> Option<raw::RedisModuleClientInfo> {
     // SAFETY: plain integers and characters; zero is a value of each.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
     info.version = u64::from(raw::REDISMODULE_CLIENTINFO_VERSION);
@@ -472,9 +497,41 @@ fn client_flags(client: ClientId) -> u64 {
             client.0
         ))
     };
-    if found == raw::REDISMODULE_OK as c_int {
-        info.flags
-    } else {
-        0
+    (found == raw::REDISMODULE_OK as c_int).then_some(info)
+}
+
+/// Whether an id is a connection's, not that of a client without one, which the server makes for a script or for another module's
+/// call. A connection always has a user. (`RM_GetClientInfoById` says of the latter, too, that it is there, on Valkey 9.1.)
+pub fn is_connected(client: ClientId) -> bool {
+    detached().is_some_and(|ctx| {
+        // SAFETY: the table, the context; any id may be given, and what is got is our own.
+        let user = unsafe {
+            let name = api!(RedisModule_GetClientUserNameById(ctx.as_ptr(), client.0));
+            own_text(name)
+        };
+        user.is_some()
+    })
+}
+
+/// Remembers where the server listens for connections of its own machine. Once, at load.
+pub fn note_unix_socket(ctx: Ctx<'_>) {
+    let path = ctx.server_setting(c"unixsocket").unwrap_or_default();
+    let _ = known().unix_socket.set(path);
+}
+
+/// A connection's address, as `CLIENT LIST` shows it. None where that cannot be had any more: a peer that vanished, or reset its
+/// connection, has none.
+fn address(info: &raw::RedisModuleClientInfo) -> Option<String> {
+    if info.flags & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_UNIXSOCKET) != 0 {
+        let path = known().unix_socket.get().map_or("", String::as_str);
+        return Some(format!("{path}:0"));
+    }
+    let ip = info.addr.iter().take_while(|character| **character != 0);
+    let ip: Vec<u8> = ip.map(|character| *character as u8).collect();
+    let (ip, port) = (String::from_utf8_lossy(&ip), info.port);
+    match &*ip {
+        "" | "?" => None,
+        ip if ip.contains(':') => Some(format!("[{ip}]:{port}")),
+        ip => Some(format!("{ip}:{port}")),
     }
 }

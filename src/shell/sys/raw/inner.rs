@@ -1,7 +1,7 @@
 //! Commands within a command of ours: which keys they have, and how they are run and answered.
 
 use crate::shell::sys::raw::ask::Answer;
-use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::sys::raw::{Ctx, Str, api, call};
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 
@@ -22,14 +22,14 @@ impl Ctx<'_> {
     pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) -> bool {
         // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"COMMAND".as_ptr(),
                 c"cv".as_ptr(),
                 c"GETKEYS".as_ptr(),
                 words_of(command),
                 command.len()
-            ))
+            )
         };
         let answer = Answer::new(reply);
         if let Some(answer) = &answer {
@@ -64,13 +64,13 @@ impl Ctx<'_> {
         let call = |c_name: &CStr, arguments: &[Str<'_>]| {
             // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
             Answer::new(unsafe {
-                api!(RedisModule_Call(
+                call!(
                     self.as_ptr(),
                     c_name.as_ptr(),
                     c"0CSME!v".as_ptr(),
                     words_of(arguments),
                     arguments.len()
-                ))
+                )
             })
         };
         let Some(answer) = call(&c_name, &command[1..]) else {

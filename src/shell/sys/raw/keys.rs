@@ -4,7 +4,9 @@ use crate::engine::{Db, KeyState, Token};
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::known::known;
-use crate::shell::sys::raw::{Ctx, Str, Text, api, c_string, often, published_classes};
+use crate::shell::sys::raw::{
+    Ctx, Str, Text, api, c_string, call, caused, often, published_classes,
+};
 use crate::shell::sys::shim::{self, Target};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
@@ -78,7 +80,7 @@ impl<'a> Ctx<'a> {
         // The one command that looks keys up like that on all servers.
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 there.as_ptr(),
                 c"MEMORY".as_ptr(),
                 c"cscc".as_ptr(),
@@ -86,7 +88,7 @@ impl<'a> Ctx<'a> {
                 key.as_ptr(),
                 c"SAMPLES".as_ptr(),
                 c"1".as_ptr()
-            ))
+            )
         };
         Answer::new(reply).map(|answer| answer.is_integer())
     }
@@ -173,6 +175,7 @@ impl<'a> Ctx<'a> {
 
     /// Tells replicas and the append-only file a command for a key of this database.
     pub fn replicate(self, db: Db, command: Word, key: Str<'_>, value: Option<Str<'_>>) {
+        caused();
         // The server counts what it is told the long way as a change, by which it knows when to save an
         // RDB file. Once a second is enough for a file to be written anew after the last change.
         const COUNTED_MS: u64 = 1000;
@@ -228,6 +231,7 @@ impl<'a> Ctx<'a> {
     }
 
     fn words_to(self, target: Target, db: Db, command: &str, words: &[Text]) {
+        caused();
         if may_replicate_directly() {
             let name = Text::new(command.as_bytes());
             let words = words.iter().map(Text::as_str);

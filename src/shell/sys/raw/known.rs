@@ -20,6 +20,10 @@ pub struct Known {
     pub describes_directly: Cell<bool>,
     /// A command of ours is executed, or a timer of ours calls: what the server counts as a change meanwhile is ours.
     pub may_count: Cell<bool>,
+    /// See [`in_uncaused_event`](super::in_uncaused_event).
+    pub in_uncaused_event: Cell<bool>,
+    /// Where the server listens for connections of its own machine, if it does.
+    pub unix_socket: OnceCell<String>,
     /// There is no other module that could hear what is done to keys.
     pub is_among_deaf: Cell<bool>,
     /// In a transaction, an event's context names the transaction's database and not the event's.
@@ -41,6 +45,8 @@ pub fn begin() {
         tells_directly: Cell::default(),
         describes_directly: Cell::default(),
         may_count: Cell::default(),
+        in_uncaused_event: Cell::default(),
+        unix_socket: OnceCell::new(),
         is_among_deaf: Cell::default(),
         event_db_is_wrong_in_exec: Cell::default(),
         counted: Cell::default(),

@@ -19,7 +19,7 @@ mod replies;
 mod table;
 mod timers;
 
-pub use ask::{Refusal, is_blocked, is_subscribed, is_tracking};
+pub use ask::{Refusal, is_blocked, is_connected, is_subscribed, is_tracking, note_unix_socket};
 pub use files::{Damaged, Loading, Saving};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, Word, lock_value};
@@ -41,6 +41,15 @@ macro_rules! api {
     }};
 }
 pub(in crate::shell) use api;
+
+/// Calls a command of the server's.
+macro_rules! call {
+    ($($argument:expr),* $(,)?) => {{
+        crate::shell::sys::raw::caused();
+        api!(RedisModule_Call($($argument),*))
+    }};
+}
+use call;
 
 /// The same for those of `table.rs`.
 macro_rules! often {
@@ -331,6 +340,29 @@ pub fn replicate_directly(yes: bool) {
 /// Whether the server may be told directly which connection it is to describe; see `shim::describe`.
 pub fn describe_directly(yes: bool) {
     known().describes_directly.set(yes);
+}
+
+/// Hears of a key that the server removes by itself, perhaps in the middle of nobody's command. No command of the server's may be
+/// called meanwhile, and nothing replicated: Redis 7.0 takes such a call for the outermost one, at whose end it forgets that it
+/// has to replicate what it removes after that. Builds with debug assertions hold each call against that.
+pub fn in_uncaused_event(hear: impl FnOnce()) {
+    let former = known().in_uncaused_event.replace(true);
+    hear();
+    known().in_uncaused_event.set(former);
+}
+
+/// See [`in_uncaused_event`].
+pub fn is_in_uncaused_event() -> bool {
+    known().in_uncaused_event.get()
+}
+
+/// To be called before each command that the server is to call or replicate.
+#[inline(always)]
+fn caused() {
+    debug_assert!(
+        !is_in_uncaused_event(),
+        "a command is called or replicated in the middle of what the server does by itself"
+    );
 }
 
 /// Runs what the server calls for our own sake, a command of ours or a timer. What it counts as a change meanwhile makes it
