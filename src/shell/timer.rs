@@ -3,7 +3,7 @@
 use crate::engine::Moment;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Callback, Timer, call_after_command};
+use crate::shell::sys::raw::{Callback, Timer, call_after_command, wake_loop};
 
 /// How soon to try again while the server must not write.
 pub const RETRY_MS: u64 = 20;
@@ -46,4 +46,10 @@ pub fn gone_off() {
 pub fn call_soon(call: Callback) {
     call_after_command(call);
     wake_in_ms(0);
+}
+
+/// Has the tick called as soon as the current command or event is over, and before the server sleeps.
+pub fn wake_promptly() {
+    wake_in_ms(0);
+    wake_loop();
 }

@@ -1,7 +1,7 @@
-//! Commands that write nothing, in the middle of which we write: a server takes a command for a write if anything counted as
-//! one meanwhile, and then its replicas and its file are given that command. There `CLIENT KILL ID 7` ends somebody else.
+//! Commands that write nothing, and make us write: a server takes a command for a write if anything was written in the middle of
+//! it, and then its replicas and its file are given that command. There `CLIENT KILL ID 7` ends somebody else.
 
-use crate::harness::{Server, eventually_gone};
+use crate::harness::*;
 
 const FILE: [&str; 2] = ["appendonly yes", "appendfsync always"];
 
@@ -45,5 +45,110 @@ fn to_kill_a_client_is_not_replicated_whatever_it_held() {
                 }
             }
         }
+    }
+}
+
+/// What servers differ in: whether functions are called that no API promises, and whether keys have slots.
+const SERVERS: [&[&str]; 3] = [
+    &["tether.private-functions known"],
+    &["tether.private-functions never"],
+    &["tether.private-functions never", "cluster-enabled yes"],
+];
+
+fn start(lines: &[&str]) -> Server {
+    let server = Server::with(&[&FILE, lines].concat());
+    if lines.contains(&"cluster-enabled yes") {
+        server.resp2().run("CLUSTER ADDSLOTSRANGE 0 16383");
+        eventually("the cluster", || {
+            let info = server.resp2().run("CLUSTER INFO").text();
+            match info.contains("cluster_state:ok") {
+                true => Ok(()),
+                false => Err(info),
+            }
+        });
+    }
+    server
+}
+
+/// Each ends the connection with this id, whose user is anna.
+const ENDINGS: [&[&str]; 5] = [
+    &["CLIENT KILL ID #"],
+    &[
+        "MULTI",
+        "SET {k}a v",
+        "CLIENT KILL ID #",
+        "SET {k}b v",
+        "EXEC",
+    ],
+    &["MULTI", "CLIENT KILL USER anna", "EXEC"],
+    &["ACL DELUSER anna"],
+    &[
+        "MULTI",
+        "SET {k}a v",
+        "ACL DELUSER anna",
+        "SET {k}b v",
+        "EXEC",
+    ],
+];
+
+/// Replicas are told what was written, whatever ends the holder, and nothing else; whoever waits is granted the key.
+#[test]
+fn whatever_ends_a_connection_is_not_replicated() {
+    for lines in SERVERS {
+        for ending in ENDINGS {
+            let server = start(lines);
+            let (mut killer, mut waiter) = (server.resp2(), server.resp3());
+            killer.run("ACL SETUSER anna on nopass +@all ~*");
+            let mut holder = server.resp2();
+            holder.run("AUTH anna x");
+            let id = holder.id();
+            holder.run_all(&["SETTP {k}held v", "SETTP {k}gone v"]);
+            waiter.send("SETTP {k}held w WAIT 0");
+            eventually_equal("waiters", 1, || server.gauge("tether", "tether_waiters"));
+            for command in ending {
+                killer.call(command.replace('#', &id.to_string()).as_str());
+            }
+            assert_eq!(waiter.read_reply(), int(1));
+            eventually_gone(&mut killer, "{k}gone");
+            assert_eq!(killer.call("GET {k}held"), bulk("w"));
+            // What comes later is in the file, so what came before is, too.
+            killer.run("SET {k}last v");
+            let text = server.append_only_text().to_lowercase();
+            let what = format!("{lines:?} {ending:?}: {text}");
+            let place = |word: &str| {
+                text.rfind(word)
+                    .unwrap_or_else(|| panic!("{word} in {what}"))
+            };
+            assert!(place("$7\r\n{k}gone") < place("{k}last"), "{what}");
+            if ending.contains(&"SET {k}b v") {
+                // What follows from a transaction comes after all that it does.
+                assert!(place("{k}b") < place("{k}held"), "{what}");
+                assert!(place("{k}b") < place("{k}gone"), "{what}");
+            }
+            assert!(
+                !text.contains("kill") && !text.contains("deluser"),
+                "{what}"
+            );
+        }
+    }
+}
+
+/// What a rewritten file begins with is told to the file alone, and not in the middle of the command that has it rewritten.
+#[test]
+fn what_has_the_file_rewritten_is_not_replicated() {
+    for lines in SERVERS {
+        let server = start(&[lines, &["aof-use-rdb-preamble no"]].concat());
+        let (mut holder, mut other) = (server.resp2(), server.resp2());
+        holder.run_all(&["SESSION.START GRACE 60000", "SETTP k v"]);
+        for command in ["BGREWRITEAOF", "MULTI", "BGREWRITEAOF", "EXEC"] {
+            other.call(command);
+            eventually_equal("rewriting", 0, || {
+                server.gauge("persistence", "aof_rewrite_in_progress")
+                    + server.gauge("persistence", "aof_rewrite_scheduled")
+            });
+        }
+        let text = server.append_only_text();
+        assert!(text.contains("TETHER.HOLD"), "{lines:?}: {text}");
+        assert!(!text.contains("BGREWRITEAOF"), "{lines:?}: {text}");
     }
 }

@@ -1,13 +1,16 @@
 //! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
 
 use crate::engine::{ClientId, Engine, Event, Key};
-use crate::shell::bridge::dispatch::{KeyScope, handle};
+use crate::shell::bridge::dispatch::{self, KeyScope, handle};
 use crate::shell::bridge::{recheck, slots};
-use crate::shell::server::writes::{may_write, wants_writes};
+use crate::shell::guard::guard;
+use crate::shell::server::writes::{self, may_write, wants_writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Ctx, Str};
+use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::timer;
+use redis_module::raw as c;
+use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
 /// How much of each kind of work is told at once, where it can be so much: where rights are to be looked at, one by one.
@@ -50,10 +53,31 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
     }
     let slice = Slice::begin();
     forget(ctx, slice);
-    // In a cluster not now: this may be in the middle of a command (see `KeyScope`).
-    if !shell().server.get().is_cluster {
-        work(ctx, slice);
+    if !has_work() {
+        return;
     }
+    // In a cluster the tick does it: what is called after a command may still be in its slot (see `KeyScope`).
+    match shell().server.get().is_cluster {
+        true => timer::wake_promptly(),
+        false => writes::outside(after_end, || work(ctx, slice)),
+    }
+}
+
+unsafe extern "C" fn after_end(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        raw::on_our_own(|| {
+            dispatch::catch_up(ctx, KeyScope::All);
+            work(ctx, Slice::begin());
+        });
+    });
+}
+
+/// Whether there is anything to be written.
+fn has_work() -> bool {
+    let engine = &shell().engine;
+    engine.with(|engine| !engine.is_replica() && engine.has_work(clock::now()))
 }
 
 /// Does what was deferred, for no longer than a slice.
@@ -147,7 +171,6 @@ const STEP: usize = 64;
 /// slice; the rest soon.
 fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
-    let has_work = || shell.engine.with(|engine| engine.has_work(clock::now()));
     if shell.is_replica() || !(has_work() || shell.unreplicated.get()) {
         return;
     }

@@ -11,7 +11,7 @@ use crate::command::session_records;
 use crate::engine::{Db, Key};
 use crate::shell::bridge::dispatch::settle_flush;
 use crate::shell::guard::guard;
-use crate::shell::server::replicas;
+use crate::shell::server::{replicas, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Listener, Text};
@@ -46,8 +46,16 @@ unsafe extern "C" fn on_fork(
         let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
         if rewrites.is_some_and(|rewrites| rewrites == "1") {
             shell().rewrite_is_due.set(true);
-            replicate_if_due(ctx);
+            writes::outside(after_fork, || replicate_if_due(ctx));
         }
+    });
+}
+
+unsafe extern "C" fn after_fork(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        raw::on_our_own(|| replicate_if_due(ctx));
     });
 }
 

@@ -76,6 +76,11 @@ fn executing() -> Option<Cause> {
     Some(first_connected([shim::executing()?]))
 }
 
+/// Whether no connection's command is executed; no where that cannot be told.
+pub fn is_nobody_executing() -> bool {
+    shim::executing() == Some(ClientId(0))
+}
+
 /// Whether a connection may be the one whose command ends a key, by what `CLIENT LIST` says of it.
 fn may_end_keys(line: &str) -> bool {
     match have!(RedisModule_CommandFilterGetClientId) {

@@ -20,7 +20,6 @@ pub fn decide() {
     }
     shim::allow(private.are_called());
     let is_known = private == Private::Known;
-    raw::replicate_directly(is_known && !server.is_cluster);
     raw::describe_directly(is_known && server.looks_at_all);
     shell.server.set(Server {
         private: Some(private),

@@ -31,10 +31,6 @@ extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t opti
 /* Redis since 6.0. */
 extern void disableTracking(struct client *c) WEAK;
 
-/* Four arguments up to Redis 8 and Valkey 8, with the slot a fifth since Valkey 9; who expects four
- * does not see it. Holds on to the arguments by itself. */
-extern void alsoPropagate(int db, void **argv, int argc, int target, int slot) WEAK;
-
 /* What the server calls when the time of a blocked client is over: the answer is the timeout callback's.
  * Redis since 7.2, Valkey. */
 extern void unblockClientOnTimeout(struct client *c) WEAK;
@@ -79,8 +75,8 @@ int tether_fits(const void *of_api, int two_steps) {
     const void *needed[] = {
         (const void *)lookupClientByID, (const void *)addReplyPubsubMessage, (const void *)addReplyProto,
         (const void *)prepareClientToWrite, (const void *)enableTracking, (const void *)disableTracking,
-        (const void *)alsoPropagate, (const void *)replyToBlockedClientTimedOut, (const void *)unblockClient,
-        (const void *)catClientInfoString, (const void *)sdsempty, (const void *)sdsfree, (const void *)server,
+        (const void *)replyToBlockedClientTimedOut, (const void *)unblockClient, (const void *)catClientInfoString,
+        (const void *)sdsempty, (const void *)sdsfree, (const void *)server,
     };
     if (dladdr(of_api, &api) == 0) return 0;
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
@@ -113,12 +109,6 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     if ((c = client_of(client_id)) == NULL) return 0;
     if (prepareClientToWrite(c) != 0) return 0;
     addReplyProto(c, bytes, length);
-    return 1;
-}
-
-int tether_replicate(int db, void **argv, int argc, int target) {
-    if (!allowed || alsoPropagate == NULL) return 0;
-    alsoPropagate(db, argv, argc, target, -1);
     return 1;
 }
 

@@ -34,13 +34,6 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length);
 /* PROPAGATE_AOF and PROPAGATE_REPL of the server's own headers. */
 enum { TO_FILE = 1, TO_ALL = 1 | 2 };
 
-/* Tells replicas and the append-only file a command, or the file alone. RedisModule_Replicate does the same, but looks up
- * the command by its name and copies it first, which costs more than to remove a key; and it counts a
- * change for RDB's save points, which this does not. In the middle of a command of the server's that count is wrong: the
- * server takes that command for a write, and replicates it as well. Not for a cluster, and only for servers with which
- * it was tried: no header promises the arguments. 0 if that cannot be done. */
-int tether_replicate(int db, void **argv, int argc, int target);
-
 /* Ends a connection's block, for which our RedisModule_BlockClient gave this handle, now: its timeout callback is called for
  * the answer. RedisModule_UnblockClient does it a turn of the event loop later and wakes that loop by a pipe, which costs
  * two system calls. The handle is to be given back all the same. Not while a thread may own the connection, and only for

@@ -1,6 +1,6 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
-use crate::engine::{ClientId, Db};
+use crate::engine::ClientId;
 use crate::shell::sys::raw::{Str, Text};
 use crate::shell::sys::scoped::nothing_is_lent;
 use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
@@ -92,30 +92,6 @@ impl Frames {
 pub fn write(client: ClientId, bytes: &[u8]) -> bool {
     // SAFETY: the server copies the bytes; the client is looked up by its id in the same call.
     unsafe { server!(tether_write(client.0, bytes.as_ptr().cast(), bytes.len())) != 0 }
-}
-
-/// For whom a command is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Target {
-    /// The append-only file alone.
-    File = 1,
-    /// Replicas and the append-only file.
-    All = 3,
-}
-
-/// See `tether_replicate`.
-pub fn replicate(db: Db, words: &[Str<'_>], target: Target) -> bool {
-    let (db, count) = (db.0 as i32, words.len() as i32);
-    // SAFETY: a `Str` is a pointer to one of the server's strings, of which it takes a share each; it
-    // does not write to the words.
-    unsafe {
-        server!(tether_replicate(
-            db,
-            words.as_ptr().cast_mut().cast(),
-            count,
-            target as i32
-        )) != 0
-    }
 }
 
 /// See `tether_end_block`.

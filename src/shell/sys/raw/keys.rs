@@ -1,13 +1,11 @@
 //! Keys: opened, made, removed, and told to replicas.
 
 use crate::engine::{Db, KeyState, Token};
-use crate::shell::sys::clock;
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::{
-    Ctx, Str, Text, api, c_string, call, caused, often, published_classes,
+    Ctx, Str, Text, api, c_string, call, in_our_own_unit, often, published_classes,
 };
-use crate::shell::sys::shim::{self, Target};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::marker::PhantomData;
@@ -29,12 +27,6 @@ impl Word {
             Word::Acquire => c"LOCK.ACQUIRE",
             Word::Set => c"SET",
         }
-    }
-
-    /// The words as the server's strings, by their numbers.
-    fn all() -> [Text; 4] {
-        [Word::Del, Word::Settp, Word::Acquire, Word::Set]
-            .map(|word| Text::new(word.name().to_bytes()))
     }
 }
 
@@ -105,6 +97,7 @@ impl<'a> Ctx<'a> {
     /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
     pub fn make(self, key: Str<'_>, open: OpenKey<'_>, value: Str<'_>) -> bool {
+        in_our_own_unit();
         if !open.is_open() {
             return false;
         }
@@ -119,6 +112,7 @@ impl<'a> Ctx<'a> {
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
     pub fn make_lock(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
+        in_our_own_unit();
         let Some(lock) = known().lock_type.get().filter(|_| open.is_open()) else {
             return false;
         };
@@ -129,6 +123,7 @@ impl<'a> Ctx<'a> {
 
     /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
     pub fn remove(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
+        in_our_own_unit();
         if !open.standing().is_present() {
             return false;
         }
@@ -175,25 +170,7 @@ impl<'a> Ctx<'a> {
 
     /// Tells replicas and the append-only file a command for a key of this database.
     pub fn replicate(self, db: Db, command: Word, key: Str<'_>, value: Option<Str<'_>>) {
-        caused();
-        // The server counts what it is told the long way as a change, by which it knows when to save an
-        // RDB file. Once a second is enough for a file to be written anew after the last change.
-        const COUNTED_MS: u64 = 1000;
-        let now = clock::lately();
-        let is_counted = now.ms_since(known().counted.get()) < COUNTED_MS;
-        let may_count = known().may_count.get();
-        if (is_counted || !may_count) && known().tells_directly.get() {
-            let words = known().words.get_or_init(Word::all);
-            let word = words[command as usize].as_str();
-            let done = match value {
-                Some(value) => shim::replicate(db, &[word, key, value], Target::All),
-                None => shim::replicate(db, &[word, key], Target::All),
-            };
-            if done {
-                return;
-            }
-        }
-        known().counted.set(now);
+        in_our_own_unit();
         let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
         let command = command.name().as_ptr();
         // SAFETY: the table, the context; the arguments are as the formats say.
@@ -231,15 +208,7 @@ impl<'a> Ctx<'a> {
     }
 
     fn words_to(self, target: Target, db: Db, command: &str, words: &[Text]) {
-        caused();
-        if may_replicate_directly() {
-            let name = Text::new(command.as_bytes());
-            let words = words.iter().map(Text::as_str);
-            let all: Vec<Str<'_>> = std::iter::once(name.as_str()).chain(words).collect();
-            if shim::replicate(db, &all, target) {
-                return;
-            }
-        }
+        in_our_own_unit();
         let format = match target {
             Target::File => c"Rv",
             Target::All => c"v",
@@ -303,11 +272,13 @@ impl<'a> Ctx<'a> {
     }
 }
 
-/// In the middle of a command of the server's: there what is told in the usual way counts as a change by that command, and
-/// the server replicates it as well. (A `CLIENT KILL ID 7` would end another client at each replica.) In a cluster nothing is
-/// told in there (see `KeyScope`), and a server that is not known has no other way.
-fn may_replicate_directly() -> bool {
-    known().tells_directly.get() && !known().may_count.get()
+/// For whom a command is.
+#[derive(Clone, Copy)]
+enum Target {
+    /// The append-only file alone.
+    File,
+    /// Replicas and the append-only file.
+    All,
 }
 
 /// Every lock's value points here.

@@ -1,9 +1,8 @@
 //! What calls into the server need to know: filled in at load, or kept from one call to the next.
 
-use crate::engine::Moment;
 use crate::shell::sys::main_thread::MainThread;
+use crate::shell::sys::raw::Ctx;
 use crate::shell::sys::raw::table::Often;
-use crate::shell::sys::raw::{Ctx, Text};
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
 
@@ -14,12 +13,10 @@ pub struct Known {
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// A context that outlives callbacks, for timers and the log.
     detached: OnceCell<*mut raw::RedisModuleCtx>,
-    /// We may use the server's own function for telling replicas.
-    pub tells_directly: Cell<bool>,
     /// We may use the server's own function for describing a connection.
     pub describes_directly: Cell<bool>,
-    /// A command of ours is executed, or a timer of ours calls: what the server counts as a change meanwhile is ours.
-    pub may_count: Cell<bool>,
+    /// See [`on_our_own`](super::on_our_own).
+    pub on_our_own: Cell<bool>,
     /// See [`in_uncaused_event`](super::in_uncaused_event).
     pub in_uncaused_event: Cell<bool>,
     /// Where the server listens for connections of its own machine, if it does.
@@ -28,10 +25,6 @@ pub struct Known {
     pub is_among_deaf: Cell<bool>,
     /// In a transaction, an event's context names the transaction's database and not the event's.
     pub event_db_is_wrong_in_exec: Cell<bool>,
-    /// When the server last counted a change of ours, other than by a command that was granted.
-    pub counted: Cell<Moment>,
-    /// Those of [`Word`](super::Word), made once.
-    pub words: OnceCell<[Text; 4]>,
 }
 
 static KNOWN: MainThread<Known> = MainThread::new();
@@ -42,15 +35,12 @@ pub fn begin() {
         often: Often::of_server(),
         lock_type: Cell::default(),
         detached: OnceCell::new(),
-        tells_directly: Cell::default(),
         describes_directly: Cell::default(),
-        may_count: Cell::default(),
+        on_our_own: Cell::default(),
         in_uncaused_event: Cell::default(),
         unix_socket: OnceCell::new(),
         is_among_deaf: Cell::default(),
         event_db_is_wrong_in_exec: Cell::default(),
-        counted: Cell::default(),
-        words: OnceCell::new(),
     });
 }
 

@@ -24,7 +24,7 @@ pub use files::{Damaged, Loading, Saving};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, Word, lock_value};
 pub use known::{begin, detached, keep_detached, known};
-pub use timers::{Timer, call_after_command};
+pub use timers::{Timer, call_after_command, wake_loop};
 
 use crate::engine::{ClientId, Db};
 use redis_module::raw;
@@ -332,11 +332,6 @@ pub type Listener = (u64, raw::RedisModuleEventCallback);
 /// What the server calls later, with a context and what it was given for that.
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);
 
-/// Whether the server may be told directly what replicas are to be told; see `shim::replicate`.
-pub fn replicate_directly(yes: bool) {
-    known().tells_directly.set(yes);
-}
-
 /// Whether the server may be told directly which connection it is to describe; see `shim::describe`.
 pub fn describe_directly(yes: bool) {
     known().describes_directly.set(yes);
@@ -365,23 +360,33 @@ fn caused() {
     );
 }
 
-/// Runs what the server calls for our own sake, a command of ours or a timer. What it counts as a change meanwhile makes it
-/// replicate no command of somebody else's.
+/// Runs what the server calls for our own sake: a command of ours, a timer, or what it was asked to call once the current command
+/// is over. Only there are keys written and commands replicated. In the middle of somebody else's command the server would take
+/// what we write for a change by that command, and replicate it as well: a `CLIENT KILL ID 7` would end another client at each
+/// replica. Builds with debug assertions hold each write against that.
 pub fn on_our_own<T>(act: impl FnOnce() -> T) -> T {
-    counting(true, act)
-}
-
-/// Runs a command of somebody else's in the middle of that: a change that is counted meanwhile would make the server replicate
-/// it, also where it writes nothing.
-pub fn not_on_our_own<T>(act: impl FnOnce() -> T) -> T {
-    counting(false, act)
-}
-
-fn counting<T>(may_count: bool, act: impl FnOnce() -> T) -> T {
-    let former = known().may_count.replace(may_count);
+    let former = known().on_our_own.replace(true);
     let result = act();
-    known().may_count.set(former);
+    known().on_our_own.set(former);
     result
+}
+
+/// Runs a command of somebody else's in the middle of that.
+pub fn not_on_our_own<T>(act: impl FnOnce() -> T) -> T {
+    let former = known().on_our_own.replace(false);
+    let result = act();
+    known().on_our_own.set(former);
+    result
+}
+
+/// To be called before anything is written or replicated.
+#[inline(always)]
+fn in_our_own_unit() {
+    caused();
+    debug_assert!(
+        known().on_our_own.get(),
+        "a key is written or a command replicated in the middle of a command or event that is not ours"
+    );
 }
 
 /// Whether the server wants no writes now (`CLIENT PAUSE`, a failover under way). A write all the
