@@ -2,6 +2,7 @@
 //! it, and then its replicas and its file are given that command. There `CLIENT KILL ID 7` ends somebody else.
 
 use crate::harness::*;
+use std::time::{Duration, Instant};
 
 const FILE: [&str; 2] = ["appendonly yes", "appendfsync always"];
 
@@ -130,6 +131,36 @@ fn whatever_ends_a_connection_is_not_replicated() {
                 "{what}"
             );
         }
+    }
+}
+
+/// A connection can end just before the server sleeps, when it has reckoned already for how long (Redis 7.0), and that may be until
+/// its own next turn, which comes once a second here.
+#[test]
+fn whoever_is_next_need_not_wait_for_the_servers_own_turn() {
+    const ROUNDS: usize = 15;
+    for lines in SERVERS {
+        let server = start(&[lines, &["hz 1"]].concat());
+        let mut killer = server.resp2();
+        let mut waited: Vec<_> = { 0..ROUNDS }
+            .map(|_| {
+                killer.run("ACL SETUSER anna on nopass +@all ~*");
+                let (mut holder, mut waiter) = (server.resp2(), server.resp3());
+                holder.run("AUTH anna x");
+                holder.run("LOCK.ACQUIRE k");
+                waiter.send("LOCK.ACQUIRE k WAIT 0");
+                eventually_equal("waiters", 1, || server.gauge("tether", "tether_waiters"));
+                let begun = Instant::now();
+                killer.run("ACL DELUSER anna");
+                waiter.read_reply();
+                let waited = begun.elapsed();
+                waiter.run("LOCK.RELEASE k");
+                waited
+            })
+            .collect();
+        waited.sort_unstable();
+        let median = waited[ROUNDS / 2];
+        assert!(median < Duration::from_millis(200), "{lines:?}: {waited:?}");
     }
 }
 
