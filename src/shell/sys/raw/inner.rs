@@ -42,13 +42,13 @@ impl Ctx<'_> {
     pub fn serves_all(self, keys: &[Str<'_>]) -> bool {
         // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
         let reply = unsafe {
-            api!(RedisModule_Call(
+            call!(
                 self.as_ptr(),
                 c"EXISTS".as_ptr(),
                 c"v".as_ptr(),
                 words_of(keys),
                 keys.len()
-            ))
+            )
         };
         let error = std::io::Error::last_os_error().raw_os_error();
         Answer::new(reply).is_some() || error != Some(libc::EPERM)
