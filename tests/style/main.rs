@@ -45,11 +45,18 @@ fn sources(folders: &[&str]) -> Vec<Source> {
 }
 
 fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
+    let mut files = Vec::new();
+    files_below(folder, &mut files);
+    let is_rust = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    found.extend(files.into_iter().filter(is_rust));
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() {
-            collect(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files_below(&path, found);
+        } else {
             found.push(path);
         }
     }
@@ -296,6 +303,33 @@ fn the_picture_of_the_house_has_every_folder_and_each_folder_names_its_files() {
         }
     }
     assert_none(missing);
+}
+
+/// A row of docs/faults.md names its test as `folder: path`, where a folder of tests/ stands by its name alone.
+#[test]
+fn each_fault_names_a_test_that_is_there() {
+    let page = document("docs/faults.md");
+    let named: Vec<_> = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter_map(|words| words.split_once(": "))
+        .filter(|(folder, path)| !folder.contains(' ') && !path.contains(' '))
+        .collect();
+    assert!(named.len() > 30, "docs/faults.md names few tests");
+    let missing = named.iter().filter_map(|(folder, path)| {
+        let name = path.rsplit("::").next().expect("a name");
+        let mut files = Vec::new();
+        for place in [format!("tests/{folder}"), (*folder).to_owned()] {
+            files_below(&project().join(place), &mut files);
+        }
+        let is_there = files.iter().any(|file| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.contains(&format!("fn {name}(")) || text.contains(&format!("def {name}("))
+        });
+        (!is_there).then(|| format!("docs/faults.md: {folder}: {path}: no such test"))
+    });
+    assert_none(missing.collect());
 }
 
 #[test]
