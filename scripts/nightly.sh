@@ -41,6 +41,9 @@ long_client() { echo "TETHER_STEPS=$1 scripts/test.sh --soak-clients $2"; }
 for server in $SERVERS; do
     slice "suites-$server" 280 "$MODULE $SUITES" make test-servers SERVERS="$server"
 done
+for server in redis-8.6 valkey-9.1; do
+    slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="$server"
+done
 for server in redis-7.0 valkey-9.1; do
     slice "storm-$server" 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm "$server" 400000
     for suite in locks server sessions; do
