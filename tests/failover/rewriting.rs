@@ -192,7 +192,7 @@ fn a_server_that_never_bound_anything_writes_a_file_for_any_server() {
 /// nothing of tokens.
 #[test]
 fn a_server_passes_on_the_last_token_that_it_has_only_read_of() {
-    const FAR: i64 = 8_900_000_000_000_000;
+    const FAR: i64 = 4_000_000_000_000_000;
     for preamble in ["yes", "no"] {
         let mut server = Server::start();
         let file = server.folder().join("appendonly.aof");

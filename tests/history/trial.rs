@@ -203,6 +203,15 @@ impl<'a> Trial<'a> {
         {
             self.take(&Step::QuarantineOver)?;
         }
+        self.players.book.last_token = self.tokens.greatest();
+        let within_reach = match step {
+            Step::Run { who, command } => {
+                let (who, command) = (*who, self.players.book.within_reach(command));
+                Some(Step::Run { who, command })
+            }
+            _ => None,
+        };
+        let step = within_reach.as_ref().unwrap_or(step);
         let goes_astray = step.copies() && self.stage.server.strays_after_copies();
         if goes_astray || !self.world.allows(step) {
             return Ok(());

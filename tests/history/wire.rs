@@ -6,6 +6,7 @@ use crate::model::command::{
 };
 use crate::model::replies::Reply;
 use crate::model::speaking::CHANNEL;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub type Words = Vec<Vec<u8>>;
 
@@ -109,6 +110,19 @@ impl Book {
             Command::Publish => words!["PUBLISH", key(&CHANNEL.name), "hi"],
             _ => self.longer_words(command),
         }
+    }
+
+    /// This command, or one that raises a token too far where the clock has not come to what it asks for: a server that was
+    /// started or has loaded its data is ahead of the clock.
+    pub fn within_reach(&self, command: &Command) -> Command {
+        let mut command = command.clone();
+        if let Command::Raise { to, .. } = &mut command
+            && *to != Raised::TooFar
+            && self.raised(*to) > clock_as_token()
+        {
+            *to = Raised::TooFar;
+        }
+        command
     }
 
     /// The server may have given some more that nobody has heard of.
@@ -326,4 +340,12 @@ pub fn reply(frame: Frame) -> Reply {
         Frame::Array(frames) => Reply::Array(frames.into_iter().map(reply).collect()),
         other => Reply::Text(format!("{other:?}").into_bytes()),
     }
+}
+
+/// To which token one may be raised at least, by the clock that the server has, too.
+fn clock_as_token() -> i64 {
+    const YEAR_2025: Duration = Duration::from_secs(1_735_689_600);
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since_2025 = since_1970.expect("a clock") - YEAR_2025;
+    (since_2025.as_secs() as i64) << 22
 }

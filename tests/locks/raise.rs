@@ -2,11 +2,40 @@
 
 use crate::harness::*;
 use crate::line::*;
+use std::io::Write;
 
-const AHEAD: i64 = 1 << 30;
+const AHEAD: i64 = 1 << 10;
+const TOO_FAR: &str = "ERR the token is more than a second ahead";
+
+/// A start begins ahead of what can be raised to: the clock gets there.
+fn raise_as(client: &mut Client, key: &str, token: i64, more: &str) -> Frame {
+    let command = format!("LOCK.RAISE {key} {token} {more}");
+    eventually("a token within reach of the clock", || {
+        match client.call(command.trim_end()) {
+            Frame::Error(refusal) if refusal.starts_with(TOO_FAR.as_bytes()) => {
+                Err(String::from_utf8_lossy(&refusal).into_owned())
+            }
+            reply => Ok(reply),
+        }
+    })
+}
 
 fn raise(client: &mut Client, key: &str, token: i64) -> Frame {
-    client.call(["LOCK.RAISE", key, &token.to_string()])
+    raise_as(client, key, token, "")
+}
+
+/// Raises the token of this hold as far as it goes.
+fn raise_to_the_edge(client: &mut Client, key: &str) -> i64 {
+    let token = client.call(["LOCK.CANCEL", key]).number();
+    eventually("an edge beyond what was given", || {
+        let refusal = client.refused(["LOCK.RAISE", key, "9007199254740991"]);
+        let (_, edge) = refusal.rsplit_once(' ').expect("how far it goes");
+        let edge: i64 = edge.parse().expect("a token");
+        match client.call(["LOCK.RAISE", key, &edge.to_string()]).number() {
+            raised if raised > token => Ok(raised),
+            raised => Err(format!("{raised}")),
+        }
+    })
 }
 
 fn is_current(client: &mut Client, key: &str, token: i64) -> bool {
@@ -53,10 +82,8 @@ fn only_its_owner_raises_a_hold() {
     for command in ["LOCK.RAISE k 0", "LOCK.RAISE other 0 OWNER job"] {
         assert!(one.refused(command).starts_with("NOTHELD"), "{command}");
     }
-    assert_eq!(
-        one.call(&format!("LOCK.RAISE k {} OWNER job", token + 7)),
-        int(token + 7)
-    );
+    let raised = raise_as(&mut one, "k", token + 7, "OWNER job");
+    assert_eq!(raised, int(token + 7));
     assert!(is_current(&mut two, "k", token + 7));
 }
 
@@ -64,13 +91,9 @@ fn only_its_owner_raises_a_hold() {
 fn nobody_raises_a_token_out_of_reach() {
     let server = Server::start();
     let mut client = server.resp3();
-    const A_DAY: i64 = 86_400 << 22;
     let token = client.run("LOCK.ACQUIRE k").number();
-    let refusal = client.refused(&format!("LOCK.RAISE k {}", token + A_DAY + (60 << 22)));
-    assert!(
-        refusal.starts_with("ERR the token is more than a day ahead"),
-        "{refusal}"
-    );
+    let refusal = client.refused(&format!("LOCK.RAISE k {}", token + (60 << 22)));
+    assert!(refusal.starts_with(TOO_FAR), "{refusal}");
     for bad in ["9007199254740992", "-1", "many"] {
         let refusal = client.refused(["LOCK.RAISE", "k", bad]);
         assert!(refusal.starts_with("ERR the token is"), "{refusal}");
@@ -78,8 +101,7 @@ fn nobody_raises_a_token_out_of_reach() {
     assert!(is_current(&mut client, "k", token));
     assert_eq!(tether(&server, "last_token"), token);
     // To the edge it goes; and what was given already is never too far.
-    let edge = token + A_DAY - (5 << 22);
-    assert_eq!(raise(&mut client, "k", edge), int(edge));
+    let edge = raise_to_the_edge(&mut client, "k");
     client.run("LOCK.RELEASE k");
     let next = client.run("LOCK.ACQUIRE k").number();
     assert!(next > edge);
@@ -113,7 +135,7 @@ fn the_holds_of_very_many_readers_are_found_by_their_raised_tokens() {
         .collect();
     for n in (0..40).rev().step_by(3) {
         let to = tokens[n] + AHEAD * (n as i64 + 1);
-        tokens[n] = one.run(&format!("LOCK.RAISE k {to} OWNER {n}")).number();
+        tokens[n] = raise_as(&mut one, "k", to, &format!("OWNER {n}")).number();
     }
     for n in (0..40).step_by(4) {
         one.run(&format!("LOCK.RELEASE k OWNER {n}"));
@@ -164,4 +186,86 @@ fn a_restarted_server_goes_on_above_what_was_raised() {
     server.crash_and_restart();
     let next = server.resp3().run("SETTP k v TOKEN").number();
     assert!(next > raised, "{next} after {raised}");
+}
+
+/// A file knows of no token if it was written before the raise, or while nothing was held.
+#[test]
+fn no_start_goes_below_what_anybody_raised_whatever_the_files_know() {
+    let starts: [(&str, fn(&mut Server)); 3] = [
+        ("without files", Server::restart_without_files),
+        ("with a file of nothing", Server::crash_and_restart),
+        ("with a file of before", Server::crash_and_restart),
+    ];
+    for (how, restart) in starts {
+        let mut server = Server::start();
+        let mut client = server.resp3();
+        if how == "with a file of before" {
+            client.run("LOCK.ACQUIRE k");
+            client.run("SAVE");
+        } else {
+            client.run("SET plain v");
+            client.run("SAVE");
+            client.run("LOCK.ACQUIRE k");
+        }
+        let raised = raise_to_the_edge(&mut client, "k");
+        restart(&mut server);
+        let next = server.resp3().run("SETTP k v TOKEN").number();
+        assert!(next > raised, "{how}: {next} after {raised}");
+    }
+}
+
+/// What cannot have been given is damage: nobody goes on from there.
+#[test]
+fn a_token_near_the_end_of_all_in_a_file_is_refused() {
+    const END: u64 = (1 << 53) - 1;
+    let files = ["appendonly yes", "appendfsync always"];
+    for token in [END, END - (3 << 22)] {
+        let mut server = Server::with(&files);
+        let mut client = server.resp3();
+        client.run("SESSION.START");
+        let first = client.run("LOCK.ACQUIRE k").number();
+        let words = server.append_only_text();
+        let words: Vec<&str> = words.split("\r\n").collect();
+        let session = words.iter().position(|word| *word == "START");
+        let session = words[session.expect("a session") + 2];
+        let token = token.to_string();
+        let hold = [
+            "TETHER.HOLD",
+            "l",
+            session,
+            "",
+            "exclusive",
+            "1",
+            "0",
+            &token,
+            "-",
+        ];
+        server.kill();
+        append(&server, &["TETHER.TOKEN", &token]);
+        append(&server, &["LOCK.ACQUIRE", "l"]);
+        append(&server, &hold);
+        server.restart(&files);
+        let mut last = first;
+        for _ in 0..2 {
+            let next = server.resp3().run("SETTP other v TOKEN").number();
+            assert!(
+                next > last && next < first + (60 << 22),
+                "{next} after {last}"
+            );
+            last = next;
+            server.crash_and_restart();
+        }
+    }
+}
+
+/// Adds a command to the append-only file of a server that does not run.
+fn append(server: &Server, words: &[&str]) {
+    let files = std::fs::read_dir(server.folder().join("appendonlydir")).unwrap();
+    let mut paths = files.map(|file| file.unwrap().path());
+    let path = paths.find(|path| path.to_string_lossy().ends_with(".incr.aof"));
+    let mut file = std::fs::File::options()
+        .append(true)
+        .open(path.expect("a file that grows"))
+        .unwrap();
+    file.write_all(&encode(words)).unwrap();
 }

@@ -99,7 +99,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::Reentry => "DEADLOCK this owner",
         Refusal::Quarantine { .. } => "QUARANTINE",
         Refusal::NoAcks { .. } => "NOACKS",
-        Refusal::TokenAhead { .. } => "ERR the token is more than a day ahead",
+        Refusal::TokenAhead { .. } => "ERR the token is more than a second ahead",
         Refusal::NoSession | Refusal::AcksWithoutSession => "NOSESSION",
         Refusal::HasSession => "ERR this connection has a session already",
         Refusal::HoldsAlready => "ERR this connection holds keys already",

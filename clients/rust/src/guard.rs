@@ -45,9 +45,13 @@ impl Attempt {
             }),
             Some(Change::Refused(error)) => Err(error),
             Some(Change::Lost(loss)) => Err(Error::Lost(loss)),
-            Some(Change::Raised(_) | Change::RaiseRefused(_) | Change::Over) | None => {
-                Err(Error::Unreachable("it was closed".to_owned()))
-            }
+            Some(
+                Change::Raised(_)
+                | Change::RaiseRefused(_)
+                | Change::RaiseDelayed(_)
+                | Change::Over,
+            )
+            | None => Err(Error::Unreachable("it was closed".to_owned())),
         }
     }
 }

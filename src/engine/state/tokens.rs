@@ -7,26 +7,42 @@
 //! A server can be started twice within one second. So the first sequence of an epoch is the part of
 //! the second that has passed: four for each microsecond, more than a server can have granted.
 //!
+//! A client can raise tokens (LOCK.RAISE), and a server that starts without files knows nothing of that. So a start begins
+//! further ahead of the clock than any client can raise: [`START_AHEAD`] against [`RAISE_AHEAD`]. The second between them
+//! is for a clock that is set back meanwhile, and for a replica's clock that is behind the master's.
+//!
+//! The same second keeps servers of a quorum that has just been started from being raised to each other's tokens at once.
+//! Their quarantine is longer than that, and a client tries again: the clock gets there. No two constants would do without:
+//! what a start may give at once elsewhere, a client may ask for here just before a start.
+//!
 //! In a cluster keys go from server to server with their slots, and each gives tokens of its own. Whoever gains slots goes
-//! on from what the clock says: nobody has given more, since each began with the clock and gives no more than four for each
-//! microsecond. Where others' tokens are ahead of the clock, the clock is taken to be as far ahead as the furthest heard of.
+//! on from where a start would begin: nobody has given more, since each began there and gives no more than four for each
+//! microsecond. Where others' tokens are ahead of that, the clock is taken to be as far ahead as the furthest heard of.
 
 use crate::engine::Engine;
 use std::time::Duration;
 
 /// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
-/// every client's numbers can hold it, until the year 2093; after that still below 2^63.
+/// every client's numbers can hold it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// No server gives a greater one before 2093. What a stream or a file says above that is damage: taken for a token, it
-    /// would leave none to give after it that every client can hold.
+    /// No server gives a greater one, and no client can hold all of those above it.
     pub const MOST: u64 = (1 << 53) - 1;
 
-    /// A token that somebody else tells of; none if it cannot be one.
+    /// A token in words that somebody else wrote; none if it cannot be one.
     pub fn checked(number: u64) -> Option<Token> {
         (number <= Token::MOST).then_some(Token(number))
+    }
+
+    /// Whether a server can have given it by now (the time since 1970). What a file, a stream or a message says beyond that
+    /// is damage: this server would go on from there, and leave none to give that clients can hold. Decades are for clocks
+    /// that are wrong; the bound moves on with the clock, faster than tokens are given, so what a server has gone on from
+    /// stays credible.
+    pub fn is_credible(self, wall_clock: Duration) -> bool {
+        let most = by_clock(wall_clock) + (CREDIBLY_AHEAD.as_secs() << SEQUENCE_BITS);
+        self.0 <= most.min(Token::MOST - ROOM)
     }
 }
 
@@ -34,6 +50,19 @@ const SEQUENCE_BITS: u32 = 22;
 
 /// Epochs count the seconds since the beginning of the year 2025 (UTC).
 const EPOCH_ZERO: Duration = Duration::from_secs(1_735_689_600);
+
+/// How far ahead of the clock a client can raise a token.
+const RAISE_AHEAD: Duration = Duration::from_secs(1);
+
+/// How far ahead of the clock the epoch of a start begins.
+const START_AHEAD: Duration = Duration::from_secs(2);
+const _: () = assert!(START_AHEAD.as_secs() > RAISE_AHEAD.as_secs());
+
+/// How far ahead of the clock a token of another server or time is believed.
+const CREDIBLY_AHEAD: Duration = Duration::from_secs(1 << 30);
+
+/// What is left below 2^53 for tokens after one that is believed, and twice after the last that a clock says: half a year.
+const ROOM: u64 = (1 << 24) << SEQUENCE_BITS;
 
 /// Invariant: the next token is greater than `last`.
 #[derive(Debug, Default)]
@@ -49,15 +78,22 @@ pub(in crate::engine) struct Tokens {
     ahead: u64,
 }
 
-/// What a clock (the time since 1970) says as a token. One before 2025 says 0.
+/// Where a start begins, by the clock (the time since 1970).
 fn by_clock(wall_clock: Duration) -> u64 {
-    let clock = wall_clock.saturating_sub(EPOCH_ZERO);
-    let passed = u64::from(clock.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
-    (clock.as_secs() << SEQUENCE_BITS) + passed
+    as_token(wall_clock + START_AHEAD)
+}
+
+/// A moment since 1970 as a token. One before 2025 is 0, and one after 2091 is as at its end.
+fn as_token(moment: Duration) -> u64 {
+    let since = moment.saturating_sub(EPOCH_ZERO);
+    let passed = u64::from(since.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
+    let most = Token::MOST - 2 * ROOM;
+    let seconds = since.as_secs().min(most >> SEQUENCE_BITS);
+    ((seconds << SEQUENCE_BITS) + passed).min(most)
 }
 
 impl Tokens {
-    /// Begins a new epoch, from the wall clock (the time since 1970); one after the last epoch where
+    /// Begins a new epoch, [`START_AHEAD`] of the wall clock (the time since 1970); one after the last epoch where
     /// the clock is behind. A clock before 2025 counts as 0.
     pub fn begin_epoch(&mut self, wall_clock: Duration) {
         let clock = by_clock(wall_clock);
@@ -73,14 +109,14 @@ impl Tokens {
         }
     }
 
-    /// Slots may have come: no token from now on is less than this clock says (the time since 1970).
+    /// Slots may have come: no token from now on is less than where a start would begin by this clock (the time since 1970).
     pub fn follow_clock(&mut self, wall_clock: Duration) {
         self.floor = by_clock(wall_clock) + self.ahead;
     }
 
     /// Another server of the cluster has come to this token by now. One that makes no sense is not believed.
     pub fn hear(&mut self, token: Token, wall_clock: Duration) {
-        if Token::checked(token.0).is_some() {
+        if token.is_credible(wall_clock) {
             let ahead = token.0.saturating_sub(by_clock(wall_clock));
             self.ahead = self.ahead.max(ahead);
         }
@@ -158,10 +194,9 @@ impl Engine {
         self.tokens.hear(token, wall_clock);
     }
 
-    /// The greatest token to which one may be raised at this time since 1970: a day ahead of the clock.
+    /// The greatest token to which one may be raised at this time since 1970.
     pub fn most_to_raise_to(wall_clock: Duration) -> Token {
-        const A_DAY: Duration = Duration::from_secs(86_400);
-        Token(by_clock(wall_clock + A_DAY).min(Token::MOST))
+        Token(as_token(wall_clock + RAISE_AHEAD))
     }
 
     /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
@@ -181,6 +216,9 @@ impl Engine {
 mod tests {
     use super::*;
 
+    /// By this clock a start begins the epoch 0.
+    const ZERO: Duration = EPOCH_ZERO.saturating_sub(START_AHEAD);
+
     #[test]
     fn tokens_rise_through_epochs_and_wrong_clocks() {
         let mut tokens = Tokens::default();
@@ -199,10 +237,7 @@ mod tests {
                 before = token;
             }
         }
-        assert_eq!(
-            before.0 >> SEQUENCE_BITS,
-            1_900_000_002 - EPOCH_ZERO.as_secs()
-        );
+        assert_eq!(before.0 >> SEQUENCE_BITS, 1_900_000_002 - ZERO.as_secs());
         assert_eq!(before.0 & ((1 << SEQUENCE_BITS) - 1), 3);
     }
 
@@ -218,14 +253,14 @@ mod tests {
         let mut tokens = Tokens::default();
         let since_1970 = Token(1_700_000_000 << SEQUENCE_BITS);
         tokens.know(since_1970);
-        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(60_000_000));
+        tokens.begin_epoch(ZERO + Duration::from_secs(60_000_000));
         assert_eq!(tokens.next().0 >> SEQUENCE_BITS, 1_700_000_001);
     }
 
     #[test]
     fn an_epoch_is_news_once() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.begin_epoch(ZERO + Duration::from_secs(7));
         assert!(tokens.mark_replicated() && !tokens.mark_replicated());
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.next();
@@ -235,7 +270,7 @@ mod tests {
     #[test]
     fn an_epoch_is_news_again_to_who_comes_later() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.begin_epoch(ZERO + Duration::from_secs(7));
         assert!(tokens.mark_replicated());
         tokens.invalidate_epoch_sync();
         assert!(tokens.mark_replicated() && !tokens.mark_replicated());
@@ -244,7 +279,7 @@ mod tests {
     #[test]
     fn what_begins_an_epoch_was_not_given() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.begin_epoch(ZERO + Duration::from_secs(7));
         tokens.know(Token(0));
         assert_eq!(tokens.last_given(), None);
         tokens.know(Token(3));
@@ -254,7 +289,7 @@ mod tests {
     #[test]
     fn a_sequence_that_is_used_up_takes_the_next_epoch() {
         let mut tokens = Tokens::default();
-        tokens.begin_epoch(EPOCH_ZERO + Duration::from_secs(7));
+        tokens.begin_epoch(ZERO + Duration::from_secs(7));
         for _ in 0..1 << SEQUENCE_BITS {
             tokens.next();
         }
@@ -264,8 +299,8 @@ mod tests {
     /// The clock of one is an hour behind; it has heard of the other once.
     #[test]
     fn tokens_of_two_that_follow_their_clocks_rise_from_one_to_the_other() {
-        let right = |ms| EPOCH_ZERO + Duration::from_millis(ms) + Duration::from_secs(3600);
-        let behind = |ms| EPOCH_ZERO + Duration::from_millis(ms);
+        let right = |ms| ZERO + Duration::from_millis(ms) + Duration::from_secs(3600);
+        let behind = |ms| ZERO + Duration::from_millis(ms);
         let (mut one, mut other) = (Tokens::default(), Tokens::default());
         one.begin_epoch(right(1000));
         one.follow_clock(right(60_000));
@@ -285,16 +320,16 @@ mod tests {
     #[test]
     fn what_another_server_came_to_was_not_given_here_and_must_make_sense() {
         let mut tokens = Tokens::default();
-        tokens.hear(Token(u64::MAX), EPOCH_ZERO);
-        tokens.follow_clock(EPOCH_ZERO + Duration::from_secs(7));
-        tokens.hear(Token(9 << SEQUENCE_BITS), EPOCH_ZERO);
+        tokens.hear(Token(u64::MAX), ZERO);
+        tokens.follow_clock(ZERO + Duration::from_secs(7));
+        tokens.hear(Token(9 << SEQUENCE_BITS), ZERO);
         assert_eq!(tokens.last_given(), None);
         assert_eq!(tokens.next(), Token(7 << SEQUENCE_BITS));
     }
 
     #[test]
     fn who_knows_of_a_token_from_the_future_goes_on_from_there_with_the_time() {
-        let at = |ms| EPOCH_ZERO + Duration::from_millis(ms);
+        let at = |ms| ZERO + Duration::from_millis(ms);
         let mut tokens = Tokens::default();
         tokens.know(Token(9 << SEQUENCE_BITS));
         tokens.follow_clock(at(7000));
@@ -303,5 +338,62 @@ mod tests {
         assert_eq!(tokens.reached(at(8000)), Some(Token(11 << SEQUENCE_BITS)));
         tokens.follow_clock(at(8000));
         assert_eq!(tokens.next(), Token(11 << SEQUENCE_BITS));
+    }
+
+    /// The clock may be set back by less than the room between the two bounds.
+    #[test]
+    fn no_raise_and_no_start_go_below() {
+        let (now, a_moment) = (Duration::from_secs(1_800_000_000), Duration::from_millis(1));
+        let mut server = Tokens::default();
+        server.begin_epoch(now - START_AHEAD);
+        server.know(Engine::most_to_raise_to(now));
+        server.know(Engine::most_to_raise_to(now + 9 * a_moment));
+        let last = server.next();
+        for back in [Duration::ZERO, START_AHEAD - RAISE_AHEAD - 9 * a_moment] {
+            let mut without_files = Tokens::default();
+            without_files.begin_epoch(now + 10 * a_moment - back);
+            assert!(without_files.next() > last);
+        }
+    }
+
+    /// Quorums want a quarantine that is longer than a second: what another server gives after it can be written back to this
+    /// one, whose clock is behind by the rest.
+    #[test]
+    fn what_is_given_after_a_start_and_its_quarantine_can_be_raised_to_elsewhere() {
+        let now = Duration::from_secs(1_800_000_000);
+        let (quarantine, behind) = (Duration::from_millis(1100), Duration::from_millis(99));
+        let mut other = Tokens::default();
+        other.begin_epoch(now);
+        let token = other.next();
+        assert!(token <= Engine::most_to_raise_to(now + quarantine - behind));
+        // Before that it is the client's to try again.
+        assert!(token > Engine::most_to_raise_to(now + quarantine - 2 * behind));
+    }
+
+    #[test]
+    fn damage_is_not_believed_whatever_the_clock_and_what_follows_stays_below_2_to_the_53() {
+        let at = |year: u64| EPOCH_ZERO + Duration::from_secs((year - 2025) * 31_556_952);
+        for (clock, believed) in [
+            (Duration::ZERO, true),
+            (at(2026), true),
+            (at(2100), true),
+            (at(2026) * 1000, true),
+        ] {
+            assert!(!Token(Token::MOST).is_credible(clock));
+            assert!(!Token(Token::MOST - ROOM + 1).is_credible(clock));
+            assert_eq!(Token(as_token(at(2055))).is_credible(clock), believed);
+            let mut tokens = Tokens::default();
+            tokens.begin_epoch(clock);
+            assert!(tokens.last().is_credible(clock));
+            tokens.hear(Token(Token::MOST), clock);
+            tokens.hear(Token(Token::MOST - ROOM), clock);
+            tokens.know(Engine::most_to_raise_to(clock));
+            tokens.follow_clock(clock);
+            for _ in 0..1000 {
+                tokens.begin_epoch(clock);
+            }
+            assert!(tokens.next() < Token(Token::MOST - ROOM / 2));
+        }
+        assert!(!Token(as_token(at(2091))).is_credible(at(2026)));
     }
 }

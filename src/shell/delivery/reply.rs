@@ -89,7 +89,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
             "NOSESSION option ACKS needs a session: a promoted replica keeps nothing else (SESSION.START)".to_owned()
         }
         Refusal::TokenAhead { most } => format!(
-            "ERR the token is more than a day ahead of this server's clock and of what it has given: it goes up to {}",
+            "ERR the token is more than a second ahead of this server's clock and of what it has given: it goes up to {}",
             most.0
         ),
         Refusal::NoSession => "NOSESSION there is no such session; it may have ended".to_owned(),

@@ -110,7 +110,9 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
 
 /// While it reads the server attends to others, who have us called: so each piece is read first, and then handed to the engine.
 fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damaged> {
-    let token = Token::checked(file.number()?).ok_or(Damaged)?;
+    let token = Token::checked(file.number()?);
+    let token = token.filter(|token| token.is_credible(clock::since_1970()));
+    let token = token.ok_or(Damaged)?;
     let count = file.number()?;
     if token != Token::default() {
         server_events::subscribe_to_more(ctx);
@@ -157,7 +159,8 @@ fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged
     let words = words?;
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
-    session_records::read_record(name, db, &words).ok_or(Damaged)
+    let record = session_records::read_record(name, db, &words);
+    record.filter(is_credible).ok_or(Damaged)
 }
 
 fn load_keys(
@@ -193,6 +196,14 @@ fn load_keys(
 pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
     let key = Key { db, name };
     keyspace_events::handle_and_subscribe(ctx, Event::Inherited { key, mode });
+}
+
+/// Whether a server can have told this by now.
+pub fn is_credible(record: &SessionRecord) -> bool {
+    match record {
+        SessionRecord::Held(held) => held.token.is_credible(clock::since_1970()),
+        _ => true,
+    }
 }
 
 /// A session, or what it holds, on the server that wrote the file or the stream.

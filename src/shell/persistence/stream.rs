@@ -13,6 +13,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
+use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
@@ -153,6 +154,7 @@ unsafe extern "C" fn entry<const N: usize>(
 /// `TETHER.TOKEN token`: tokens from this one on may have been given.
 fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let token = session_records::read_token(arguments[0].bytes());
+    let token = token.filter(|token| token.is_credible(clock::since_1970()));
     if let Some(token) = token {
         server_events::subscribe_to_more(ctx);
         shell().engine.with_mut(|engine| engine.apply_token(token));
@@ -195,6 +197,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
     let record = session_records::read_record(name, ctx.db(), &words);
+    let record = record.filter(rdb::is_credible);
     if let Some(record) = &record {
         rdb::apply_record(ctx, record);
     }

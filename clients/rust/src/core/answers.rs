@@ -1,7 +1,7 @@
 //! What replies and pushes say.
 
 use super::want::Phase;
-use super::{Change, Core, Id, Reply, Subject, Tag};
+use super::{Change, Core, Id, RAISE_AGAIN, Reply, Subject, Tag};
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
 
@@ -145,9 +145,16 @@ impl Core {
                 let key = want.request.keys[0].clone();
                 self.lose(id, &key, Loss::Told("deleted".to_owned()));
             }
-            Reply::Error(error) => {
+            Reply::Error(error) if is_for_good(&error) => {
                 want.raising = None;
                 let change = Change::RaiseRefused(Error::Refused(error));
+                self.changes.push((id, change));
+            }
+            Reply::Error(error) => {
+                want.is_raise_refused = true;
+                let again_at = self.now + RAISE_AGAIN;
+                self.raise_again_at = self.raise_again_at.min(again_at);
+                let change = Change::RaiseDelayed(Error::Refused(error));
                 self.changes.push((id, change));
             }
             _ => self.end(Loss::Connection),
@@ -215,6 +222,11 @@ impl Core {
             _ => self.end(Loss::Connection),
         }
     }
+}
+
+/// Whether a refusal stays one, however often it is asked again.
+fn is_for_good(error: &str) -> bool {
+    error.starts_with("NOPERM") || error.starts_with("ERR unknown command")
 }
 
 pub(super) fn is_not_held(error: &str) -> bool {

@@ -14,6 +14,8 @@
 //!   one may get through where its segments do not.
 //! - With a session a broken connection loses nothing by itself: on the next one each want is looked up (LOCK.CANCEL says
 //!   whether an owner holds), and asked for again if it still waited.
+//! - A token that a server does not raise yet (LOCK.RAISE; its clock is behind another's, or it refuses writes for a moment) is
+//!   asked for again, for as long as the hold is wanted.
 //! - Whatever leaves it unclear who holds what ends the connection, and with it everything.
 //!
 //! ```text
@@ -50,6 +52,9 @@ pub use words::{Change, Id, KeyChange, Races, Reply, Subject, Tag, WatchEvent};
 /// Requests are sent so often within a fence's time that one lost moment ends nothing.
 const PINGS_PER_FENCE: u32 = 4;
 
+/// How long after its refusal a token is asked for again.
+const RAISE_AGAIN: Duration = Duration::from_millis(50);
+
 /// The state of a client's connection, and of those that follow it.
 ///
 /// Invariant: `places` has each want under each of its keys with its label, in the order of their numbers; only the first of a
@@ -69,6 +74,8 @@ pub struct Core {
     is_up: bool,
     alive_until: BootTime,
     pinged_at: BootTime,
+    /// When tokens that were refused are asked for again.
+    raise_again_at: BootTime,
     ended: Option<Loss>,
     races: Races,
 }
@@ -90,6 +97,7 @@ impl Core {
             is_up: true,
             alive_until: sent + fence,
             pinged_at: sent,
+            raise_again_at: BootTime::NEVER,
             ended: None,
             races: Races::default(),
         }
@@ -214,6 +222,9 @@ impl Core {
         if self.ended.is_some() {
             return;
         }
+        if now >= self.raise_again_at {
+            self.raise_again();
+        }
         if now >= self.alive_until {
             self.end(Loss::Silence);
         } else if self.is_up && now >= self.ping_at() {
@@ -263,7 +274,10 @@ impl Core {
     /// When to look at the time next.
     pub fn next_tick(&self) -> BootTime {
         match self.is_up {
-            true => self.ping_at().min(self.alive_until),
+            true => {
+                let next = self.ping_at().min(self.raise_again_at);
+                next.min(self.alive_until)
+            }
             false => self.alive_until,
         }
     }
@@ -345,6 +359,18 @@ impl Core {
         if let Some(token) = want.raising {
             let command = want.raise(token);
             self.send(Tag::Raised(id), command);
+        }
+    }
+
+    /// O(wants), for those whose token was refused.
+    fn raise_again(&mut self) {
+        self.raise_again_at = BootTime::NEVER;
+        let refused = self.wants.iter_mut().filter_map(|(id, want)| {
+            let was_refused = std::mem::take(&mut want.is_raise_refused);
+            (was_refused && want.phase == Phase::Held).then_some(*id)
+        });
+        for id in refused.collect::<Vec<_>>() {
+            self.send_raise(id);
         }
     }
 

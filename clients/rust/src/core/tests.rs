@@ -478,3 +478,39 @@ fn a_redirection_ends_the_wait_that_it_is_about() {
         assert_eq!(world.changes(), [(id, refused)]);
     }
 }
+
+/// Its clock is behind that of another server, or it refuses writes for a moment.
+#[test]
+fn a_token_that_is_refused_is_asked_for_again_until_the_server_raises_it() {
+    let mut world = World::new(true);
+    let id = world.ask("k", "one");
+    world.said();
+    world.reply(Reply::Number(5));
+    world.core.raise(world.now, id, 9);
+    assert_eq!(world.said(), ["LOCK.RAISE k 9 OWNER one"]);
+    for refusal in ["ERR the token is more than a second ahead", "NOREPLICAS"] {
+        world.reply(Reply::Error(refusal.to_owned()));
+        let next = world.core.next_tick();
+        assert!(next <= world.now + RAISE_AGAIN, "{next:?}");
+        assert_eq!(world.said(), [""; 0]);
+        world.now = next;
+        world.core.tick(next);
+        assert_eq!(world.said(), ["LOCK.RAISE k 9 OWNER one"]);
+    }
+    world.reply(Reply::Number(9));
+    assert!(world.core.next_tick() > world.now + RAISE_AGAIN);
+    let raised = Change::Raised(9);
+    assert_eq!(world.core.changes().last(), Some(&(id, raised)));
+    // What is refused for good, and what is given back, is not asked for any more.
+    world.core.raise(world.now, id, 10);
+    world.said();
+    world.reply(Reply::Error("NOPERM".to_owned()));
+    assert!(world.core.next_tick() > world.now + RAISE_AGAIN);
+    world.core.raise(world.now, id, 11);
+    world.said();
+    world.reply(Reply::Error("MISCONF".to_owned()));
+    world.core.release(world.now, id);
+    world.said();
+    world.core.tick(world.now + RAISE_AGAIN);
+    assert_eq!(world.said(), [""; 0]);
+}

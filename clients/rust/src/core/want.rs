@@ -78,6 +78,8 @@ pub struct Want {
     pub token: u64,
     /// To at least which its token is to be raised.
     pub raising: Option<u64>,
+    /// It was refused, and is not asked for again yet.
+    pub is_raise_refused: bool,
     pub is_given_up: bool,
     /// A loss that was heard of before the grant was: a reply may come after a later push.
     pub lost_early: Option<(Vec<u8>, Loss)>,
@@ -92,6 +94,7 @@ impl Want {
             phase: Phase::Queued,
             token: 0,
             raising: None,
+            is_raise_refused: false,
             is_given_up: false,
             lost_early: None,
             unanswered_releases: 0,

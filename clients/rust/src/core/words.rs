@@ -90,6 +90,8 @@ pub enum Change {
     Raised(u64),
     /// It keeps its token.
     RaiseRefused(Error),
+    /// It keeps its token for now, and is asked for again.
+    RaiseDelayed(Error),
     Lost(Loss),
     /// Given back, or given up.
     Over,
@@ -100,7 +102,10 @@ impl Change {
     pub fn is_last(&self) -> bool {
         !matches!(
             self,
-            Change::Granted(_) | Change::Raised(_) | Change::RaiseRefused(_)
+            Change::Granted(_)
+                | Change::Raised(_)
+                | Change::RaiseRefused(_)
+                | Change::RaiseDelayed(_)
         )
     }
 }

@@ -13,6 +13,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+/// For how long a server may put off to raise the token: its clock is behind another's by so much, with the second by which
+/// a start is ahead of what can be raised to. Servers that are further apart are a mistake that somebody must hear of.
+const RAISE_WITHIN: Duration = Duration::from_secs(10);
+
 /// What has become of a request.
 #[derive(Clone)]
 pub enum State {
@@ -72,6 +76,7 @@ pub fn start(servers: Arc<Servers>, wish: Wish) -> Handle {
         sender,
         facts: VecDeque::new(),
         error: None,
+        raise_delayed: None,
         loss: Loss::Silence,
         relied_on_until: None,
         state,
@@ -106,6 +111,8 @@ struct Task {
     facts: VecDeque<Fact>,
     /// Why the last one refused.
     error: Option<Error>,
+    /// Since when a server does not raise the token yet.
+    raise_delayed: Option<BootTime>,
     /// Why the last hold was lost.
     loss: Loss,
     /// Once the lock is lost: until when somebody may rely on it who has not heard of that.
@@ -238,6 +245,15 @@ impl Task {
                 self.error = Some(error);
                 Fact::RaiseRefused(server)
             }
+            Change::RaiseDelayed(error) => {
+                let now = BootTime::now();
+                let since = *self.raise_delayed.get_or_insert(now);
+                self.error = Some(error);
+                match now.since(since) < RAISE_WITHIN {
+                    true => return,
+                    false => Fact::RaiseRefused(server),
+                }
+            }
             Change::Lost(loss) => {
                 self.loss = loss;
                 Fact::Lost(server)
@@ -321,6 +337,7 @@ impl Task {
             Effect::Withdraw(_) if self.relied_on_until.is_some() => {}
             Effect::Withdraw(server) => self.withdraw(server),
             Effect::Raise(server, token) => {
+                self.raise_delayed = None;
                 if let Some(asked) = &self.asked[server] {
                     asked.shared.raise(asked.id, token);
                 }

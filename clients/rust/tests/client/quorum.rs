@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tether_client::quorum::Builder;
 use tether_client::timing::Unfit;
 use tether_client::{Error, Loss, Quorum};
-use tether_testing::harness::Server;
+use tether_testing::harness::{Server, encode};
 use tokio::time::sleep;
 
 /// The fence is this less a second, and the quarantine is as long.
@@ -86,6 +86,33 @@ async fn tokens_rise_whichever_majority_grants() {
         assert!(held.token() > last, "{} after {last}", held.token());
         last = held.token();
         lowest(&mut servers).restart_as_it_was();
+    }
+}
+
+/// As one user can bring about who raises a token as far as it goes, on one server whose clock is ahead by two seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_that_the_others_do_not_raise_to_yet_delay_the_lock_and_do_not_end_it() {
+    let mut servers = three();
+    let mut client = servers[0].resp2();
+    client.run("LOCK.ACQUIRE mine WAIT 0");
+    let refusal = client.refused("LOCK.RAISE mine 9007199254740991");
+    let (_, edge) = refusal.rsplit_once(' ').expect("how far it goes");
+    let token = edge.parse::<i64>().expect("a token") + (3 << 22);
+    let ahead = lowest(&mut servers);
+    let file = ahead.folder().join("appendonly.aof");
+    std::fs::write(file, encode(["TETHER.TOKEN", &token.to_string()])).unwrap();
+    ahead.restart(&[QUARANTINE, "appendonly yes"]);
+    let quorum = connect(&servers).await;
+    for wait in [true, false] {
+        let request = quorum.lock("report");
+        let request = if wait { request } else { request.no_wait() };
+        let held = soon(request.acquire()).await.unwrap();
+        assert!(
+            held.token() > token as u64,
+            "{} after {token}",
+            held.token()
+        );
+        soon(held.release()).await.unwrap();
     }
 }
 

@@ -339,7 +339,7 @@ impl World {
                 self.last_serial += 1;
                 self.holds[at].serial = self.last_serial;
             }
-            Raised::TooFar => return Reply::refused("ERR the token is more than a day ahead"),
+            Raised::TooFar => return Reply::refused("ERR the token is more than a second ahead"),
         }
         Reply::Token(self.holds[at].serial)
     }
