@@ -13,6 +13,7 @@ mod resyncs;
 mod rewriting;
 mod sentinels;
 mod sessions;
+mod stream;
 mod vanishing;
 
 use tether_testing::harness::sentinel;

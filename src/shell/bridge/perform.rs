@@ -18,6 +18,8 @@ pub struct CommandContext<'a> {
     pub name: Str<'a>,
     /// A temporary key's value; none for a lock.
     pub value: Option<Str<'a>>,
+    /// Whether it says more than these.
+    pub has_options: bool,
     /// The key as it was opened to look at it, so that it is looked up once.
     pub open: Cell<Option<OpenKey<'a>>>,
 }
@@ -125,24 +127,38 @@ fn with_name(
     }
 }
 
-/// A command of ours that was granted what it asked for tells replicas the same: there it means
-/// that the key was made, and that somebody here holds it.
 fn create_key(ctx: Ctx<'_>, in_command: &CommandContext<'_>) {
+    let CommandContext { name, value, .. } = *in_command;
     let open = in_command.open.take();
-    let open = || open.unwrap_or_else(|| ctx.open(in_command.name));
-    write(ctx, in_command.name, in_command.value, open);
-    ctx.replicate_verbatim();
+    write(ctx, name, value, || open.unwrap_or_else(|| ctx.open(name)));
+    replicate_grant(ctx, in_command.key.db, name, value, in_command.has_options);
 }
 
-/// In a context in which this database is selected.
-fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
-    write(ctx, key, value, || ctx.open(key));
+/// Tells replicas and the append-only file that the key was made, and that somebody here holds it. The command that is
+/// executed says the same, and is told as it is, which costs less; but for its options, which are its client's affair: another
+/// version of the module may not know them.
+pub fn replicate_grant(
+    ctx: Ctx<'_>,
+    db: Db,
+    key: Str<'_>,
+    value: Option<Str<'_>>,
+    has_options: bool,
+) {
+    if !has_options {
+        return ctx.replicate_verbatim();
+    }
     let word = if value.is_some() {
         Word::Settp
     } else {
         Word::Acquire
     };
     ctx.replicate(db, word, key, value);
+}
+
+/// In a context in which this database is selected.
+fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
+    write(ctx, key, value, || ctx.open(key));
+    replicate_grant(ctx, db, key, value, true);
 }
 
 /// Makes a temporary key, or without a value a lock. To open the key can expire what stood there, unnoticed until then:

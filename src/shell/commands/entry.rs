@@ -373,6 +373,7 @@ impl<'c> Caller<'c> {
             key: self.key(self.words[0]),
             name: self.strings[0],
             value,
+            has_options: self.strings.len() > 1 + usize::from(value.is_some()),
             open: Cell::new(Some(open)),
         };
         (in_command, seen)
@@ -468,6 +469,7 @@ impl<'c> Caller<'c> {
             key: self.key(self.words.first()?),
             name: *self.strings.first()?,
             value: None,
+            has_options: true,
             open: Cell::new(None),
         })
     }

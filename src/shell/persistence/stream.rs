@@ -7,7 +7,7 @@
 
 use crate::command::{Request, session_records};
 use crate::engine::{Cause, Event, Key, KeyState, Mode};
-use crate::shell::bridge::perform::write;
+use crate::shell::bridge::perform::{replicate_grant, write};
 use crate::shell::bridge::{dispatch, recheck, server_events};
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
@@ -21,14 +21,15 @@ use std::ffi::c_int;
 /// Carries out a command of the stream. Nobody reads the reply.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
     match request {
-        Request::Settp { .. } => make(ctx, strings[0], Some(strings[1])),
-        Request::Acquire { .. } => make(ctx, strings[0], None),
+        Request::Settp { .. } => make(ctx, strings, Some(strings[1])),
+        Request::Acquire { .. } => make(ctx, strings, None),
         _ => return ctx.reply_error("ERR only SETTP and LOCK.ACQUIRE are replicated"),
     }
     ctx.reply_integer(1);
 }
 
-fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
+fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
+    let string = strings[0];
     // Opened before: what expires by that was somebody else's.
     let open = ctx.open(string);
     write(ctx, string, value, || open);
@@ -49,7 +50,8 @@ fn make(ctx: Ctx<'_>, string: Str<'_>, value: Option<Str<'_>>) {
         _ => rdb::inherited(ctx, db, name, mode),
     }
     // Of use to this server's own append-only file, and to replicas of it.
-    ctx.replicate_verbatim();
+    let has_options = strings.len() > 1 + usize::from(value.is_some());
+    replicate_grant(ctx, db, string, value, has_options);
 }
 
 /// Whether what is told, of a key or of none, comes with a slot that moves to here, or to this server's
