@@ -191,7 +191,8 @@ fn a_restarted_server_goes_on_above_what_was_raised() {
 /// A file knows of no token if it was written before the raise, or while nothing was held.
 #[test]
 fn no_start_goes_below_what_anybody_raised_whatever_the_files_know() {
-    let starts: [(&str, fn(&mut Server)); 3] = [
+    type Restart = fn(&mut Server);
+    let starts: [(&str, Restart); 3] = [
         ("without files", Server::restart_without_files),
         ("with a file of nothing", Server::crash_and_restart),
         ("with a file of before", Server::crash_and_restart),
