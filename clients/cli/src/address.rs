@@ -16,6 +16,18 @@ pub fn name(address: &ConnectionInfo) -> String {
     address.addr().to_string()
 }
 
+/// Whether the server is certainly on this machine, or behind a port of it.
+pub fn is_here(address: &ConnectionInfo) -> bool {
+    match address.addr() {
+        ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } => {
+            let ip = host.parse::<std::net::IpAddr>();
+            host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
+        }
+        ConnectionAddr::Unix(_) => true,
+        _ => false,
+    }
+}
+
 /// Another server, spoken to in the same way: user, password, TLS.
 pub fn at(address: &ConnectionInfo, host: &str, port: u16) -> ConnectionInfo {
     let there = match address.addr() {

@@ -3,7 +3,10 @@
 //! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
 //! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
+//! - output.rs: what is written, so that nothing steers a terminal
 //! - signals.rs: the signals that come, and an end by one    ignored.rs: those that this process leaves alone
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
 mod codes;
@@ -11,6 +14,7 @@ mod guard;
 mod ignored;
 mod inspect;
 mod options;
+mod output;
 mod run;
 mod signals;
 mod timing;
@@ -66,7 +70,7 @@ fn main() -> ExitCode {
         Action::Man { folder } => match write_man_pages(&folder) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("tether: {}: {error}", folder.display());
+                output::complain(format!("{}: {error}", folder.display()));
                 ExitCode::from(codes::FAILED)
             }
         },

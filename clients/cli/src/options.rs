@@ -242,6 +242,8 @@ pub struct Watch {
     pub json: bool,
 
     /// Run a command for each line, one after the other, with TETHER_KEY and TETHER_EVENT in its environment
+    ///
+    /// A signal that ends tether ends the command and what it started, too; after five seconds by KILL.
     #[arg(long, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true, value_hint = ValueHint::CommandName)]
     pub exec: Option<Vec<OsString>>,
 
@@ -261,7 +263,7 @@ pub struct Kick {
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<u64>,
 
-    /// Close the holders' connections instead, which ends all that they hold
+    /// End all that the holders have: their session if they have one (SESSION.KILL), else their connection
     #[arg(long)]
     pub connection: bool,
 

@@ -18,9 +18,10 @@ use std::os::unix::net;
 use tokio::net::UnixStream;
 
 /// What ends a program that does not care for it.
-const ENDS: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
+pub const ENDS: [i32; 6] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2];
 
-const OTHERS: [i32; 2] = [SIGCONT, SIGTSTP];
+/// What else is passed on to a command.
+pub const OTHERS: [i32; 2] = [SIGCONT, SIGTSTP];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Arrived {
@@ -46,11 +47,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// From now on signals arrive here and do nothing else. Those that are ignored (`nohup`) stay so. Within a tokio runtime.
-    pub fn listen() -> io::Result<Signals> {
+    /// From now on these arrive here and do nothing else. Those that are ignored (`nohup`) stay so. Within a tokio runtime.
+    pub fn listen(wanted: impl IntoIterator<Item = i32>) -> io::Result<Signals> {
         let ignored = ignored::mask()?;
-        let all = ENDS.into_iter().chain(OTHERS);
-        let wanted = all.filter(|signal| !ignored.has(*signal));
+        let wanted = wanted.into_iter().filter(|signal| !ignored.has(*signal));
         let (ours, theirs) = net::UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let ours = UnixStream::from_std(ours)?;

@@ -7,13 +7,17 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tether_testing::harness::{
     Server, WITHOUT_MODULE, eventually, eventually_equal, free_port, int,
 };
+
+/// How long anything may take that ought to happen soon.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(20);
 
 fn tether(server: &Server, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tether"));
@@ -572,6 +576,31 @@ fn watch_runs_a_command_for_each_line() {
     assert_eq!([watch.line(), watch.line()], ["ADD a", "ADD of a"]);
 }
 
+/// With the signal that ends `tether watch`, and by force if that does not end it.
+#[test]
+fn a_watch_that_is_ended_ends_its_command() {
+    for (script, signal) in [
+        ("echo $$; exec sleep 1000", 15),
+        ("echo $$; sh -c 'exec sleep 1000'; exit 1", 1),
+        ("trap '' TERM; echo $$; while :; do sleep 1; done", 15),
+    ] {
+        let server = Server::start();
+        let arguments = ["watch", "a", "--exec", "sh", "-c", script];
+        let mut watch = Running::start(tether(&server, &arguments));
+        assert_eq!(watch.line(), "NOEXIST a");
+        let command = watch.line();
+        let process = rustix::process::Pid::from_child(&watch.process);
+        let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+        rustix::process::kill_process(process, signal).unwrap();
+        let ended = watch.process.wait().unwrap();
+        assert_eq!(ended.signal(), Some(signal.as_raw()));
+        let path = format!("/proc/{command}");
+        assert!(!std::path::Path::new(&path).exists(), "{script}");
+        // No process has the other end of the pipe any more.
+        assert!(watch.lines.next().is_none());
+    }
+}
+
 #[test]
 fn kick_takes_one_key_from_its_holder() {
     let server = Server::start();
@@ -609,12 +638,50 @@ fn kick_can_close_the_connection() {
     let mut one = server.resp3();
     one.run("LOCK.ACQUIRE report");
     one.run("SETTP other x");
-    succeed(&server, &["kick", "report", "--connection"]);
+    let client = one.id();
+    let said = succeed(&server, &["kick", "report", "--connection"]);
+    let done = format!("report: closed the connection of client {client} at ");
+    assert!(said.starts_with(&done), "{said}");
     one.expect_closed();
     eventually_equal("holds", 0, || server.gauge("tether", "tether_holds"));
     eventually_equal("temporary keys", 0, || {
         server.gauge("tether", "tether_temporary_keys")
     });
+}
+
+/// Whose client would go on with it on a new connection.
+#[test]
+fn kick_ends_the_session_of_a_holder_that_has_one() {
+    let server = Server::start();
+    let mut one = server.resp3();
+    one.run("SESSION.START GRACE 3600000");
+    one.run("LOCK.ACQUIRE report NOTIFY");
+    one.run("SETTP other x");
+    let said = succeed(&server, &["kick", "report", "--connection"]);
+    let (begin, client) = said.split_once(" (2 holds) of client ").expect(&said);
+    assert!(begin.starts_with("report: ended session "), "{said}");
+    assert!(client.starts_with(&format!("{} at ", one.id())), "{said}");
+    assert_eq!(one.next_push(), "lock report LOST ended");
+    assert_eq!(server.gauge("tether", "tether_holds"), 0);
+    // Without a connection.
+    let mut other = server.resp3();
+    other.run("SESSION.START GRACE 3600000");
+    other.run("LOCK.ACQUIRE report");
+    other.run("SESSION.DETACH");
+    let said = succeed(&server, &["kick", "report", "--connection"]);
+    assert!(said.contains(" (1 hold) of a detached session"), "{said}");
+    assert_eq!(server.gauge("tether", "tether_holds"), 0);
+    // Of several without one nobody knows which it is.
+    for key in ["report", "disk"] {
+        other.run("SESSION.START GRACE 3600000");
+        other.run(["LOCK.ACQUIRE", key]);
+        other.run("SESSION.DETACH");
+    }
+    let output = tether(&server, &["kick", "report", "--connection"]).output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert!(text(output.stderr).contains("one of 2 detached sessions"));
+    assert_eq!(server.gauge("tether", "tether_holds"), 2);
 }
 
 #[test]
@@ -654,6 +721,38 @@ fn doctor_finds_what_is_wrong_with_server_and_replica() {
             "{finding}"
         );
     }
+}
+
+/// What the server does with an `include` that has the line: it appends another.
+#[test]
+fn doctor_finds_a_library_that_is_loaded_twice() {
+    let server = Server::start();
+    let file = server.info("server");
+    let file = file
+        .lines()
+        .find_map(|line| line.strip_prefix("config_file:"));
+    let file = std::path::PathBuf::from(file.unwrap().trim_end());
+    let library = tether_testing::harness::module();
+    let line = format!("loadmodule \"{}\"\n", library.display());
+    let folder = file.parent().unwrap();
+    let included = folder.join("more.conf");
+    std::fs::write(&included, &line).unwrap();
+    let main = std::fs::read_to_string(&file).unwrap_or_default();
+    let others = main.lines().filter(|line| !line.starts_with("loadmodule"));
+    let others: String = others.map(|line| format!("{line}\n")).collect();
+    let write = |text: &str| std::fs::write(&file, format!("{others}{text}")).unwrap();
+    write(&line);
+    let (code, said) = run(&server, &["doctor"]);
+    assert!(code == 0 && !said.contains("loadmodule"), "{said}");
+    write("include more*.conf\n");
+    let (code, said) = run(&server, &["doctor"]);
+    assert!(code == 0 && said.contains("more.conf line 1"), "{said}");
+    server.resp2().run("CONFIG REWRITE");
+    let (code, said) = run(&server, &["doctor"]);
+    assert!(
+        code == 1 && said.contains("loads the library 2 times"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -732,6 +831,7 @@ fn metrics_have_every_number_of_info() {
 
 fn get(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -768,4 +868,35 @@ fn metrics_are_served_also_while_the_server_is_down() {
         answer.contains("\ntether_up 0\n") && !answer.contains("tether_holds"),
         "{answer}"
     );
+}
+
+/// As many as the listener's queue holds besides those that it attends to.
+#[test]
+fn those_who_ask_nothing_keep_nobody_from_the_metrics() {
+    let server = Server::start();
+    let mut metrics = Running::start(tether(&server, &["metrics", "--listen", "127.0.0.1:0"]));
+    let url = metrics.line();
+    let address = url.strip_prefix("http://").unwrap();
+    let address = address.strip_suffix("/metrics").unwrap();
+    let idle: Vec<_> = (0..150)
+        .map(|at| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            if at % 2 == 0 {
+                stream.write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+            }
+            stream
+        })
+        .collect();
+    for _ in 0..3 {
+        let answer = get(address, "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n");
+        assert!(answer.contains("\ntether_up 1\n"), "{answer}");
+    }
+    for mut stream in idle {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut told = Vec::new();
+        // Closed, or reset where it had written: not a time-out.
+        if let Err(error) = stream.read_to_end(&mut told) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        }
+    }
 }

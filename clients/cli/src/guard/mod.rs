@@ -29,7 +29,7 @@ mod family;
 mod machine;
 mod words;
 
-pub use family::{News, adopt_orphans, kill_children, next_news};
+pub use family::{News, adopt_orphans, kill_children, next_news, signal_all};
 pub use machine::Why;
 pub use words::{Ending, Lines, ToGuard, ToRunner};
 

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 pub fn kick(url: &str, options: &Kick) -> Result<u8, Failure> {
     let mut server = Server::at(url)?;
     let key = options.key.as_bytes();
+    let name = text::shown(key);
     let token = options.token.map(|token| token.to_string());
     let look = cmd("LOCK.INFO").arg(key).to_owned();
     server.ask::<()>(cmd("WATCH").arg(key))?;
@@ -21,20 +22,20 @@ pub fn kick(url: &str, options: &Kick) -> Result<u8, Failure> {
     let mut holders = holders(server.ask(&look)?)?;
     holders.retain(is_meant);
     if options.connection {
-        for client in holders.iter().filter_map(connection) {
-            server.ask::<u64>(cmd("CLIENT").arg("KILL").arg("ID").arg(client))?;
+        for holder in &holders {
+            let done = end_all(&mut server, holder)?;
+            print(&format!("{name}: {done} {}\n", described(holder)))?;
         }
     } else if !holders.is_empty() {
         holders = delete(&mut server, key, &look)?;
+        for holder in &holders {
+            print(&format!("{name}: {}\n", described(holder)))?;
+        }
     }
-    let name = text::shown(key);
     if holders.is_empty() {
         let with = token.map_or(String::new(), |token| format!(" with token {token}"));
         print(&format!("{name}: nobody holds it{with}\n"))?;
         return Ok(NOTHING);
-    }
-    for holder in &holders {
-        print(&format!("{name}: {}\n", described(holder)))?;
     }
     Ok(0)
 }
@@ -46,6 +47,55 @@ fn delete(server: &mut Server, key: &[u8], look: &Cmd) -> Result<Vec<Map>, Failu
     server.ask::<()>(cmd("DEL").arg(key))?;
     let done: Option<(Option<Map>, u64)> = server.ask(&cmd("EXEC"))?;
     holders(done.and_then(|(info, _)| info))
+}
+
+/// Ends all that the holder has, and says what was done. A session outlives its connection, whose client would go on with it on
+/// the next one, so it is the session that is ended there.
+fn end_all(server: &mut Server, holder: &Map) -> Result<String, Failure> {
+    if holder.text("session").is_empty() {
+        let Some(client) = connection(holder) else {
+            return Ok("nothing could be done to".to_owned());
+        };
+        let kill = cmd("CLIENT").arg("KILL").arg("ID").arg(client).to_owned();
+        return Ok(match server.ask::<u64>(&kill)? {
+            0 => "nothing was left of".to_owned(),
+            _ => "closed the connection of".to_owned(),
+        });
+    }
+    let Some(session) = session_of(server, holder)? else {
+        return Ok("nothing was left of the session of".to_owned());
+    };
+    match server.ask::<u64>(cmd("SESSION.KILL").arg(session)) {
+        Ok(1) => Ok(format!("ended session {session} (1 hold) of")),
+        Ok(holds) => Ok(format!("ended session {session} ({holds} holds) of")),
+        Err(Failure::Refused(why)) if why.contains("NOSESSION") => {
+            Ok(format!("nothing was left of session {session} of"))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// The holder's session by its id. LOCK.INFO does not tell that, so one of several detached ones is not known.
+fn session_of(server: &mut Server, holder: &Map) -> Result<Option<i64>, Failure> {
+    let mut sessions: Vec<Map> = server.ask(&cmd("SESSION.LIST"))?;
+    let client = holder.number("client").unwrap_or(0);
+    sessions.retain(|session| session.number("client") == Some(client));
+    if client == 0 {
+        let holds = |session: &Map| {
+            let count = |name| session.number(name).unwrap_or(0);
+            count("keys") + count("holds") > 0
+        };
+        sessions.retain(holds);
+    }
+    match sessions.as_slice() {
+        [] => Ok(None),
+        [session] => Ok(session.number("id")),
+        several => Err(Failure::Refused(format!(
+            "it is held by one of {} detached sessions, and the server does not say by which: nothing was done. \
+             `tether kick` without --connection takes the key away; `tether sessions` lists them, SESSION.KILL ends one",
+            several.len()
+        ))),
+    }
 }
 
 fn holders(info: Option<Map>) -> Result<Vec<Map>, Failure> {

@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{print, text};
+use super::{print, print_json, text};
 use crate::options::Ls;
 use redis::{Value, cmd};
 use std::collections::HashSet;
@@ -42,7 +42,7 @@ pub fn list(url: &str, options: &Ls) -> Result<u8, Failure> {
                 continue;
             }
             if options.json {
-                print(&format!("{}\n", key.json()))?;
+                print_json(&key.json())?;
             } else {
                 rows.push(row(&key));
             }

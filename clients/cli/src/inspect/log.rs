@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, text};
+use super::{NOTHING, print, print_json, text};
 use crate::options::Log;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,8 +17,9 @@ pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
     }
     let entries: Vec<Map> = server.ask(&question)?;
     if options.json {
-        let lines = entries.iter().map(|entry| format!("{}\n", entry.json()));
-        print(&lines.collect::<String>())?;
+        for entry in &entries {
+            print_json(&entry.json())?;
+        }
     } else {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as i64);

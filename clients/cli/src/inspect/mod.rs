@@ -30,9 +30,10 @@ pub use watch::watch;
 pub use who::who;
 pub use why::why;
 
-use crate::codes;
+use crate::{codes, output};
+use serde_json::Value;
 use server::Failure;
-use std::io::{self, Write};
+use std::io;
 
 /// Nothing was found, or something is wrong: as `grep` and `diff` say it.
 const NOTHING: u8 = 1;
@@ -48,13 +49,15 @@ pub fn code(ended: Result<u8, Failure>) -> u8 {
         Err(Failure::Unreachable(why)) => (codes::UNREACHABLE, why),
         Err(Failure::Refused(why)) => (codes::REFUSED, why),
     };
-    eprintln!("tether: {why}");
+    output::complain(why);
     code
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    let mut output = io::stdout().lock();
-    output.write_all(text.as_bytes())?;
-    output.flush()?;
-    Ok(())
+    Ok(output::lines(text)?)
+}
+
+/// A line with one JSON object.
+fn print_json(value: &Value) -> Result<(), Failure> {
+    Ok(output::json(value)?)
 }

@@ -1,11 +1,16 @@
 //! A connection for questions that are answered at once.
 
 use crate::address;
-use redis::{Client, Cmd, Connection, ConnectionInfo, FromRedisValue, Pipeline, RedisError, cmd};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, FromRedisValue, Pipeline, RedisError, cmd,
+};
 use std::io;
 use std::time::Duration;
+use tokio::runtime::{self, Runtime};
+use tokio::time::timeout;
 
-/// How long a server may take to accept a connection, and to answer a question.
+/// How long a server may take to accept a connection, and to answer a question to the last byte.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is said of a server without the module.
@@ -26,6 +31,10 @@ impl Failure {
     pub fn no_module() -> Failure {
         Failure::Refused(NO_MODULE.to_owned())
     }
+
+    pub fn silent() -> Failure {
+        Failure::Unreachable("the server does not answer".to_owned())
+    }
 }
 
 impl From<RedisError> for Failure {
@@ -45,7 +54,9 @@ impl From<io::Error> for Failure {
 }
 
 pub struct Server {
-    connection: Connection,
+    connection: MultiplexedConnection,
+    /// Nothing happens but while a question is asked. It is there to the end.
+    runtime: Option<Runtime>,
 }
 
 impl Server {
@@ -56,14 +67,26 @@ impl Server {
 
     pub fn connect(address: ConnectionInfo) -> Result<Server, Failure> {
         let client = Client::open(address).map_err(|error| Failure::Refused(error.to_string()))?;
-        let connection = client.get_connection_with_timeout(PATIENCE)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        connection.set_write_timeout(Some(PATIENCE))?;
-        Ok(Server { connection })
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::Failed(error.to_string()))?;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(PATIENCE))
+            .set_response_timeout(Some(PATIENCE));
+        let connection = runtime.block_on(async {
+            let connecting = client.get_multiplexed_async_connection_with_config(&config);
+            timeout(PATIENCE, connecting).await
+        });
+        let connection = connection.map_err(|_| Failure::silent())??;
+        let runtime = Some(runtime);
+        Ok(Server {
+            connection,
+            runtime,
+        })
     }
 
     pub fn ask<T: FromRedisValue>(&mut self, question: &Cmd) -> Result<T, Failure> {
-        Ok(question.query(&mut self.connection)?)
+        let runtime = self.runtime.as_ref().ok_or_else(Failure::silent)?;
+        Ok(runtime.block_on(question.query_async(&mut self.connection))?)
     }
 
     /// The answers to several questions that are asked at once, in their order.
@@ -78,12 +101,22 @@ impl Server {
         if all.is_empty() {
             return Ok(Vec::new());
         }
-        Ok(all.query(&mut self.connection)?)
+        let runtime = self.runtime.as_ref().ok_or_else(Failure::silent)?;
+        Ok(runtime.block_on(all.query_async(&mut self.connection))?)
     }
 
     /// A section of INFO, as it is.
     pub fn info(&mut self, section: &str) -> Result<String, Failure> {
         self.ask(cmd("INFO").arg(section))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Without waiting for a name server that does not answer.
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
     }
 }
 

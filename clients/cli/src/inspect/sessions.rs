@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{print, text};
+use super::{print, print_json, text};
 use crate::options::Sessions;
 use redis::cmd;
 
@@ -10,10 +10,9 @@ pub fn sessions(url: &str, options: &Sessions) -> Result<u8, Failure> {
     let mut server = Server::at(url)?;
     let sessions: Vec<Map> = server.ask(&cmd("SESSION.LIST"))?;
     if options.json {
-        let lines = sessions
-            .iter()
-            .map(|session| format!("{}\n", session.json()));
-        print(&lines.collect::<String>())?;
+        for session in &sessions {
+            print_json(&session.json())?;
+        }
     } else {
         let rows: Vec<_> = sessions.iter().map(row).collect();
         let titles = [

@@ -1,16 +1,17 @@
 //! Names, times and tables for people.
 
+use crate::output;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// A name as a terminal can show it: what would move its cursor or change its colours is escaped.
+/// A name as a terminal can show it: what would steer it is escaped, and what would look so.
 pub fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
             match letter {
                 '\\' => text.push_str("\\\\"),
-                letter if letter.is_control() => text.extend(letter.escape_default()),
+                letter if output::is_steering(letter) => text.extend(output::escape(letter)),
                 letter => text.push(letter),
             }
         }
@@ -68,6 +69,7 @@ mod tests {
         assert_eq!(shown("déjà vu".as_bytes()), "déjà vu");
         assert_eq!(shown(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
         assert_eq!(shown("a\u{9b}2J".as_bytes()), "a\\u{9b}2J");
+        assert_eq!(shown("a\u{202e}b".as_bytes()), "a\\u{202e}b");
         assert_eq!(shown(b"\xff\\"), "\\xff\\\\");
     }
 

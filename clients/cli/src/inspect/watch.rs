@@ -1,20 +1,31 @@
 //! `tether watch`
 
 use super::server::{Failure, PATIENCE};
-use super::{print, text};
-use crate::address;
+use super::{print, print_json, text};
 use crate::options::Watch;
+use crate::signals::{self, ENDS, Signals};
+use crate::{address, guard};
 use redis::{AsyncConnectionConfig, Client, PushInfo, PushKind, Value, cmd};
+use rustix::process::Signal;
 use serde_json::json;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::future::pending;
 use std::os::unix::ffi::OsStrExt;
+use std::pin::pin;
 use std::process::Command;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 /// How long the server may be silent until it is asked whether it is there.
 const SILENCE: Duration = Duration::from_secs(5);
+
+/// How long a command may go on after a signal has ended this.
+const KILL_AFTER: Duration = Duration::from_secs(5);
+
+/// Ends with the signal that ends this process, once that has come.
+type Ended = Option<i32>;
 
 pub fn watch(url: &str, options: &Watch) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -23,7 +34,7 @@ pub fn watch(url: &str, options: &Watch) -> Result<u8, Failure> {
     runtime.block_on(follow(url, options))
 }
 
-/// Ends only by a failure.
+/// Ends only by a failure or a signal.
 async fn follow(url: &str, options: &Watch) -> Result<u8, Failure> {
     let client = address::of(url).and_then(Client::open);
     let client = client.map_err(|error| Failure::Refused(error.to_string()))?;
@@ -40,24 +51,36 @@ async fn follow(url: &str, options: &Watch) -> Result<u8, Failure> {
         .arg(&keys)
         .query_async(&mut connection)
         .await?;
+    // Without a command the signals do what they always do.
+    let mut signals = match options.exec {
+        Some(_) => Some(Signals::listen(ENDS)?),
+        None => None,
+    };
     let states = match states {
         Value::Array(states) => states,
         one => vec![one],
     };
     for (key, state) in keys.iter().zip(&states) {
-        tell(options, key, &word(state))?;
+        if let Some(signal) = tell(options, key, &word(state), &mut signals).await? {
+            return Ok(signals::end_by(signal));
+        }
     }
     loop {
         let change = tokio::select! {
             change = next(&mut pushes) => Some(change?),
             () = sleep(SILENCE) => None,
+            signal = next_signal(&mut signals) => return Ok(signals::end_by(signal)),
         };
         match change {
-            Some((key, event)) => tell(options, &key, &event)?,
+            Some((key, event)) => {
+                if let Some(signal) = tell(options, &key, &event, &mut signals).await? {
+                    return Ok(signals::end_by(signal));
+                }
+            }
             None => {
                 let ping = cmd("PING");
                 let pong = timeout(PATIENCE, ping.query_async::<()>(&mut connection));
-                pong.await.map_err(|_| silent())??;
+                pong.await.map_err(|_| Failure::silent())??;
             }
         }
     }
@@ -88,31 +111,70 @@ async fn next(pushes: &mut UnboundedReceiver<PushInfo>) -> Result<(Vec<u8>, Stri
     }
 }
 
-fn silent() -> Failure {
-    Failure::Unreachable("the server does not answer".to_owned())
-}
-
 fn broken() -> Failure {
     Failure::Unreachable("the connection broke".to_owned())
 }
 
-fn tell(options: &Watch, key: &[u8], event: &str) -> Result<(), Failure> {
-    print(&if options.json {
-        let line = json!({ "key": String::from_utf8_lossy(key), "event": event });
-        format!("{line}\n")
-    } else {
-        format!("{event} {}\n", text::shown(key))
-    })?;
-    let Some([program, arguments @ ..]) = options.exec.as_deref() else {
-        return Ok(());
+async fn next_signal(signals: &mut Option<Signals>) -> i32 {
+    match signals {
+        Some(signals) => signals.next().await.signal,
+        None => pending().await,
+    }
+}
+
+async fn tell(
+    options: &Watch,
+    key: &[u8],
+    event: &str,
+    signals: &mut Option<Signals>,
+) -> Result<Ended, Failure> {
+    match options.json {
+        true => print_json(&json!({ "key": String::from_utf8_lossy(key), "event": event }))?,
+        false => print(&format!("{event} {}\n", text::shown(key)))?,
+    }
+    match (options.exec.as_deref(), signals) {
+        (Some(command), Some(signals)) => execute(command, key, event, signals).await,
+        _ => Ok(None),
+    }
+}
+
+/// Runs the command to its end. A signal that ends this process is passed on to it and what it started, and then waits for it, for
+/// a while.
+async fn execute(
+    command: &[OsString],
+    key: &[u8],
+    event: &str,
+    signals: &mut Signals,
+) -> Result<Ended, Failure> {
+    let [program, arguments @ ..] = command else {
+        return Ok(None);
     };
-    let status = Command::new(program)
+    let child = Command::new(program)
         .args(arguments)
         .env("TETHER_KEY", OsStr::from_bytes(key))
         .env("TETHER_EVENT", event)
-        .status();
-    match status {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::Failed(format!("{}: {error}", program.display()))),
+        .spawn();
+    let mut child =
+        child.map_err(|error| Failure::Failed(format!("{}: {error}", program.display())))?;
+    let pass_on = |signal| {
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            guard::signal_all(signal);
+        }
+    };
+    // Even the terminal's may have come before there was a child to get them.
+    let mut ended = signals.come().map(|arrived| arrived.signal).last();
+    ended.iter().copied().for_each(pass_on);
+    let mut ends = pin!(spawn_blocking(move || child.wait()));
+    loop {
+        tokio::select! {
+            _ = ends.as_mut() => return Ok(ended),
+            arrived = signals.next() => {
+                if !arrived.by_terminal {
+                    pass_on(arrived.signal);
+                }
+                ended.get_or_insert(arrived.signal);
+            }
+            () = sleep(KILL_AFTER), if ended.is_some() => guard::signal_all(Signal::KILL),
+        }
     }
 }

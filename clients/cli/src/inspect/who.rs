@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, text};
+use super::{NOTHING, print, print_json, text};
 use crate::options::Who;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -15,18 +15,16 @@ pub fn who(url: &str, options: &Who) -> Result<u8, Failure> {
     let key: Option<Map> = server.ask(&question)?;
     let name = text::shown(options.key.as_bytes());
     let Some(key) = key else {
-        print(&if options.json {
-            "null\n".to_owned()
-        } else {
-            format!("{name}: nobody holds it or waits for it\n")
-        })?;
+        match options.json {
+            true => print_json(&serde_json::Value::Null)?,
+            false => print(&format!("{name}: nobody holds it or waits for it\n"))?,
+        }
         return Ok(NOTHING);
     };
-    print(&if options.json {
-        format!("{}\n", key.json())
-    } else {
-        described(&name, &key)?
-    })?;
+    match options.json {
+        true => print_json(&key.json())?,
+        false => print(&described(&name, &key)?)?,
+    }
     Ok(0)
 }
 

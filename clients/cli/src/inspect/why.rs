@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, text};
+use super::{NOTHING, print, print_json, text};
 use crate::options::Why;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +11,9 @@ pub fn why(url: &str, options: &Why) -> Result<u8, Failure> {
     let mut server = Server::at(url)?;
     let steps: Vec<Map> = server.ask(cmd("LOCK.WHY").arg(options.key.as_bytes()))?;
     if options.json {
-        let lines = steps.iter().map(|step| format!("{}\n", step.json()));
-        print(&lines.collect::<String>())?;
+        for step in &steps {
+            print_json(&step.json())?;
+        }
     } else {
         print(&described(&text::shown(options.key.as_bytes()), &steps))?;
     }

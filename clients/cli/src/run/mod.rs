@@ -13,7 +13,8 @@ mod patience;
 use crate::codes;
 use crate::guard::{Ending, Order, ToGuard, ToRunner, Why, start_code};
 use crate::options;
-use crate::signals::{self, Signals};
+use crate::output;
+use crate::signals::{self, ENDS, OTHERS, Signals};
 use crate::timing;
 use hold::{Hold, Mode, Refusal, Request};
 use keeper::Keeper;
@@ -50,7 +51,7 @@ pub fn run(url: String, options: &options::Run) -> u8 {
         Err(error) => return complain(codes::FAILED, error),
     };
     let exit = runtime.block_on(async {
-        let mut signals = match Signals::listen() {
+        let mut signals = match Signals::listen(ENDS.into_iter().chain(OTHERS)) {
             Ok(signals) => signals,
             Err(error) => return Exit::Code(complain(codes::FAILED, error)),
         };
@@ -78,7 +79,7 @@ async fn all_said() {
 async fn hold_and_work(url: String, options: &options::Run, signals: &mut Signals) -> Exit {
     let key = options.key.display();
     let request = request(url, options);
-    let tell = |why: &str| eprintln!("tether: no lock '{key}' yet: {why}; trying on");
+    let tell = |why: &str| output::complain(format!("no lock '{key}' yet: {why}; trying on"));
     let hold = tokio::select! {
         // What came together with the lock ends this as well.
         biased;
@@ -103,7 +104,7 @@ fn lost_before_start(options: &options::Run, why: &str) -> Exit {
 }
 
 fn complain(code: u8, why: impl Display) -> u8 {
-    eprintln!("tether: {why}");
+    output::complain(why);
     code
 }
 

@@ -1,6 +1,7 @@
 //! What is to say of a server's facts.
 
 use super::facts::Node;
+use super::files::LoadLine;
 use crate::inspect::server::Failure;
 use crate::inspect::text;
 
@@ -71,6 +72,7 @@ pub fn of_server(node: &Node) -> Vec<Finding> {
     };
     if has_module(&mut findings, None) {
         is_working(&mut findings);
+        load_lines(&mut findings);
         settings(&mut findings);
         room(&mut findings);
     }
@@ -85,6 +87,7 @@ pub fn of_replica(node: &Node, master: &Node) -> Vec<Finding> {
         found: Vec::new(),
     };
     if has_module(&mut findings, master.version.as_deref()) {
+        load_lines(&mut findings);
         settings(&mut findings);
     }
     clock(&mut findings);
@@ -137,6 +140,32 @@ fn has_module(findings: &mut Findings, masters: Option<&str>) -> bool {
         ),
     }
     true
+}
+
+/// Whether the server starts again.
+fn load_lines(findings: &mut Findings) {
+    let place = |line: &LoadLine| format!("{} line {}", line.file.display(), line.number);
+    match findings.node.load_lines.as_deref() {
+        Some(lines @ [_, _, ..]) => {
+            let places: Vec<_> = lines.iter().map(place).collect();
+            findings.wrong(
+                format!(
+                    "its configuration loads the library {} times, and with that it does not start: {}",
+                    lines.len(),
+                    places.join(", ")
+                ),
+                "Keep one `loadmodule` line, in the main file, and delete the others: CONFIG REWRITE does not know those in an `include`, and appends its own.",
+            );
+        }
+        Some([line]) if line.is_included => findings.warn(
+            format!(
+                "its `loadmodule` line is in a file that is included: {}",
+                place(line)
+            ),
+            "Move it to the main file, before CONFIG REWRITE (which Sentinel sends) appends a second one there: with two the server does not start.",
+        ),
+        _ => {}
+    }
 }
 
 fn is_working(findings: &mut Findings) {

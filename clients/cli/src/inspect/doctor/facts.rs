@@ -1,8 +1,10 @@
 //! What a server says of itself.
 
+use super::files::{self, LoadLine};
+use crate::address;
 use crate::inspect::reply::Map;
 use crate::inspect::server::{Failure, NO_MODULE, Server, field};
-use redis::cmd;
+use redis::{ConnectionInfo, cmd};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +35,8 @@ pub struct Node {
     pub info: String,
     /// None if this user may not read them.
     pub settings: Option<HashMap<String, String>>,
+    /// Where its configuration loads the module; None where its files cannot be read here.
+    pub load_lines: Option<Vec<LoadLine>>,
     /// How far its clock is ahead of ours at least; negative if behind.
     pub clock_ahead: ClockDifference,
 }
@@ -41,7 +45,7 @@ pub struct Node {
 pub type ClockDifference = i64;
 
 impl Node {
-    pub fn examine(name: String, server: &mut Server) -> Result<Node, Failure> {
+    pub fn examine(address: &ConnectionInfo, server: &mut Server) -> Result<Node, Failure> {
         let about: Option<Map> = match server.ask(&cmd("LOCK.SERVER")) {
             Ok(about) => Some(about),
             Err(Failure::Refused(why)) if why == NO_MODULE => None,
@@ -54,8 +58,10 @@ impl Node {
         };
         let mut info = server.info("default")?;
         info.push_str(&server.info("tether")?);
+        let load_lines = load_lines(address, &info, server)?;
         Ok(Node {
-            name,
+            name: address::name(address),
+            load_lines,
             version: about.as_ref().map(|about| about.text("version")),
             quarantine_left: about
                 .and_then(|about| about.number("quarantine-left-ms"))
@@ -93,6 +99,28 @@ impl Node {
             .filter_map(|(_, about)| address(about))
             .collect()
     }
+}
+
+/// A path that the server names is looked at only if the server is on this machine.
+fn load_lines(
+    address: &ConnectionInfo,
+    info: &str,
+    server: &mut Server,
+) -> Result<Option<Vec<LoadLine>>, Failure> {
+    let file = field(info, "config_file").filter(|file| !file.is_empty());
+    let (Some(file), true) = (file, address::is_here(address)) else {
+        return Ok(None);
+    };
+    let modules: Vec<Map> = match server.ask(cmd("MODULE").arg("LIST")) {
+        Ok(modules) => modules,
+        Err(Failure::Refused(_)) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    let module = modules
+        .iter()
+        .find(|module| module.text("name") == "tether");
+    let library = module.map(|module| module.text("path"));
+    Ok(library.and_then(|library| files::load_lines(file.as_ref(), library.as_ref()).ok()))
 }
 
 /// ip=10.0.0.2,port=6379,state=online,...

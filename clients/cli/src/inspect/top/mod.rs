@@ -8,10 +8,11 @@ mod keys;
 mod screen;
 mod view;
 
-use super::print;
 use super::server::{Failure, Server};
+use super::{print, print_json};
 use crate::address;
 use crate::options::Top;
+use crate::output;
 use counters::Counters;
 use keys::{BusyKey, Sampler};
 use screen::Screen;
@@ -55,8 +56,11 @@ pub fn top(url: &str, options: &Top) -> Result<u8, Failure> {
             is_complete: sample.is_complete,
         };
         match &mut screen {
-            Some(screen) => print(&screen.draw(&view::text(&look, Some(screen::LONGEST_NAME))))?,
-            None if options.json => print(&format!("{}\n", view::json(&look)))?,
+            Some(screen) => {
+                let text = view::text(&look, Some(screen::LONGEST_NAME));
+                output::steering(&screen.draw(&output::escaped(&text, &['\n'])))?;
+            }
+            None if options.json => print_json(&view::json(&look))?,
             None => {
                 let between = if earlier.is_some() { "\n" } else { "" };
                 print(&format!("{between}{}", view::text(&look, None)))?;
