@@ -22,7 +22,7 @@
 //!                 and a call or two where callbacks are handed in and what they are given
 //!                 is taken over: aof.rs arguments.rs attribution.rs blocked.rs clock.rs dispatch.rs epochs.rs info.rs
 //!                 io_threads.rs keepalive.rs keyspace_events.rs listeners.rs lock_type.rs mod.rs push.rs rdb.rs register.rs
-//!                 rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs unblocked.rs
+//!                 rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs timer.rs unblocked.rs
 //! ```
 
 mod bridge;

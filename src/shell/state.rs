@@ -53,6 +53,8 @@ pub struct Shell {
     pub timer: Cell<Option<(Timer, Moment)>>,
     /// What the timer calls.
     pub tick: Cell<Option<Callback>>,
+    /// The server's cron is listened to; see `timer.rs`.
+    pub hears_of_cron: Cell<bool>,
     /// How we are told of children that the server forks.
     pub on_fork: Cell<Option<Listener>>,
     /// There was more to do than a slice's time was enough for.
@@ -133,6 +135,7 @@ impl Shell {
             fault: Scoped::default(),
             timer: Cell::default(),
             tick: Cell::default(),
+            hears_of_cron: Cell::default(),
             on_fork: Cell::default(),
             is_behind: Cell::default(),
             spare: Cell::default(),

@@ -1,9 +1,15 @@
 //! The one timer, and what is called as soon as the current command is over.
+//!
+//! The server's timers go by the wall clock: one that is set back makes them late by so much. The server's cron goes by a clock that
+//! never goes back, so with each of its rounds (`hz` in a second) a timer that should have gone off is armed anew.
 
 use crate::engine::Moment;
+use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Callback, Timer, call_after_command, wake_loop};
+use crate::shell::sys::raw::{Callback, Listener, Timer, call_after_command, detached, wake_loop};
+use redis_module::raw as c;
+use std::ffi::c_void;
 
 /// How soon to try again while the server must not write.
 pub const RETRY_MS: u64 = 20;
@@ -30,10 +36,48 @@ pub fn wake_at(now: Moment, at: Moment) {
         timer.stop();
     }
     // Not a moment too early: a tick before the deadline would find nothing to do.
-    let delay_ms = at.us_since(now).div_ceil(1000);
+    arm(at.us_since(now).div_ceil(1000), at);
+    if !shell.hears_of_cron.get() {
+        hear_of_cron();
+    }
+}
+
+fn arm(delay_ms: u64, at: Moment) {
+    let shell = shell();
     let tick = shell.tick.get();
     let timer = tick.and_then(|tick| Timer::arm(delay_ms, tick));
     shell.timer.set(timer.map(|timer| (timer, at)));
+}
+
+#[cold]
+fn hear_of_cron() {
+    const CRON: Listener = (c::REDISMODULE_EVENT_CRON_LOOP, Some(on_cron));
+    if let Some(ctx) = detached() {
+        shell().hears_of_cron.set(true);
+        ctx.listen(CRON);
+    }
+}
+
+unsafe extern "C" fn on_cron(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), arm_anew_if_late);
+}
+
+/// Nothing is done here: the tick comes as soon as the cron is over.
+fn arm_anew_if_late() {
+    /// Until then it may just be about to go off.
+    const LATE_MS: u64 = 5;
+    let armed = shell().timer.get();
+    if let Some((timer, at)) = armed
+        && at.after_ms(LATE_MS) < clock::lately()
+    {
+        timer.stop();
+        arm(0, at);
+    }
 }
 
 /// The timer has gone off.

@@ -1,6 +1,8 @@
 //! The module in real servers, by theme. Each test owns its server (see `harness`), so they can run side by side.
 
 mod bystanders;
+#[cfg(target_os = "linux")]
+mod clock;
 mod crash;
 mod damaged;
 mod in_step;
@@ -23,4 +25,4 @@ mod taken_away;
 mod threads;
 mod watchex;
 
-use tether_testing::harness;
+use tether_testing::{harness, line};

@@ -2,6 +2,8 @@
 
 mod certificates;
 mod client;
+#[cfg(target_os = "linux")]
+mod clock;
 mod link;
 mod listing;
 mod losses;
@@ -20,6 +22,8 @@ pub use crate::resp::{
 };
 pub use certificates::Certificates;
 pub use client::Client;
+#[cfg(target_os = "linux")]
+pub use clock::Clock;
 pub use link::Link;
 pub use listing::lock_list;
 pub use losses::losses;

@@ -14,7 +14,7 @@ use crate::resp::{int, simple};
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -29,6 +29,8 @@ pub struct Server {
     child: Option<Child>,
     folder: TempDir,
     lines: Vec<String>,
+    /// What its environment says, besides ours.
+    environment: Vec<(String, PathBuf)>,
     port: u16,
     kind: Kind,
     version: (u32, u32),
@@ -41,10 +43,21 @@ impl Server {
 
     /// A server with these lines after those of redis.conf; other modules are loaded before.
     pub fn with(lines: &[&str]) -> Server {
+        Server::begin(lines, Vec::new())
+    }
+
+    /// A server that goes by this wall clock.
+    #[cfg(target_os = "linux")]
+    pub fn by_clock(clock: &super::Clock, lines: &[&str]) -> Server {
+        Server::begin(lines, clock.environment())
+    }
+
+    fn begin(lines: &[&str], environment: Vec<(String, PathBuf)>) -> Server {
         let mut server = Server {
             child: None,
             folder: TempDir::with_prefix("tether-test-").expect("a temporary folder"),
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            environment,
             port: 0,
             kind: Kind::Redis,
             version: (0, 0),
@@ -348,6 +361,7 @@ impl Server {
         let child = Command::new(server_binary())
             .arg(self.folder().join("redis.conf"))
             .current_dir(self.folder())
+            .envs(self.environment.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log file"))
             .stderr(log)
