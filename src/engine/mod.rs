@@ -117,6 +117,8 @@ pub struct Engine {
     carried_timed: bool,
     /// Its old name.
     carried_name: Bytes,
+    /// Some key that is or was known had a time to live, perhaps.
+    has_times: bool,
     flushes: Flushes,
     unseen: Unseen,
     /// A data set is being loaded.
@@ -328,6 +330,19 @@ impl Engine {
         };
         let living = self.living_holds(key);
         living.map(|hold| self.owner_of(hold)).collect()
+    }
+
+    /// The token with which the oldest of a key's holds was granted. O(1).
+    pub fn first_granted_as(&self, key: Key<'_>) -> Option<Token> {
+        let key = self.keys.find(key)?;
+        let hold = self.holds_at(key).next()?;
+        Some(self.holds.granted_as(hold))
+    }
+
+    /// Whether this key is held and may have a time to live, which may be over. Mostly no key has one. O(1).
+    pub fn may_be_over(&self, key: Key<'_>) -> bool {
+        let is_timed = |key| self.keys[key].is_timed() && !self.keys[key].holds.is_empty();
+        (self.has_times && self.keys.find(key).is_some_and(is_timed)) || self.has_backstop(key)
     }
 
     /// The connection of a hold's owner, or `NOBODY` for that of a session that has none now.

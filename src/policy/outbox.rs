@@ -282,6 +282,11 @@ impl Outbox {
         holds: impl Fn(ClientId, &Push, Token) -> bool,
     ) -> Vec<Push> {
         self.leave_out_what_is_not_so(holds);
+        self.take_for(client)
+    }
+
+    /// The same for one that gives no command at this moment: all of it is so.
+    pub fn take_for(&mut self, client: ClientId) -> Vec<Push> {
         let mut own = Vec::new();
         for run in &mut self.waiting {
             let all = run.to.len();

@@ -1,6 +1,6 @@
 //! All that the shell remembers, in one place that only the server's main thread enters.
 
-use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment};
+use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Token};
 use crate::policy::attribution::Noted;
 use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::Threads;
@@ -12,8 +12,10 @@ use crate::policy::slots::{Own, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{BlockHandle, Callback, Listener, Text, Timer, detached};
 use crate::shell::sys::scoped::Scoped;
+use hashbrown::HashMap;
 use redis_module::raw;
 use std::cell::Cell;
+use std::time::Duration;
 
 /// See `shell/commands/settings.rs`.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,8 @@ pub struct Shell {
     pub performing: Cell<Option<*mut raw::RedisModuleString>>,
     /// The connection whose command is being executed, and has not replied.
     pub turn: Cell<Option<ClientId>>,
+    /// When the times to live end, since 1970, that held keys were given; by the tokens that they were first granted with.
+    pub ends: Scoped<HashMap<Token, Duration>>,
     pub fault: Scoped<Option<String>>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(Timer, Moment)>>,
@@ -132,6 +136,7 @@ impl Shell {
             flush: Cell::default(),
             performing: Cell::default(),
             turn: Cell::default(),
+            ends: Scoped::default(),
             fault: Scoped::default(),
             timer: Cell::default(),
             tick: Cell::default(),

@@ -138,3 +138,50 @@ fn who_wants_no_reply_hears_its_pushes_once() {
         assert_eq!(server.settled(&mut waiter), [""; 0]);
     }
 }
+
+/// What it waits for, and what it loses meanwhile: in whatever way both come about at once, it hears of the loss first.
+#[test]
+fn a_blocked_client_hears_of_an_earlier_loss_before_its_grant() {
+    const ROUNDS: usize = 60;
+    let script = "redis.call('DEL', 'k', 'm')";
+    let ways: [&[&[&str]]; 7] = [
+        &[&["DEBUG", "SLEEP", "0.1"], &["LOCK.RELEASE", "m"]],
+        &[
+            &["DEBUG", "SLEEP", "0.1"],
+            &["MULTI"],
+            &["LOCK.RELEASE", "m"],
+            &["EXEC"],
+        ],
+        &[&["DEL", "k"], &["LOCK.RELEASE", "m"]],
+        &[&["MULTI"], &["DEL", "k"], &["LOCK.RELEASE", "m"], &["EXEC"]],
+        &[&["DEL", "k", "m"]],
+        &[&["EVAL", script, "0"]],
+        &[&["FLUSHALL"]],
+    ];
+    let server = Server::start();
+    for round in 0..ROUNDS {
+        let way = ways[round % ways.len()];
+        let (mut waiter, mut holder) = (server.resp3(), server.resp3());
+        holder.run("LOCK.ACQUIRE m");
+        let lease = if way[0][0] == "DEBUG" { "50" } else { "60000" };
+        waiter.run([
+            "LOCK.ACQUIRE",
+            "k",
+            "OWNER",
+            "one",
+            "NOTIFY",
+            "LEASE",
+            lease,
+        ]);
+        queue(&server, &mut waiter, "LOCK.ACQUIRE m OWNER two WAIT 0");
+        let bytes: Vec<u8> = way.iter().flat_map(|words| encode(*words)).collect();
+        holder.send_bytes(&bytes);
+        let arrivals = waiter.next_many(2);
+        let [Arrival::Push(push), Arrival::Reply(Frame::Integer(_))] = &*arrivals else {
+            panic!("{way:?}: {arrivals:?}");
+        };
+        assert!(push.starts_with("lock k LOST "), "{way:?}: {push}");
+        holder.read_replies(way.len());
+        waiter.run("LOCK.RELEASE m OWNER two");
+    }
+}

@@ -176,8 +176,13 @@ impl Engine {
     /// Whether a key has a time to live that somebody gave it.
     pub(in crate::engine) fn set_timed(&mut self, key: Key<'_>, timed: bool) {
         if let Some(key) = self.keys.find(key) {
-            self.keys[key].set_timed(timed);
+            self.mark_timed(key, timed);
         }
+    }
+
+    pub(in crate::engine) fn mark_timed(&mut self, key: Id<KeyRecord>, timed: bool) {
+        self.has_times |= timed;
+        self.keys[key].set_timed(timed);
     }
 
     /// A key has no time to live, whoever took it away: it has its backstop again.

@@ -246,7 +246,7 @@ impl Engine {
         let hold = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
         // A lock may have a time to live, of which nobody told.
-        self.keys[key].set_timed(held.timed || held.mode.is_lock());
+        self.mark_timed(key, held.timed || held.mode.is_lock());
     }
 
     fn apply_freed(
@@ -323,7 +323,7 @@ impl Engine {
     /// A key that nobody holds is held by a connection of a former server. O(1).
     fn leave_behind(&mut self, key: Id<KeyRecord>, mode: Mode) {
         // A lock may have a time to live, of which nobody told.
-        self.keys[key].set_timed(mode.is_lock());
+        self.mark_timed(key, mode.is_lock());
         let grant = Grant {
             client: self.clients.former(),
             label: b"",

@@ -134,6 +134,7 @@ impl<'a> Happened<'a> {
             Event::MovedFrom { .. } if recheck::leaves(key) => return,
             Event::MovedTo { .. } => recheck::arrives(ctx, key),
             Event::Gone { .. } => recheck::gone(key),
+            Event::Timed { .. } if self.holder.is_some() => attribution::note_end(ctx, key),
             _ => {}
         }
         let by_itself = matches!(word, b"expired" | b"evicted");

@@ -232,6 +232,29 @@ fn look_at_untimed(ctx: Ctx<'_>, key: Key<'_>) {
     }
 }
 
+/// Before a command looks at what is held of these keys: a key whose time to live is over is lost, be it that the server has not
+/// removed it yet, or may not now. Mostly no key has a time to live.
+pub fn end_lapsed(ctx: Ctx<'_>, names: &[Str<'_>]) {
+    let shell = shell();
+    if shell.is_replica() || shell.is_loading() {
+        return;
+    }
+    let db = ctx.db();
+    for string in names {
+        let name = string.bytes();
+        let key = Key { db, name };
+        if !shell.engine.with(|engine| engine.may_be_over(key)) {
+            continue;
+        }
+        let standing = look::standing(ctx, db, *string);
+        if !standing.is_present() {
+            let seen = KeySnapshot { key, standing };
+            let gone = Loss::Expired;
+            handle(ctx, Event::Found { seen, gone });
+        }
+    }
+}
+
 /// What a fresh look at a key showed.
 pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: KeyState) {
     let seen = KeySnapshot { key, standing };

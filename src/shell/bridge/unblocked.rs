@@ -5,7 +5,7 @@ use crate::policy::blocked::Block;
 use crate::shell::bridge::acks;
 use crate::shell::bridge::dispatch::handle;
 use crate::shell::delivery::blocked::{Endings, forget};
-use crate::shell::delivery::reply;
+use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
@@ -29,6 +29,7 @@ unsafe extern "C" fn on_unblock(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
+        push::send_first(ctx, client);
         match forget(client) {
             Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
             Some(Block::Waits(handle)) => handle.unblock(),
@@ -59,6 +60,7 @@ unsafe extern "C" fn on_abandoned(
             Some(Block::Answered(answer))
                 if lives(client) && attribution::is_unblocking(client) =>
             {
+                push::send_first(ctx, client);
                 return reply::send(ctx, &answer.reply);
             }
             Some(Block::Answered(answer)) => answer.granted,

@@ -7,7 +7,7 @@ use crate::engine::{
 };
 use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
-use crate::shell::bridge::{acks, dispatch, keyspace_events, losses, slices};
+use crate::shell::bridge::{acks, dispatch, keyspace_events, losses, recheck, slices};
 use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
@@ -87,8 +87,24 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     {
         return ctx.reply_error(error);
     }
-    let reach = KeyScope::of_command(ctx, keys);
     let _turn = push::begin_turn(client);
+    bring_up_to_date(ctx, spec, client, keys);
+    let caller = Caller {
+        ctx,
+        client,
+        db: ctx.db(),
+        spec,
+        strings,
+        words: arguments,
+    };
+    caller.answer(request);
+    blocked::end_answered();
+}
+
+/// What has happened until now comes before the command: to its keys, and to be told to its connection.
+#[inline(always)]
+fn bring_up_to_date(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]) {
+    let reach = KeyScope::of_command(ctx, keys);
     send_before(ctx, client);
     if dispatch::catch_up(ctx, reach) {
         send_before(ctx, client);
@@ -102,16 +118,15 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if may_write {
         slices::end_leases(ctx, reach, keys);
     }
-    let caller = Caller {
-        ctx,
-        client,
-        db: ctx.db(),
-        spec,
-        strings,
-        words: arguments,
-    };
-    caller.answer(request);
-    blocked::end_answered();
+    if is_about_what_is_held(spec.verb) {
+        recheck::end_lapsed(ctx, keys);
+    }
+}
+
+/// Whether a command does not look at its keys by itself, but at what is held of them.
+fn is_about_what_is_held(verb: Verb) -> bool {
+    use Verb::{Cancel, Deltp, Extend, Info, Raise, Release, Why};
+    matches!(verb, Cancel | Deltp | Extend | Info | Raise | Release | Why)
 }
 
 fn send_before(ctx: Ctx<'_>, client: ClientId) {

@@ -8,7 +8,7 @@
 
 use crate::engine::ClientId;
 use crate::policy::blocked::{Answer, Block, GiveBack};
-use crate::shell::delivery::reply;
+use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
@@ -101,7 +101,9 @@ unsafe extern "C" fn on_answer(
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        if let Some(Block::Answered(answer)) = forget(ctx.client()) {
+        let client = ctx.client();
+        if let Some(Block::Answered(answer)) = forget(client) {
+            push::send_first(ctx, client);
             reply::send(ctx, &answer.reply);
         }
     });

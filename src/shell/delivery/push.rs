@@ -167,6 +167,18 @@ pub fn send_waiting(ctx: Ctx<'_>) {
     send_others(ctx);
 }
 
+/// Sends what waits for a connection that is blocked and is about to be answered: it was before the answer.
+pub fn send_first(ctx: Ctx<'_>, client: ClientId) {
+    let outbox = &shell().outbox;
+    if outbox.with(Outbox::is_empty) {
+        return;
+    }
+    let pushes = outbox.with_mut(|outbox| outbox.take_for(client));
+    if !pushes.is_empty() {
+        write(ctx, &[client], &pushes);
+    }
+}
+
 fn send_others(ctx: Ctx<'_>) {
     if shell().outbox.with(Outbox::is_any_doubtful) {
         read_limits(ctx);

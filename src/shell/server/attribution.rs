@@ -20,9 +20,10 @@ use crate::policy::attribution::{
 use crate::shell::server::rights;
 use crate::shell::state::shell;
 use crate::shell::sys::main_thread::assert_main_thread;
-use crate::shell::sys::raw::{self, Ctx, api, have};
+use crate::shell::sys::raw::{self, Ctx, Text, api, have};
 use crate::shell::sys::{clock, shim};
 use redis_module::raw as c;
+use std::time::Duration;
 
 /// Begins to note who executes commands. Until somebody holds something it is not worth its cost.
 pub fn observe(ctx: Ctx<'_>) {
@@ -114,10 +115,10 @@ pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
     line.is_some_and(|line| is_executing(&line))
 }
 
-/// Whose command ends this key by expiry: Valkey 9 says so also when an EXPIRE names a time that has
-/// passed. A lapse that the owner's own command only comes upon is nobody's.
+/// Whose command ends this key by expiry. That is never its owner's, with one exception: Valkey 9 says so also when a command names a
+/// time that has passed. A lapse that the owner's own command only comes upon is nobody's.
 pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
-    if !have!(RedisModule_CommandFilterGetClientId) {
+    if !shell().server.get().past_is_expiry || has_lapsed(key) {
         return Cause::Server;
     }
     let executing = executing();
@@ -131,6 +132,39 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
             .is_some_and(|line| sets_time(&line))
     });
     own.map_or(Cause::Server, Cause::Client)
+}
+
+/// A held key was given a time to live: notes its end, where that tells a lapse from a time that has passed.
+pub fn note_end(ctx: Ctx<'_>, key: Key<'_>) {
+    /// Of so many keys it is noted at most. Of others a lapse counts as its owner's if that gives them a time at that moment.
+    const MOST: usize = 65_536;
+    let shell = shell();
+    if !shell.server.get().past_is_expiry {
+        return;
+    }
+    let Some(token) = shell.engine.with(|engine| engine.first_granted_as(key)) else {
+        return;
+    };
+    let name = Text::new(key.name);
+    let left_ms = ctx.in_db(key.db).open_quietly(name.as_str()).left_ms();
+    let end = left_ms.map(|ms| clock::since_1970() + Duration::from_millis(ms));
+    shell.ends.with_mut(|ends| {
+        if ends.len() >= MOST {
+            ends.clear();
+        }
+        match end {
+            Some(end) => ends.insert(token, end),
+            None => ends.remove(&token),
+        }
+    });
+}
+
+/// Whether a key's time to live was over when it ended, as far as that was noted.
+fn has_lapsed(key: Key<'_>) -> bool {
+    let shell = shell();
+    let token = shell.engine.with(|engine| engine.first_granted_as(key));
+    let end = token.and_then(|token| shell.ends.with_mut(|ends| ends.remove(&token)));
+    end.is_some_and(|end| end <= clock::since_1970())
 }
 
 /// Whose command is being executed, when any holder may matter. Where the server cannot tell, O(connections).

@@ -7,6 +7,7 @@ mod keyspace;
 mod lapsing;
 mod leases;
 mod once;
+mod over;
 mod overwriting;
 mod reentrant;
 mod several;
