@@ -14,7 +14,7 @@ pub struct Server {
     /// In a transaction, an event's context names the transaction's database and not the event's
     /// (Valkey 9).
     pub event_db_is_wrong_in_exec: bool,
-    /// A key that is given a time which has passed goes as if its time were over (Valkey 9).
+    /// A key that is given a time which has passed goes as if its time were over (Valkey since 8.1).
     pub past_is_expiry: bool,
     /// Keys have slots, by which others follow what happens to them.
     pub is_cluster: bool,
@@ -54,7 +54,7 @@ impl Server {
         let (redis, valkey) = (series_if(false), series_if(true));
         Server {
             event_db_is_wrong_in_exec: valkey >= Some((9, 0)),
-            past_is_expiry: valkey >= Some((9, 0)),
+            past_is_expiry: valkey >= Some((8, 1)),
             is_cluster,
             moves_slots_in_one_go: valkey >= Some((9, 0)),
             ends_blocks: false,

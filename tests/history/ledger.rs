@@ -187,7 +187,7 @@ fn an_owner_that_replaces_its_key_after_a_script_loses_nothing() {
     ]);
 }
 
-/// Valkey 9 says `expired` where others say `del`.
+/// Valkey since 8.1 says `expired` where others say `del`.
 #[test]
 fn an_owner_that_gives_its_key_a_time_in_the_past_loses_nothing() {
     use Past::{Expire, Expireat, Getex, Pexpire, Pexpireat};

@@ -115,7 +115,7 @@ pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
     line.is_some_and(|line| is_executing(&line))
 }
 
-/// Whose command ends this key by expiry. That is never its owner's, with one exception: Valkey 9 says so also when a command names a
+/// Whose command ends this key by expiry. That is never its owner's, with one exception: Valkey since 8.1 says so also when a command names a
 /// time that has passed. A lapse that the owner's own command only comes upon is nobody's.
 pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     if !shell().server.get().past_is_expiry || has_lapsed(key) {

@@ -161,7 +161,7 @@ fn its_owner_is_told_whose_own_command_meets_it_first() {
     }
 }
 
-/// That is a deletion, or on Valkey 9 an expiry: its own in any case, whatever time the key had before.
+/// That is a deletion, or on Valkey since 8.1 an expiry: its own in any case, whatever time the key had before.
 #[test]
 fn its_owner_is_not_told_of_a_time_in_the_past_that_it_gives_itself() {
     let server = quiet_server();
