@@ -72,8 +72,9 @@ fn a_guarded_command_goes_where_the_bare_one_does_and_only_where_its_lock_is() {
                 assert!(own == bare || is_run_anywhere, "{line}: {own}, bare {bare}");
                 moved += usize::from(bare.starts_with("MOVED"));
                 if *tag != here {
-                    let other = verdict(&client.call(guarded(&lock, token, &words)));
-                    assert_eq!(other, "CROSSSLOT", "{line}, guarded by {lock}");
+                    let reply = client.call(guarded(&lock, token, &words));
+                    let other = verdict(&reply);
+                    assert_eq!(other, "CROSSSLOT", "{line}, guarded by {lock}: {reply:?}");
                     crossed += 1;
                 }
             }

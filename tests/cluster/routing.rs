@@ -31,12 +31,14 @@ fn commands_are_sent_to_the_server_that_has_their_key() {
     assert_eq!(right.next_push(), format!("watchex {key} ADD"));
     assert_eq!(lock_list(&mut wrong, ""), []);
     assert_eq!(lock_list(&mut right, "").len(), 2);
-    // Of two slots, on the server that has the first one.
+    // Of two slots, on the server that has the first one. (Redis 8.6 routes by all.)
     for command in [
         format!("LOCK.MACQUIRE 2 {key} b"),
         format!("LOCK.MACQUIRE 2 {key} b WAIT 0"),
     ] {
-        assert_eq!(wrong.refused(&command), moved, "{command}");
+        let message = wrong.refused(&command);
+        let is_refused = message == moved || message.starts_with("CROSSSLOT ");
+        assert!(is_refused, "{command}: {message}");
         let message = right.refused(&command);
         assert!(message.starts_with("CROSSSLOT "), "{command}: {message}");
     }
@@ -120,7 +122,6 @@ fn keys_of_which_some_have_moved_are_to_be_asked_for_again() {
     for (command, expected) in [
         (format!("LOCK.MACQUIRE 2 {held} {moved} REENTRANT"), again),
         (format!("LOCK.MACQUIRE 2 {held} {none} REENTRANT"), again),
-        (format!("LOCK.MACQUIRE 2 {none} {held}"), &ask),
         (format!("LOCK.GUARD {held} {token} GET {moved}"), again),
         (
             format!("LOCK.GUARD {held} {token} MGET {plain} {moved}"),
@@ -130,6 +131,11 @@ fn keys_of_which_some_have_moved_are_to_be_asked_for_again() {
     ] {
         assert_eq!(holder.refused(&command), *expected, "{command}");
     }
+    let missing_first = holder.refused(&format!("LOCK.MACQUIRE 2 {none} {held}"));
+    assert!(
+        missing_first == ask || missing_first == again,
+        "{missing_first}"
+    );
     let guarded = format!("LOCK.GUARD {held} {token} GET {plain}");
     assert_eq!(holder.run(&guarded), bulk("1"));
     let mut there = target.resp3();

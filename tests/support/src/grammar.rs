@@ -104,6 +104,15 @@ impl Command {
 
     /// One of its forms, with words at random.
     pub fn words(&self, random: &mut Random, vocabulary: &Vocabulary<'_>) -> Vec<Vec<u8>> {
+        loop {
+            let words = self.any_words(random, vocabulary);
+            if !is_answered_twice(&words) {
+                return words;
+            }
+        }
+    }
+
+    fn any_words(&self, random: &mut Random, vocabulary: &Vocabulary<'_>) -> Vec<Vec<u8>> {
         let name = self.name.to_ascii_uppercase();
         let mut writing = Writing {
             group: &self.group,
@@ -116,6 +125,12 @@ impl Command {
         writing.sequence(&self.arguments);
         writing.words
     }
+}
+
+/// Redis 8.6 replies with the old value and then with an error, if what stands behind `IFDEQ` is no digest.
+fn is_answered_twice(words: &[Vec<u8>]) -> bool {
+    let has = |word: &[u8]| words.iter().any(|one| one == word);
+    words[0] == b"SET" && has(b"GET") && (has(b"IFDEQ") || has(b"IFDNE"))
 }
 
 /// A command that is being written.
