@@ -301,8 +301,9 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Guard,
         name: "lock.guard",
         arity: -4,
-        // What it writes is written, and replicated, by the inner command, whose rights and slots are looked at when that is called.
-        flags: "may-replicate deny-script",
+        // What it writes is written, and replicated, by the inner command, whose rights and slots are looked at when that is called. MONITOR
+        // and SLOWLOG show that one, which hides its secrets itself.
+        flags: "may-replicate deny-script no-monitor no-slowlog",
         categories: "keyspace write slow",
         access: Access::Look,
         keys: KeyPlaces::First,

@@ -15,6 +15,7 @@ use crate::shell::sys::scoped::Scoped;
 use hashbrown::HashMap;
 use redis_module::raw;
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// See `shell/commands/settings.rs`.
@@ -108,6 +109,8 @@ pub struct Shell {
     pub notices_slots: Cell<bool>,
     /// Where a key was that is being moved; see `server/strays.rs`.
     pub home: Cell<Option<Db>>,
+    /// Names of commands that are the server's own and no module's, in lower case; see `commands/guarded.rs`.
+    pub own_commands: Scoped<HashSet<Box<[u8]>>>,
 }
 
 static SHELL: MainThread<Shell> = MainThread::new();
@@ -177,6 +180,7 @@ impl Shell {
             hears_of_slots: Cell::default(),
             notices_slots: Cell::default(),
             home: Cell::default(),
+            own_commands: Scoped::default(),
         }
     }
 

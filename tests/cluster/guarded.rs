@@ -123,6 +123,10 @@ fn what_the_server_is_not_told_of_has_to_be_in_the_slot_as_well() {
             .replace(" b", &format!(" {beside}b"));
         assert_eq!(verdict(&call(&beyond)), "CROSSSLOT", "{beyond}");
     }
+    // What has a password is not asked for its keys.
+    let migrate = format!("MIGRATE 127.0.0.1 1 {here}a 0 100 AUTH secret");
+    let refused = "ERR LOCK.GUARD does not run 'migrate' in a cluster";
+    assert_eq!(call(&migrate), Frame::Error(refused.into()));
     let far = name_in(16_000);
     let message = call(&format!("SPUBLISH {far} message"));
     assert_eq!(verdict(&message), "CROSSSLOT", "{message:?}");
@@ -140,7 +144,7 @@ fn nothing_is_guarded_in_a_cluster_that_does_not_tell_keys() {
         other => Err(format!("{other:?}")),
     });
     let token = client.run("LOCK.CANCEL k").number();
-    let expected = "ERR LOCK.GUARD needs the server's command COMMAND in a cluster";
+    let expected = "ERR LOCK.GUARD needs the server's command COMMAND, which is renamed";
     for command in ["SET {k}a v", "SET other v", "PING"] {
         let words = format!("LOCK.GUARD k {token} {command}");
         assert_eq!(client.refused(&words), expected);

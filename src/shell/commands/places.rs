@@ -27,6 +27,10 @@ pub fn keys_of<'a, 's>(
 /// As the server words it for its own commands.
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
+/// Of LOCK.GUARD, where the server cannot be asked what it is about to run.
+pub const COMMAND_IS_RENAMED: &str =
+    "ERR LOCK.GUARD needs the server's command COMMAND, which is renamed";
+
 /// Why a command for several keys is refused, of which the server may have looked at the first one only.
 pub fn refuse_slots(keys: &[Str<'_>]) -> Option<&'static str> {
     if !shell().server.get().is_cluster {
@@ -49,10 +53,14 @@ pub fn refuse_inside(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Option<&
     if !shell().server.get().is_cluster {
         return None;
     }
+    // To ask for its keys would show its password in MONITOR.
+    if command[0].bytes().eq_ignore_ascii_case(b"migrate") {
+        return Some("ERR LOCK.GUARD does not run 'migrate' in a cluster");
+    }
     let slot = slot_of(name);
     let mut all = true;
     if !ctx.each_key_of(command, |key| all &= slot_of(key) == slot) {
-        return Some("ERR LOCK.GUARD needs the server's command COMMAND in a cluster");
+        return Some(COMMAND_IS_RENAMED);
     }
     // The server routes these by a word that it tells nobody of: a shard's channel, and a key where that is the only one.
     if let [first, word, ..] = command

@@ -161,6 +161,117 @@ fn guards_within_guards_are_refused_however_many() {
     assert_eq!(client.run(asked), array([bulk("some:k")]));
 }
 
+/// Where scripts may call them at all.
+#[test]
+fn what_would_block_answers_as_in_a_transaction() {
+    for resp in [2, 3] {
+        let server = Server::start();
+        let mut holder = server.resp3();
+        let token = holder.run("LOCK.ACQUIRE k").number().to_string();
+        let mut data = if resp == 2 {
+            server.resp2()
+        } else {
+            server.resp3()
+        };
+        for command in [
+            "BLMOVE none to LEFT LEFT 1",
+            "BRPOPLPUSH none to 1",
+            "BLPOP none 1",
+            "BZPOPMIN none 1",
+            "BLMPOP 1 1 none LEFT",
+            "XREAD BLOCK 50 STREAMS none 0-0",
+        ] {
+            let reply = data.call(&format!("LOCK.GUARD k {token} {command}"));
+            if matches!(reply, Frame::Error(_)) {
+                continue;
+            }
+            // Its bytes: the servers have two kinds of nothing.
+            let words = |line: &str| {
+                let words: Vec<_> = line.split(' ').collect();
+                let bulks = words
+                    .iter()
+                    .map(|word| format!("${}\r\n{word}\r\n", word.len()));
+                format!("*{}\r\n{}", words.len(), bulks.collect::<String>())
+            };
+            let mut nothing = [0, 1].map(|guarded| {
+                let given = match guarded {
+                    0 => command.to_owned(),
+                    _ => format!("LOCK.GUARD k {token} {command}"),
+                };
+                data.run_all(&["MULTI", &given]);
+                data.send_bytes(words("EXEC").as_bytes());
+                let begin = data.raw_bytes(4);
+                let null = if resp == 3 { 3 } else { 5 };
+                (begin, data.raw_bytes(null))
+            });
+            nothing.sort();
+            assert_eq!(nothing[0], nothing[1], "{command}");
+        }
+    }
+}
+
+/// The bare command would store a number as one.
+#[test]
+fn a_number_is_stored_as_text_and_is_the_same_value() {
+    let server = Server::start();
+    let (mut holder, mut data) = (server.resp3(), server.resp2());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    data.run("SET bare 10");
+    assert_eq!(guard(&mut data, token, "SET guarded 10"), ok());
+    assert_eq!(data.run("OBJECT ENCODING bare"), bulk("int"));
+    assert_eq!(data.run("OBJECT ENCODING guarded"), bulk("embstr"));
+    let digests = data.run("DEBUG DIGEST-VALUE bare guarded").items();
+    assert_eq!(digests[0], digests[1]);
+    assert_eq!(guard(&mut data, token, "INCR guarded"), int(11));
+    assert_eq!(data.run("OBJECT ENCODING guarded"), bulk("int"));
+}
+
+/// The guard is given all that its command keeps from those who look on.
+#[test]
+fn nothing_shows_the_secrets_of_guarded_commands() {
+    let server = Server::with(&["slowlog-log-slower-than 0", "slowlog-max-len 1000"]);
+    let mut monitor = server.resp2();
+    monitor.send("MONITOR");
+    assert_eq!(monitor.read_reply(), ok());
+    let (mut holder, mut data) = (server.resp3(), server.resp3());
+    let token = holder.run("LOCK.ACQUIRE k").number();
+    data.run("SET data v");
+    for token in [token, 7] {
+        for command in [
+            "MIGRATE 127.0.0.1 1 data 0 10 AUTH hushed",
+            "MIGRATE 127.0.0.1 1 data 0 10 AUTH2 one hushed",
+            "MIGRATE 127.0.0.1 1 data 0 no AUTH hushed",
+            "SESSION.RESUME hushed",
+            "HELLO 3 AUTH one hushed",
+            "AUTH hushed",
+            "CONFIG SET requirepass hushed",
+            "ACL SETUSER one >hushed",
+        ] {
+            let reply = guard(&mut data, token, command);
+            assert!(matches!(reply, Frame::Error(_)), "{command}: {reply:?}");
+            data.run("MULTI");
+            guard(&mut data, token, command);
+            data.run("EXEC");
+        }
+    }
+    guard(&mut data, token, "STRLEN data");
+    let shown = format!("{:?}", data.run("SLOWLOG GET 1000"));
+    data.run("SET the end");
+    let mut seen = String::new();
+    while !seen.contains("\"the\" \"end\"") {
+        seen += &monitor.read_reply().text();
+        seen += "\n";
+    }
+    for (name, text) in [("MONITOR", &seen), ("SLOWLOG", &shown)] {
+        assert!(
+            text.contains("STRLEN") && text.contains("MIGRATE"),
+            "{name}: {text}"
+        );
+        assert!(!text.contains("hushed"), "{name} shows the secret: {text}");
+    }
+    assert!(!server.log().contains("hushed"));
+}
+
 #[test]
 fn errors_come_as_of_the_bare_command() {
     let server = Server::start();

@@ -157,6 +157,8 @@ struct Twin {
     tap: Tap,
     /// None where commands are given as they are.
     token: Option<i64>,
+    /// What lines of `OF_MODULES` need is filled in, too.
+    has_vectors: bool,
     fill: String,
     look: String,
 }
@@ -186,6 +188,7 @@ impl Twin {
             look: load(&mut admin, LOOK),
             tap: Tap::open(&server),
             token: guards.then_some(token),
+            has_vectors: false,
             admin,
             _holder: holder,
             clients,
@@ -196,6 +199,9 @@ impl Twin {
     /// Begins anew, gives a command, and tells what came of it.
     fn outcome(&mut self, who: Who, words: &[Vec<u8>]) -> Outcome {
         self.admin.run(["EVALSHA", &self.fill, "0"]);
+        if self.has_vectors {
+            self.admin.run("VADD v1 VALUES 3 1 2 3 a");
+        }
         self.tap.after(&mut self.admin);
         let given = match self.token {
             Some(token) => guarded(LOCK, token, words),
@@ -383,6 +389,91 @@ fn a_guarded_command_is_the_bare_one_in_reply_effect_rights_and_replication() {
         .filter(known)
         .collect();
     say(&format!("not among this server's commands: {stale:?}"));
+}
+
+/// Lines for the commands of each built-in module of which the server tells no arguments.
+const OF_MODULES: &[(&str, &[&str])] = &[
+    (
+        "vadd",
+        &[
+            "VADD v1 VALUES 3 1 2 3 b",
+            "VADD v1 CAS VALUES 3 3 2 1 c",
+            "VADD new VALUES 2 1 2 a",
+            "VADD v1 VALUES 2 1 2 a",
+        ],
+    ),
+    ("vcard", &["VCARD v1"]),
+    ("vdim", &["VDIM v1"]),
+    ("vemb", &["VEMB v1 a", "VEMB v1 none"]),
+    ("vgetattr", &["VGETATTR v1 a"]),
+    ("vinfo", &["VINFO none"]),
+    ("vismember", &["VISMEMBER v1 a"]),
+    ("vlinks", &["VLINKS v1 a"]),
+    ("vrandmember", &["VRANDMEMBER v1"]),
+    ("vrange", &["VRANGE v1 - + 10"]),
+    ("vrem", &["VREM v1 a", "VREM v1 none"]),
+    ("vsetattr", &["VSETATTR v1 a {}"]),
+    (
+        "vsim",
+        &[
+            "VSIM v1 ELE a",
+            "VSIM v1 VALUES 3 1 1 1 WITHSCORES",
+            "VSIM none ELE a",
+        ],
+    ),
+];
+
+/// Commands of modules may answer later, whatever they are called with: only a transaction keeps them from that.
+#[test]
+fn commands_of_other_modules_are_the_bare_ones_in_transactions_and_run_nowhere_else() {
+    let (mut bare, mut guarded) = (Twin::new(false), Twin::new(true));
+    let infos = bare.admin.run("COMMAND").items();
+    let of_modules = infos.iter().map(Frame::items).filter(|info| {
+        let flags: Vec<_> = info[2].items().iter().map(Frame::text).collect();
+        flags.contains(&"module".to_owned())
+    });
+    let names: Vec<_> = of_modules
+        .map(|info| info[0].text().to_lowercase())
+        .collect();
+    let is_ours = |name: &&String| {
+        ["settp", "deltp", "watchex", "unwatchex"].contains(&name.as_str())
+            || ["lock.", "session.", "tether."]
+                .iter()
+                .any(|begin| name.starts_with(begin))
+    };
+    let names: Vec<_> = names.iter().filter(|name| !is_ours(name)).collect();
+    say(&format!("commands of built-in modules: {names:?}"));
+    let has_vectors = names.iter().any(|name| *name == "vadd");
+    (bare.has_vectors, guarded.has_vectors) = (has_vectors, has_vectors);
+    for name in names {
+        let lines = OF_MODULES.iter().find(|(known, _)| known == name);
+        let (_, lines) = lines.unwrap_or_else(|| panic!("no line for {name}"));
+        for line in *lines {
+            let words: Vec<_> = line
+                .split(' ')
+                .map(|word| word.as_bytes().to_vec())
+                .collect();
+            let (one, other) = (
+                bare.outcome(Who::InExec, &words),
+                guarded.outcome(Who::InExec, &words),
+            );
+            let said = |frame: &Frame| Likeness::Exact.said(frame);
+            assert_eq!(said(&other.reply), said(&one.reply), "{line}");
+            assert_eq!(
+                (&other.keys, &other.stream),
+                (&one.keys, &one.stream),
+                "{line}"
+            );
+            let before = guarded.outcome(Who::Resp3, &[b"PING".to_vec()]);
+            let after = guarded.outcome(Who::Resp2, &words);
+            let expected = format!(
+                "ERR LOCK.GUARD runs '{name}' between MULTI and EXEC only: a command of another module may answer later"
+            );
+            assert_eq!(after.reply, Frame::Error(expected.into()), "{line}");
+            assert_eq!(after.keys, before.keys, "{line}");
+            assert!(after.stream.is_empty(), "{:?}", after.stream);
+        }
+    }
 }
 
 /// Compares all that comes of a command, and says whether it succeeded.

@@ -400,6 +400,21 @@ impl Answer {
         }
     }
 
+    /// Of `COMMAND INFO` of one command: whether it has this flag. None where there is no such command.
+    pub(super) fn tells_flag(&self, flag: &str) -> Option<bool> {
+        const FLAGS: usize = 2;
+        // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
+        unsafe {
+            let first = api!(RedisModule_CallReplyArrayElement(self.0.as_ptr(), 0));
+            if first.is_null() || places_of(first).is_empty() {
+                return None;
+            }
+            let flags = api!(RedisModule_CallReplyArrayElement(first, FLAGS));
+            let text = |place| text_of(api!(RedisModule_CallReplyArrayElement(flags, place)));
+            Some(places_of(flags).any(|place| text(place).is_some_and(|text| text == flag)))
+        }
+    }
+
     /// Makes it the reply to the command that is running.
     pub(super) fn pass_on(&self, ctx: Ctx<'_>) {
         // SAFETY: the table, the context; the reply lives as long as `self`, and is copied.

@@ -8,6 +8,14 @@ use std::ffi::{CStr, CString};
 /// As the server words it for a command whose keys are here and elsewhere, while their slot moves.
 pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
+/// Whose a command is.
+pub enum Maker {
+    Server,
+    Module,
+    /// There is no such command.
+    Nobody,
+}
+
 /// The server's pointers to some strings, which are only read.
 fn words_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
     // A `Str` is such a pointer.
@@ -36,6 +44,25 @@ impl Ctx<'_> {
             answer.each_string(&mut each);
         }
         answer.is_some()
+    }
+
+    /// Whose command this is. None where the server has renamed `COMMAND`.
+    pub fn maker_of(self, name: Str<'_>) -> Option<Maker> {
+        // SAFETY: the table, the context; the arguments are as the format says.
+        let reply = unsafe {
+            api!(RedisModule_Call(
+                self.as_ptr(),
+                c"COMMAND".as_ptr(),
+                c"cs".as_ptr(),
+                c"INFO".as_ptr(),
+                name.as_ptr()
+            ))
+        };
+        Answer::new(reply).map(|answer| match answer.tells_flag("module") {
+            None => Maker::Nobody,
+            Some(true) => Maker::Module,
+            Some(false) => Maker::Server,
+        })
     }
 
     /// Whether a server of a cluster takes the running command for all of these keys, which are in one slot.
