@@ -408,7 +408,7 @@ const OF_MODULES: &[(&str, &[&str])] = &[
     ("vgetattr", &["VGETATTR v1 a"]),
     ("vinfo", &["VINFO none"]),
     ("vismember", &["VISMEMBER v1 a"]),
-    ("vlinks", &["VLINKS v1 a"]),
+    ("vlinks", &["VLINKS none a"]),
     ("vrandmember", &["VRANDMEMBER v1"]),
     ("vrange", &["VRANGE v1 - + 10"]),
     ("vrem", &["VREM v1 a", "VREM v1 none"]),
