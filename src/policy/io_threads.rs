@@ -1,16 +1,16 @@
 //! What is remembered because of Redis 8's I/O threads.
 
 use crate::engine::ClientId;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// What is done because of I/O threads.
 #[derive(Default)]
 pub struct Threads {
     pub filtering: bool,
-    /// The event of the server's loop is subscribed to.
-    pub looping: bool,
-    /// Those that gave a command which may have been postponed.
-    pub deferred: HashSet<ClientId>,
+    /// Those whose tracking is to be made again once their command is over; true if that may have been postponed.
+    pub deferred: HashMap<ClientId, bool>,
+    /// Those that have queued `CLIENT TRACKING` for EXEC.
+    pub queued: HashSet<ClientId>,
     /// The connections whose tracking is of our making.
     pub kept: HashSet<ClientId>,
 }

@@ -84,8 +84,10 @@ pub struct Shell {
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
     /// Whether nobody could ask for a replication offset, when that was last looked at.
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
-    /// The server's event loop is listened to, for acknowledgements of grants; see `bridge/acks.rs`.
+    /// Acknowledgements of grants are counted; see `bridge/acks.rs`.
     pub counts_acks: Cell<bool>,
+    /// See `bridge/event_loop.rs`.
+    pub hears_event_loop: Cell<bool>,
     /// A replica has come or gone since they were last counted.
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
@@ -159,6 +161,7 @@ impl Shell {
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
             counts_acks: Cell::default(),
+            hears_event_loop: Cell::default(),
             replicas_changed: Cell::default(),
             slots: Scoped::default(),
             own_slots: Scoped::default(),

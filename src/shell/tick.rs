@@ -2,7 +2,7 @@
 
 use crate::engine::Event;
 use crate::shell::bridge::dispatch::{self, KeyScope};
-use crate::shell::bridge::{acks, slices, slots};
+use crate::shell::bridge::{acks, event_loop, slices, slots};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
@@ -30,7 +30,8 @@ fn go_off(ctx: Ctx<'_>) {
     slots::look(ctx);
     acks::look_at_replicas(ctx);
     acks::count_due(ctx);
-    acks::end_if_idle(ctx);
+    acks::end_if_idle();
+    event_loop::end_if_idle(ctx);
     dispatch::handle(ctx, Event::Tick);
     blocked::give_back();
     aof::replicate_if_due(ctx);

@@ -324,6 +324,70 @@ fn on_a_replica_with_threads_tracking_and_reset_end_the_watches() {
     }
 }
 
+/// The server may refuse it, or queue it: the connection is kept from the threads all the same.
+#[test]
+fn a_refused_tracking_leaves_a_watcher_where_pushes_reach_it() {
+    let server = Server::with(&["io-threads 4"]);
+    let mut admin = server.resp2();
+    admin.run("ACL SETUSER one on nopass +@all -client|tracking ~*");
+    for commands in [
+        &["CLIENT TRACKING"][..],
+        &["CLIENT TRACKING MAYBE"],
+        &["CLIENT TRACKING ON BCAST OPTIN"],
+        &["client tracking on redirect none"],
+        &["AUTH one x", "CLIENT TRACKING ON"],
+        &["MULTI", "CLIENT TRACKING ON"],
+        &["MULTI", "CLIENT TRACKING", "EXEC"],
+        &["MULTI", "NOSUCH", "RESET nonsense", "EXEC"],
+        &["RESET nonsense"],
+        &["EXEC"],
+    ] {
+        let mut watcher = server.resp3().changing_protocol();
+        watcher.run("WATCHEX k");
+        for command in commands {
+            watcher.call(*command);
+        }
+        admin.run_all(&["SET k v", "DEL k"]);
+        assert_eq!(
+            watcher.next_pushes(2),
+            ["watchex k ADD", "watchex k DEL"],
+            "after {commands:?}"
+        );
+    }
+}
+
+/// Both want to be told of each turn of the server's event loop.
+#[test]
+fn grants_are_acknowledged_while_connections_are_kept_from_threads() {
+    let server = Server::with(&["io-threads 4"]);
+    let replica = Server::replica_of(&server, &[]);
+    server.await_replicas(1);
+    let (mut owner, mut watcher) = (server.resp3(), server.resp3().changing_protocol());
+    let mut admin = server.resp2();
+    owner.run("SESSION.START GRACE 60000");
+    watcher.run("WATCHEX k");
+    for round in 0..3 {
+        Server::signal(replica.pid(), libc::SIGSTOP);
+        owner.send("LOCK.ACQUIRE lock ACKS 1 ACKTIMEOUT 600000");
+        eventually_equal("a grant that waits", 1, || {
+            server.gauge("tether", "tether_grants_pending")
+        });
+        // What is postponed is looked after in the event loop.
+        admin.run("CLIENT PAUSE 100000 WRITE");
+        watcher.send("RESET");
+        watcher.send("CLIENT TRACKING OFF");
+        admin.run("CLIENT UNPAUSE");
+        watcher.read_replies(2);
+        Server::signal(replica.pid(), libc::SIGCONT);
+        assert!(owner.read_reply().number() > 0, "round {round}");
+        owner.run("LOCK.RELEASE lock");
+        watcher.run_all(&["HELLO 3", "WATCHEX k"]);
+        // Nobody waits for acknowledgements any more, and the other one is told still.
+        admin.run_all(&["SET k v", "DEL k"]);
+        assert_eq!(watcher.next_pushes(2), ["watchex k ADD", "watchex k DEL"]);
+    }
+}
+
 #[test]
 fn a_flush_under_threads_is_told_by_watchex_pushes_alone() {
     for connect in [Server::resp2, Server::resp3] {

@@ -9,15 +9,13 @@
 
 use crate::engine::{ClientId, Counted, Engine, Event};
 use crate::shell::bridge::dispatch::handle;
+use crate::shell::bridge::event_loop;
 use crate::shell::bridge::slices::Slice;
-use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx};
+use crate::shell::sys::raw::Ctx;
 use crate::shell::sys::{clock, shim};
 use crate::shell::timer;
-use redis_module::raw as c;
-use std::ffi::c_void;
 
 /// Of the grants whose time is over so many are counted once more before they are withdrawn.
 const DUE: usize = 1000;
@@ -27,9 +25,8 @@ const IDLE_MS: u64 = 1000;
 
 /// There are grants to be counted.
 pub fn begin(ctx: Ctx<'_>) {
-    if !shell().counts_acks.replace(true) {
-        ctx.listen((c::REDISMODULE_EVENT_EVENTLOOP, Some(on_event_loop)));
-    }
+    shell().counts_acks.set(true);
+    event_loop::listen(ctx);
 }
 
 /// Tells the engine how many replicas there are: before a request that is to be acknowledged by some, and whenever that changes.
@@ -71,23 +68,8 @@ fn count(ctx: Ctx<'_>, grant: Counted) -> bool {
     replicas >= grant.wanted
 }
 
-unsafe extern "C" fn on_event_loop(
-    ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    if subevent != c::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP {
-        return;
-    }
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        raw::on_our_own(|| before_sleep(ctx));
-    });
-}
-
-fn before_sleep(ctx: Ctx<'_>) {
+/// Before the server's event loop sleeps.
+pub fn before_sleep(ctx: Ctx<'_>) {
     let engine = &shell().engine;
     if engine.with(Engine::has_unplaced_grants)
         && let Some(offset) = replicas::offset(ctx)
@@ -111,12 +93,14 @@ fn before_sleep(ctx: Ctx<'_>) {
     }
 }
 
-/// Listens no longer, if there is nothing to be counted. Not within the event itself: the server goes on with what it keeps of
-/// its listener.
-pub fn end_if_idle(ctx: Ctx<'_>) {
+/// Counts no longer, if there is nothing to be counted.
+pub fn end_if_idle() {
     let shell = shell();
     if shell.counts_acks.get() && shell.engine.with(Engine::pending_grants) == 0 {
         shell.counts_acks.set(false);
-        ctx.listen((c::REDISMODULE_EVENT_EVENTLOOP, None));
     }
+}
+
+pub fn is_counting() -> bool {
+    shell().counts_acks.get()
 }

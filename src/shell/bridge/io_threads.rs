@@ -6,24 +6,30 @@
 //! nothing: client-side caching that tracks no key until it is asked to (`CLIENT TRACKING ON OPTIN`).
 //!
 //! The client may use `CLIENT TRACKING` all the same: a command filter takes our setting back before
-//! its command runs, and puts it on again after it where the client has none of its own. On a replica
-//! it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
+//! its command runs where that would be in the way, and puts it on again after it where the client has none of its own. On a
+//! replica it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
 //!
-//! A command that the server postpones (`CLIENT PAUSE`) does not come by the filter again when it is executed. That happens
-//! before the server looks for connections to give to a thread, and so does an event of its loop, in which we put our
-//! setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
+//! A command that the server refuses is not executed at all, and one that it postpones (`CLIENT PAUSE`) does not come by the
+//! filter again when it is. Both are over before the server looks for connections to give to a thread, and so comes an event of
+//! its loop, in which we put our setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
 //! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
 
 use crate::engine::{ClientId, Event};
 use crate::policy::attribution::{field, is_held_up};
+use crate::policy::io_threads::Threads;
 use crate::shell::bridge::dispatch::handle;
+use crate::shell::bridge::event_loop;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Str, api, c_string};
+use crate::shell::sys::raw::{self, Ctx, Str, Text, api, c_string};
 use crate::shell::sys::shim;
+use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+
+/// How long nothing is to be looked after before the event loop is listened to no longer.
+const IDLE_MS: u64 = 1000;
 
 /// From now on pushes may go to this connection, which is executing a command of ours.
 pub fn attend(ctx: Ctx<'_>, client: ClientId) {
@@ -51,6 +57,7 @@ pub fn forget(client: ClientId) {
     shell().threads.with_mut(|threads| {
         threads.kept.remove(&client);
         threads.deferred.remove(&client);
+        threads.queued.remove(&client);
     });
 }
 
@@ -94,48 +101,101 @@ unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
             }
         };
         let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
-        // A transaction may have CLIENT TRACKING in it. (On a replica that was seen when it was queued,
-        // see below.)
-        let is_exec = is(0, "exec") && !shell().is_replica();
-        let touches = is_exec || is(0, "reset") || (is(0, "client") && is(1, "tracking"));
-        if !touches {
-            return;
-        }
+        let touch = match () {
+            () if is(0, "exec") => Touch::Exec,
+            () if is(0, "reset") => Touch::Reset,
+            () if is(0, "client") && is(1, "tracking") => Touch::Tracking { on: is(2, "on") },
+            () => return,
+        };
         // SAFETY: the table (Redis 8 has it), the server's argument.
         let client = ClientId(unsafe { api!(RedisModule_CommandFilterGetClientId(filter)) });
-        let shell = shell();
-        if !shell.engine.with(|engine| engine.knows_client(client)) {
+        if !shell().engine.with(|engine| engine.knows_client(client)) {
             return;
         }
         let Some(ctx) = raw::detached() else { return };
         if ctx.state().in_script() || ctx.state().loading() {
-            if !is_exec {
+            if touch != Touch::Exec {
                 refuse(filter);
             }
             return;
         }
-        let was_kept = shell
-            .threads
-            .with_mut(|threads| threads.kept.remove(&client));
-        if was_kept {
-            shim::let_go_of_main_thread(client);
+        match shell().is_replica() {
+            true => touched_on_replica(ctx, client, touch),
+            false => touched(ctx, client, touch),
         }
-        if raw::must_not_write() && !shell.is_replica() {
-            return defer(ctx, client);
+    });
+}
+
+/// What a command does to our setting.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    /// It may have `CLIENT TRACKING` in it.
+    Exec,
+    Reset,
+    Tracking {
+        on: bool,
+    },
+}
+
+/// There watches have to end, as docs/commands.md says; it holds nothing. (What EXEC has in it was seen when it was queued.)
+fn touched_on_replica(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
+    if touch != Touch::Exec {
+        let_go(client);
+        handle(ctx, Event::Ended { client });
+    }
+}
+
+/// The server may refuse what it would execute, which no event tells. So nothing is taken back that need not be: our setting is
+/// in the way only where the client switches its own on.
+fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
+    let threads = &shell().threads;
+    let may_switch_on = match touch {
+        Touch::Tracking { .. } if raw::is_in_multi(client) => {
+            threads.with_mut(|threads| threads.queued.insert(client));
+            return;
         }
-        // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
-        let deferred = unsafe {
-            api!(RedisModule_AddPostNotificationJob(
-                ctx.as_ptr(),
-                Some(after_command),
-                client.0 as *mut c_void,
-                None
-            ))
-        };
-        if deferred != c::REDISMODULE_OK as c_int {
-            // A replica's server does not call us after the command, so the connection would go to
-            // a thread: its watches have to end. It holds nothing there.
-            handle(ctx, Event::Ended { client });
+        Touch::Tracking { on } => on && may_track(ctx, client),
+        Touch::Exec if threads.with_mut(|threads| threads.queued.remove(&client)) => true,
+        Touch::Exec => return,
+        Touch::Reset => false,
+    };
+    if may_switch_on {
+        let_go(client);
+    }
+    // As soon as it is executed; or else, if it is not, in the event loop.
+    // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
+    unsafe {
+        api!(RedisModule_AddPostNotificationJob(
+            ctx.as_ptr(),
+            Some(after_command),
+            client.0 as *mut c_void,
+            None
+        ))
+    };
+    let may_be_postponed = raw::must_not_write();
+    threads.with_mut(|threads| threads.deferred.insert(client, may_be_postponed));
+    event_loop::listen(ctx);
+}
+
+fn let_go(client: ClientId) {
+    let kept = |threads: &mut Threads| threads.kept.remove(&client);
+    if shell().threads.with_mut(kept) {
+        shim::let_go_of_main_thread(client);
+    }
+}
+
+/// Whether the client's user has the right to `CLIENT TRACKING`.
+fn may_track(ctx: Ctx<'_>, client: ClientId) -> bool {
+    let words = [&b"client"[..], b"tracking", b"on"].map(Text::new);
+    let words = words.each_ref().map(Text::as_str);
+    ctx.user_of(client).is_none_or(|user| user.may_give(&words))
+}
+
+unsafe extern "C" fn after_command(_ctx: *mut c::RedisModuleCtx, client: *mut c_void) {
+    guard((), || {
+        let client = ClientId(client as u64);
+        if shell().engine.with(|engine| engine.knows_client(client)) {
+            keep(client);
         }
     });
 }
@@ -150,63 +210,49 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// This connection's command may be postponed: it is kept again once it is executed.
-fn defer(ctx: Ctx<'_>, client: ClientId) {
-    let was_looping = shell().threads.with_mut(|threads| {
-        threads.deferred.insert(client);
-        std::mem::replace(&mut threads.looping, true)
-    });
-    if was_looping {
+/// The server's loop is about to sleep: what was given in this turn has been executed or refused, what was postponed if its time
+/// has come.
+pub fn before_sleep(ctx: Ctx<'_>) {
+    let threads = &shell().threads;
+    let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.deferred));
+    if waiting.is_empty() {
         return;
     }
-    let (id, dataver) = (c::REDISMODULE_EVENT_EVENTLOOP, 1);
-    let event = c::RedisModuleEvent { id, dataver };
-    // SAFETY: the table, the context.
-    unsafe {
-        api!(RedisModule_SubscribeToServerEvent(
-            ctx.as_ptr(),
-            event,
-            Some(on_loop)
-        ))
-    };
-}
-
-/// The server's loop is about to sleep: what was postponed has been executed if its time has come, and no connection was given
-/// to a thread since.
-unsafe extern "C" fn on_loop(
-    ctx: *mut c::RedisModuleCtx,
-    _event: c::RedisModuleEvent,
-    subevent: u64,
-    _data: *mut c_void,
-) {
-    if subevent != c::REDISMODULE_SUBEVENT_EVENTLOOP_BEFORE_SLEEP {
-        return;
-    }
-    guard((), || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        let threads = &shell().threads;
-        let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.deferred));
-        waiting.retain(|client| {
-            let line = ctx.client_line(*client);
-            let is_waiting = line.is_some_and(|line| {
-                let command = field(&line, "cmd=").unwrap_or_default();
-                is_held_up(&line) && matches!(command, "exec" | "reset" | "client|tracking")
-            });
-            if !is_waiting {
-                keep(*client);
-            }
-            is_waiting
-        });
-        threads.with_mut(|threads| threads.deferred = waiting);
-    });
-}
-
-unsafe extern "C" fn after_command(_ctx: *mut c::RedisModuleCtx, client: *mut c_void) {
-    guard((), || {
-        let client = ClientId(client as u64);
-        if shell().engine.with(|engine| engine.knows_client(client)) {
-            keep(client);
+    waiting.retain(|client, may_be_postponed| {
+        let is_waiting = *may_be_postponed && is_postponed(ctx, *client);
+        if !is_waiting && shell().engine.with(|engine| engine.knows_client(*client)) {
+            keep_again(ctx, *client);
         }
+        is_waiting
     });
+    if waiting.is_empty() {
+        timer::wake_in_ms(IDLE_MS);
+    }
+    threads.with_mut(|threads| threads.deferred.extend(waiting));
+}
+
+/// A command of this connection was perhaps not executed, so that nothing was put on again after it.
+fn keep_again(ctx: Ctx<'_>, client: ClientId) {
+    if raw::is_tracking(client) {
+        return;
+    }
+    let line = ctx.client_line(client).unwrap_or_default();
+    match field(&line, "io-thread=") {
+        // It was given to a thread already, in the turn in which it became ours, and nobody may write to it.
+        Some(thread) if thread != "0" => handle(ctx, Event::Ended { client }),
+        _ => keep(client),
+    }
+}
+
+/// Whether a connection's command that touches our setting still waits for the end of a pause.
+fn is_postponed(ctx: Ctx<'_>, client: ClientId) -> bool {
+    ctx.client_line(client).is_some_and(|line| {
+        let command = field(&line, "cmd=").unwrap_or_default();
+        is_held_up(&line) && matches!(command, "exec" | "reset" | "client|tracking")
+    })
+}
+
+pub fn is_any_deferred() -> bool {
+    let threads = &shell().threads;
+    threads.with(|threads| !threads.deferred.is_empty())
 }

@@ -7,10 +7,12 @@
 //!   slots.rs       slots that are gone                   rights.rs    rights that may be gone
 //!   losses.rs      what only the server knows of holds that were lost
 //!   io_threads.rs  Redis 8's I/O threads                 acks.rs      how many replicas have acknowledged a grant
+//!   event_loop.rs  the one listener to the server's event loop
 //! ```
 
 pub(in crate::shell) mod acks;
 pub(in crate::shell) mod dispatch;
+pub(in crate::shell) mod event_loop;
 pub(in crate::shell) mod io_threads;
 pub(in crate::shell) mod keyspace_events;
 pub(in crate::shell) mod losses;

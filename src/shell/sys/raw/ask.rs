@@ -485,6 +485,11 @@ pub fn is_tracking(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
 }
 
+/// Whether this connection is queuing commands for EXEC.
+pub fn is_in_multi(client: ClientId) -> bool {
+    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_MULTI) != 0
+}
+
 /// Whether this client is blocked by a command of its own.
 pub fn is_blocked(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0

@@ -19,7 +19,9 @@ mod replies;
 mod table;
 mod timers;
 
-pub use ask::{Refusal, is_blocked, is_connected, is_subscribed, is_tracking, note_unix_socket};
+pub use ask::{
+    Refusal, is_blocked, is_connected, is_in_multi, is_subscribed, is_tracking, note_unix_socket,
+};
 pub use files::{Damaged, Loading, Saving};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, Word, lock_value};
