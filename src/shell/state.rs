@@ -93,6 +93,8 @@ pub struct Shell {
     pub slots: Scoped<Slots>,
     pub own_slots: Scoped<Own>,
     pub settings: Cell<Settings>,
+    /// None is taken, see `commands/settings.rs`.
+    pub refuses_settings: Cell<bool>,
     pub subscribed: Cell<bool>,
     /// Keys that come into being are told; see `bridge/keyspace_events.rs`.
     pub hears_of_new: Cell<bool>,
@@ -173,6 +175,7 @@ impl Shell {
                 max_grace_ms: 86_400_000,
                 private_functions: Wanted::Known,
             }),
+            refuses_settings: Cell::default(),
             subscribed: Cell::default(),
             hears_of_new: Cell::default(),
             hears_more: Cell::default(),

@@ -114,6 +114,49 @@ fn a_server_that_refused_a_setting_at_load_goes_on_without_the_module() {
     assert_eq!(client.call("DELTP mine k"), int(1));
 }
 
+/// Servers end when a module with a data type leaves one, so it leaves none.
+#[test]
+fn a_setting_that_does_not_exist_is_ignored_by_loadex_and_ends_no_server() {
+    let server = Server::with(&[WITHOUT_MODULE, "enable-module-command yes"]);
+    if server.is_at_least((8, 0), (u32::MAX, 0)) {
+        return say(
+            "a_setting_that_does_not_exist_...: Redis 8 ends all the same, see docs/operations.md",
+        );
+    }
+    let mut client = server.resp2();
+    client.run("SET k v");
+    let library = module().display().to_string();
+    client.run([
+        "MODULE",
+        "LOADEX",
+        &library,
+        "CONFIG",
+        "tether.peer-timeuot",
+        "1",
+        "CONFIG",
+        "tether.peer-timeout",
+        "5000",
+        "CONFIG",
+        "tether.resp2-push",
+        "no",
+        "CONFIG",
+        "tether.private-functions",
+        "never",
+    ]);
+    for (name, default) in SETTINGS {
+        let expected = match *name {
+            "tether.peer-timeout" => "5000",
+            "tether.resp2-push" => "no",
+            "tether.private-functions" => "never",
+            _ => default,
+        };
+        assert_eq!(get(&mut client, name), expected, "{name}");
+    }
+    client.run("CONFIG SET tether.peer-timeout 6000");
+    assert_eq!(client.call("SETTP mine v"), int(1));
+    assert_eq!(client.call("GET k"), bulk("v"));
+}
+
 #[test]
 fn a_bad_value_is_refused_and_the_old_one_stays() {
     let server = Server::start();

@@ -162,17 +162,19 @@ fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
     if may_switch_on {
         let_go(client);
     }
-    // As soon as it is executed; or else, if it is not, in the event loop.
-    // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
-    unsafe {
-        api!(RedisModule_AddPostNotificationJob(
-            ctx.as_ptr(),
-            Some(after_command),
-            client.0 as *mut c_void,
-            None
-        ))
-    };
+    // As soon as it is executed, or else, if it is refused or postponed, in the event loop.
     let may_be_postponed = raw::must_not_write();
+    if !may_be_postponed {
+        // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
+        unsafe {
+            api!(RedisModule_AddPostNotificationJob(
+                ctx.as_ptr(),
+                Some(after_command),
+                client.0 as *mut c_void,
+                None
+            ))
+        };
+    }
     threads.with_mut(|threads| threads.deferred.insert(client, may_be_postponed));
     event_loop::listen(ctx);
 }

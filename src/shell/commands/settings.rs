@@ -228,9 +228,44 @@ pub fn register(ctx: Ctx<'_>) -> bool {
             && register_private_functions(ctx)
             && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
     };
+    forget_unknown(ctx);
     // A default is not set: the server sees that it is what there is.
     set_backstop();
     numbers && rest
+}
+
+/// What `MODULE LOADEX` has named that does not exist is still among what the server wants to have set. When it finds that, it
+/// tries to unload us, and ends, since our data type forbids that. A setting that is refused has it forget all that is left;
+/// so that is done, and nothing else with it. Not while a server starts: there the rest is that of other modules.
+fn forget_unknown(ctx: Ctx<'_>) {
+    let connections = ctx.server_info(c"stats", c"total_connections_received");
+    if connections.is_none_or(|count| count == "0") {
+        return;
+    }
+    shell().refuses_settings.set(true);
+    // SAFETY: the table, the context.
+    unsafe { api!(RedisModule_LoadConfigs(ctx.as_ptr())) };
+    shell().refuses_settings.set(false);
+}
+
+/// Says why a setting is refused, where [`forget_unknown`] has it so.
+///
+/// # Safety
+/// `error` is where the server wants that to be.
+unsafe fn is_refused(error: *mut *mut c::RedisModuleString) -> bool {
+    if !shell().refuses_settings.get() {
+        return false;
+    }
+    let why = c"this is no mistake: what MODULE LOADEX has named that does not exist, if anything, is ignored";
+    // SAFETY: the table, the caller; the server takes the string over.
+    unsafe {
+        *error = api!(RedisModule_CreateString(
+            null_mut(),
+            why.as_ptr(),
+            why.count_bytes()
+        ))
+    };
+    true
 }
 
 fn register_private_functions(ctx: Ctx<'_>) -> bool {
@@ -267,8 +302,12 @@ unsafe extern "C" fn set_private_functions(
     _name: *const c_char,
     value: c_int,
     _data: *mut c_void,
-    _error: *mut *mut c::RedisModuleString,
+    error: *mut *mut c::RedisModuleString,
 ) -> c_int {
+    // SAFETY: the server's argument.
+    if unsafe { is_refused(error) } {
+        return c::REDISMODULE_ERR as c_int;
+    }
     guard((), || {
         let place = usize::try_from(value).unwrap_or_default();
         let private_functions = WANTED.get(place).map(|(_, wanted)| *wanted);
@@ -291,8 +330,12 @@ unsafe extern "C" fn set_number(
     _name: *const c_char,
     value: c_longlong,
     number: *mut c_void,
-    _error: *mut *mut c::RedisModuleString,
+    error: *mut *mut c::RedisModuleString,
 ) -> c_int {
+    // SAFETY: the server's argument.
+    if unsafe { is_refused(error) } {
+        return c::REDISMODULE_ERR as c_int;
+    }
     // SAFETY: as in `get_number`.
     let number = unsafe { &*number.cast::<Number>() };
     guard((), || {
@@ -310,8 +353,12 @@ unsafe extern "C" fn set_resp2_push(
     _name: *const c_char,
     value: c_int,
     _data: *mut c_void,
-    _error: *mut *mut c::RedisModuleString,
+    error: *mut *mut c::RedisModuleString,
 ) -> c_int {
+    // SAFETY: the server's argument.
+    if unsafe { is_refused(error) } {
+        return c::REDISMODULE_ERR as c_int;
+    }
     guard((), || {
         shell().settings.set(Settings {
             resp2_push: value != 0,
