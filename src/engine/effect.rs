@@ -304,9 +304,12 @@ pub enum Loss {
     Died,
     /// The same, by `CLIENT KILL`.
     Killed,
+    /// It was that of a connection of a master in whose place this server is now. Only the log says it.
+    Promoted,
 }
 
 impl Loss {
+    /// Those that are counted.
     pub const ALL: [Loss; 11] = [
         Loss::Lease,
         Loss::Deleted,
@@ -335,6 +338,7 @@ impl Loss {
             Loss::Ended => "ended",
             Loss::Died => "died",
             Loss::Killed => "killed",
+            Loss::Promoted => "promoted",
         }
     }
 }

@@ -309,12 +309,13 @@ impl Event<'_> {
             {
                 Timing::Late
             }
+            // Losses that come one after the other are counted together, unless some time passes between them.
+            Event::Gone { .. } => Timing::Late,
             Event::Drop { .. }
             | Event::Release { .. }
             | Event::Watch { .. }
             | Event::Unwatch { .. }
-            | Event::Made { .. }
-            | Event::Gone { .. } => Timing::Any,
+            | Event::Made { .. } => Timing::Any,
             _ => Timing::Exact,
         }
     }

@@ -363,3 +363,69 @@ fn who_has_no_right_to_a_database_is_told_of_none_of_its_keys() {
         "but hidden's own owner ended that itself"
     );
 }
+
+/// A command that only removes a key asks no clock of its own; still it is told when that was.
+#[test]
+fn losses_with_a_second_between_them_are_not_one() {
+    let server = Server::start();
+    let (mut owner, mut other) = (server.resp3(), server.resp3());
+    for number in 0..106 {
+        owner.run(["LOCK.ACQUIRE", &format!("k{number}")]);
+    }
+    for number in 0..105 {
+        other.run(["DEL", &format!("k{number}")]);
+    }
+    std::thread::sleep(Duration::from_millis(1200));
+    other.run("DEL k105");
+    let entries = log(&mut other, "LOCK.LOG COUNT 2");
+    let told = |entry: &[Frame]| (field(entry, "key"), field(entry, "count"));
+    assert_eq!(told(&entries[0]), (bulk("k105"), int(1)));
+    assert_eq!(told(&entries[1]), (bulk("k100"), int(5)));
+}
+
+#[test]
+fn a_promoted_server_says_how_many_holds_of_its_former_master_ended() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let mut owner = master.resp3();
+    owner.run_all(&["LOCK.ACQUIRE a", "LOCK.ACQUIRE b", "SETTP c v"]);
+    replica.catch_up(&master);
+    let mut operator = replica.resp3();
+    operator.run("REPLICAOF NO ONE");
+    let entries = log(&mut operator, "LOCK.LOG");
+    let [entry] = &entries[..] else {
+        panic!("{entries:?}")
+    };
+    for (name, expected) in [
+        ("reason", bulk("promoted")),
+        ("count", int(3)),
+        ("client", int(0)),
+    ] {
+        assert_eq!(field(entry, name), expected, "{name}");
+    }
+    let line = "promoted: 3 holds of the former master ended";
+    assert!(replica.log().contains(line));
+    eventually_equal("holds", 0, || replica.gauge("tether", "tether_holds"));
+    assert_eq!(replica.gauge("tether", "tether_lost_total"), 0);
+}
+
+/// Also where its peer has gone in a way that leaves no address.
+#[test]
+fn an_entry_has_the_address_of_a_connection_that_is_no_more() {
+    let server = Server::start();
+    let mut operator = server.resp3();
+    let mut owner = server.resp3();
+    owner.run_all(&["CLIENT SETNAME worker", "LOCK.ACQUIRE k"]);
+    let list = format!("CLIENT LIST ID {}", owner.id());
+    let list = operator.run(list.as_str()).text();
+    let addr = list
+        .split(' ')
+        .find_map(|field| field.strip_prefix("addr="));
+    owner.reset();
+    eventually_equal("it is gone", 1, || {
+        server.gauge("tether", "tether_lost_died")
+    });
+    let entries = log(&mut operator, "LOCK.LOG");
+    assert_eq!(field(&entries[0], "addr").text(), addr.expect("an address"));
+    assert_eq!(field(&entries[0], "name"), bulk("worker"));
+}

@@ -6,7 +6,7 @@ use crate::model::endings::Ending;
 use crate::model::world::REASONS;
 use crate::trial::Trial;
 use crate::words::key_of;
-use tether::engine::Lost;
+use tether::engine::{Loss, Lost};
 
 /// How much of the log was compared.
 #[derive(Default)]
@@ -28,6 +28,9 @@ impl Trial {
             .take_while(|lost| lost.id > self.logged.last)
             .cloned()
             .collect();
+        self.logged.last = new.first().map_or(self.logged.last, |lost| lost.id);
+        // What connections of a former server held was nobody's here.
+        new.retain(|lost| lost.why != Loss::Promoted);
         new.reverse();
         let first = self.logged.endings;
         let mut endings: Vec<usize> = (first..self.world.endings.len()).collect();
@@ -51,7 +54,6 @@ impl Trial {
             };
             self.logged.open.push((lost.id, endings.remove(at)));
         }
-        self.logged.last += new.len() as u64;
         self.logged.endings = self.world.endings.len();
         self.compare_next_holders()
     }

@@ -31,14 +31,39 @@ const PARTS: usize = 16;
 /// `all` that is for its database, if one is. No record before `next` is such a key.
 #[derive(Default)]
 pub(in crate::engine) struct Flushes {
-    all: Vec<(Option<Db>, Cause)>,
+    all: Vec<Flush>,
+    /// How many have ever been noted here.
+    count: u32,
+    /// Which of them is being looked after at a key; none where it is one that is done with at once.
+    number: Option<u32>,
     /// At which place to go on.
     next: usize,
     /// So many places there were when the round began.
     places: usize,
 }
 
+/// A flush that is done with key by key.
+#[derive(Clone, Copy)]
+struct Flush {
+    /// Of all where it names none.
+    db: Option<Db>,
+    by: Cause,
+    /// How many there were with it.
+    number: u32,
+}
+
 impl Flushes {
+    /// How many flushes have been done with key by key, or are.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether the flush that is being looked after came before the end of this owner, which has ended. O(1).
+    pub fn is_before_end_of(&self, owner: &Client) -> bool {
+        self.number
+            .is_some_and(|number| number <= owner.ended_after)
+    }
+
     /// Whether a round goes on. O(1).
     pub fn is_any(&self) -> bool {
         !self.all.is_empty()
@@ -49,25 +74,27 @@ impl Flushes {
         self.next
     }
 
-    fn first_of(&self, db: Db) -> Option<Cause> {
+    fn first_of(&self, db: Db) -> Option<Flush> {
         let mut all = self.all.iter();
-        let first = all.find(|(of, _)| of.is_none_or(|of| of == db));
-        first.map(|(_, by)| *by)
+        all.find(|flush| flush.db.is_none_or(|of| of == db))
+            .copied()
     }
 
     /// Unless an earlier one is for the same keys.
     fn add(&mut self, db: Option<Db>, by: Cause) {
-        let is_for = |of: &Option<Db>| of.is_none() || *of == db;
-        if !self.all.iter().any(|(of, _)| is_for(of)) {
-            self.all.push((db, by));
+        let is_for = |of: Option<Db>| of.is_none() || of == db;
+        if !self.all.iter().any(|flush| is_for(flush.db)) {
+            self.count += 1;
+            let number = self.count;
+            self.all.push(Flush { db, by, number });
             self.next = 0;
         }
     }
 
     /// Databases have exchanged their contents, and the keys that are still to be worked off their names. O(flushes).
     pub fn exchange(&mut self, one: Db, other: Db) {
-        for (of, _) in &mut self.all {
-            *of = of.map(|of| of.exchanged(one, other));
+        for flush in &mut self.all {
+            flush.db = flush.db.map(|of| of.exchanged(one, other));
         }
     }
 }
@@ -101,6 +128,13 @@ impl Engine {
             }
         }
         self.flushes.add(db, by);
+    }
+
+    /// A key went by a flush that was noted.
+    fn look_after_flush(&mut self, key: Id<KeyRecord>, flush: Flush, effects: &mut Vec<Effect>) {
+        self.flushes.number = Some(flush.number);
+        self.flush(key, flush.by, effects);
+        self.flushes.number = None;
     }
 
     /// A key went by a flush.
@@ -153,10 +187,10 @@ impl Engine {
     ) {
         self.keys.name(key);
         if self.keys.is_old(key) {
-            let by = self.flushes.first_of(self.keys[key].key().db);
+            let flush = self.flushes.first_of(self.keys[key].key().db);
             self.keys.renew(key);
-            if let Some(by) = by {
-                self.flush(key, by, effects);
+            if let Some(flush) = flush {
+                self.look_after_flush(key, flush, effects);
             }
         }
     }
@@ -197,9 +231,9 @@ impl Engine {
             let key = self.keys.at(self.flushes.next);
             if let Some(key) = key.filter(|key| self.keys.is_old(*key)) {
                 match self.flushes.first_of(self.keys[key].key().db) {
-                    Some(by) => {
+                    Some(flush) => {
                         self.keys.renew(key);
-                        self.flush(key, by, effects);
+                        self.look_after_flush(key, flush, effects);
                     }
                     None => self.keys.pass_by(key),
                 }
@@ -207,7 +241,10 @@ impl Engine {
             self.flushes.next = self.keys.place_after(self.flushes.next);
         }
         if self.flushes.is_any() && self.flushes.next >= self.flushes.places {
-            self.flushes = Flushes::default();
+            self.flushes = Flushes {
+                count: self.flushes.count,
+                ..Flushes::default()
+            };
             self.keys.end_round();
         }
     }

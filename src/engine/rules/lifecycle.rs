@@ -32,6 +32,7 @@ impl Engine {
             self.begin_grace(session);
         }
         let killed = self.clients[client].ended_by.take();
+        self.clients[client].ended_after = self.flushes.count();
         self.clients.end(client, killed.or(Some(Loss::Died)));
     }
 
@@ -338,6 +339,7 @@ impl Engine {
     /// This server has no master any more.
     pub(in crate::engine) fn promoted(&mut self) {
         self.is_replica = false;
+        self.note_former();
         self.begin_all_graces();
     }
 

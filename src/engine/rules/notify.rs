@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Kind, Loss, Name, News, Push};
-use crate::engine::state::clients::NOBODY;
+use crate::engine::state::clients::{Client, NOBODY};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::losses::{Ended, Lost, Origin};
 use crate::engine::storage::arena::Id;
@@ -50,10 +50,10 @@ impl Engine {
         if self.is_replica || !self.is_settled(id) {
             return;
         }
-        if owner.ended {
+        if owner.ended && !self.went_before_its_owner(why, hold.client) {
             return self.note_end(id);
         }
-        let owner_id = owner.id;
+        let owner_id = if owner.ended { NOBODY } else { owner.id };
         self.totals.lost += 1;
         self.note_loss(id, why);
         let hold = &self.holds[id];
@@ -82,9 +82,32 @@ impl Engine {
         }
     }
 
+    /// Whether a hold was lost by a flush before its owner ended, and only comes to be looked at now. O(1).
+    fn went_before_its_owner(&self, why: Loss, owner: Id<Client>) -> bool {
+        why == Loss::Flushed && self.flushes.is_before_end_of(&self.clients[owner])
+    }
+
+    /// This server has no master any more, so what connections of that one held ends: one entry of the log is for all. O(1).
+    pub(in crate::engine) fn note_former(&mut self) {
+        if let Some(hold) = self.clients.first_held_by_former() {
+            let count = self.clients.held_by_former() as u64;
+            self.log_loss(hold, Loss::Promoted, count);
+        }
+    }
+
+    /// How many holds connections of a former master have left. O(1).
+    pub fn held_by_former(&self) -> usize {
+        self.clients.held_by_former()
+    }
+
     /// Counts a hold that ends for this reason. O(1).
     fn note_loss(&mut self, id: Id<Hold>, why: Loss) {
         self.totals.lost_by[why as usize] += 1;
+        self.log_loss(id, why, 1);
+    }
+
+    /// Notes in the log that so many holds end for this reason, one of which is this one. O(1).
+    fn log_loss(&mut self, id: Id<Hold>, why: Loss, count: u64) {
         if self.losses.most() == 0 {
             return;
         }
@@ -106,6 +129,7 @@ impl Engine {
             why,
             waiters: self.count_waiting(hold.key),
             is_one_of_many: together && owner.hold_count > MANY,
+            count,
         };
         self.losses.add(self.now, &ended);
     }

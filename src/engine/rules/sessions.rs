@@ -225,6 +225,7 @@ impl Engine {
                         ))));
                     }
                     let killed = self.clients[session].ended_by.take();
+                    self.clients[session].ended_after = self.flushes.count();
                     self.clients.end(session, killed.or(Some(Loss::Died)));
                 }
                 _ => return,

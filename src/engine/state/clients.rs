@@ -21,6 +21,8 @@ pub(in crate::engine) struct Client {
     pub ended: bool,
     /// How that is called where what it held ends then; none where that is nobody's loss.
     pub ended_by: Option<Loss>,
+    /// How many flushes there were before.
+    pub ended_after: u32,
     /// What it was, as far as the server told in time: of one that has ended, or of a session whose connection has.
     pub origin: Option<Box<Origin>>,
     /// It stands in `ended`, until its last hold has gone.
@@ -106,6 +108,7 @@ impl Client {
             id,
             ended: false,
             ended_by: None,
+            ended_after: 0,
             origin: None,
             leaves_holds: false,
             guarded: false,
@@ -274,6 +277,11 @@ impl Clients {
 
     pub fn is_former(&self, id: Id<Client>) -> bool {
         self.former == Some(id)
+    }
+
+    /// One of the holds that were orphaned by a former server's connections.
+    pub fn first_held_by_former(&self) -> Option<Id<Hold>> {
+        self.records[self.former?].holding.head()
     }
 
     /// How many holds were orphaned by a former server's connections.

@@ -133,6 +133,8 @@ pub(in crate::engine) struct Ended<'a> {
     pub waiters: usize,
     /// It is one of many that go for this reason.
     pub is_one_of_many: bool,
+    /// For how many it stands.
+    pub count: u64,
 }
 
 /// What one owner has lost at once, for one reason.
@@ -194,7 +196,7 @@ impl Losses {
         let burst = self.burst(now, ended);
         let (apart, entry) = (burst.count <= APART && !ended.is_one_of_many, burst.entry);
         if let Some(entry) = entry.and_then(|id| self.find(id)) {
-            entry.lost.count += 1;
+            entry.lost.count += ended.count;
             return;
         }
         let id = self.push(now, ended);
@@ -241,7 +243,7 @@ impl Losses {
             why: ended.why,
             waiters: ended.waiters,
             next: None,
-            count: 1,
+            count: ended.count,
             key: key.clone(),
         };
         self.open.entry(key).or_default().push_back(lost.id);

@@ -192,6 +192,11 @@ unsafe extern "C" fn on_role(
             recheck::look_at_all(ctx, &doubtful);
         } else {
             epochs::begin_epoch();
+            let former = shell().engine.with(Engine::held_by_former);
+            if former > 0 {
+                let text = format!("promoted: {former} holds of the former master ended");
+                ctx.log(c"notice", &text);
+            }
             handle(ctx, Event::Promoted);
             slots::renew_all(ctx);
         }
