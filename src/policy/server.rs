@@ -30,6 +30,8 @@ pub struct Server {
     pub threads_own_clients: bool,
     /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
     pub moves_slots_in_one_go: bool,
+    /// The same, but what stands in a slot that has moved goes without an event of its own (Redis since 8.4).
+    pub trims_slots: bool,
     /// It leaves connections in the database of an event (Valkey 8.1).
     pub strays: bool,
     /// `CLIENT LIST ID` looks at all its connections (Valkey since 8.1).
@@ -57,6 +59,7 @@ impl Server {
             past_is_expiry: valkey >= Some((8, 1)),
             is_cluster,
             moves_slots_in_one_go: valkey >= Some((9, 0)),
+            trims_slots: redis >= Some((8, 4)),
             ends_blocks: false,
             private: None,
             version,

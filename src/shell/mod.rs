@@ -126,7 +126,7 @@ fn load(ctx: Ctx<'_>) -> bool {
         let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
         // A damaged file is refused by us; without this option the server would abort.
         let refuses = c::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int;
-        // What comes with a slot is in `replay.rs`.
+        // What comes with a slot is in `persistence/stream.rs`.
         let slots = match shell.server.get().moves_slots_in_one_go {
             true => HANDLE_ATOMIC_SLOT_MIGRATION,
             false => 0,

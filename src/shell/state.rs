@@ -92,6 +92,8 @@ pub struct Shell {
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
     pub own_slots: Scoped<Own>,
+    /// What stood in slots that have moved is being deleted, or was, since keys were last looked at for that.
+    pub trims: Cell<bool>,
     pub settings: Cell<Settings>,
     /// None is taken, see `commands/settings.rs`.
     pub refuses_settings: Cell<bool>,
@@ -167,6 +169,7 @@ impl Shell {
             replicas_changed: Cell::default(),
             slots: Scoped::default(),
             own_slots: Scoped::default(),
+            trims: Cell::default(),
             settings: Cell::new(Settings {
                 resp2_push: true,
                 peer_timeout_ms: 10_000,

@@ -173,6 +173,37 @@ impl Cluster {
         client.run(&format!("CLUSTER SETSLOT {slot} MIGRATING {target}"));
     }
 
+    /// Whether the servers can move a slot with all its keys in one step.
+    pub fn can_move_in_one_go(&self) -> bool {
+        let can = self.servers[0].is_at_least((8, 4), (9, 0));
+        if !can {
+            say("this server moves slots key by key only");
+        }
+        can
+    }
+
+    /// At which of the servers such a move begins, and how.
+    pub fn move_in_one_go(
+        &self,
+        slot: u16,
+        from: usize,
+        (to, id): (usize, &str),
+    ) -> (usize, String) {
+        match self.servers[from].is_at_least((u32::MAX, 0), (9, 0)) {
+            true => {
+                let command = format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {id}");
+                (from, command)
+            }
+            false => (to, format!("CLUSTER MIGRATION IMPORT {slot} {slot}")),
+        }
+    }
+
+    /// Begins such a move.
+    pub fn begin_to_move(&self, slot: u16, from: usize, to: usize) {
+        let (server, command) = self.move_in_one_go(slot, from, (to, &self.id(to)));
+        self.servers[server].resp2().run(&command);
+    }
+
     pub fn migrate(&self, keys: &[&str], from: usize, to: usize) {
         let port = self.servers[to].port().to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];

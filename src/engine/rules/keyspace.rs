@@ -260,6 +260,12 @@ impl Engine {
         keys.map(Key::to_owned).collect()
     }
 
+    /// All keys that are watched, waited for or held, whoever does. O(keys known).
+    pub fn keys_known(&self) -> Vec<KeyBuf> {
+        let records = self.keys.iter().map(|(_, record)| record.key());
+        records.map(Key::to_owned).collect()
+    }
+
     pub(in crate::engine) fn known(
         &self,
         is_meant: impl Fn(&KeyRecord) -> bool,

@@ -207,10 +207,26 @@ impl Engine {
         !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
     }
 
-    /// The first of the keys whose queues are about to be served, so many at most. O(that many).
-    pub fn keys_about_to_be_served(&self, most: usize) -> Vec<KeyBuf> {
-        let first = self.ready.iter().take(most);
-        first.map(|key| self.keys[*key].key().to_owned()).collect()
+    /// The keys whose queues the next [`Event::Work`](crate::engine::Event::Work) of so many may serve: those that are ready, and
+    /// those whose holds are over by then. O(so many).
+    pub fn keys_about_to_be_served(&self, now: Moment, most: usize) -> Vec<KeyBuf> {
+        if !self.is_awaited() {
+            return Vec::new();
+        }
+        let leases = self.timers.leases_until(now).take(most);
+        let graces = self.timers.graces_until(now).take(most);
+        let ended = graces.chain(self.clients.all_ended().take(most));
+        let holds = ended.flat_map(|owner| self.holds.of_client(&self.clients, owner));
+        let withdrawn = self.holds.acks.withdrawn().take(most);
+        let over = leases.chain(holds.take(most)).chain(withdrawn);
+        let over = over.map(|hold| self.holds[hold].key);
+        let keys = self.ready.iter().take(most).copied().chain(over);
+        let keys: Few<_> = keys
+            .filter(|key| !self.keys[*key].queue.is_empty())
+            .collect();
+        keys.iter()
+            .map(|key| self.keys[*key].key().to_owned())
+            .collect()
     }
 
     /// Serves up to so many of the queues that are ready, and so many waiters in all.

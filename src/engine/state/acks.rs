@@ -228,6 +228,10 @@ impl Acks {
         self.withdrawn_of.get(&owner).copied().unwrap_or(0)
     }
 
+    pub fn withdrawn(&self) -> impl Iterator<Item = Id<Hold>> {
+        self.withdrawn.iter().copied()
+    }
+
     pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
         self.withdrawn.first().copied()
     }

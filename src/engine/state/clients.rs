@@ -304,6 +304,11 @@ impl Clients {
         }
     }
 
+    /// Those that have left holds, the longest dead first.
+    pub fn all_ended(&self) -> impl Iterator<Item = Id<Client>> {
+        self.ended.iter(&self.records)
+    }
+
     /// The connection whose end is longest ago and that has left holds. O(1).
     pub fn first_ended(&self) -> Option<Id<Client>> {
         self.ended.head()

@@ -89,6 +89,18 @@ impl Timers {
         self.leases.first().copied()
     }
 
+    /// The leases that end until then, the first first.
+    pub fn leases_until(&self, now: Moment) -> impl Iterator<Item = Id<Hold>> {
+        let due = self.leases.iter().take_while(move |(end, _)| *end <= now);
+        due.map(|(_, hold)| *hold)
+    }
+
+    /// The graces that end until then, the first first.
+    pub fn graces_until(&self, now: Moment) -> impl Iterator<Item = Id<Client>> {
+        let due = self.graces.iter().take_while(move |(end, _)| *end <= now);
+        due.map(|(_, session)| *session)
+    }
+
     /// The grace that is over first.
     pub fn first_grace(&self) -> Option<(Moment, Id<Client>)> {
         self.graces.first().copied()

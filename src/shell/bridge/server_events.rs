@@ -17,8 +17,20 @@ const ALWAYS: [Listener; 2] = [
     (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
     (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
 ];
-/// Valkey 9's event of this name; on Redis the number may mean anything.
+/// Valkey 9's event of this name; on Redis the number means another.
 const ATOMIC_SLOT_MIGRATION: u64 = 19;
+
+/// What Redis 8.4 and later tell of slots that move in one go: that one comes or has gone, and that what stood in it is deleted.
+const OF_SLOTS: [Listener; 2] = [
+    (
+        c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION,
+        Some(on_migration),
+    ),
+    (
+        c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION_TRIM,
+        Some(on_trim),
+    ),
+];
 
 /// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
 /// of its events, and since Redis 7.2 each value that is overwritten is one.
@@ -42,6 +54,9 @@ pub fn subscribe_to_server(ctx: Ctx<'_>) {
     let server = shell().server.get();
     if server.is_cluster && server.moves_slots_in_one_go {
         ctx.listen((ATOMIC_SLOT_MIGRATION, Some(on_moving)));
+    }
+    if server.is_cluster && server.trims_slots {
+        OF_SLOTS.iter().for_each(|one| ctx.listen(*one));
     }
 }
 
@@ -143,6 +158,43 @@ unsafe extern "C" fn on_moving(
     _data: *mut c_void,
 ) {
     guard((), cluster::moves_have_changed);
+}
+
+unsafe extern "C" fn on_migration(
+    ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    subevent: u64,
+    data: *mut c_void,
+) {
+    // This one comes in a child of the server's.
+    if subevent == c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_MIGRATE_MODULE_PROPAGATE {
+        return;
+    }
+    guard((), || {
+        cluster::slots_change();
+        epochs::slots_come();
+        // SAFETY: as in `on_client`.
+        let (_, info) = unsafe { raw::event::<c::RedisModuleClusterSlotMigrationInfo>(&ctx, data) };
+        let coming = match subevent {
+            // SAFETY: the server's ranges, for the length of this call.
+            c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_STARTED => unsafe {
+                info.map_or_else(Vec::new, |info| raw::slot_ranges(info.slots))
+            },
+            c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_COMPLETED
+            | c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_FAILED => Vec::new(),
+            _ => return,
+        };
+        shell().slots.with_mut(|slots| slots.come(coming));
+    });
+}
+
+unsafe extern "C" fn on_trim(
+    _ctx: *mut c::RedisModuleCtx,
+    _event: c::RedisModuleEvent,
+    _subevent: u64,
+    _data: *mut c_void,
+) {
+    guard((), slots::trimmed);
 }
 
 unsafe extern "C" fn on_loading(

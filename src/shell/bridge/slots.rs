@@ -1,6 +1,7 @@
 //! Slots that go without a word.
 //!
-//! A server that loses a slot deletes what is in it, and tells of each key. But Redis 7.0 tells nothing, and nothing is deleted
+//! A server that loses a slot deletes what is in it, and tells of each key. But Redis 7.0 tells nothing, Redis since 8.4 tells
+//! only of the slot where that moves in one go (its replicas too, when the keys are deleted), and nothing is deleted
 //! where slots are taken from a server by hand (`CLUSTER DELSLOTS`), or where one that was on its way to it never comes
 //! (`SETSLOT ... STABLE`, or a third server gets it): then keys that were made with `ASKING` stay, where nobody finds them. So as
 //! long as there can be such slots, the server is asked which ones it has. What is held and waited for in others ends.
@@ -42,7 +43,14 @@ pub fn keys_in_doubt() -> Vec<KeyBuf> {
 pub fn look(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
     let server = shell.server.get();
-    if !server.is_cluster || !shell.subscribed.get() || shell.is_replica() {
+    if !server.is_cluster || !shell.subscribed.get() {
+        return;
+    }
+    let trims = shell.trims.take();
+    if shell.is_replica() {
+        if trims {
+            recheck::look_at_all(ctx, &shell.engine.with(Engine::keys_known));
+        }
         return;
     }
     let hands_over = |engine: &Engine| engine.is_awaited() && engine.has_work(now);
@@ -60,7 +68,9 @@ pub fn look(ctx: Ctx<'_>) {
     let lost_some = shell
         .own_slots
         .with_mut(|own| own.said(now, &slots, coming));
-    if lost_some && !shell.engine.with(Engine::is_idle) && !end_all_outside(ctx, &slots) {
+    let is_any_outside = (lost_some || trims) && !shell.engine.with(Engine::is_idle);
+    if is_any_outside && !end_all_outside(ctx, &slots) {
+        shell.trims.set(trims);
         return timer::wake_in_ms(timer::RETRY_MS);
     }
     shell.own_slots.with_mut(|own| own.settled(slots));
@@ -72,7 +82,8 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     let known = shell().engine.with(Engine::keys_of_the_living);
     let is_outside = |key: &KeyBuf| !slots.has(usize::from(slot_of(&key.name)));
     let outside: Vec<_> = known.into_iter().filter(is_outside).collect();
-    if shell().server.get().slots_go_silently {
+    let server = shell().server.get();
+    if server.slots_go_silently || server.trims_slots {
         recheck::look_at_all(ctx, &outside);
     }
     let may_write = writes::may_write(ctx);
@@ -86,6 +97,12 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     may_write
 }
 
+/// What stood in slots that have moved is being deleted, or was.
+pub fn trimmed() {
+    shell().trims.set(true);
+    cluster::slots_change();
+}
+
 /// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
 pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
     if !shell().server.get().is_cluster {
@@ -97,15 +114,16 @@ pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Before keys are handed over that were free for a while: a slot that goes meanwhile takes keys along, but not one that is
-/// not there. Of so many at most.
+/// Before keys are handed over outside of a command, of which the server would have said whose they are: what is no longer
+/// this server's is not. Of so many of each kind at most.
 pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
     if !shell().server.get().is_cluster {
         return;
     }
+    let now = clock::now();
     let about_to_be = shell()
         .engine
-        .with(|engine| engine.keys_about_to_be_served(most));
+        .with(|engine| engine.keys_about_to_be_served(now, most));
     for key in about_to_be {
         follow(ctx, key.as_key());
     }

@@ -87,15 +87,16 @@ pub fn loss_of_removal(ctx: Ctx<'_>, key: Key<'_>) -> Loss {
     }
 }
 
-/// Whether a key that a master's stream names is in a slot that is on its way to that master: Valkey 9 passes on to a replica
-/// what its master is told by the slot's former one, word by word. Between the two commands that begin and end such a move
-/// that is so for all that the stream says of its slots.
+/// Whether a key that a master's stream names is in a slot that is on its way to that master: a server that moves slots in one
+/// go passes on to a replica what its master is told by the slot's former one, word by word. Between the two commands that
+/// begin and end such a move that is so for all that the stream says of its slots. (Redis says with them which slots come.)
 pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
-    if !shell().server.get().moves_slots_in_one_go || !shell().server.get().is_cluster {
+    let server = shell().server.get();
+    if !server.is_cluster || !(server.moves_slots_in_one_go || server.trims_slots) {
         return false;
     }
     let slots = &shell().slots;
-    if !slots.with(Slots::knows_what_comes) {
+    if server.moves_slots_in_one_go && !slots.with(Slots::knows_what_comes) {
         let coming = coming_to_master(&ctx.slot_migrations());
         slots.with_mut(|slots| slots.come(coming));
     }
@@ -117,5 +118,8 @@ pub fn slots_change() {
 /// A move of slots to this server's master has begun or ended, or a file has told of one.
 pub fn moves_have_changed() {
     epochs::slots_come();
-    shell().slots.with_mut(Slots::moves_have_changed);
+    // A file of Redis's tells of one while it is loaded.
+    if !shell().server.get().trims_slots {
+        shell().slots.with_mut(Slots::moves_have_changed);
+    }
 }

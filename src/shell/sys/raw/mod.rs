@@ -163,6 +163,22 @@ pub unsafe fn event<'a, T>(
     unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
 }
 
+/// The first and the last slot of each range.
+///
+/// # Safety
+/// Null, or the server's, for the length of this call.
+pub unsafe fn slot_ranges(ranges: *const raw::RedisModuleSlotRangeArray) -> Vec<(u64, u64)> {
+    // SAFETY: the caller; there are so many ranges.
+    let ranges = unsafe {
+        let all = ranges.as_ref();
+        all.map_or(&[][..], |all| all.ranges.as_slice(all.num_ranges as usize))
+    };
+    let numbers = ranges.iter();
+    numbers
+        .map(|range| (range.start.into(), range.end.into()))
+        .collect()
+}
+
 /// A word of the command that passes a filter, if it has so many.
 ///
 /// # Safety
