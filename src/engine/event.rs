@@ -301,6 +301,27 @@ pub enum Timing {
 }
 
 impl Event<'_> {
+    /// Whether this may come between the two names of a key that is being renamed or moved, without harm to what goes along: it
+    /// ends no holds but of the keys that it names.
+    pub(in crate::engine) fn leaves_carried_alone(&self) -> bool {
+        matches!(
+            self,
+            Event::MovedTo { .. }
+                | Event::Watch { .. }
+                | Event::RightsChanged
+                | Event::Rights { .. }
+                | Event::Made { .. }
+                | Event::Replaced { .. }
+                | Event::Gone { .. }
+                | Event::Timed { .. }
+                | Event::Renewed { .. }
+                | Event::Untimed { .. }
+                | Event::Elsewhere { .. }
+                | Event::Disowned { .. }
+                | Event::Found { .. }
+        )
+    }
+
     /// How well its time must be known where nobody waits and nothing ends by itself.
     pub(super) fn timing(&self) -> Timing {
         match self {

@@ -116,7 +116,9 @@ pub struct Engine {
     /// That key has a time to live, perhaps.
     carried_timed: bool,
     /// Its old name.
-    carried_name: Bytes,
+    carried_key: Option<KeyBuf>,
+    /// What was carried was lost on its way, and stood at its key so: at its new name, if that is told yet, it is nobody's.
+    lost_on_its_way: Option<Mode>,
     /// Some key that is or was known had a time to live, perhaps.
     has_times: bool,
     flushes: Flushes,
@@ -227,10 +229,8 @@ impl Engine {
     /// What is not known or done yet of what has happened, as far as this fact is about it.
     #[inline]
     fn catch_up(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        // That rights have changed may be noticed between the two facts of a key that is carried. It is no news of the key.
-        let goes_on = matches!(event, Event::MovedTo { .. } | Event::RightsChanged);
-        if !self.carried.is_empty() && !goes_on {
-            self.drop_carried();
+        if self.is_carrying() && !event.leaves_carried_alone() {
+            self.lose_carried(event, effects);
         }
         if self.flushes.is_any() {
             self.end_flushes_before(event, effects);
@@ -305,7 +305,7 @@ impl Engine {
 
     /// Whether anything that happens to any key could matter. O(1).
     pub fn is_idle(&self) -> bool {
-        self.keys.len() == 0 && self.carried.is_empty()
+        self.keys.len() == 0 && !self.is_carrying()
     }
 
     /// Whether anybody watches, holds or waits for this key. O(1).
@@ -359,7 +359,7 @@ impl Engine {
 
     /// Whether the new name of a key is about to be told.
     pub fn is_carrying(&self) -> bool {
-        !self.carried.is_empty()
+        !self.carried.is_empty() || self.lost_on_its_way.is_some()
     }
 
     /// The temporary keys that no session holds, for an RDB file. O(keys known).

@@ -2,7 +2,7 @@
 
 use crate::backstop::{BACKSTOP_MS, SHORT, unless_it_stands_still, watch_it_live};
 use crate::harness::*;
-use crate::line::{queue, queue_push, tether};
+use crate::line::{holders, queue, queue_push, tether};
 use crate::nodes::{AGREEMENT, Cluster, name_in, pushes_at_last, redis_cli};
 use std::time::{Duration, Instant};
 
@@ -70,6 +70,42 @@ fn a_key_that_moves_is_lost_and_ends_where_nobody_owns_it() {
         assert_eq!(tether(source, "temporary_keys"), 0);
         Ok(())
     });
+}
+
+/// That who waited is sent after the key is told between its two names.
+#[test]
+fn what_is_renamed_while_its_slot_is_on_its_way_is_held_by_its_new_name() {
+    let cluster = Cluster::of_masters(2, &[NONE_YET]);
+    let source = &cluster.servers[0];
+    let tag = name_in(SLOT);
+    let [from, to] = ["a", "b"].map(|name| format!("{{{tag}}}{name}"));
+    cluster.open_slot(SLOT, 0, 1);
+    let there = format!("ASK {SLOT} {}", cluster.address(1));
+    let mut other = source.resp2();
+    let ways = [
+        ("LOCK.ACQUIRE", "", "LOCK.RELEASE", 0, "lock"),
+        ("SETTP", " v", "DELTP", 1, "settp"),
+    ];
+    for (take, value, give_back, given_back, kind) in ways {
+        cluster.close_slot(SLOT, 1, 0);
+        let (mut owner, mut waiter) = (source.resp3(), source.resp3());
+        let token = owner.run(&format!("{take} {from}{value} NOTIFY"));
+        assert!(token.number() > 0);
+        queue_push(&mut waiter, &format!("{take} {from}{value} WAIT 0 PUSH"));
+        other.run(["SET", &to, "x"]);
+        cluster.open_slot(SLOT, 0, 1);
+        other.run(["RENAME", &from, &to]);
+        let failed = format!("{kind} {from} FAILED {there}");
+        assert_eq!(waiter.next_push(), failed);
+        assert_eq!(holders(source, &to), [owner.id()]);
+        let refused = other.call(&format!("{take} {to}{value}"));
+        assert!(matches!(refused, Frame::Null | Frame::Integer(0)) || refused == null());
+        let reply = owner.call([give_back, &to]);
+        assert_eq!(reply, int(given_back));
+        assert_eq!(other.call("DBSIZE"), int(0));
+        assert_eq!(source.settled(&mut owner), [""; 0]);
+        assert_eq!(tether(source, "lost_total"), 0);
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A key that is here, though its slot is another server's: who holds it has lost it, and nobody waits for it here.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
-    Loss, Mode, Moment, News, Wait,
+    Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot,
+    KeyState, Loss, Mode, Moment, News, Wait,
 };
 
 const KEY: Key<'static> = Key {
@@ -40,6 +40,71 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: KeyState) -> 
         in_command: true,
     };
     tell(engine, Event::Acquire(ask))
+}
+
+/// A fact between a key's two names that may be about its owner, or the end of what was told: what went along is lost, and the
+/// key is nobody's at its new name.
+#[test]
+fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
+    let between = [
+        Event::UnwatchAll {
+            client: ClientId(9),
+        },
+        Event::Ended {
+            client: ClientId(9),
+        },
+        Event::Lapse { most: 1 },
+    ];
+    for (mode, stands) in [
+        (Mode::Temporary, KeyState::Other),
+        (Mode::Exclusive, KeyState::Lock),
+    ] {
+        for event in between {
+            let (mut engine, mut effects) = (Engine::default(), Vec::new());
+            engine.set_log_most(1 << 20);
+            acquire(&mut engine, 1, mode, KeyState::Absent);
+            acquire(&mut engine, 2, mode, stands);
+            let now = Moment::default();
+            engine.handle(now, Event::MovedFrom { key: KEY }, &mut effects);
+            assert!(engine.is_carrying());
+            effects.clear();
+            engine.handle(now, event, &mut effects);
+            let is_loss = |effect: &Effect| match effect {
+                Effect::Push { to, push } => {
+                    let is_it = matches!(push.news(), News::Lost(_, Loss::Deleted, _));
+                    is_it && push.key.as_key() == KEY && *to == [ClientId(1)]
+                }
+                _ => false,
+            };
+            assert!(effects.iter().any(is_loss), "{event:?}: {effects:?}");
+            assert_eq!(engine.totals().lost, 1);
+            let key = Key { name: b"b", ..KEY };
+            let by = Cause::Server;
+            tell(&mut engine, Event::MovedTo { key, by });
+            assert!(!engine.is_carrying());
+            let effects = tell(&mut engine, Event::Work { most: 10 });
+            let removed = Effect::Remove(key.to_owned());
+            assert!(effects.contains(&removed), "{event:?}: {effects:?}");
+            // Who waited has the old name, and nobody the new one.
+            assert_eq!(engine.holders(KEY).to_vec(), [ClientId(2)]);
+            assert!(engine.holders(key).is_empty());
+        }
+    }
+}
+
+/// What never arrives is lost as well, and what arrives later is another key.
+#[test]
+fn what_never_arrives_is_lost() {
+    for event in [Event::Work { most: 10 }, Event::Tick, Event::LoadBegins] {
+        let (mut engine, mut effects) = (Engine::default(), Vec::new());
+        acquire(&mut engine, 1, Mode::Exclusive, KeyState::Absent);
+        let now = Moment::default();
+        engine.handle(now, Event::MovedFrom { key: KEY }, &mut effects);
+        engine.handle(now, event, &mut effects);
+        assert_eq!(engine.totals().lost, 1, "{event:?}");
+        engine.handle(now, Event::Tick, &mut effects);
+        assert!(engine.is_idle());
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 use crate::machine::{Machine, Thing};
 use crate::model::changes::{Change, Loaded};
-use crate::model::command::{DATABASES, Spot, Who};
+use crate::model::command::{DATABASES, NAMES, Spot, Who};
 use crate::words::{key_of, spot_of};
-use tether::engine::{Cause, ClientId, Db, Event, KeyBuf, Loss, Mode};
+use tether::engine::{Cause, ClientId, Db, Event, Key, KeyBuf, Loss, Mode};
 
 impl Machine {
     pub(super) fn changed(&mut self, by: Option<Who>, change: &Change) {
@@ -122,11 +122,27 @@ impl Machine {
         if self.engine.knows(key) {
             self.tell(None, Event::MovedFrom { key });
         }
+        self.tell_between(from, to);
         let key = key_of(to.db, to.name);
         let known = self.engine.look_up(key);
         if known.is_some() || self.engine.is_carrying() {
             let by = self.hand(by, known.flatten());
             self.tell(None, Event::MovedTo { key, by });
+        }
+    }
+
+    /// Between the two names of a key a server, or the shell, can tell facts about other keys. None of these is news.
+    fn tell_between(&mut self, from: Spot, to: Spot) {
+        let nobodys = Key {
+            name: b"nobody's",
+            ..key_of(from.db, from.name)
+        };
+        self.tell(None, Event::Elsewhere { key: nobodys });
+        self.tell(None, Event::RightsChanged);
+        let names = 0..NAMES.len();
+        let spots = names.flat_map(|name| (0..DATABASES).map(move |db| Spot { db, name }));
+        for spot in spots.filter(|spot| *spot != to) {
+            self.found(spot);
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
-use crate::engine::event::{Cause, KeySnapshot, KeyState};
+use crate::engine::event::{Cause, Event, KeySnapshot, KeyState};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
@@ -98,7 +98,7 @@ impl Engine {
         self.carried_timed = self.keys[key].is_timed();
         let goes = self.holds_that_go(key);
         if !goes.is_empty() {
-            self.carried_name = self.keys[key].key().name.into();
+            self.carried_key = Some(self.keys[key].key().to_owned());
         }
         for &hold in &*goes {
             self.holds.loosen(&mut self.keys, hold);
@@ -123,11 +123,15 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.replaced(key, by, effects);
+        if let Some(mode) = self.lost_on_its_way.take() {
+            return self.inherited(key, mode, effects);
+        }
         let Some(&first) = self.carried.first() else {
             return;
         };
         let standing = self.holds.mode(first).stands();
-        let is_renamed = *self.carried_name != *key.name;
+        let from = self.carried_key.take();
+        let is_renamed = from.is_none_or(|from| *from.name != *key.name);
         let key = self.keys.find_or_add(key, standing);
         for hold in std::mem::take(&mut self.carried) {
             if is_renamed {
@@ -149,11 +153,39 @@ impl Engine {
         self.holds.fasten(&mut self.keys, hold, key);
     }
 
-    /// A key whose new name was never told has gone.
-    pub(in crate::engine) fn drop_carried(&mut self) {
-        while let Some(hold) = self.carried.pop() {
-            self.let_go_of_carried(hold);
+    /// Between the two names of a key comes a fact that may be about its owners, or the key's new name is never told: what is
+    /// carried is lost at its old name. O(holds of the key).
+    #[cold]
+    #[inline(never)]
+    pub(in crate::engine) fn lose_carried(
+        &mut self,
+        before: &Event<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.lost_on_its_way = None;
+        let carried = std::mem::take(&mut self.carried);
+        let (Some(first), Some(from)) = (carried.first(), self.carried_key.take()) else {
+            return;
+        };
+        // A second key that leaves its place may be at the new name of which is told next; and a turn of the server's is between
+        // commands.
+        let is_in_between = !matches!(
+            before,
+            Event::MovedFrom { .. } | Event::Tick | Event::Work { .. }
+        );
+        self.lost_on_its_way = is_in_between.then(|| self.holds.mode(*first));
+        if self.loading {
+            for hold in carried {
+                self.let_go_of_carried(hold);
+            }
+            return;
         }
+        let key = self.keys.find_or_add(from.as_key(), KeyState::Absent);
+        self.keys.name(key);
+        for hold in carried {
+            self.holds.fasten(&mut self.keys, hold, key);
+        }
+        self.lose(key, Cause::Server, Loss::Deleted, effects);
     }
 
     fn let_go_of_carried(&mut self, hold: Id<Hold>) {

@@ -6,6 +6,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
+use crate::engine::event::Event;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::holds::{Grant, Hold};
 use crate::engine::state::keys::KeyRecord;
@@ -308,7 +309,7 @@ impl Engine {
     /// [`Event::Inherited`](crate::engine::Event::Inherited) for each. O(their number).
     pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        self.drop_carried();
+        self.lose_carried(&Event::LoadBegins, effects);
         self.end_flushes(effects);
         let mode = Mode::Temporary;
         let made = self.keys.add_all(keys, mode.stands());
@@ -385,7 +386,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{ClientId, Db, Event, KeySnapshot, KeyState};
+    use crate::engine::{ClientId, Db, KeySnapshot, KeyState};
 
     fn key(name: &[u8]) -> Key<'_> {
         Key { db: Db(3), name }

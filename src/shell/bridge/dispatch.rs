@@ -13,7 +13,7 @@ use crate::shell::guard::guard;
 use crate::shell::server::epochs;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Ctx, Str};
+use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -126,6 +126,7 @@ pub fn catch_up_soon() {
 unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        catch_up(unsafe { Ctx::new(&ctx) }, KeyScope::All);
+        let ctx = unsafe { Ctx::new(&ctx) };
+        raw::on_our_own(|| catch_up(ctx, KeyScope::All));
     });
 }
