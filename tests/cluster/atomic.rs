@@ -204,24 +204,32 @@ fn nobody_is_granted_where_the_slot_was(is_tracked: bool) {
     }
     drop((owner, dying));
     for watcher in &mut watchers {
-        let mut gone = pushes_at_last(watcher, 3);
-        gone.sort();
-        let mut expected = [&lock, &plain, &temporary].map(|name| format!("watchex {name} DEL"));
-        expected.sort();
-        assert_eq!(gone, expected);
+        hears_of_the_end(watcher, [&lock, &plain, &temporary]);
     }
-    source.settle();
+    for client in [&mut blocked, &mut pushed, &mut late] {
+        assert_eq!(source.settled(client), [""; 0]);
+    }
+    assert_eq!(tether(source, "grants_total"), grants);
+    assert_eq!(holders(target, &lock), [next.id()]);
+    nothing_is_known(source, replica);
+}
+
+fn hears_of_the_end(watcher: &mut Client, names: [&String; 3]) {
+    let mut gone = pushes_at_last(watcher, 3);
+    gone.sort();
+    let mut expected = names.map(|name| format!("watchex {name} DEL"));
+    expected.sort();
+    assert_eq!(gone, expected);
+}
+
+/// Nothing is held or waited for any more, and three holds have ended because their slot moved.
+fn nothing_is_known(source: &Server, replica: &Server) {
     for gauge in ["temporary_keys", "holds", "waiters"] {
         assert_eq!(tether(source, gauge), 0, "{gauge}");
         eventually_equal("what the replica knows", 0, || tether(replica, gauge));
     }
-    assert_eq!(tether(source, "grants_total"), grants);
     let log = format!("{:?}", source.resp2().run("LOCK.LOG"));
     assert_eq!(log.matches("\"moved\"").count(), 3, "{log}");
-    for client in [&mut blocked, &mut pushed, &mut late] {
-        assert_eq!(source.settled(client), [""; 0]);
-    }
-    assert_eq!(holders(target, &lock), [next.id()]);
 }
 
 #[test]
