@@ -155,6 +155,15 @@ impl Drop for Running {
     }
 }
 
+/// The process has ended, whether somebody has asked how or not.
+fn eventually_over(what: &str, process: Pid) {
+    let stat = format!("/proc/{}/stat", process.as_raw_nonzero());
+    eventually(what, || match fs::read_to_string(&stat) {
+        Ok(stat) if !stat.contains(") Z ") => Err(stat),
+        _ => Ok(()),
+    });
+}
+
 fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
@@ -448,15 +457,10 @@ fn a_runner_that_is_killed_takes_the_work_along() {
 fn a_runner_that_is_stopped_too_and_it_says_so_when_it_goes_on() {
     let world = World::with(&["tether.peer-timeout 2000"]);
     let mut running = world.start_work(&SHORT);
+    let guard = running.guard();
     running.signal(Signal::STOP);
-    let gone = || {
-        if world.is_at_work() {
-            Err("at work".to_owned())
-        } else {
-            Ok(())
-        }
-    };
-    eventually("the end of the work", gone);
+    eventually_over("the guard", guard);
+    assert!(!world.is_at_work());
     running.signal(Signal::CONT);
     let (code, said) = running.end();
     assert_eq!(code, 79);

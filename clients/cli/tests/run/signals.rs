@@ -1,6 +1,6 @@
 //! Signals: whatever is sent, at whatever moment, reaches the command or ends `tether run`, and whoever waits for that sees it.
 
-use super::{Running, World, text};
+use super::{Running, World, eventually_over, text};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::{self, File, OpenOptions};
@@ -217,12 +217,7 @@ fn who_is_told_to_end_does_not_wait_for_a_server_that_is_silent() {
     fs::write(world.file("enough"), "").unwrap();
     world.eventually_file("done");
     // Until the command has ended, it is the command that gets it.
-    eventually("the guard's end", || {
-        match fs::read_to_string(format!("/proc/{}/stat", guard.as_raw_nonzero())) {
-            Ok(stat) if !stat.contains(") Z ") => Err(stat),
-            _ => Ok(()),
-        }
-    });
+    eventually_over("the guard", guard);
     running.signal(Signal::TERM);
     assert_eq!(running.end().0, 3);
     Server::signal(world.server.pid(), Signal::CONT.as_raw());
