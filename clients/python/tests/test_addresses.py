@@ -126,7 +126,7 @@ def test_a_certificate_is_asked_for_and_shown(
         return {"ssl_certfile": of["client.pem"], "ssl_keyfile": of["client.key"]}
 
     def locked(url: str, **options: Any) -> None:
-        with Locks(url, **options) as locks, locks.lock("report"):
+        with Locks(url, **options) as locks, locks.lock("report", wait=0):
             pass
 
     ca = {"ssl_ca_certs": certificates["ca.pem"]}
@@ -145,6 +145,34 @@ def test_a_certificate_is_asked_for_and_shown(
         for wrong in (server.url.replace("redis:", "rediss:"), url.replace("rediss:", "redis:")):
             with pytest.raises(Unreachable):
                 locked(wrong)
+        server.free()
+
+
+def test_a_certificate_of_another_host_is_refused(certificates: Certificates) -> None:
+    """It is of 127.0.0.1 and of no name."""
+    ca: dict[str, Any] = {"ssl_ca_certs": certificates["ca.pem"]}
+
+    def locked(server: Any, **options: Any) -> None:
+        with Locks(server, **options) as locks, locks.lock("report"):
+            pass
+
+    def client(url: str, **options: Any) -> Any:
+        return redis.asyncio.Redis.from_url(url, **options)
+
+    with certificates.serve("no") as (server, url):
+        named = url.replace("127.0.0.1", "localhost")
+        port = int(url.rpartition(":")[2])
+        made: Any = redis.asyncio.Redis(host="localhost", port=port, ssl=True, **ca)
+        for where, options in ((named, ca), (client(named, **ca), {}), (made, {})):
+            # At once, although it may wait for ever: another attempt would change nothing.
+            with pytest.raises(Unreachable, match="certificate verify failed"):
+                locked(where, **options)
+        locked(url, **ca)
+        locked(client(url, **ca))
+        # For those who say so.
+        locked(named, ssl_check_hostname=False, **ca)
+        locked(made, ssl_check_hostname=False)
+        locked(named, ssl_cert_reqs="none")
         server.free()
 
 
@@ -235,7 +263,9 @@ def test_a_session_goes_on_at_the_master_that_sentinels_name() -> None:
         async def story() -> None:
             # Only `Locks` keeps the client.
             with pytest.raises(Unreachable):
-                await aio.Locks(Sentinels(addresses).master_for("other")).lock("a").acquire()
+                await (
+                    aio.Locks(Sentinels(addresses).master_for("other")).lock("a", wait=0).acquire()
+                )
             locks = aio.Locks(Sentinels(addresses).master_for("tether", db=2), grace=LONG_S)
             held = await locks.lock("report").acquire()
             await held.check_server()

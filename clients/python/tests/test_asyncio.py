@@ -277,9 +277,9 @@ def test_silence_ends_the_locks_within_the_fence(server: Server) -> None:
         with server.silent():
             assert await held.until_lost() == "silence"
             with pytest.raises(Unreachable):
-                await locks.lock("b").acquire()
+                await locks.lock("b", wait=0.5).acquire()
 
-    tell(server, story, connect_timeout=0.5)
+    tell(server, story)
 
 
 def test_a_body_that_blocks_its_loop_learns_of_the_silence_when_it_looks(server: Server) -> None:
@@ -319,15 +319,16 @@ def test_a_replica_is_refused(server: Server) -> None:
 
 
 def test_who_may_not_is_refused_and_who_is_not_there_is_unreachable(server: Server) -> None:
-    async def story(url: str, error: type[Exception]) -> None:
+    async def story(url: str, error: type[Exception], wait: float | None = None) -> None:
         async with Locks(url) as locks:
             with pytest.raises(error):
-                await locks.lock("a").acquire()
+                await locks.lock("a", wait=wait).acquire()
 
     server.run("ACL", "SETUSER", "weak", "on", ">pw", "+ping", "+client", "+hello", "~*")
     asyncio.run(story(f"redis://weak:pw@127.0.0.1:{server.port}", Refused))
     asyncio.run(story(f"redis://weak:no@127.0.0.1:{server.port}", Refused))
-    asyncio.run(story("redis://127.0.0.1:1", Unreachable))
+    for wait in (0, 0.3):
+        asyncio.run(story("redis://127.0.0.1:1", Unreachable, wait))
 
 
 def test_addresses_of_all_kinds(server: Server) -> None:
@@ -474,6 +475,38 @@ def test_a_singleton_runs_once_at_a_time(server: Server) -> None:
         go_on.set()
         assert await first == 1
         assert await job(number=3) == 3
+
+    tell(server, story)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "permits", "several"])
+def test_one_lock_object_serves_any_number_of_tasks(server: Server, kind: str) -> None:
+    async def story(locks: Locks) -> None:
+        lock, most = {
+            "exclusive": (locks.lock("a"), 1),
+            "shared": (locks.lock("a", shared=True), 8),
+            "permits": (locks.semaphore("a", of=3), 3),
+            "several": (locks.all("a", "b"), 1),
+        }[kind]
+        inside: list[int] = []
+
+        async def work() -> None:
+            for _ in range(20):
+                async with lock as held:
+                    inside.append(held.token)
+                    assert len(inside) <= most
+                    await asyncio.sleep(random.random() / 500)
+                    held.check()
+                    inside.remove(held.token)
+                assert held.lost == "released"
+
+        await asyncio.gather(*(work() for _ in range(8)))
+        async with lock:
+            with pytest.raises(Deadlock):
+                async with lock:
+                    pass
+        with pytest.raises(RuntimeError, match="not entered"):
+            await lock.__aexit__(None, None, None)
 
     tell(server, story)
 

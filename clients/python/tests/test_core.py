@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from types import FrameType
+from typing import Any
+
 import pytest
 
+from tether_locks import resp
 from tether_locks.core import Core, Phase, Want
 from tether_locks.errors import Deadlock, LockError, Lost, Refused, Taken, Unreachable
 from tether_locks.resp import LONGEST, Malformed, Parser, Push, ReplyError, encode
@@ -85,6 +91,44 @@ def test_what_is_no_frame_ends_the_connection(data: bytes) -> None:
     want = held(core, "a")
     core.receive(0, data)
     assert ended(want, Lost) == "the lock was lost: connection"
+
+
+def lines_run(parser: Parser, cuts: list[bytes]) -> int:
+    """Return how many lines of the parser's code are run for these bytes."""
+    lines = 0
+
+    def count(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal lines
+        if frame.f_code.co_filename != resp.__file__:
+            return None
+        lines += event == "line"
+        return count
+
+    sys.settrace(count)
+    try:
+        for cut in cuts:
+            list(parser.feed(cut))
+    finally:
+        sys.settrace(None)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "item", [b":1\r\n", b"$2\r\nab\r\n", b"*1\r\n_\r\n", b"%1\r\n+a\r\n+b\r\n"]
+)
+def test_each_byte_of_a_frame_is_read_once_however_they_are_cut(item: bytes) -> None:
+    def work(items: int, size: int) -> int:
+        data = b"*%d\r\n" % (items + 1) + item * items
+        return lines_run(Parser(), [data[at : at + size] for at in range(0, len(data), size)])
+
+    for size in (1, 7, 100):
+        assert work(2000, size) < 2.2 * work(1000, size)
+    # Nor is what belongs to no item looked through again.
+    parser = Parser()
+    for cut in (b"+" + b"x" * 1000, b"x" * 1000, b"x\r"):
+        list(parser.feed(cut))
+    assert parser._searched == len(parser._data) - 1
+    assert list(parser.feed(b"\n")) == [b"x" * 2001]
 
 
 def test_a_reply_to_nothing_ends_the_connection() -> None:
@@ -233,7 +277,7 @@ def test_of_several_all_are_given_back() -> None:
     assert core.is_idle
 
 
-@pytest.mark.parametrize("replies", [b"-NOPERM no\r\n", b":7\r\n-NOREPLICAS no\r\n"])
+@pytest.mark.parametrize("replies", [b"-NOPERM no\r\n", b":7\r\n-NOPERM no\r\n"])
 def test_what_the_server_does_not_take_back_ends_with_the_connection(replies: bytes) -> None:
     core = Core(0)
     other = held(core, "b")
@@ -309,6 +353,134 @@ def test_the_end_of_the_connection_ends_everything_once() -> None:
     assert core.changed() == [want, other]
     with pytest.raises(Unreachable):
         core.ask(0, (b"c",), b"t")
+
+
+# ---- what a server refuses for a moment ----
+
+REFUSALS = ["BUSY", "CLUSTERDOWN", "LOADING", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN"]
+
+
+def with_fence() -> Core:
+    core = Core(0)
+    core.fence = FENCE
+    return core
+
+
+def retried(core: Core, now: float) -> list[str]:
+    """Let time go by; return what is sent then, but pings."""
+    core.tick(now)
+    return [" ".join(words) for words in sent(core) if words != ["PING"]]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_a_release_that_is_refused_for_a_moment_is_sent_again_and_ends_nothing(code: str) -> None:
+    core = with_fence()
+    other, want = held(core, "b"), held(core, "a", "c", token=8)
+    core.release(0, want)
+    sent(core)
+    core.receive(0, b":0\r\n-%s no\r\n" % code.encode())
+    # It is the client's to release; who waits for the release need not wait on.
+    assert core.changed() == [want]
+    assert (want.phase, want.error, core.lost(0, want)) == (Phase.RELEASING, None, "released")
+    for now in (0.5, 1.0):
+        assert retried(core, now) == ["LOCK.RELEASE c OWNER t ALL"]
+        assert retried(core, now) == []
+        core.receive(now, b"-%s no\r\n" % code.encode())
+    assert retried(core, 1.5) == ["LOCK.RELEASE c OWNER t ALL"]
+    core.receive(1.5, b":0\r\n")
+    assert (want.phase, want.error) == (Phase.ENDED, None)
+    assert core.lost(1.5, other) is None
+    assert retried(core, 1.9) == []
+
+
+def test_what_is_given_up_is_so_though_the_server_refuses_it_for_a_moment() -> None:
+    core = with_fence()
+    want = waiting(core, "a")
+    core.give_up(0, want)
+    sent(core)
+    core.receive(0, b"-BUSY no\r\n-BUSY no\r\n")
+    assert retried(core, 1) == [" ".join(words) for words in GIVE_UP]
+    core.receive(1, b":1\r\n" + NOT_HELD)
+    assert (want.phase, want.error, core.ended) == (Phase.ENDED, None, None)
+
+
+def test_a_release_that_is_late_ends_no_later_hold_of_the_same_owner() -> None:
+    core = with_fence()
+    core.release(0, held(core, "a"))
+    sent(core)
+    core.receive(0, b"-BUSY no\r\n")
+    # A request is sent after the release; one that may not wait is not sent at all.
+    impatient, other = asked(core, "a", wait_ms=None), asked(core, "b")
+    ended(impatient, Taken)
+    deferred = core.ask(0, (b"c", b"a"), b"t", (), 0)
+    core.receive(0, b":8\r\n")
+    assert (other.phase, deferred.phase, sent(core)) == (Phase.HELD, Phase.ASKED, [])
+    assert retried(core, 1) == ["LOCK.RELEASE a OWNER t ALL"]
+    core.receive(1, b":0\r\n")
+    assert [words[0] for words in sent(core)] == ["LOCK.MACQUIRE"]
+    core.receive(1, b":9\r\n")
+    assert deferred.token == 9
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+def test_a_request_that_overtook_the_refused_release_settles_it(is_granted: bool) -> None:
+    core = with_fence()
+    former = waiting(core, "a")
+    core.give_up(0, former)
+    again = asked(core, "a")
+    core.receive(0, b"-BUSY no\r\n-BUSY no\r\n")
+    assert retried(core, 1) == []  # The other one is on its way.
+    # An owner that still has a former one would have been refused.
+    core.receive(1, b":9\r\n" if is_granted else NULL)
+    assert retried(core, 2) == []
+    assert (former.phase, former.error) == (Phase.ENDED, None)
+    core.receive(2, b"" if is_granted else push("lock", "a", "9 t"))
+    assert (again.phase, again.token) == (Phase.HELD, 9)
+    assert retried(core, 3) == []
+
+
+def test_a_request_that_is_put_off_with_the_release_can_be_given_up() -> None:
+    core = with_fence()
+    core.release(0, held(core, "a"))
+    core.receive(0, b"-BUSY no\r\n")
+    deferred = core.ask(0, (b"a",), b"t")
+    core.give_up(0, deferred)
+    assert (deferred.phase, deferred.error) == (Phase.ENDED, None)
+    core.output()
+    assert retried(core, 1) == ["LOCK.RELEASE a OWNER t ALL"]
+    core.receive(1, b":0\r\n")
+    assert core.is_idle
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+def test_what_is_put_off_is_sent_on_the_next_connection(code: str) -> None:
+    no = b"-%s no\r\n" % code.encode()
+    core = with_session()
+    want, kept = held(core, "a"), held(core, "b", token=8)
+    core.release(0, want)
+    sent(core)
+    if code in ("LOADING",):
+        return  # That is a break by itself.
+    core.receive(0, no)
+    deferred = core.ask(0, (b"a",), b"t")
+    # The server that has the session may say so, too.
+    core.broke(1)
+    core.connected(1)
+    core.receive(1, no)
+    assert core.is_down
+    core.connected(2)
+    sent(core)
+    core.receive(2, b":1\r\n")
+    expected = ["RELEASE a OWNER t ALL", "CANCEL b OWNER t", "CANCEL a OWNER t"]
+    assert [" ".join(words) for words in sent(core)] == ["LOCK." + line for line in expected]
+    # Neither does it lose what it is asked about.
+    core.receive(2, b":0\r\n" + no + no)
+    assert core.lost(2, kept) is None
+    assert retried(core, 3) == ["LOCK.CANCEL b OWNER t", "LOCK.CANCEL a OWNER t"]
+    core.receive(3, b":8\r\n:0\r\n+PONG\r\n")
+    assert [words[0] for words in sent(core)] == ["LOCK.ACQUIRE"]
+    core.receive(3, b":9\r\n")
+    assert (deferred.token, core.lost(3, kept)) == (9, None)
 
 
 # ---- the fence ----
@@ -582,25 +754,29 @@ def test_a_server_that_is_no_master_any_longer_is_left() -> None:
         core.receive(0, what)
         assert core.is_down
         assert want.phase is Phase.HELD
-        # Without a session that is a loss, or a refusal.
+        # Without a session this is the end: the next request is made where the master is.
         core = Core(0)
         want, other = held(core, "a"), asked(core, "b")
         core.receive(0, what)
-        assert Phase.ENDED in (want.phase, other.phase)
+        assert core.ended == "demoted"
+        assert ended(want, Lost) == "the lock was lost: demoted"
+        ended(other, Unreachable)
 
 
 def test_a_wait_that_somebody_ended_is_told_from_one_that_ended_with_the_masters_rule() -> None:
-    for role in (b"master", b"replica"):
-        core = with_session()
+    for role, make in itertools.product((b"master", b"replica"), (with_session, with_fence)):
+        core = make()
         want = waiting(core, "a")
         core.receive(0, push("lock", "a", "FAILED UNBLOCKED t"))
         assert sent(core) == [["LOCK.SERVER"]]
         core.receive(0, b"%1\r\n+role\r\n+" + role + b"\r\n")
         if role == b"master":
             assert "UNBLOCKED" in ended(want, Refused)
-        else:
+        elif core.secret is not None:
             assert core.is_down
             assert want.phase is Phase.ASKED
+        else:
+            ended(want, Unreachable)
 
 
 def test_the_end_during_a_break_ends_everything() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
+import random
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +17,7 @@ from typing import Any
 import pytest
 import redis
 
-from tether_locks import Deadlock, Held, Locks, Lost, Stale, Taken
+from tether_locks import Deadlock, Held, Lock, Locks, Lost, Stale, Taken, Unreachable
 
 from .conftest import DEADLINE_S, Server, eventually
 
@@ -197,6 +201,134 @@ def test_a_child_process_has_no_part_in_its_parents_locks(server: Server, locks:
             os._exit(in_a_child(server, locks, held))
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         held.check()
+
+
+def child_of_multiprocessing(url: str, locks: Locks, held: Held, lock: Lock) -> None:
+    for use in (held.check, held.release, held.check_server, lambda: held.extend(5)):
+        with pytest.raises(Lost, match="fork"):
+            use()
+    assert held.until_lost() == "fork"
+    # The lock is taken after the fork: this process is a client of its own.
+    with pytest.raises(Taken):
+        locks.lock("a", wait=0).acquire()
+    with lock as own:
+        own.check_server()
+    redis.Redis.from_url(url).set("child", "done")
+    time.sleep(DEADLINE_S)
+
+
+@pytest.mark.parametrize("options", [{}, {"grace": 30}])
+def test_a_forked_worker_has_no_part_in_the_locks_and_does_not_keep_them(
+    server: Server, options: dict[str, Any]
+) -> None:
+    """As a prefork server and multiprocessing make them, which end after their parent."""
+    fork = multiprocessing.get_context("fork")
+    with Locks(server.url, **options) as locks:
+        held = locks.lock("a").acquire()
+        lock = locks.lock("b")
+        with lock:
+            pass
+        child = fork.Process(target=child_of_multiprocessing, args=(server.url, locks, held, lock))
+        child.start()
+        try:
+            eventually(lambda: server.client.get("child") == b"done" or child.exitcode is not None)
+            assert child.exitcode is None
+            held.check_server()
+            # The parent's connection ends with the parent's use of it.
+            locks.close()
+            eventually(lambda: not server.held("a"))
+            assert child.is_alive()
+        finally:
+            child.kill()
+            child.join()
+
+
+def test_a_fork_while_the_connection_is_made_leaves_it_to_the_parent() -> None:
+    """Its socket is in no object of redis-py's yet."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        locks = Locks(f"redis://127.0.0.1:{port}", connect_timeout=DEADLINE_S)
+        with ThreadPoolExecutor(1) as pool:
+            asking = pool.submit(lambda: locks.lock("a").acquire())
+            there, _ = listening.accept()
+            there.settimeout(DEADLINE_S)
+            child = os.fork()
+            if child == 0:
+                listening.close()
+                there.close()
+                time.sleep(DEADLINE_S)
+                os._exit(0)
+            try:
+                assert there.recv(5)
+                locks.close()
+                with pytest.raises(Unreachable):
+                    asking.result()
+                while there.recv(4096):
+                    pass
+            finally:
+                there.close()
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+
+KINDS: dict[str, Callable[[Locks], Lock]] = {
+    "exclusive": lambda locks: locks.lock("a"),
+    "shared": lambda locks: locks.lock("a", shared=True),
+    "permits": lambda locks: locks.semaphore("a", of=3),
+    "several": lambda locks: locks.all("a", "b"),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_lock_object_serves_any_number_of_threads(
+    server: Server, locks: Locks, kind: str
+) -> None:
+    lock = KINDS[kind](locks)
+    most = {"exclusive": 1, "shared": 8, "permits": 3, "several": 1}[kind]
+    inside: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(20):
+            with lock as held:
+                inside.append(held.token)
+                assert len(inside) <= most
+                # Whoever leaves first is not whoever came last.
+                time.sleep(random.random() / 500)
+                held.check()
+                inside.remove(held.token)
+            assert held.lost == "released"
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    server.free()
+    # A thread has it once; leaving twice is refused.
+    with lock, pytest.raises(Deadlock), lock:
+        pass
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(lock)
+        with pytest.raises(Deadlock), lock:
+            pass
+    server.free()
+
+
+def test_a_block_may_be_left_by_another_thread(server: Server, locks: Locks) -> None:
+    stack = contextlib.ExitStack()
+    stack.enter_context(locks.lock("a"))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(stack.close).result()
+    server.free()
+    lock = locks.lock("a")
+    lock.__enter__()
+    lock.__exit__(None, None, None)
+    server.free()
+    with pytest.raises(RuntimeError, match="not entered"):
+        lock.__exit__(None, None, None)
+    # To look at it is not to leave it.
+    with lock as held:
+        assert hasattr(lock, "__exit__")
+        held.check_server()
 
 
 def in_a_child(server: Server, locks: Locks, held: Held) -> int:

@@ -11,6 +11,7 @@ import contextlib
 import math
 import os
 import random
+import ssl
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -19,8 +20,8 @@ from redis.asyncio.connection import AbstractConnection, UnixDomainSocketConnect
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .clock import now
-from .core import RESUMES_PER_FENCE, Core, Want, Word
-from .errors import LockError, Lost, Refused, Unreachable
+from .core import RESUMES_PER_FENCE, Core, Phase, Want, Word
+from .errors import LockError, Lost, Refused, Taken, Unreachable
 from .resp import ReplyError, encode
 
 CHUNK = 1 << 16
@@ -34,15 +35,16 @@ MARGIN_S = 1.0
 # Random, so that clients of a server that comes back do not come all at once.
 ATTEMPTS_APART_S = (0.02, 0.1)
 LEAVE_WITHIN_S = 2.0
+# So long after the time to wait the server's own word is waited for, which is the better one.
+WORD_WITHIN_S = 0.5
+# These errors of TLS are those of a connection that broke. All others stay when it is made anew.
+_BROKEN_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 _open: weakref.WeakSet[Link] = weakref.WeakSet()
 
 
 def _forget_after_fork() -> None:
-    """Let go of the parent's connections, so that they end with the parent.
-
-    A descriptor is replaced, not closed: what still knows its number may close it later.
-    """
+    """Let go of the parent's connections, so that they end with the parent."""
     for link in list(_open):
         link.forget()
 
@@ -136,9 +138,19 @@ class Link:
         self.settle()
         return self.core.ended is None
 
-    async def acquire(self, *request: Any) -> Want:
-        """Ask for a lock and wait for it; cancelled at any moment it leaves nothing behind."""
-        want = self.core.ask(now(), *request)
+    async def acquire(
+        self,
+        keys: tuple[bytes, ...],
+        label: bytes,
+        mode: tuple[Word, ...],
+        wait_ms: int | None,
+        lease_ms: int | None,
+    ) -> Want:
+        """Ask for a lock and wait for it; cancelled at any moment it leaves nothing behind.
+
+        The time to wait is this client's, too: a server that does not answer prolongs nothing.
+        """
+        want = self.core.ask(now(), keys, label, mode, wait_ms, lease_ms)
         outcome: asyncio.Future[None] = self.loop.create_future()
 
         def changed(want: Want) -> None:
@@ -149,8 +161,23 @@ class Link:
             else:
                 outcome.set_result(None)
 
+        def too_late() -> None:
+            if outcome.done():
+                return
+            if want.phase is Phase.WAITING:
+                outcome.set_exception(Taken("another owner has the lock"))
+            else:
+                outcome.set_exception(
+                    Unreachable("the server has not answered in the time to wait")
+                )
+            self.core.give_up(now(), want)
+            self.settle()
+
         want.on_change = changed
         self.settle()
+        timer = None
+        if wait_ms:
+            timer = self.loop.call_later(wait_ms / 1000 + WORD_WITHIN_S, too_late)
         try:
             await outcome
         except asyncio.CancelledError:
@@ -159,6 +186,9 @@ class Link:
             self.core.give_up(now(), want)
             self.settle()
             raise
+        finally:
+            if timer is not None:
+                timer.cancel()
         return want
 
     def settle(self) -> None:
@@ -199,11 +229,8 @@ class Link:
         writer = getattr(self._connection, "_writer", None)
         if writer is None:
             return
-        socket = writer.get_extra_info("socket")
-        with contextlib.suppress(OSError, ValueError):
-            nothing = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nothing, socket.fileno(), inheritable=False)
-            os.close(nothing)
+        with contextlib.suppress(ValueError):
+            replace_descriptor(writer.get_extra_info("socket").fileno())
 
     @property
     def is_open(self) -> bool:
@@ -282,6 +309,14 @@ class Link:
         self._hang_up()
 
 
+def replace_descriptor(descriptor: int) -> None:
+    """Close it, and leave its number to nobody: what knows that may close it later."""
+    with contextlib.suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
 def fence_of(server: dict[bytes, Any], times: Times, is_local: bool) -> float:
     """Return how long an answer vouches for the locks, or refuse a server that cannot keep it.
 
@@ -319,7 +354,20 @@ def fence_of(server: dict[bytes, Any], times: Times, is_local: bool) -> float:
     return fence_s
 
 
+class NotTrusted(Unreachable):
+    """TLS failed: a certificate that does not fit. It would fail again."""
+
+
+def _error_of_tls(error: BaseException | None) -> ssl.SSLError | None:
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__ or error.__context__
+    return None if isinstance(error, _BROKEN_TLS) else error
+
+
 def _as_ours(error: BaseException) -> BaseException:
+    tls = _error_of_tls(error)
+    if tls is not None:
+        return NotTrusted(f"{error} ({tls})")
     if isinstance(error, (Lost, asyncio.TimeoutError, OSError)):
         return Unreachable(f"no answer from the server: {error or type(error).__name__}")
     if isinstance(error, LockError):

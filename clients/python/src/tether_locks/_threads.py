@@ -1,24 +1,40 @@
 """Locks for threads: the same as for asyncio, whose loop runs in a thread of its own.
 
 Each process has one such thread, made when it is first needed; a child process makes its own.
+
+A signal handler may raise an exception between any two instructions of a caller. So nothing that
+must be done is left to the caller's own code:
+
+* What a request has come to (`_Turn`) is known in the loop's thread only, where no signal is
+  handled. A caller who is interrupted says so, and the loop gives back whatever is granted.
+* Callers wait by a bare lock, which is C code. A `Condition` that is left in the middle of its
+  Python code stays locked, and the loop with it.
+* `with` may be interrupted before the first instruction of `__exit__`. So what it calls at the end
+  is an object of that block's own, which lives as long as the block; when it is gone, C code alone
+  says so to the loop (`_Exit`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import functools
+import inspect
 import itertools
 import os
+import queue
+import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import redis
 
 from . import asyncio as aio
+from ._link import replace_descriptor
 from ._request import Key, Request, permits, request
 from .errors import Lost, Taken, Unreachable, raise_if_stale
 
@@ -34,71 +50,258 @@ class _Portal:
     """The thread in which all connections of this process live."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=self._run, name="tether-locks", daemon=True)
-        thread.start()
+        is_unix = sys.platform != "win32"
+        # Whatever the program's policy makes: after a fork its descriptors must be known.
+        self.loop = asyncio.SelectorEventLoop() if is_unix else asyncio.new_event_loop()
+        for work in (self._run, self._reap):
+            threading.Thread(target=work, name="tether-locks", daemon=True).start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
-    def call(
-        self,
-        work: Coroutine[Any, Any, R],
-        give_back: Callable[[R], Awaitable[None]] | None = None,
-    ) -> R:
-        """Run it there. What it returns to a caller who was interrupted is given back."""
-        result: concurrent.futures.Future[R] = concurrent.futures.Future()
-        task: asyncio.Task[None] | None = None
+    def _reap(self) -> None:
+        left = _left
+        while True:
+            sentinel = left.get()
+            turn = sentinel.block.turn
+            if turn is not None and turn.sentinel is sentinel:
+                turn.drop()
 
-        async def run() -> None:
-            try:
-                value = await work
-            except BaseException as error:
-                if result.set_running_or_notify_cancel():
-                    result.set_exception(error)
-                return
-            if result.set_running_or_notify_cancel():
-                result.set_result(value)
-            elif give_back is not None:
-                with contextlib.suppress(Exception):
-                    await give_back(value)
+    def post(self, work: Callable[[], object]) -> None:
+        """Have it done there."""
+        self.loop.call_soon_threadsafe(work)
 
-        def start() -> None:
-            nonlocal task
-            task = self.loop.create_task(run())
-
-        def stop() -> None:
-            if task is not None:
-                task.cancel()
-
-        self.loop.call_soon_threadsafe(start)
+    def call(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run it there; a caller who is interrupted does not want it any longer."""
+        call = _Call(self, work)
         try:
-            return result.result()
+            self.post(call.begin)
+            return call.result()
         except BaseException:
-            if result.cancel():
-                self.loop.call_soon_threadsafe(stop)
-            elif give_back is not None and result.done() and result.exception() is None:
-                asyncio.run_coroutine_threadsafe(_ignored(give_back(result.result())), self.loop)
+            self.post(call.cancel)
             raise
 
+    def finish(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Run it there, to its end even if the caller is interrupted."""
+        call = _Call(self, work)
+        try:
+            self.post(call.begin)
+            return call.result()
+        except BaseException:
+            self.post(call.begin)  # Unless it has begun.
+            raise
 
-async def _ignored(work: Awaitable[None]) -> None:
-    with contextlib.suppress(Exception):
-        await work
+    def forget(self) -> None:
+        """In a child process: let the parent's connections be the parent's alone."""
+        selector = getattr(self.loop, "_selector", None)
+        if selector is not None:
+            # Also those that are only being made.
+            for descriptor in list(selector.get_map() or ()):
+                replace_descriptor(descriptor)
 
 
-_making = threading.Lock()
-_portal: _Portal | None = None
+class _Call(Generic[R]):
+    """A coroutine in the portal, and a thread that waits for it."""
+
+    def __init__(
+        self,
+        portal: _Portal,
+        work: Callable[[], Coroutine[Any, Any, R]],
+        give_back: Callable[[R], None] = lambda _: None,
+    ) -> None:
+        self._portal = portal
+        self._work = work
+        self._give_back = give_back
+        self._task: asyncio.Task[None] | None = None
+        self._has_begun = self._is_cancelled = False
+        self._is_over = threading.Lock()
+        self._is_over.acquire()
+        self._values: list[R] = []
+        self._error: BaseException | None = None
+
+    def begin(self) -> None:
+        """In the portal: begin, once."""
+        if not self._has_begun and not self._is_cancelled:
+            self._has_begun = True
+            self._task = self._portal.loop.create_task(self._run())
+
+    def cancel(self) -> None:
+        """In the portal: end it, or give back what it has returned."""
+        self._is_cancelled = True
+        if self._task is not None:
+            self._task.cancel()
+        for value in self._values:
+            self._give_back(value)
+
+    async def _run(self) -> None:
+        try:
+            self._values.append(await self._work())
+        except BaseException as error:
+            self._error = error
+        # Its end runs code of asyncio's, in which the caller shall not be interrupted.
+        self._task = None
+        self._is_over.release()
+
+    def result(self) -> R:
+        """Wait for it."""
+        self._is_over.acquire()
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # It would keep this frame, which would keep it.
+        return self._values[0]
+
+
+class _Turn:
+    """One request of a thread, from when it is made until what it was granted is released."""
+
+    def __init__(self) -> None:
+        self._portal: _Portal | None = None
+        self._call: _Call[aio.Held] | None = None
+        # Of the block in which it is held.
+        self.sentinel: _Sentinel | None = None
+        self.held: Held | None = None
+
+    def take(self, lock: Lock) -> Held:
+        """Acquire the lock, for a caller who drops this turn if that is interrupted."""
+        self._portal = _here()
+        self._call = _Call(self._portal, lock._asked().acquire, aio.Held._let_go)
+        self._portal.post(self._call.begin)
+        self.held = Held(self._call.result())
+        return self.held
+
+    def drop(self) -> None:
+        """Give it up, or back, and wait for nothing."""
+        self.unwatch()
+        if self._portal is not None and self._call is not None:
+            self._portal.post(self._call.cancel)
+
+    def watch(self, sentinel: _Sentinel) -> None:
+        """Be dropped when the object of this sentinel is gone."""
+        # It is kept here, since a sentinel that is garbage together with its object says nothing.
+        _watching[id(sentinel)] = sentinel
+        self.sentinel = sentinel
+
+    def unwatch(self) -> None:
+        """It is released, or will be."""
+        sentinel, self.sentinel = self.sentinel, None
+        _watching.pop(id(sentinel), None)
+
+
+class _Block:
+    """A `with` block, and what it holds once it is entered."""
+
+    turn: _Turn | None = None
+
+
+class _Sentinel(weakref.ref[Any]):
+    """Puts itself into the queue of what is to be dropped, by C code, when its object is gone."""
+
+    block: _Block = _Block()
+
+    def __new__(cls, what: object, block: _Block) -> _Sentinel:
+        self = super().__new__(cls, what, _left.put)
+        self.block = block
+        return self
+
+    def __init__(self, what: object, block: _Block) -> None: ...
+
+
+class _Entered(Protocol):
+    """What `with` may be used with."""
+
+    _entered: list[tuple[int, _Turn]]
+
+    def _turn(self) -> _Turn: ...
+    def _leave(self, held: Held, error: BaseException | None) -> bool | None: ...
+
+
+class _Exit:
+    """`__exit__` of an object whose block ends even if a signal handler interrupts it.
+
+    `with` and ExitStack bind `__exit__` before they call `__enter__`, and drop what they have bound
+    when the block is over, in whatever way. So each block gets an object of its own, which a
+    `_Sentinel` watches. It is none of Python's functions: the traceback of one that was interrupted
+    would keep it.
+    """
+
+    @overload
+    def __get__(self, owner: None, kind: type[object]) -> Callable[..., bool | None]: ...
+
+    @overload
+    def __get__(
+        self, owner: _Entered, kind: type[object]
+    ) -> Callable[
+        [type[BaseException] | None, BaseException | None, TracebackType | None], bool | None
+    ]: ...
+
+    def __get__(self, owner: _Entered | None, kind: type[object]) -> Callable[..., bool | None]:
+        """Bind it for one block."""
+        block = _Block()
+        leave = functools.partial(_leave, block, *(() if owner is None else (owner,)))
+        _bound.owner, _bound.sentinel = owner, _Sentinel(leave, block)
+        return leave
+
+
+def _turn_of_block(owner: _Entered) -> _Turn:
+    """Return a turn for the block whose `__exit__` was bound just now."""
+    bound: _Entered | None = getattr(_bound, "owner", None)
+    sentinel: _Sentinel | None = getattr(_bound, "sentinel", None)
+    _bound.owner = _bound.sentinel = None
+    turn = owner._turn()
+    if bound in (owner, None) and sentinel is not None and sentinel() is not None:
+        sentinel.block.turn = turn
+        turn.watch(sentinel)
+    else:  # `__enter__` was called by hand.
+        owner._entered.append((threading.get_ident(), turn))
+    return turn
+
+
+def _leave(
+    block: _Block,
+    owner: _Entered,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    trace: TracebackType | None,
+) -> bool | None:
+    turn = block.turn
+    if turn is None:
+        # Of another block: of this thread's last one, or if it has none, of whoever's.
+        me = threading.get_ident()
+        mine = [entry for entry in owner._entered if entry[0] == me] or owner._entered
+        if not mine:
+            raise RuntimeError("this lock was not entered")
+        entry = mine[-1]
+        owner._entered.remove(entry)
+        turn = entry[1]
+    try:
+        answer = None if turn.held is None else owner._leave(turn.held, error)
+    except BaseException:
+        turn.drop()
+        raise
+    turn.unwatch()
+    return answer
+
+
+_bound = threading.local()
+# The one of this process; a dictionary, since it is filled in one step.
+_portals: dict[str, _Portal] = {}
+_left: queue.SimpleQueue[_Sentinel] = queue.SimpleQueue()
+_watching: dict[int, _Sentinel] = {}
 _numbers = itertools.count(1)
-_left_to_the_parent: list[_Portal | None] = []
+_left_to_the_parent: list[object] = []
 
 
 def _forget_after_fork() -> None:
-    global _making, _portal
+    global _portals, _left
     # Kept, since its end would touch what the parent still uses.
-    _left_to_the_parent.append(_portal)
-    _making, _portal = threading.Lock(), None
+    _left_to_the_parent.append((_portals, _left))
+    for portal in _portals.values():
+        portal.forget()
+    _portals, _left = {}, queue.SimpleQueue()
 
 
 if hasattr(os, "register_at_fork"):
@@ -106,11 +309,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def _here() -> _Portal:
-    global _portal
-    with _making:
-        if _portal is None:
-            _portal = _Portal()
-        return _portal
+    portal = _portals.get("here")
+    if portal is None:
+        # No lock: who is interrupted could leave it locked.
+        made = _Portal()
+        portal = _portals.setdefault("here", made)
+        if portal is not made:
+            made.post(made.loop.stop)
+    return portal
 
 
 class Held:
@@ -142,7 +348,7 @@ class Held:
         One request for each name, on the connection of the locks, and at most the fence's time.
         """
         self.check()
-        _here().call(self._held.check_server())
+        _here().call(self._held.check_server)
 
     def run(self, *command: Any, on: redis.Redis) -> Any:
         """Run one command only while the server knows the lock as held; return its raw reply.
@@ -163,81 +369,101 @@ class Held:
             raise
 
     def release(self) -> None:
-        """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""
+        """Give the lock back; raise `Lost` if it was lost. A second time does nothing.
+
+        If the server refuses it for a moment, this returns, and it is sent again until it is taken.
+        """
         if self.lost == "fork":
             self.check()
-        _here().call(self._held.release())
+        _here().finish(self._held.release)
 
     def extend(self, lease: float) -> None:
         """Let the lock end so many seconds from now, if it is not extended again."""
         self._held.check()
-        _here().call(self._held.extend(lease))
+        _here().call(functools.partial(self._held.extend, lease))
 
     def until_lost(self) -> str:
         """Wait until the lock is not held any longer, and return why."""
-        return self.lost or _here().call(self._held.until_lost())
+        return self.lost or _here().call(self._held.until_lost)
 
 
 class Lock:
-    """A lock to be acquired: `with` it, or `lock.acquire()`."""
+    """A lock to be acquired: `with` it, or `lock.acquire()`.
+
+    Any number of threads may use one: each has a request of its own.
+    """
 
     def __init__(self, locks: Locks, request: Request) -> None:
         """Describe a lock; `Locks` makes it."""
         self._locks = locks
         self._request = request
-        self._held: Held | None = None
+        self._entered: list[tuple[int, _Turn]] = []
 
     def acquire(self) -> Held:
-        """Acquire it. Whoever calls this must release it."""
-        lock = aio.Lock(self._locks._locks, self._request, self._locks._owner())
-        return Held(_here().call(lock.acquire(), aio.Held.release))
+        """Acquire it. Whoever calls this must release it.
+
+        Whoever waits goes on when the connection ends or cannot be made, for as long as was said.
+        """
+        turn = _Turn()
+        try:
+            return turn.take(self)
+        except BaseException:
+            turn.drop()
+            raise
 
     def __enter__(self) -> Held:
-        """Acquire it."""
-        if self._held is not None:
-            raise RuntimeError("this lock is in use; make another with the same name")
-        self._held = self.acquire()
-        return self._held
+        """Acquire it. Each block has a hold of its own."""
+        turn = _turn_of_block(self)
+        try:
+            return turn.take(self)
+        except BaseException:
+            turn.drop()
+            self._entered = [entry for entry in self._entered if entry[1] is not turn]
+            raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Release it; raise `Lost` if it was lost, unless the body has raised something else."""
-        held, self._held = self._held, None
-        if held is not None:
-            try:
-                held.release()
-            except Lost:
-                if error is None:
-                    raise
+    # Releases it; raises `Lost` if it was lost, unless the body has raised something else.
+    __exit__ = _Exit()
+
+    def _asked(self) -> aio.Lock:
+        return aio.Lock(self._locks._locks, self._request, self._locks._owner())
+
+    def _turn(self) -> _Turn:
+        return _Turn()
+
+    def _leave(self, held: Held, error: BaseException | None) -> None:
+        try:
+            held.release()
+        except Lost:
+            if error is None:
+                raise
 
 
 class Term:
     """A leader's term of office: `with` it. Its loss is no error."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, turn: _Turn, held: Held) -> None:
         """Begin a term that holds this lock."""
-        self._held = held
+        self._whole = turn
+        self._entered: list[tuple[int, _Turn]] = []
+        self._held = turn.held = held
         self.token = held.token
         self.was_used = False
 
     def __enter__(self) -> Held:
         """Govern: look at `lost`, or call `check`, before each step."""
+        _turn_of_block(self)
         self.was_used = True
         return self._held
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        """Step down, or end because the term was lost."""
+    # Steps down, or ends because the term was lost.
+    __exit__ = _Exit()
+
+    def _turn(self) -> _Turn:
+        return self._whole
+
+    def _leave(self, held: Held, error: BaseException | None) -> bool:
         with contextlib.suppress(Lost):
-            self._held.release()
+            held.release()
         return isinstance(error, Lost)
 
 
@@ -291,35 +517,52 @@ class Locks:
         Goes on while the server cannot be reached. A term that the caller does not enter with
         `with` ends when the next one is asked for.
         """
-        pause = threading.Event()
         while True:
+            turn = _Turn()
+            term = None
             try:
-                held = self.lock(name).acquire()
-            except Unreachable:
-                pause.wait(aio.AGAIN_AFTER_S)
-                continue
-            term = Term(held)
-            try:
+                term = Term(turn, turn.take(self.lock(name)))
                 yield term
-            finally:
                 if not term.was_used:
                     with contextlib.suppress(Lost):
-                        held.release()
+                        term._held.release()
+            except Unreachable:
+                if term is not None:
+                    raise
+                time.sleep(aio.AGAIN_AFTER_S)
+            finally:
+                if term is None or not term.was_used:
+                    turn.drop()
 
     def singleton(
         self, name: Key, *, wait: float = 0, lease: float | None = None
     ) -> Callable[[Callable[P, R]], Callable[P, R | None]]:
-        """Let only one call of a function run at a time, wherever; others return None at once."""
+        """Let only one call of a function run at a time, wherever; others return None at once.
+
+        What runs after its call, a coroutine or a generator, is refused: TypeError.
+        """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R | None]:
+            if aio.is_coroutine(function):
+                raise TypeError("a coroutine runs after its call: use tether_locks.asyncio for it")
+            if aio.is_generator(function):
+                raise TypeError("a generator runs after its call, so nothing would guard it")
+
             @functools.wraps(function)
             def alone(*args: P.args, **kwargs: P.kwargs) -> R | None:
-                with contextlib.ExitStack() as stack:
-                    try:
-                        stack.enter_context(self.lock(name, wait=wait, lease=lease))
-                    except Taken:
-                        return None
-                    return function(*args, **kwargs)
+                is_alone = False
+                try:
+                    with self.lock(name, wait=wait, lease=lease):
+                        is_alone = True
+                        value = function(*args, **kwargs)
+                        if inspect.iscoroutine(value) or inspect.isgenerator(value):
+                            value.close()
+                            raise TypeError("what was returned would run without the lock")
+                        return value
+                except Taken:
+                    if is_alone:
+                        raise
+                    return None
 
             return alone
 
@@ -327,7 +570,7 @@ class Locks:
 
     def close(self) -> None:
         """End the connection; whatever is still held is lost."""
-        _here().call(self._locks.close())
+        _here().finish(self._locks.close)
 
     def __enter__(self) -> Locks:
         """Do nothing: it connects when a lock is asked for."""

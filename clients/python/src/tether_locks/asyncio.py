@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import inspect
 import itertools
+import math
 import os
+import random
+import ssl
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis.asyncio
-from redis.asyncio.connection import AbstractConnection, Connection, parse_url
+from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from ._link import Link, Times
+from ._link import ATTEMPTS_APART_S, WORD_WITHIN_S, Link, NotTrusted, Times
 from ._request import Key, Request, milliseconds, permits, request
 from .clock import now
 from .core import Phase, Want
@@ -34,6 +38,11 @@ R = TypeVar("R")
 # Of redis-py's own ways to survive a broken connection none may be left.
 _NOT_OURS = ("retry_on_timeout", "retry_on_error", "health_check_interval", "decode_responses")
 AGAIN_AFTER_S = 1.0
+# Who waits tries to connect again after that, and after up to twice as long each further time.
+SHORTEST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 1.0
+# What a server says of a request that it will take a little later.
+_ASK_AGAIN = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN")
 
 
 class Held:
@@ -106,11 +115,15 @@ class Held:
     async def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""
         if self.lost is None:
-            self._link.core.release(now(), self._want)
-            self._link.settle()
-            await self._until_ended()
+            self._let_go()
+            await self._until_over()
         if self.lost != "released":
             self.check()
+
+    def _let_go(self) -> None:
+        """Begin to release it, unless that is done or it is lost."""
+        self._link.core.release(now(), self._want)
+        self._link.settle()
 
     async def extend(self, lease: float) -> None:
         """Let the lock end so many seconds from now, if it is not extended again."""
@@ -130,17 +143,17 @@ class Held:
             reason = self.lost
             if reason is not None:
                 return reason
-            await self._until_ended()
+            await self._until_over()
 
-    async def _until_ended(self) -> None:
-        if self._want.phase is Phase.ENDED:
-            return
-        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._waiters.add(ended)
-        try:
-            await ended
-        finally:
-            self._waiters.discard(ended)
+    async def _until_over(self) -> None:
+        """Wait until it has ended, or is the client's to release as soon as the server lets it."""
+        while self._want.phase is not Phase.ENDED and not self._want.is_put_off:
+            over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._waiters.add(over)
+            try:
+                await over
+            finally:
+                self._waiters.discard(over)
 
     def _changed(self, want: Want) -> None:
         for waiter in list(self._waiters):
@@ -190,31 +203,92 @@ class Held:
             raise Lost(reason) from error
 
 
+class _Wait:
+    """How long a request goes on, on however many connections."""
+
+    def __init__(self, locks: Locks, wait_ms: int | None) -> None:
+        """Begin now; `wait_ms` is 0 for ever, and None not at all."""
+        self._locks = locks
+        self._wait_ms = wait_ms
+        self._closings = locks._closings
+        self._may_follow = True
+        self.until = now() + wait_ms / 1000 if wait_ms else None
+
+    def left_ms(self) -> int | None:
+        """Return what is left, as `Core.ask` wants it."""
+        if self.until is None:
+            return self._wait_ms
+        return max(1, math.ceil((self.until - now()) * 1000))
+
+    def goes_on(self, error: LockError, link: Link | None) -> bool:
+        """Whether to ask again after this error, on a connection that is open or was to be made."""
+        if isinstance(error, NotTrusted) or self._locks._closings != self._closings:
+            return False
+        if isinstance(error, Refused):
+            was_master = error.code == "REPLICA" and self._locks._was_connected
+            if error.code not in _ASK_AGAIN and not was_master:
+                return False
+        if self._wait_ms is None:
+            # The master is elsewhere, which is known only by asking this one.
+            follows = self._may_follow and link is not None and link.core.ended == "demoted"
+            self._may_follow = False
+            return follows
+        return True
+
+    async def pause(self) -> bool:
+        """Wait before the next attempt, but not beyond the time; return whether any is left."""
+        at = now() + random.uniform(*ATTEMPTS_APART_S)
+        # Others may have tried meanwhile.
+        while now() < max(at, self._locks._again_at) and not self._is_over():
+            until = max(at, self._locks._again_at)
+            if self.until is not None:
+                until = min(until, self.until)
+            await asyncio.sleep(max(0, until - now()))
+        return not self._is_over()
+
+    def _is_over(self) -> bool:
+        return self.until is not None and now() >= self.until
+
+
 class Lock:
-    """A lock to be acquired: `async with` it, or `await lock.acquire()`."""
+    """A lock to be acquired: `async with` it, or `await lock.acquire()`.
+
+    Any number of tasks may use one: each has a request of its own.
+    """
 
     def __init__(self, locks: Locks, request: Request, owner: bytes | None = None) -> None:
         """Describe a lock; `Locks` makes it."""
         self._locks = locks
         self._request = request
         self._owner = owner
-        self._held: Held | None = None
+        # What blocks hold, each for its task.
+        self._entered: list[tuple[asyncio.Task[Any] | None, Held]] = []
 
     async def acquire(self) -> Held:
-        """Acquire it. Whoever calls this must release it; on a loss nobody is cancelled."""
-        link = await self._locks._connected()
+        """Acquire it. Whoever calls this must release it; on a loss nobody is cancelled.
+
+        Whoever waits goes on when the connection ends or cannot be made, for as long as was said.
+        """
         label = self._owner or self._locks._owner()
-        _names, mode, wait_ms, lease_ms = self._request
-        want = await link.acquire(self._request.keys, label, mode, wait_ms, lease_ms)
-        return Held(link, want, self._request)
+        keys = self._request.keys
+        wait = _Wait(self._locks, self._request.wait_ms)
+        while True:
+            link = None
+            try:
+                link = await self._locks._connected(wait.until)
+                want = await link.acquire(
+                    keys, label, self._request.mode, wait.left_ms(), self._request.lease_ms
+                )
+                return Held(link, want, self._request)
+            except (Unreachable, Refused) as error:
+                if not wait.goes_on(error, link) or not await wait.pause():
+                    raise
 
     async def __aenter__(self) -> Held:
-        """Acquire it; on a loss the body is cancelled."""
-        if self._held is not None:
-            raise RuntimeError("this lock is in use; make another with the same name")
+        """Acquire it; on a loss the body is cancelled. Each block has a hold of its own."""
         held = await self.acquire()
         held._begin()
-        self._held = held
+        self._entered.append((asyncio.current_task(), held))
         return held
 
     async def __aexit__(
@@ -224,9 +298,14 @@ class Lock:
         trace: TracebackType | None,
     ) -> None:
         """Release it; raise `Lost` if it was lost, unless the body has raised something else."""
-        held, self._held = self._held, None
-        if held is not None:
-            await held._finish(error)
+        task = asyncio.current_task()
+        # A block may have been handed to another task (AsyncExitStack): then the last one.
+        mine = [entry for entry in self._entered if entry[0] is task] or self._entered
+        if not mine:
+            raise RuntimeError("this lock was not entered")
+        entry = mine[-1]
+        self._entered.remove(entry)
+        await entry[1]._finish(error)
 
 
 class Term:
@@ -305,6 +384,7 @@ class Locks:
         for name in list(settings):
             if name in _NOT_OURS or "maint_notifications" in name:
                 del settings[name]
+        _check_hostname(kind, settings, isinstance(server, str) or "ssl_check_hostname" in options)
         settings.update(protocol=3, retry=Retry(NoBackoff(), 0))
         settings.setdefault("client_name", "tether-locks")
         self._make = functools.partial(kind, **settings)
@@ -315,6 +395,11 @@ class Locks:
         self._times = Times(fence, grace, stop_within, connect_timeout)
         self._link: Link | None = None
         self._connecting: asyncio.Task[Link] | None = None
+        self._closings = 0
+        # Since the server is a master, or was one: it or another will be again.
+        self._was_connected = False
+        self._failures = 0
+        self._again_at = 0.0
         self._owners: weakref.WeakKeyDictionary[asyncio.Task[Any], bytes] = (
             weakref.WeakKeyDictionary()
         )
@@ -381,6 +466,9 @@ class Locks:
         """Let only one call of a function run at a time, wherever; others return None at once."""
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
+            if is_generator(function):
+                raise TypeError("a generator runs after its call, so nothing would guard it")
+
             @functools.wraps(function)
             async def alone(*args: P.args, **kwargs: P.kwargs) -> R | None:
                 lock = self.lock(name, wait=wait, lease=lease)
@@ -398,7 +486,8 @@ class Locks:
     # ---- the connection ----
 
     async def close(self) -> None:
-        """End the connection; whatever is still held is lost."""
+        """End the connection; whatever is still held is lost, and nobody waits any longer."""
+        self._closings += 1
         if self._connecting is not None:
             self._connecting.cancel()
             self._connecting = None
@@ -414,7 +503,7 @@ class Locks:
         """Close it."""
         await self.close()
 
-    async def _connected(self) -> Link:
+    async def _connected(self, until: float | None) -> Link:
         if self._link is not None and self._link.is_open:
             return self._link
         loop = asyncio.get_running_loop()
@@ -425,7 +514,12 @@ class Locks:
             connecting.add_done_callback(self._opened)
         try:
             # Others may wait for the same connection.
-            return await asyncio.shield(connecting)
+            others = asyncio.shield(connecting)
+            if until is None:
+                return await others
+            return await asyncio.wait_for(others, max(0, until - now()) + WORD_WITHIN_S)
+        except asyncio.TimeoutError:
+            raise Unreachable("no connection to the server in the time to wait") from None
         except asyncio.CancelledError:
             if connecting.cancelled():
                 raise Unreachable("the locks were closed") from None
@@ -434,8 +528,16 @@ class Locks:
     def _opened(self, connecting: asyncio.Task[Link]) -> None:
         if self._connecting is connecting:
             self._connecting = None
-        if not connecting.cancelled() and connecting.exception() is None:
+        if connecting.cancelled():
+            return
+        if connecting.exception() is None:
             self._link = connecting.result()
+            self._failures, self._was_connected = 0, True
+        else:
+            # Random, since others have lost the same server.
+            longest_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10))
+            self._failures += 1
+            self._again_at = now() + longest_s * random.uniform(0.5, 1)
 
     def _owner(self) -> bytes:
         task = asyncio.current_task()
@@ -444,6 +546,38 @@ class Locks:
         if task not in self._owners:
             self._owners[task] = b"task-%d" % next(self._numbers)
         return self._owners[task]
+
+
+def _check_hostname(
+    kind: Callable[..., AbstractConnection], settings: dict[str, Any], is_said: bool
+) -> None:
+    """Take the server's certificate only if it is of that host, unless the caller says otherwise.
+
+    redis-py before 6.0 does not look at that unless told, and its clients tell it not to whether
+    their caller has said (`is_said`) so or not.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, SSLConnection)):
+        return
+    if settings.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
+        return
+    if redis.VERSION < (6,) and not is_said:
+        settings.pop("ssl_check_hostname", None)
+    settings.setdefault("ssl_check_hostname", True)
+
+
+def is_coroutine(function: Callable[..., Any]) -> bool:
+    """Whether its body runs when what it returns is awaited."""
+    return any(inspect.iscoroutinefunction(each) for each in _called(function))
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether its body runs when what it returns is iterated over."""
+    kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    return any(is_one(each) for each in _called(function) for is_one in kinds)
+
+
+def _called(function: Callable[..., Any]) -> tuple[Any, Any]:
+    return function, type(function).__call__
 
 
 def _cancels_of(task: asyncio.Task[Any] | None) -> int:

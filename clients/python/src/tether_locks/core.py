@@ -16,11 +16,16 @@ No input or output, no clock, no threads: callers say what arrived and what time
 * A server that was restarted, or a replica that was promoted, may not have the last releases. So on
   another server LOCK.LIST and LOCK.INFO tell what the session holds there (`_unclaimed`), and what
   no want claims is released.
+* A release that the server refuses for a moment (`MOMENTARY`) is put off: it is sent again, in its
+  order, until it is taken. Nothing else is lost by that. A new request of the same owner for the
+  same key is sent after it, since the late release would otherwise end what that was granted.
+* A server that says READONLY is no master any longer. Without a session what it held is lost.
 * Whatever leaves it unclear who holds what ends everything.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import deque
 from collections.abc import Callable
@@ -41,6 +46,12 @@ PINGS_PER_FENCE = 4
 RESUMES_PER_FENCE = 2
 # The server with the session is another by now, or will answer soon.
 NOT_HERE = ("READONLY", "MASTERDOWN", "LOADING")
+# A server that was demoted.
+NO_MASTER = ("READONLY", "MASTERDOWN")
+# What a server refuses for one of these reasons it takes a little later.
+MOMENTARY = ("BUSY", "CLUSTERDOWN", "LOADING", "MISCONF", "NOREPLICAS", "OOM", "TRYAGAIN")
+# What is put off is sent again so often within a fence's time.
+RETRIES_PER_FENCE = 20
 
 
 class Phase(Enum):
@@ -62,12 +73,17 @@ class State(Enum):
 
 
 class _Sent(NamedTuple):
-    """A command that is to be answered."""
+    """A command that is to be answered.
+
+    `place` is what it settles for `want`, if it is to be sent until it is carried out.
+    """
 
     at: float
     words: tuple[Word, ...]
     then: Then
     again: bool
+    want: Want | None = None
+    place: Place | None = None
 
 
 class Want:
@@ -98,6 +114,8 @@ class Want:
         self.token = 0
         self.error: LockError | None = None
         self.given_up = False
+        # Its release was refused for a moment, and is sent again.
+        self.is_put_off = False
         self.unanswered_releases = 0
         self.on_change: Callable[[Want], None] = lambda _: None
 
@@ -140,6 +158,9 @@ class Core:
         self._wanted: dict[Place, Want] = {}
         self._waiting: dict[Place, Want] = {}
         self._held: dict[Place, Want] = {}
+        self._put_off: list[_Sent] = []
+        self._deferred: list[Want] = []
+        self._retry_at = now
         self._changed: list[Want] = []
         self._pinged_at = now
         self.answered_at = now
@@ -184,8 +205,13 @@ class Core:
         elif want.phase in (Phase.ASKED, Phase.WAITING) and not want.given_up:
             want.given_up = True
             self._unwant(want)
+            if want in self._deferred:
+                self._deferred.remove(want)
+                self._end(want, None)
+                return
             words = ("LOCK.CANCEL", want.keys[0], "OWNER", want.label)
-            self.call(now, words, lambda reply: self._cancelled(want, reply), again=True)
+            then = functools.partial(self._cancelled, want)
+            self._settle(now, words, then, want, (want.keys[0], want.label), again=True)
             self._send_releases(now, want)
 
     def release(self, now: float, want: Want) -> None:
@@ -204,11 +230,7 @@ class Core:
         if self.ended is not None:
             then(Lost(self.ended))
             return
-        sent = _Sent(now, words, then, again)
-        if self._state is State.UP:
-            self._send(sent)
-        elif again:
-            self._again.append(sent)
+        self._send_or_keep(_Sent(now, words, then, again))
 
     # ---- what happens ----
 
@@ -240,11 +262,13 @@ class Core:
             self._end_waits(now)
         elif self.secret is not None and now >= self.answered_at + self.fence / RESUMES_PER_FENCE:
             self.broke(now)  # Silently: the session may go on at another server.
-        elif now >= self._pinged_at + self.fence / PINGS_PER_FENCE:
-            self._pinged_at = now
-            self.call(now, ("PING",), lambda _: None)
-            if self._search is not None and self._search.is_due:
-                self._search.begin()
+        else:
+            self._retry(now, self.fence)
+            if now >= self._pinged_at + self.fence / PINGS_PER_FENCE:
+                self._pinged_at = now
+                self.call(now, ("PING",), lambda _: None)
+                if self._search is not None and self._search.is_due:
+                    self._search.begin()
 
     def broke(self, now: float) -> None:
         """The connection broke. Without a session this is the end."""
@@ -253,6 +277,9 @@ class Core:
             self.end("connection")
         if self.ended is not None or self.is_down:
             return
+        put_off = [sent for sent in self._put_off if sent.again and not self._was_settled(sent)]
+        self._put_off.clear()
+        self._deferred.clear()  # They are asked for on the next connection, as all others are.
         if self._state is State.UP:
             for want in self._wants:
                 if want.phase is Phase.WAITING:
@@ -260,7 +287,7 @@ class Core:
                 elif want.phase is Phase.RELEASING:
                     want.given_up = True  # It may have been released: that it is gone is no loss.
         self._state = State.DOWN
-        self._again = [sent for sent in self._replies if sent.again] + self._again
+        self._again = put_off + [sent for sent in self._replies if sent.again] + self._again
         self._replies.clear()
         self._waiting.clear()
         self._out.clear()
@@ -285,9 +312,10 @@ class Core:
         for want in list(self._wants):
             held = want.phase in (Phase.HELD, Phase.RELEASING)
             self._end(want, Lost(reason) if held else Unreachable(_unanswered(reason)))
-        unanswered = [*self._replies, *self._again]
-        self._replies.clear()
-        self._again.clear()
+        unanswered = [*self._put_off, *self._replies, *self._again]
+        for sents in (self._put_off, self._replies, self._again):
+            sents.clear()
+        self._deferred.clear()
         for sent in unanswered:
             sent.then(Lost(reason))
 
@@ -308,7 +336,7 @@ class Core:
         """Return why a lock that was granted is not held at this time, or None while it is."""
         if isinstance(want.error, Lost):
             return want.error.reason
-        if want.phase is Phase.ENDED:
+        if want.phase is Phase.ENDED or want.is_put_off:
             return "released"
         return "silence" if self._has_fallen(now) else None
 
@@ -339,13 +367,21 @@ class Core:
             self._pushed(now, frame)
         elif not self._replies:
             self.end("connection")
-        elif self.secret is not None and _code(frame) in NOT_HERE:
+        elif self.secret is not None and (
+            _code(frame) in NOT_HERE or (self.is_resuming and _code(frame) in MOMENTARY)
+        ):
             self.broke(now)  # With this request unanswered: it is settled where the session is.
+        elif _code(frame) in NO_MASTER:
+            self.end("demoted")
         else:
             sent = self._replies.popleft()
             if self._state is State.UP:
                 self.answered_at = max(self.answered_at, sent.at)
-            sent.then(frame)
+            if sent.place is not None and _code(frame) in MOMENTARY:
+                self._put_off_until_later(sent)
+            else:
+                sent.then(frame)
+            self._send_deferred()
 
     def _acquired(self, want: Want, reply: Any) -> None:
         if want.phase is Phase.ENDED:
@@ -366,8 +402,8 @@ class Core:
         _, key, said = push
         *words, label = said.split(b" ")
         if words[0] == b"LOST":
-            if words[1] == b"demoted" and self.secret is not None:
-                self.broke(now)  # The session goes on at the new master.
+            if words[1] == b"demoted":
+                self._demoted(now)
                 return
             self._lost(now, (key, label), words[1].decode("utf-8", "replace"))
             return
@@ -376,7 +412,7 @@ class Core:
             return
         if words[0] == b"TIMEOUT":
             self._end(want, _too_late())
-        elif words[:2] == [b"FAILED", b"UNBLOCKED"] and self.secret is not None:
+        elif words[:2] == [b"FAILED", b"UNBLOCKED"]:
             self._unblocked(now, want)
         elif words[0] == b"FAILED":
             self._end(want, refusal(b" ".join(words[1:]).decode("utf-8", "replace")))
@@ -391,11 +427,18 @@ class Core:
             if want.phase is not Phase.ASKED or want.given_up:
                 return
             if isinstance(reply, dict) and reply.get(b"role") != b"master":
-                self.broke(self._now)
+                self._demoted(self._now)
             else:
                 self._end(want, Refused("UNBLOCKED the wait was ended by another client"))
 
         self.call(now, ("LOCK.SERVER",), answered)
+
+    def _demoted(self, now: float) -> None:
+        """This server is no master any longer: a session goes on at the new one."""
+        if self.secret is not None:
+            self.broke(now)
+        else:
+            self.end("demoted")
 
     def _cancelled(self, want: Want, reply: Any) -> None:
         if want.phase is Phase.ENDED:
@@ -414,7 +457,8 @@ class Core:
         for key in want.keys:
             want.unanswered_releases += 1
             words = ("LOCK.RELEASE", key, "OWNER", want.label, "ALL")
-            self.call(now, words, lambda reply: self._released(want, reply), again=True)
+            then = functools.partial(self._released, want)
+            self._settle(now, words, then, want, (key, want.label), again=True)
 
     def _released(self, want: Want, reply: Any) -> None:
         want.unanswered_releases -= 1
@@ -422,8 +466,7 @@ class Core:
             return
         not_held = isinstance(reply, ReplyError) and str(reply).startswith("NOTHELD")
         if not isinstance(reply, int) and not not_held:
-            # The server would not take it back (NOREPLICAS, NOPERM): only the end of the
-            # connection does.
+            # The server will not take it back (NOPERM): only the end of the connection does.
             self.end("connection")
         elif not_held and not want.given_up:
             self._end(want, Lost("deleted"))
@@ -493,7 +536,8 @@ class Core:
                 self._found(want, tokens)
 
         for key in want.keys:
-            self.call(self._now, ("LOCK.CANCEL", key, "OWNER", want.label), answered)
+            words = ("LOCK.CANCEL", key, "OWNER", want.label)
+            self._settle(self._now, words, answered, want, (key, want.label))
 
     def _found(self, want: Want, tokens: list[int]) -> None:
         if tokens[0] > 1 and len(set(tokens)) == 1:
@@ -515,19 +559,101 @@ class Core:
                     self._give_back(now, want, key)
                 self._end(want, _too_late())
 
+    # ---- what is put off ----
+
+    def _settle(
+        self,
+        now: float,
+        words: tuple[Word, ...],
+        then: Then,
+        want: Want | None,
+        place: Place,
+        *,
+        again: bool = False,
+    ) -> None:
+        """Send a command about a place, until it is carried out."""
+        if self.ended is not None:
+            then(Lost(self.ended))
+        else:
+            self._send_or_keep(_Sent(now, words, then, again, want, place))
+
+    def _put_off_until_later(self, sent: _Sent) -> None:
+        self._put_off.append(sent)
+        want = sent.want
+        if want is not None and want.phase is Phase.RELEASING and not want.is_put_off:
+            want.is_put_off = True
+            self._changed.append(want)
+
+    def _retry(self, now: float, fence: float) -> None:
+        """Send again what was put off, unless it is known by now what became of it."""
+        if not self._put_off or now < self._retry_at:
+            return
+        self._retry_at = now + fence / RETRIES_PER_FENCE
+        put_off, self._put_off = self._put_off, []
+        for sent in put_off:
+            if self._was_settled(sent):
+                continue
+            later = self._later_want(sent)
+            if later is not None and later not in self._deferred:
+                self._put_off.append(sent)  # That one is on its way, and says more.
+            else:
+                self._send(sent._replace(at=now))
+        self._send_deferred()
+
+    def _later_want(self, sent: _Sent) -> Want | None:
+        """Return the request that the same owner has made for this place since."""
+        want = None if sent.place is None else self._wanted.get(sent.place)
+        return None if want is sent.want else want
+
+    def _was_settled(self, sent: _Sent) -> bool:
+        """Whether there is nothing left to do: the server has taken a later request since.
+
+        It refuses that (DEADLOCK) to an owner who still has a former one.
+        """
+        later = self._later_want(sent)
+        if later is None or later.phase not in (Phase.WAITING, Phase.HELD):
+            return False
+        sent.then(0)
+        return True
+
+    def _is_unsettled(self, want: Want) -> bool:
+        """Whether something of former requests for these places is still to be carried out."""
+        places = {(key, want.label) for key in want.keys}
+        sents = (*self._put_off, *self._replies)
+        return any(sent.place in places and sent.want is not want for sent in sents)
+
+    def _send_deferred(self) -> None:
+        for want in list(self._deferred):
+            if not self._is_unsettled(want):
+                self._deferred.remove(want)
+                self._send_request(want)
+
     # ---- what follows ----
 
     def _send(self, sent: _Sent) -> None:
         self._out.append(encode(sent.words))
         self._replies.append(sent)
 
+    def _send_or_keep(self, sent: _Sent) -> None:
+        if self._state is State.UP:
+            self._send(sent)
+        elif sent.again:
+            self._again.append(sent)
+
     def _send_request(self, want: Want) -> None:
+        if self._put_off and self._is_unsettled(want):
+            if want.waits:
+                self._deferred.append(want)
+            else:
+                self._end(want, Taken("the server has not taken this owner's last release yet"))
+            return
         words = want.request(self._now)
         self.call(self._now, words, lambda reply: self._acquired(want, reply))
 
     def _give_back(self, now: float, want: Want, key: bytes) -> None:
         words = ("LOCK.RELEASE", key, "OWNER", want.label, "ALL")
-        self.call(now, words, self._given_back, again=True)
+        # Not as this want's: it may ask for the same place again.
+        self._settle(now, words, self._given_back, None, (key, want.label), again=True)
 
     def _grant(self, want: Want, token: int) -> None:
         want.token = token
@@ -552,7 +678,8 @@ class Core:
             if reply != want.token and want.phase is Phase.HELD:
                 self._lose(now, want, reason, key)
 
-        self.call(now, ("LOCK.CANCEL", key, "OWNER", want.label), answered)
+        words = ("LOCK.CANCEL", key, "OWNER", want.label)
+        self._settle(now, words, answered, want, (key, want.label))
 
     def _lose(self, now: float, want: Want, reason: str, lost: bytes) -> None:
         if want.phase is Phase.HELD:
