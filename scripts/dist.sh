@@ -6,8 +6,9 @@
 #   tether_VERSION_ARCH.deb            both with man pages, completions, a configuration file and what monitors need, where dpkg-deb is there
 #   SHA256SUMS
 #
-#   scripts/dist.sh          builds it, unpacks the package and tries a lock with what is in there
-#   scripts/dist.sh --root   the same, and installs the package into a new Debian (as root, with debootstrap) and tries it there
+#   scripts/dist.sh          builds it, unpacks the package and tries a lock with what is in there, also after CONFIG REWRITE
+#   scripts/dist.sh --root   the same, and installs the package into a new Debian (as root, with debootstrap), tries it there and
+#                            removes it: the server must start after each step
 #
 # PROFILE=1 lays the module's code out by what scripts/profile.sh has recorded.
 set -euo pipefail
@@ -77,6 +78,7 @@ package() {
     needs=$(cd "$TMP/needs" && dpkg-shlibdeps -O -e"$to/usr/bin/tether" -e"$to/usr/lib/tether/libtether.so" 2>/dev/null |
         sed -n 's/^shlibs:Depends=//p')
     echo /etc/tether/tether.conf > "$to/DEBIAN/conffiles"
+    install -m 755 packaging/prerm "$to/DEBIAN/prerm"
     cat > "$to/DEBIAN/control" <<END
 Package: tether
 Version: $VERSION
@@ -106,28 +108,62 @@ free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1
 within=()
 within() { ${within[@]+"${within[@]}"} "$@"; }
 
-# try TETHER SERVER ARGUMENT...: a lock with this command line, on a server that is started so.
-try() {
-    local port said tether=("$1")
-    shift
+# start SERVER FILE ARGUMENT...: a server with this configuration, until it answers.
+start() {
     port=$(free_port)
     ${within[@]+"${within[@]}"} "$@" --port "$port" --bind 127.0.0.1 --dir /tmp --save '' > "$TMP/log" & # not by its function: this is the server's own id
     server=$!
-    tether+=(--url "redis://127.0.0.1:$port")
-    for _ in $(seq 100); do within "${tether[@]}" doctor > "$TMP/doctor" 2>&1 && break || sleep 0.1; done
-    # shellcheck disable=SC2016 # the command's own variable
-    said=$(within "${tether[@]}" run --nowait report -- sh -c 'echo "held with ${TETHER_TOKEN:?}"') || { cat "$TMP/log" >&2; die "no lock"; }
-    [[ $said == "held with "* ]] || die "tether run said: $said"
-    within "${tether[@]}" doctor || die "tether doctor finds something wrong"
-    within "${tether[@]}" metrics | grep -q '^tether_grants_total 1$' || die "no grant was counted"
+    for _ in $(seq 100); do
+        [ "$(ask PING 2>/dev/null)" != +PONG ] || return 0
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$TMP/log" >&2
+    server=
+    die "the server does not start"
+}
+
+stop() {
     kill "$server"
     wait "$server" || true
     server=
 }
 
+# ask WORD...: one command to the server; prints the first line of its reply.
+ask() {
+    local said
+    exec 3<>"/dev/tcp/127.0.0.1/$port" || return 1
+    printf '%s\r\n' "$*" >&3
+    IFS= read -r said <&3
+    exec 3>&-
+    printf '%s\n' "${said%$'\r'}"
+}
+
+# try TETHER SERVER FILE ARGUMENT...: a lock with this command line, on a server that is started so; and again after CONFIG REWRITE.
+try() {
+    local round said count tether=("$1")
+    shift
+    for round in once twice again; do
+        start "$@"
+        tether=("${tether[0]}" --url "redis://127.0.0.1:$port")
+        # shellcheck disable=SC2016 # the command's own variable
+        said=$(within "${tether[@]}" run --nowait report -- sh -c 'echo "held with ${TETHER_TOKEN:?}"') || { cat "$TMP/log" >&2; die "no lock"; }
+        [[ $said == "held with "* ]] || die "tether run said: $said"
+        within "${tether[@]}" doctor > "$TMP/doctor" || { cat "$TMP/doctor" >&2; die "tether doctor finds something wrong"; }
+        within "${tether[@]}" metrics | grep -q '^tether_grants_total 1$' || die "no grant was counted"
+        # Sentinel sends this at each failover.
+        said=$(ask CONFIG REWRITE)
+        [ "$said" = +OK ] || die "CONFIG REWRITE, $round: $said"
+        count=$(within grep -c '^loadmodule .*tether' "$2") || true
+        [ "$count" = 1 ] || die "after CONFIG REWRITE $2 has $count loadmodule lines"
+        stop
+    done
+    cat "$TMP/doctor"
+}
+
 # In a new Debian of the same release as here, by the same mirror.
 try_in_new_root() {
-    local root=$TMP/root file mirror
+    local root=$TMP/root file mirror started=(redis-server /etc/redis/redis.conf --daemonize no --logfile '' --supervised no)
     [ "$(id -u)" = 0 ] || die "a new root is for root only"
     scripts/need.sh debootstrap
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' | grep debian | head -n 1)
@@ -144,17 +180,28 @@ try_in_new_root() {
     say "apt install ./${DIST##*/}/*.deb redis-server, in a new Debian"
     { within apt-get -qq update && within sh -c 'apt-get -qq -y install --no-install-recommends /tmp/*.deb redis-server'; } > "$TMP/log" 2>&1 ||
         { tail -n 30 "$TMP/log" >&2; die "apt could not install it"; }
-    within sh -c 'echo "include /etc/tether/tether.conf" >> /etc/redis/redis.conf'
-    try tether redis-server /etc/redis/redis.conf --daemonize no --logfile '' --supervised no
+    within sh -c 'printf "loadmodule /usr/lib/tether/libtether.so\ninclude /etc/tether/tether.conf\n" >> /etc/redis/redis.conf'
+    try tether "${started[@]}"
     for file in usr/share/man/man1/tether-run.1.gz usr/share/bash-completion/completions/tether etc/tether/tether.conf usr/share/doc/tether/commands.md.gz; do
         [ -s "$root/$file" ] || [ -s "$root/${file%.gz}" ] || die "$file is missing"
     done
     within dpkg --verify tether || die "its files are not as the package says"
-    within apt-get -qq -y purge tether > "$TMP/log" 2>&1 || die "it cannot be removed"
+    # A server that needs it would not start again.
+    ! within apt-get -qq -y purge tether > "$TMP/log" 2>&1 || die "it is removed although a server loads it"
+    grep -q '^/etc/redis/redis.conf$' "$TMP/log" || { cat "$TMP/log" >&2; die "it does not say which server loads it"; }
+    try tether "${started[@]}"
+    within sed -i /tether/d /etc/redis/redis.conf
+    within apt-get -qq -y purge tether > "$TMP/log" 2>&1 || { cat "$TMP/log" >&2; die "it cannot be removed"; }
     [ ! -e "$root/etc/tether" ] && [ ! -e "$root/usr/lib/tether" ] || die "it leaves files behind"
+    start "${started[@]}"
+    [[ $(ask LOCK.SERVER) == "-ERR unknown command"* ]] || die "the module is still there"
+    stop
     umount "$root/proc"
     say "installed, tried and removed in a new Debian"
 }
+
+# lines MODULE SETTINGS: a server's file, as tether.conf wants it.
+lines() { printf 'loadmodule "%s"\ninclude "%s"\n' "$1" "$2" > "$TMP/server.conf"; }
 
 scripts/need.sh server python
 [ "$(uname -s)" != Linux ] || scripts/need.sh objcopy
@@ -164,10 +211,12 @@ if command -v dpkg-deb >/dev/null; then
     scripts/need.sh dpkg-shlibdeps
     package
     dpkg-deb -x "$DIST"/*.deb "$unpacked"
-    try "$unpacked/usr/bin/tether" "$(scripts/need.sh --server-path)" --loadmodule "$unpacked/usr/lib/tether/libtether.so"
+    lines "$unpacked/usr/lib/tether/libtether.so" "$unpacked/etc/tether/tether.conf"
+    try "$unpacked/usr/bin/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 else
     say "no dpkg-deb is here, so no .deb is made"
-    try "$DIST/tether" "$(scripts/need.sh --server-path)" --loadmodule "$DIST/libtether.so"
+    lines "$DIST/libtether.so" "$PWD/packaging/tether.conf"
+    try "$DIST/tether" "$(scripts/need.sh --server-path)" "$TMP/server.conf"
 fi
 (cd "$DIST" && sha256sum -- * > "$TMP/sums" && mv "$TMP/sums" SHA256SUMS)
 (cd "$DIST" && ls -l)

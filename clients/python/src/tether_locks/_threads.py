@@ -490,8 +490,9 @@ class Locks:
     ) -> Lock:
         """Return a lock: exclusive, or `shared` among readers.
 
-        `wait` is how many seconds to wait: for ever unless given, 0 not at all. After `lease`
-        seconds, if given, the lock is lost unless it is extended.
+        `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
+        while the server is away. After `lease` seconds, if given, the lock is lost unless it is
+        extended.
         """
         return Lock(self, request((name,), ("SHARED",) if shared else (), wait, lease))
 

@@ -417,8 +417,9 @@ class Locks:
     ) -> Lock:
         """Return a lock: exclusive, or `shared` among readers.
 
-        `wait` is how many seconds to wait: for ever unless given, 0 not at all. After `lease`
-        seconds, if given, the lock is lost unless it is extended.
+        `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
+        while the server is away. After `lease` seconds, if given, the lock is lost unless it is
+        extended.
         """
         return Lock(self, request((name,), ("SHARED",) if shared else (), wait, lease))
 
@@ -463,7 +464,10 @@ class Locks:
     def singleton(
         self, name: Key, *, wait: float = 0, lease: float | None = None
     ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R | None]]]:
-        """Let only one call of a function run at a time, wherever; others return None at once."""
+        """Let only one call of a function run at a time, wherever; others return None at once.
+
+        A generator, whose body runs after its call, is refused: TypeError.
+        """
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R | None]]:
             if is_generator(function):

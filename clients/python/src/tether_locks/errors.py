@@ -16,7 +16,7 @@ class Deadlock(LockError):
 
 
 class Unreachable(LockError):
-    """No server answered, or the connection ended before the lock was granted."""
+    """No server answered in the time to wait, or TLS failed, or the locks were closed."""
 
 
 class Refused(LockError):
