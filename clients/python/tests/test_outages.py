@@ -251,7 +251,7 @@ def pair() -> Iterator[tuple[Server, Server]]:
     master = Server()
     replica = Server("--replicaof", "127.0.0.1", str(master.port))
     try:
-        eventually(lambda: master.client.info("replication")["connected_slaves"] == 1)
+        eventually(lambda: replica.client.info("replication")["master_link_status"] == "up")
         yield master, replica
     finally:
         replica.stop()

@@ -228,7 +228,7 @@ def test_a_server_that_became_a_replica_has_made_nothing_stale() -> None:
     server = Server()
     replica = Server("--replicaof", "127.0.0.1", str(server.port))
     try:
-        eventually(lambda: server.client.info("replication")["connected_slaves"] == 1)
+        eventually(lambda: replica.client.info("replication")["master_link_status"] == "up")
 
         async def whole() -> None:
             async with Locks(server.url, grace=GRACE_S) as locks:

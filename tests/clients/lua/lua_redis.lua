@@ -8,6 +8,7 @@ redis.commands.acquire = redis.command('LOCK.ACQUIRE')
 local function holder()
     local me = redis.connect(host, port, 10)
     local token = me:acquire('report', 'WAIT', 6000)
+    token = token and ('%.0f'):format(token) -- Lua would write and send 2.5102345679053e+14
     return me, token
 end
 

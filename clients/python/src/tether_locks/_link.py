@@ -311,6 +311,8 @@ class Link:
 
 def replace_descriptor(descriptor: int) -> None:
     """Close it, and leave its number to nobody: what knows that may close it later."""
+    if descriptor < 0:
+        return
     with contextlib.suppress(OSError):
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, descriptor, inheritable=False)

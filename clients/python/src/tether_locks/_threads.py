@@ -23,7 +23,7 @@ import inspect
 import itertools
 import os
 import queue
-import sys
+import socket
 import threading
 import time
 import weakref
@@ -46,13 +46,29 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+class _Loop(asyncio.SelectorEventLoop):
+    """A loop that knows its sockets from before they are connected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        """As of `asyncio`, which makes all connections by this."""
+        self._sockets.add(sock)
+        await super().sock_connect(sock, address)
+
+    def forget(self) -> None:
+        """In a child process: let the parent's connections be the parent's alone."""
+        for sock in list(self._sockets):
+            replace_descriptor(sock.fileno())
+
+
 class _Portal:
     """The thread in which all connections of this process live."""
 
     def __init__(self) -> None:
-        is_unix = sys.platform != "win32"
-        # Whatever the program's policy makes: after a fork its descriptors must be known.
-        self.loop = asyncio.SelectorEventLoop() if is_unix else asyncio.new_event_loop()
+        self.loop = _Loop()
         for work in (self._run, self._reap):
             threading.Thread(target=work, name="tether-locks", daemon=True).start()
 
@@ -91,14 +107,6 @@ class _Portal:
         except BaseException:
             self.post(call.begin)  # Unless it has begun.
             raise
-
-    def forget(self) -> None:
-        """In a child process: let the parent's connections be the parent's alone."""
-        selector = getattr(self.loop, "_selector", None)
-        if selector is not None:
-            # Also those that are only being made.
-            for descriptor in list(selector.get_map() or ()):
-                replace_descriptor(descriptor)
 
 
 class _Call(Generic[R]):
@@ -300,7 +308,7 @@ def _forget_after_fork() -> None:
     # Kept, since its end would touch what the parent still uses.
     _left_to_the_parent.append((_portals, _left))
     for portal in _portals.values():
-        portal.forget()
+        portal.loop.forget()
     _portals, _left = {}, queue.SimpleQueue()
 
 
