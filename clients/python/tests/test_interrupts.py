@@ -43,9 +43,11 @@ class Interrupt:
         self.at = at
         self.count = 0
         self.where = ""
+        # One object, which lives on: Python does not keep it while it runs.
+        self._tracer = self._trace
 
     def _trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if not is_ours(frame):
+        if self.where or not is_ours(frame):
             return None
         # In the code of others each line is enough.
         frame.f_trace_opcodes = frame.f_code.co_filename == HERE
@@ -53,13 +55,12 @@ class Interrupt:
             self.count += 1
             if self.count == self.at:
                 self.where = f"{event} at {frame.f_code.co_filename}:{frame.f_lineno}"
-                sys.settrace(None)
-                raise TooLate
-        return self._trace
+                raise TooLate  # Which ends the tracing.
+        return self._tracer
 
     @contextlib.contextmanager
     def armed(self) -> Iterator[None]:
-        sys.settrace(self._trace)
+        sys.settrace(self._tracer)
         try:
             yield
         finally:
