@@ -1,74 +1,124 @@
 //! Where the server is, and who says so.
 
 use crate::error::Error;
-use crate::line::{Line, error_of};
+use crate::line::{Line, Manner, Role, error_of, late};
+use crate::tls::{Certificates, Tls};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisResult, Value, cmd,
 };
+use std::path::Path;
 use std::time::Duration;
 use tokio::time::timeout;
 
 type Place = (String, u16);
 
-/// A server, or the master that Sentinels name.
+/// A server, those of which one is the master, or the master that Sentinels name.
 pub struct Address {
-    /// With Sentinels the host is the master's name, and the port means nothing.
-    server: ConnectionInfo,
+    /// One at least. With Sentinels its host is the master's name, and the port means nothing.
+    servers: Vec<ConnectionInfo>,
     sentinels: Vec<ConnectionInfo>,
+    manner: Manner,
+    /// It is the only one, also as a replica.
+    is_fixed: bool,
 }
 
-/// What TLS needs beside what the system trusts; all in the PEM format.
-#[derive(Clone, Default)]
-pub struct Certificates {
-    #[cfg(feature = "tls")]
-    pub authority: Option<Vec<u8>>,
-    /// A chain and its key.
-    #[cfg(feature = "tls")]
-    pub own: Option<(Vec<u8>, Vec<u8>)>,
-}
+/// Of a client's name; the server has no limit that matters.
+const LONGEST_NAME: usize = 200;
+
+/// So often a replica's word is taken for where its master is.
+const HOPS: usize = 2;
 
 impl Address {
     pub fn new(
-        url: &str,
+        urls: &[String],
         sentinels: &[String],
         certificates: &Certificates,
+        name: Option<&str>,
     ) -> Result<Address, Error> {
-        let parse = |url: &str| parse(url, certificates).map_err(refused);
+        let parsed = |urls: &[String]| -> Result<Vec<_>, Error> {
+            urls.iter().map(|url| parse(url).map_err(refused)).collect()
+        };
+        let servers = parsed(urls)?;
+        let sentinels = parsed(sentinels)?;
+        let mut all = servers.iter().chain(&sentinels);
+        let tls = match all.any(|at| matches!(at.addr(), ConnectionAddr::TcpTls { .. })) {
+            true => Tls::new(certificates)?,
+            false => Tls::default(),
+        };
+        let name = name.map_or_else(own_name, fit_name);
         Ok(Address {
-            server: parse(url)?,
-            sentinels: sentinels
-                .iter()
-                .map(|url| parse(url))
-                .collect::<Result<_, _>>()?,
+            servers,
+            sentinels,
+            manner: Manner { tls, name },
+            is_fixed: false,
         })
     }
 
-    /// A connection to the server that it is now.
+    /// One server, whatever it says of others.
+    pub fn fixed(mut self) -> Address {
+        self.is_fixed = true;
+        self
+    }
+
+    /// A connection to the server that it is now: to a master, unless it is a fixed one.
     pub async fn connect(&self, within: Duration) -> Result<Line, Error> {
-        if self.sentinels.is_empty() {
-            return Line::connect(&self.server, within).await;
+        if !self.sentinels.is_empty() {
+            let place = self.master(within / 2).await?;
+            let server = self.servers[0]
+                .clone()
+                .set_addr(at(&self.servers[0], place));
+            let mut line = Line::connect(&server, &self.manner, within / 2).await?;
+            // A Sentinel may not have heard yet.
+            return match line.role().await? {
+                Role::Master => Ok(line),
+                Role::ReplicaOf(_) => Err(replica()),
+            };
         }
-        let place = self.master(within / 2).await?;
-        let server = self.server.clone().set_addr(self.at(place));
-        let mut line = Line::connect(&server, within / 2).await?;
-        // A Sentinel may not have heard yet.
-        match line.ask(&cmd("ROLE")).await? {
-            Value::Array(role) if role.first().is_some_and(|role| is_text(role, "master")) => {
-                Ok(line)
+        let share = within / u32::try_from(self.servers.len()).unwrap_or(u32::MAX);
+        let mut why = None;
+        for server in &self.servers {
+            let connected = timeout(share, self.connect_at(server, share)).await;
+            match connected.unwrap_or_else(|_| Err(late())) {
+                Ok(line) => return Ok(line),
+                Err(error) => why = Some(error),
             }
-            _ => Err(Error::Unreachable("it is a replica".to_owned())),
+        }
+        Err(why.unwrap_or_else(|| Error::Refused("there is no address".to_owned())))
+    }
+
+    /// To this server, or to its master.
+    async fn connect_at(&self, server: &ConnectionInfo, within: Duration) -> Result<Line, Error> {
+        let mut line = Line::connect(server, &self.manner, within).await?;
+        if self.is_fixed {
+            return Ok(line);
+        }
+        for _ in 0..HOPS {
+            match line.role().await? {
+                Role::Master => return Ok(line),
+                Role::ReplicaOf(Some(master)) => {
+                    let master = server.clone().set_addr(at(server, master));
+                    line = Line::connect(&master, &self.manner, within).await?;
+                }
+                Role::ReplicaOf(None) => break,
+            }
+        }
+        match line.role().await? {
+            Role::Master => Ok(line),
+            Role::ReplicaOf(_) => Err(replica()),
         }
     }
 
     /// What more than half of the Sentinels say; where so many do not answer in time, what most say.
     async fn master(&self, within: Duration) -> Result<Place, Error> {
-        let name = match self.server.addr() {
+        let name = match self.servers[0].addr() {
             ConnectionAddr::Tcp(name, _) | ConnectionAddr::TcpTls { host: name, .. } => name,
             _ => return Err(Error::Refused("the URL has no name of a master".to_owned())),
         };
         let asked = self.sentinels.iter();
-        let mut asked: FuturesUnordered<_> = asked.map(|at| ask(at, name, within)).collect();
+        let mut asked: FuturesUnordered<_> = asked
+            .map(|at| ask(at, &self.manner, name, within))
+            .collect();
         let mut named = Vec::new();
         let mut why = None;
         while let Some(answer) = asked.next().await {
@@ -87,28 +137,37 @@ impl Address {
             why.unwrap_or_else(|| Error::Unreachable("there is no sentinel".to_owned()))
         })
     }
+}
 
-    /// Another server, spoken to in the same way.
-    fn at(&self, (host, port): Place) -> ConnectionAddr {
-        match self.server.addr() {
-            ConnectionAddr::TcpTls {
-                insecure,
-                tls_params,
-                ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        }
+/// Another server, spoken to in the same way.
+fn at(server: &ConnectionInfo, (host, port): Place) -> ConnectionAddr {
+    match server.addr() {
+        ConnectionAddr::TcpTls {
+            insecure,
+            tls_params,
+            ..
+        } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
     }
 }
 
-async fn ask(sentinel: &ConnectionInfo, name: &str, within: Duration) -> Result<Place, Error> {
+fn replica() -> Error {
+    Error::Unreachable("it is a replica".to_owned())
+}
+
+async fn ask(
+    sentinel: &ConnectionInfo,
+    manner: &Manner,
+    name: &str,
+    within: Duration,
+) -> Result<Place, Error> {
     let answer = timeout(within, async {
-        let mut line = Line::connect(sentinel, within).await?;
+        let mut line = Line::connect(sentinel, manner, within).await?;
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
         line.ask(&question).await
@@ -134,40 +193,29 @@ fn most_named(named: &[Place]) -> Option<(&Place, usize)> {
 }
 
 /// With RESP3, which has pushes.
-fn parse(url: &str, certificates: &Certificates) -> RedisResult<ConnectionInfo> {
+fn parse(url: &str) -> RedisResult<ConnectionInfo> {
     let address = url.into_connection_info()?;
     let settings = address.redis_settings().clone();
-    let address = address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3));
-    with_certificates(address, certificates)
+    Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
 }
 
-#[cfg(feature = "tls")]
-fn with_certificates(
-    address: ConnectionInfo,
-    Certificates { authority, own }: &Certificates,
-) -> RedisResult<ConnectionInfo> {
-    if !matches!(address.addr(), ConnectionAddr::TcpTls { .. }) {
-        return Ok(address);
-    }
-    // An error is that the program has chosen one already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client_tls = own
-        .clone()
-        .map(|(client_cert, client_key)| redis::ClientTlsConfig {
-            client_cert,
-            client_key,
-        });
-    let certificates = redis::TlsCertificates {
-        client_tls,
-        root_cert: authority.clone(),
-    };
-    let client = redis::Client::build_with_tls(address, certificates)?;
-    Ok(client.get_connection_info().clone())
+/// Host, process and program, so that a list of clients says who somebody is.
+fn own_name() -> String {
+    let program = std::env::args_os().next().unwrap_or_default();
+    let program = Path::new(&program).file_name().unwrap_or_default();
+    let system = rustix::system::uname();
+    fit_name(&format!(
+        "{}:{}:{}",
+        system.nodename().to_string_lossy(),
+        std::process::id(),
+        program.to_string_lossy()
+    ))
 }
 
-#[cfg(not(feature = "tls"))]
-fn with_certificates(address: ConnectionInfo, _: &Certificates) -> RedisResult<ConnectionInfo> {
-    Ok(address)
+/// In characters that the server takes.
+fn fit_name(name: &str) -> String {
+    let fit = |c: char| if c.is_ascii_graphic() { c } else { '_' };
+    name.chars().take(LONGEST_NAME).map(fit).collect()
 }
 
 fn refused(error: redis::RedisError) -> Error {
@@ -177,22 +225,12 @@ fn refused(error: redis::RedisError) -> Error {
     }
 }
 
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::BulkString(bytes) => bytes == text.as_bytes(),
-        Value::SimpleString(said) => said == text,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn address(url: &str) -> ConnectionInfo {
-        Address::new(url, &[], &Certificates::default())
-            .unwrap()
-            .server
+        parse(url).unwrap()
     }
 
     #[test]
@@ -210,8 +248,7 @@ mod tests {
     #[test]
     fn a_master_is_spoken_to_as_the_url_says() {
         for (url, tls) in [("redis://tether/2", false), ("rediss://tether/2", true)] {
-            let address = Address::new(url, &[], &Certificates::default()).unwrap();
-            let at = address.at(("10.0.0.7".to_owned(), 7));
+            let at = at(&address(url), ("10.0.0.7".to_owned(), 7));
             assert_eq!(at.to_string(), "10.0.0.7:7");
             assert_eq!(matches!(at, ConnectionAddr::TcpTls { .. }), tls);
         }
@@ -224,9 +261,17 @@ mod tests {
             own: None,
         };
         for url in ["server:6379", "http://server", "rediss://server"] {
-            let address = Address::new(url, &[], &certificates);
+            let address = Address::new(&[url.to_owned()], &[], &certificates, None);
             assert!(matches!(address.err(), Some(Error::Refused(_))), "{url}");
         }
+    }
+
+    #[test]
+    fn a_name_has_only_characters_that_the_server_takes() {
+        assert_eq!(fit_name("a b\n\u{e9}-\u{202e}c"), "a_b__-_c");
+        assert_eq!(fit_name(&"x".repeat(1000)).len(), LONGEST_NAME);
+        let parts: Vec<_> = own_name().split(':').map(str::to_owned).collect();
+        assert_eq!(parts[1], std::process::id().to_string());
     }
 
     #[test]

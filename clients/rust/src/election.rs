@@ -30,16 +30,11 @@ impl Election {
         }
     }
 
-    /// Waits until this candidate leads. If this future is dropped, it stands no more. Where the connection has ended, it makes a
-    /// new one first: a candidate who does not lead has nothing to lose by that.
+    /// Waits until this candidate leads, also while the connection is broken. If this future is dropped, it stands no more.
     ///
     /// # Errors
-    /// As of [`Builder::connect`](crate::Builder::connect) and [`LockRequest::acquire`](crate::LockRequest::acquire);
-    /// [`Error::AskedAlready`] while this candidate leads.
+    /// As of [`LockRequest::acquire`](crate::LockRequest::acquire); [`Error::AskedAlready`] while this candidate leads.
     pub async fn term(&mut self) -> Result<Term, Error> {
-        if self.locks.is_over() {
-            self.locks = self.locks.connect_anew().await?;
-        }
         let lead = self.locks.lock(&self.name).owner(&self.label);
         let guard = lead.acquire().await?;
         Ok(Term { guard })

@@ -3,6 +3,8 @@
 use crate::timing::Unfit;
 use std::fmt;
 
+const FORKED: &str = "the connection is that of the parent process";
+
 /// Why a lock that was granted is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -11,8 +13,11 @@ pub enum Loss {
     Silence,
     /// The connection broke, and there is no session; or the lock was lost while the connection was broken.
     Connection,
-    /// The server refused to take a lock back, so all were given up with the connection; with its error.
+    /// The server refuses to take the lock back, with this error, and not for a moment only. It is asked again and again, and the
+    /// lock ends with the connection or session at the latest.
     Unreleased(String),
+    /// This is a forked child of the process that has the lock.
+    Forked,
     /// What the server said: `deleted`, `overwritten`, `lease`, `demoted` and others, as in the reference of the module.
     Told(String),
 }
@@ -23,6 +28,7 @@ impl fmt::Display for Loss {
             Loss::Silence => f.write_str("the server does not answer"),
             Loss::Connection => f.write_str("the connection broke"),
             Loss::Unreleased(error) => write!(f, "a release was refused: {error}"),
+            Loss::Forked => f.write_str(FORKED),
             Loss::Told(reason) => f.write_str(reason),
         }
     }
@@ -43,8 +49,10 @@ pub enum Error {
     AskedAlready,
     /// The server refuses; its error.
     Refused(String),
-    /// There is no such server, or the connection to it has ended.
+    /// There is no such server, or no connection to it, or it did not answer in time.
     Unreachable(String),
+    /// This is a forked child of the process that connected: connect anew here.
+    Forked,
     /// The server does not have the module tether.
     NoModule,
     /// It was granted, and lost before anybody could know.
@@ -61,6 +69,7 @@ impl fmt::Display for Error {
             Error::Deadlock(error) | Error::Refused(error) => f.write_str(error),
             Error::NoModule => f.write_str("this server does not have the module tether"),
             Error::Unreachable(why) => write!(f, "no server: {why}"),
+            Error::Forked => f.write_str(FORKED),
             Error::Lost(loss) => write!(f, "granted, and lost at once: {loss}"),
             Error::Unfit(unfit) => unfit.fmt(f),
         }

@@ -85,6 +85,9 @@ impl Guard {
     /// # Errors
     /// Why it is lost.
     pub fn check(&self) -> Result<(), Loss> {
+        if self.shared.is_of_parent() {
+            return Err(Loss::Forked);
+        }
         // First, since this waits while a loss is on its way to the guards: of those that are lost at once none says otherwise.
         let alive_until = self.shared.with_core(|core| core.alive_until());
         if let Some(Change::Lost(loss)) = &*self.state.borrow() {
@@ -137,7 +140,11 @@ impl Guard {
     /// lock.
     pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
         let mut state = self.state.clone();
+        let birth = self.shared.birth();
         async move {
+            if birth.was_before_fork() {
+                return Loss::Forked;
+            }
             let is_lost = |state: &State| matches!(state, Some(Change::Lost(_)));
             match reached(&mut state, is_lost).await {
                 Some(Change::Lost(loss)) => loss,
@@ -146,11 +153,14 @@ impl Guard {
         }
     }
 
-    /// Gives it back, and waits until the server has taken it.
+    /// Gives it back, and waits until the server has taken it, which it may refuse to for a moment (without enough replicas, say).
     ///
     /// # Errors
     /// Why it was not held any more.
     pub async fn release(self) -> Result<(), Loss> {
+        if self.shared.is_of_parent() {
+            return Err(Loss::Forked);
+        }
         self.shared.release(self.id);
         let mut state = self.state.clone();
         let is_last = |state: &State| state.as_ref().is_none_or(Change::is_last);

@@ -1,22 +1,28 @@
 //! Locks for Rust on Redis and Valkey with the module tether: many tasks on one connection, pure rules in `core`.
 //!
 #![doc = include_str!("../README.md")]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![warn(missing_docs)]
 
 mod address;
+mod backoff;
 mod clock;
 mod core;
 mod election;
 mod error;
+#[allow(unsafe_code)]
+mod fork;
 mod guard;
 mod incoming;
 mod line;
 mod link;
 mod locks;
 pub mod quorum;
+mod socket;
 mod temporary;
+mod terms;
 pub mod timing;
+mod tls;
 mod watch;
 
 pub use clock::BootTime;

@@ -1,14 +1,18 @@
 //! One connection to a server, and what it is asked first.
 
 use crate::clock::BootTime;
-use crate::core::{Command, Reply, Subject};
+use crate::core::{Command, Reply, Subject, is_for_now};
 use crate::error::Error;
+use crate::socket::Socket;
+use crate::tls::Tls;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, PushInfo, PushKind, RedisError, Value, cmd,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, RedisError,
+    Value, cmd,
 };
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 /// So many commands wait to be written at a time; more wait for their turn, in their order.
@@ -18,6 +22,33 @@ const COMMANDS_AT_ONCE: usize = 1024;
 pub struct Line {
     pub connection: MultiplexedConnection,
     pub pushes: UnboundedReceiver<PushInfo>,
+    pub driver: Driver,
+    /// By a Unix socket.
+    pub is_local: bool,
+}
+
+/// The task that reads and writes; the socket is closed when this is dropped.
+pub struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// How to speak to a server, wherever it is.
+#[derive(Clone, Default)]
+pub struct Manner {
+    pub tls: Tls,
+    /// What the connection is called in lists of clients.
+    pub name: String,
+}
+
+/// What ROLE says.
+pub enum Role {
+    Master,
+    /// Of the server at this host and port, where that is known.
+    ReplicaOf(Option<(String, u16)>),
 }
 
 /// What LOCK.SERVER says.
@@ -44,21 +75,65 @@ pub enum Push {
 }
 
 impl Line {
-    pub async fn connect(address: &ConnectionInfo, within: Duration) -> Result<Line, Error> {
-        let client = Client::open(address.clone()).map_err(error_of)?;
+    pub async fn connect(
+        address: &ConnectionInfo,
+        manner: &Manner,
+        within: Duration,
+    ) -> Result<Line, Error> {
+        let line = timeout(within, Line::connect_at_all(address, manner));
+        line.await.map_err(|_| late())?
+    }
+
+    async fn connect_at_all(address: &ConnectionInfo, manner: &Manner) -> Result<Line, Error> {
+        let socket = Socket::connect(address.addr(), &manner.tls).await?;
         let (sender, pushes) = unbounded_channel();
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(within))
             // A reply that is late is the pings' concern.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(COMMANDS_AT_ONCE)
             .set_push_sender(sender);
-        let connecting = client.get_multiplexed_async_connection_with_config(&config);
-        let connection = timeout(within, connecting).await.map_err(|_| late())?;
-        Ok(Line {
-            connection: connection.map_err(error_of)?,
+        let settings = address.redis_settings();
+        let connected = MultiplexedConnection::new_with_config(settings, socket, config).await;
+        let (connection, driver) = connected.map_err(error_of)?;
+        let mut line = Line {
+            connection,
             pushes,
-        })
+            driver: Driver(tokio::spawn(driver).abort_handle()),
+            is_local: matches!(address.addr(), ConnectionAddr::Unix(_)),
+        };
+        let mut name = cmd("CLIENT");
+        name.arg("SETNAME").arg(&manner.name);
+        match line.ask(&name).await {
+            // Who may not have a name does without.
+            Ok(_) | Err(Error::Refused(_)) => Ok(line),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the server is a master.
+    pub async fn role(&mut self) -> Result<Role, Error> {
+        let role = match self.ask(&cmd("ROLE")).await {
+            Ok(Value::Array(role)) => role,
+            // LOCK.SERVER may be asked by all, and does not say where the master is.
+            Err(Error::Refused(error)) if error.starts_with("NOPERM") => {
+                let is_master = self.server().await?.is_master;
+                return Ok(match is_master {
+                    true => Role::Master,
+                    false => Role::ReplicaOf(None),
+                });
+            }
+            Ok(other) => return Err(Error::Refused(format!("ROLE said {other:?}"))),
+            Err(error) => return Err(error),
+        };
+        let master = match role.as_slice() {
+            [is, ..] if is_text(is, "master") => return Ok(Role::Master),
+            [_, Value::BulkString(host), Value::Int(port), ..] => {
+                let host = String::from_utf8(host.clone()).ok();
+                host.zip(u16::try_from(*port).ok())
+            }
+            _ => None,
+        };
+        Ok(Role::ReplicaOf(master))
     }
 
     /// What must be known of the server before it is relied on.
@@ -185,8 +260,9 @@ pub fn late() -> Error {
 
 pub fn error_of(error: RedisError) -> Error {
     match error.code() {
-        // It will answer soon, or another will.
-        Some("LOADING" | "MASTERDOWN" | "READONLY") | None => Error::Unreachable(error.to_string()),
+        None => Error::Unreachable(error.to_string()),
+        // Another will answer, or this one soon.
+        Some(code) if code == "READONLY" || is_for_now(code) => Error::Unreachable(text_of(&error)),
         Some(_) => Error::Refused(text_of(&error)),
     }
 }
@@ -201,4 +277,12 @@ fn text_of(error: &RedisError) -> String {
 
 fn text(name: &str) -> Value {
     Value::BulkString(name.into())
+}
+
+fn is_text(value: &Value, text: &str) -> bool {
+    match value {
+        Value::BulkString(bytes) => bytes == text.as_bytes(),
+        Value::SimpleString(said) => said == text,
+        _ => false,
+    }
 }

@@ -1,12 +1,15 @@
 //! The task that keeps the connection: it sends what the core wants sent, brings it what comes, and looks for a new connection
-//! when that one breaks and there is a session.
+//! when that one breaks: with the session that there was, otherwise with a new one or none.
 
 use crate::address::Address;
+use crate::backoff;
 use crate::clock::BootTime;
 use crate::core::{Change, Command, Core, Id, Request, Tag, WatchEvent};
 use crate::error::{Error, Loss};
+use crate::fork::Birth;
 use crate::incoming::{Arrivals, Incoming};
-use crate::line::{self, Line, Push};
+use crate::line::{self, Driver, Line, Push};
+use crate::terms::{CONNECT_WITHIN, Terms, or_passing};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::task::AtomicWaker;
@@ -23,8 +26,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::unconstrained;
 use tokio::time::{sleep, timeout};
 
-/// Between two attempts to reach the server again.
-const ATTEMPTS_APART: Duration = Duration::from_millis(20);
+/// A connection that broke sooner was as bad as none.
+const SOUND_AFTER: Duration = Duration::from_secs(1);
+
+/// How long to try to end a session whose connection is not there any more.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// So much is heard before something is sent.
 const HEARD_AT_ONCE: usize = 100;
@@ -95,24 +101,28 @@ struct Inner {
     up: watch::Sender<bool>,
     /// That the task has ended.
     over: watch::Sender<bool>,
+    birth: Birth,
 }
 
 /// What the task needs to connect again.
+#[derive(Clone)]
 pub struct Way {
     pub address: Arc<Address>,
     pub secret: Option<String>,
     pub fence: Duration,
     /// Of the server on which the session began.
     pub run_id: Vec<u8>,
-    /// Whether the session is resumed on a server that was restarted since, or on another one. If not, it is ended there.
-    pub survives_restarts: bool,
+    /// How to begin anew, once the session is gone or where there was none. None is not to; and the session is resumed on the
+    /// same start of the server only, and ended on another.
+    pub terms: Option<Terms>,
 }
 
 impl Shared {
     /// Starts the task. `sent` is when the last request was sent that the connection has answered.
     pub fn start(line: Line, way: Way, sent: BootTime) -> Arc<Shared> {
         let mut core = Core::new(sent, way.fence, way.secret.is_some());
-        if way.survives_restarts {
+        if way.terms.is_some() {
+            core = core.going_on();
             core.began_on(way.run_id.clone());
         }
         let inner = Arc::new(Inner {
@@ -120,6 +130,7 @@ impl Shared {
             up: watch::channel(true).0,
             over: watch::channel(false).0,
             wake: Notify::new(),
+            birth: Birth::now(),
             table: Mutex::new(Table {
                 core: Some(core),
                 ..Table::default()
@@ -129,13 +140,30 @@ impl Shared {
             inner: inner.clone(),
             connection: line.connection,
             arrivals: Arrivals::new(line.pushes),
+            driver: line.driver,
             way,
+            began: sent,
+            failed: 0,
+            is_over: false,
         };
         tokio::spawn(link.run());
         Arc::new(Shared { inner })
     }
 
+    /// Whether this is a forked child of the process that has the connection. It may not even lock the table, which another
+    /// thread may have locked at the fork.
+    pub fn is_of_parent(&self) -> bool {
+        self.inner.birth.was_before_fork()
+    }
+
+    pub fn birth(&self) -> Birth {
+        self.inner.birth
+    }
+
     pub fn ask(&self, request: Request) -> Result<(Id, watch::Receiver<State>), Error> {
+        if self.is_of_parent() {
+            return Err(Error::Forked);
+        }
         let asked = self.inner.with(|callers, core| {
             let id = core.ask(BootTime::now(), request)?;
             let (sender, receiver) = watch::channel(None);
@@ -153,6 +181,9 @@ impl Shared {
         server: usize,
         heard: UnboundedSender<Heard>,
     ) -> Result<Id, Error> {
+        if self.is_of_parent() {
+            return Err(Error::Forked);
+        }
         let asked = self.inner.with(|callers, core| {
             let id = core.ask(BootTime::now(), request)?;
             callers.states.insert(id, Hearer::Each(server, heard));
@@ -163,22 +194,28 @@ impl Shared {
     }
 
     pub fn raise(&self, id: Id, token: u64) {
-        self.inner
-            .with(|_, core| core.raise(BootTime::now(), id, token));
-        self.inner.wake.notify_one();
+        self.tell(|core| core.raise(BootTime::now(), id, token));
     }
 
     pub fn give_up(&self, id: Id) {
-        self.inner.with(|_, core| core.give_up(BootTime::now(), id));
-        self.inner.wake.notify_one();
+        self.tell(|core| core.give_up(BootTime::now(), id));
     }
 
     pub fn release(&self, id: Id) {
-        self.inner.with(|_, core| core.release(BootTime::now(), id));
-        self.inner.wake.notify_one();
+        self.tell(|core| core.release(BootTime::now(), id));
+    }
+
+    fn tell(&self, what: impl FnOnce(&mut Core)) {
+        if !self.is_of_parent() {
+            self.inner.with(|_, core| what(core));
+            self.inner.wake.notify_one();
+        }
     }
 
     pub fn watch(&self, keys: BTreeSet<Vec<u8>>) -> (Id, Arc<AtomicWaker>) {
+        if self.is_of_parent() {
+            return Default::default(); // Nothing is watched; see `next_event`.
+        }
         let watch = self.inner.with(|callers, core| {
             let id = core.watch(BootTime::now(), keys);
             let waker = callers.watches.entry(id).or_default();
@@ -189,6 +226,9 @@ impl Shared {
     }
 
     pub fn unwatch(&self, id: Id) {
+        if self.is_of_parent() {
+            return;
+        }
         self.inner.with(|callers, core| {
             callers.watches.remove(&id);
             core.unwatch(id);
@@ -197,6 +237,9 @@ impl Shared {
     }
 
     pub fn next_event(&self, id: Id) -> Option<Result<WatchEvent, Error>> {
+        if self.is_of_parent() {
+            return Some(Err(Error::Forked));
+        }
         self.inner.with(|_, core| core.next_event(id))
     }
 
@@ -210,6 +253,9 @@ impl Shared {
 
     /// Until when the holds of this connection are vouched for; in the past once it has ended for good.
     pub fn vouched_until(&self) -> BootTime {
+        if self.is_of_parent() {
+            return BootTime(0);
+        }
         self.with_core(|core| match core.ended() {
             Some(_) => BootTime(0),
             None => core.alive_until(),
@@ -234,8 +280,10 @@ impl Shared {
 
     /// Ends the connection, and the session if there is one: at once for what is held.
     pub async fn close(&self) {
-        self.inner.close();
-        self.over().await;
+        if !self.is_of_parent() {
+            self.inner.close();
+            self.over().await;
+        }
     }
 }
 
@@ -269,8 +317,30 @@ impl Inner {
     }
 
     fn close(&self) {
-        self.table().is_closing = true;
-        self.wake.notify_one();
+        if !self.birth.was_before_fork() {
+            self.table().is_closing = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Does this while the time is looked at; None once the core has ended or somebody closes it.
+    async fn meanwhile<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            let next = self.with(|_, core| {
+                core.tick(BootTime::now());
+                core.ended().is_none().then(|| core.next_tick())
+            });
+            if self.table().is_closing || self.birth.was_before_fork() {
+                return None;
+            }
+            tokio::select! {
+                biased;
+                done = work.as_mut() => return Some(done),
+                () = self.wake.notified() => {}
+                () = sleep(next?.since(BootTime::now())) => {}
+            }
+        }
     }
 }
 
@@ -283,7 +353,14 @@ struct Link {
     inner: Arc<Inner>,
     connection: MultiplexedConnection,
     arrivals: Arrivals,
+    /// Keeps the connection.
+    driver: Driver,
     way: Way,
+    began: BootTime,
+    /// Connections that were tried in vain, or came to nothing, one after the other.
+    failed: u32,
+    /// Nothing is left to do about the session.
+    is_over: bool,
 }
 
 /// Why the task leaves its connection.
@@ -299,7 +376,6 @@ impl Link {
             match self.attend().await {
                 Leave::Closed => {
                     self.end_session().await;
-                    self.inner.with(|_, core| core.end(Loss::Connection));
                     break;
                 }
                 Leave::Broken => {
@@ -311,6 +387,11 @@ impl Link {
                 Leave::Ended => break,
             }
         }
+        if self.inner.table().is_closing && self.way.secret.is_some() {
+            let _ = timeout(PARTING, self.way.part()).await;
+        }
+        self.inner.with(|_, core| core.end(Loss::Connection));
+        self.is_over = true;
         let over = &self.inner.over;
         over.send_replace(true);
     }
@@ -320,6 +401,10 @@ impl Link {
         let mut alarm = pin!(sleep(Duration::ZERO));
         let mut rings_at = BootTime(0);
         loop {
+            if self.inner.birth.was_before_fork() {
+                self.inner.with(|_, core| core.end(Loss::Forked));
+                return Leave::Ended;
+            }
             if self.inner.table().is_closing {
                 return Leave::Closed;
             }
@@ -411,43 +496,91 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection again on which the locks go on.
+    /// Whether there is a connection again on which the locks go on, or others can be had.
     async fn reconnect(&mut self) -> bool {
+        if BootTime::now().since(self.began) >= SOUND_AFTER {
+            self.failed = 0;
+        }
+        let inner = self.inner.clone();
         loop {
-            let left = self.inner.with(|_, core| {
-                core.tick(BootTime::now());
-                let left = core.next_tick().since(BootTime::now());
-                core.ended().is_none().then_some(left)
-            });
-            let (Some(left), Some(secret)) = (left, self.way.secret.clone()) else {
-                return false;
-            };
-            let within = left.min(self.way.fence / 2);
-            match timeout(within, self.resume(&secret)).await {
-                Ok(Ok(())) => return true,
-                Ok(Err(Error::Refused(_))) => {
-                    self.inner.with(|_, core| core.end(Loss::Connection));
+            if self.failed > 0 {
+                let longest = backoff::LONGEST.min(self.way.fence / 8);
+                let delay = backoff::delay(self.failed - 1, BootTime::now().0, longest);
+                if inner.meanwhile(sleep(delay)).await.is_none() {
                     return false;
                 }
-                _ if self.inner.table().is_closing => return false,
-                _ => sleep(ATTEMPTS_APART.min(left)).await,
+            }
+            self.failed = self.failed.saturating_add(1);
+            let Some(attempt) = inner.meanwhile(self.attempt()).await else {
+                return false;
+            };
+            match attempt {
+                Ok(()) if inner.with(|_, core| core.is_up()) => return true,
+                Ok(()) => {} // The fence fell meanwhile.
+                Err(error) => inner.with(|_, core| self.way.not_reached(core, &error)),
             }
         }
     }
 
+    /// A connection with the session that there was, as long as that is relied on; else one without anything of the former.
+    async fn attempt(&mut self) -> Result<(), Error> {
+        let inner = self.inner.clone();
+        let session = self.way.secret.clone();
+        let session = session.filter(|_| inner.with(|_, core| core.has_session()));
+        match (session, self.way.terms.clone()) {
+            (Some(secret), _) => {
+                let resumed = timeout(self.way.fence / 2, self.resume(&secret));
+                resumed.await.unwrap_or_else(|_| Err(line::late()))
+            }
+            (None, Some(terms)) => {
+                let begun = timeout(CONNECT_WITHIN, self.begin_anew(&terms));
+                begun.await.unwrap_or_else(|_| Err(line::late()))
+            }
+            // Without terms the core has ended.
+            (None, None) => Err(line::late()),
+        }
+    }
+
     async fn resume(&mut self, secret: &str) -> Result<(), Error> {
-        let mut line = self.way.address.connect(self.way.fence / 2).await?;
         let way = &self.way;
-        if !way.survives_restarts && line.server().await?.run_id != way.run_id {
+        let mut line = way.address.connect(way.fence / 2).await?;
+        if way.terms.is_none() && line.server().await?.run_id != way.run_id {
             line.end_former_session(secret).await?;
             return Err(Error::Refused("the server was restarted".to_owned()));
         }
         let sent = line.resume_session(secret).await?;
-        self.connection = line.connection;
-        self.arrivals = Arrivals::new(line.pushes);
+        self.use_line(line);
         self.inner
             .with(|_, core| core.resumed(BootTime::now(), sent));
         Ok(())
+    }
+
+    async fn begin_anew(&mut self, terms: &Terms) -> Result<(), Error> {
+        let mut line = self.way.address.connect(CONNECT_WITHIN).await?;
+        if let Some(former) = &self.way.secret {
+            let ended = line.end_former_session(former).await;
+            ended.map_err(or_passing)?;
+            self.way.secret = None;
+        }
+        let sent = BootTime::now();
+        let begun = terms.begin(&mut line).await.map_err(or_passing)?;
+        self.use_line(line);
+        self.way.secret = begun.secret;
+        self.way.fence = begun.fence;
+        self.way.run_id.clone_from(&begun.run_id);
+        self.inner.with(|_, core| {
+            let has_session = self.way.secret.is_some();
+            core.renewed(BootTime::now(), sent, begun.fence, has_session);
+            core.began_on(begun.run_id);
+        });
+        Ok(())
+    }
+
+    fn use_line(&mut self, line: Line) {
+        self.connection = line.connection;
+        self.arrivals = Arrivals::new(line.pushes);
+        self.driver = line.driver;
+        self.began = BootTime::now();
     }
 
     /// So that nothing stays for the grace. Without a session the end of the connection is enough.
@@ -455,7 +588,66 @@ impl Link {
         if self.way.secret.is_some() {
             let end = cmd("SESSION.END");
             let asked = line::ask(&mut self.connection, &end);
-            let _ = timeout(self.way.fence, asked).await;
+            if let Ok(Ok(_)) = timeout(self.way.fence, asked).await {
+                self.way.secret = None;
+            }
+        }
+    }
+}
+
+impl Way {
+    /// What an attempt means that came to nothing.
+    fn not_reached(&self, core: &mut Core, error: &Error) {
+        match error {
+            Error::Refused(_) if self.terms.is_none() => core.end(Loss::Connection),
+            Error::Refused(text) if text.starts_with("NOSESSION") => {
+                core.lose_all(&Loss::Connection);
+            }
+            error => core.not_reached(BootTime::now(), error),
+        }
+    }
+
+    /// Ends the session on another connection.
+    async fn part(&self) -> Result<(), Error> {
+        let mut line = self.address.connect(PARTING).await?;
+        match &self.secret {
+            Some(secret) => line.end_former_session(secret).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// The runtime ends, most often because `main` does, and this task with it. What was given back in the last moment is on no wire
+/// yet. So a session in which nobody holds anything is ended by another connection, for which this waits a moment.
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.is_over || self.inner.birth.was_before_fork() {
+            return;
+        }
+        let is_relied_on = self.inner.with(|_, core| {
+            let is_relied_on = core.is_relied_on();
+            core.end(Loss::Connection);
+            is_relied_on
+        });
+        self.inner.over.send_replace(true);
+        if self.way.secret.is_none() || is_relied_on {
+            return;
+        }
+        let way = self.way.clone();
+        let part = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            if let Ok(runtime) = runtime {
+                let parted = async { timeout(PARTING, way.part()).await };
+                let _ = runtime.block_on(parted);
+                // The name of a server may be looked for still.
+                runtime.shutdown_background();
+            }
+        };
+        // A thread of its own, since this one may run a runtime.
+        if let Ok(thread) = std::thread::Builder::new().spawn(part) {
+            let _ = thread.join();
         }
     }
 }

@@ -1,51 +1,48 @@
 //! What a program asks: a connection, and locks on it.
 
-use crate::address::{Address, Certificates};
+use crate::address::Address;
+use crate::backoff;
 use crate::clock::BootTime;
 use crate::core::{Mode, Request};
 use crate::election::Election;
 use crate::error::Error;
 use crate::guard::{Attempt, Guard};
-use crate::line::{self, Line};
+use crate::line;
 use crate::link::{Shared, Way};
 use crate::temporary::TemporaryKey;
-use crate::timing;
+use crate::terms::{CONNECT_WITHIN, Terms};
+use crate::tls::Certificates;
 use crate::watch::Watch;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-/// How long to try for a first connection.
-pub(crate) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-
-/// A connection to a server with the module, for any number of tasks. Clones are the same connection; it ends when the last
-/// of them, and of the guards, is dropped.
+/// A connection to a server with the module, for any number of tasks. When it breaks, another is made. Clones are the same
+/// connection; it ends when the last of them, and of the guards, is dropped.
 #[derive(Clone)]
 pub struct Locks {
     shared: Arc<Shared>,
-    builder: Arc<Builder>,
 }
 
 /// How to connect; see [`Locks::builder`].
 #[derive(Clone)]
 pub struct Builder {
-    url: String,
+    urls: Vec<String>,
     sentinels: Vec<String>,
     certificates: Certificates,
-    grace: Option<Duration>,
-    fence: Option<Duration>,
-    stop_within: Duration,
+    name: Option<String>,
+    terms: Terms,
+    connect_within: Option<Duration>,
 }
 
 /// Without the URL and certificates, which have secrets in them.
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder")
-            .field("grace", &self.grace)
-            .field("fence", &self.fence)
-            .field("stop_within", &self.stop_within)
+            .field("terms", &self.terms)
+            .field("connect_within", &self.connect_within)
             .finish_non_exhaustive()
     }
 }
@@ -56,6 +53,26 @@ impl Builder {
     /// with the name that the Sentinels know it by in place of its address: `redis://user:password@mymaster/db`.
     pub fn sentinels<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
         self.sentinels = urls.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Other servers that may be the master, now or after a failover, as URLs. They are tried in this order, after the first;
+    /// one that is a replica says where its master is, and is believed.
+    pub fn or_at<U: Into<String>>(mut self, urls: impl IntoIterator<Item = U>) -> Self {
+        self.urls.extend(urls.into_iter().map(Into::into));
+        self
+    }
+
+    /// Try for so long to connect at first, if the server cannot be reached. Default: once.
+    pub fn connect_within(mut self, time: Duration) -> Self {
+        self.connect_within = Some(time);
+        self
+    }
+
+    /// What lists of clients call this connection (`CLIENT SETNAME`), and so what says who holds a lock. Characters that the server
+    /// does not take become `_`. Default: host, process and program.
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -81,7 +98,7 @@ impl Builder {
     /// back before the fence falls. The server gives the locks of a client that does not come back to others after this time.
     /// Default: no session; a connection that breaks loses its locks at once.
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = Some(grace);
+        self.terms.grace = Some(grace);
         self
     }
 
@@ -90,13 +107,13 @@ impl Builder {
     /// less [`stop_within`](Builder::stop_within) and a second, or without a session half of the server's
     /// `tether.peer-timeout`.
     pub fn fence(mut self, fence: Duration) -> Self {
-        self.fence = Some(fence);
+        self.terms.fence = Some(fence);
         self
     }
 
     /// How long the work goes on after its lock is lost, at most. Default: 0.
     pub fn stop_within(mut self, stop_within: Duration) -> Self {
-        self.stop_within = stop_within;
+        self.terms.stop_within = stop_within;
         self
     }
 
@@ -106,38 +123,49 @@ impl Builder {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::NoModule`], [`Error::Unfit`], or [`Error::Refused`] with the server's error.
     pub async fn connect(self) -> Result<Locks, Error> {
-        let address = Address::new(&self.url, &self.sentinels, &self.certificates)?;
-        let mut line = address.connect(CONNECT_WITHIN).await?;
-        let sent = BootTime::now();
-        let prepared = timeout(CONNECT_WITHIN, self.prepare(&mut line)).await;
-        let (fence, secret, run_id) = prepared.map_err(|_| line::late())??;
-        let way = Way {
-            address: Arc::new(address),
-            secret,
-            fence,
-            run_id,
-            survives_restarts: true,
-        };
-        let shared = Shared::start(line, way, sent);
-        let builder = Arc::new(self);
-        Ok(Locks { shared, builder })
+        let Builder {
+            urls,
+            sentinels,
+            certificates,
+            name,
+            ..
+        } = &self;
+        let address = Address::new(urls, sentinels, certificates, name.as_deref())?;
+        let address = Arc::new(address);
+        let began = BootTime::now();
+        for failed in 0.. {
+            let now = BootTime::now();
+            let delay = backoff::delay(failed, now.0, backoff::LONGEST);
+            match self.connect_once(&address).await {
+                Err(Error::Unreachable(_)) if self.has_time_for(began, delay) => sleep(delay).await,
+                connected => return connected,
+            }
+        }
+        Err(line::late())
     }
 
-    async fn prepare(&self, line: &mut Line) -> Result<(Duration, Option<String>, Vec<u8>), Error> {
-        let server = line.server().await?;
-        let most = match self.grace {
-            Some(grace) => timing::fence(grace, self.stop_within)?,
-            None => timing::fence_without_session(server.peer_timeout, self.stop_within)?,
+    /// Whether there is time for another attempt after this delay.
+    fn has_time_for(&self, began: BootTime, delay: Duration) -> bool {
+        let spent = BootTime::now().since(began) + delay;
+        self.connect_within.is_some_and(|within| spent < within)
+    }
+
+    async fn connect_once(&self, address: &Arc<Address>) -> Result<Locks, Error> {
+        let within = self.connect_within.unwrap_or(CONNECT_WITHIN);
+        let within = within.min(CONNECT_WITHIN);
+        let mut line = address.connect(within).await?;
+        let sent = BootTime::now();
+        let begun = timeout(within, self.terms.begin(&mut line)).await;
+        let begun = begun.map_err(|_| line::late())??;
+        let way = Way {
+            address: address.clone(),
+            secret: begun.secret,
+            fence: begun.fence,
+            run_id: begun.run_id,
+            terms: Some(self.terms),
         };
-        let fence = self.fence.unwrap_or(most);
-        if fence > most || fence < timing::SHORTEST_FENCE {
-            return Err(timing::Unfit::Fence { fence, most }.into());
-        }
-        let secret = match self.grace {
-            Some(grace) => Some(line.start_session(grace).await?),
-            None => None,
-        };
-        Ok((fence, secret, server.run_id))
+        let shared = Shared::start(line, way, sent);
+        Ok(Locks { shared })
     }
 }
 
@@ -153,12 +181,12 @@ impl Locks {
     /// To a server at `redis://user:password@host:port/db`, `unix:///path` or, with the feature `tls`, `rediss://`.
     pub fn builder(url: &str) -> Builder {
         Builder {
-            url: url.to_owned(),
+            urls: vec![url.to_owned()],
             sentinels: Vec::new(),
             certificates: Certificates::default(),
-            grace: None,
-            fence: None,
-            stop_within: Duration::ZERO,
+            name: None,
+            terms: Terms::default(),
+            connect_within: None,
         }
     }
 
@@ -208,14 +236,6 @@ impl Locks {
     /// Ends the connection and its session, if there is one, also for guards that are still there: they are lost.
     pub async fn close(self) {
         self.shared.close().await;
-    }
-
-    pub(crate) fn is_over(&self) -> bool {
-        self.shared.with_core(|core| core.ended().is_some())
-    }
-
-    pub(crate) async fn connect_anew(&self) -> Result<Locks, Error> {
-        Builder::clone(&self.builder).connect().await
     }
 
     fn request(&self, keys: Vec<Vec<u8>>) -> LockRequest {

@@ -1,5 +1,6 @@
 //! What replies and pushes say.
 
+use super::refusals::{is_elsewhere, is_for_now, is_not_held, is_unwritable, refusal};
 use super::want::Phase;
 use super::{Change, Core, Id, RAISE_AGAIN, Reply, Subject, Tag};
 use crate::clock::BootTime;
@@ -17,11 +18,13 @@ impl Core {
             return;
         }
         self.vouch_from(sent);
+        let Some((tag, reply)) = self.unless_put_off(tag, reply) else {
+            return;
+        };
         match tag {
             Tag::Asked(id) => self.asked(id, reply),
-            Tag::Cancelled => self.cancelled(reply),
+            Tag::Cancelled(id) => self.cancelled(id, reply),
             Tag::Released(id) => self.released(id, reply),
-            Tag::GivenBack => self.given_back(reply),
             Tag::Raised(id) => self.raised(id, reply),
             Tag::Looked(id, key, reason) => self.looked(id, &key, reason, reply),
             Tag::Resumed(id) => self.found(id, reply),
@@ -51,7 +54,14 @@ impl Core {
         let place = (key.to_vec(), label.to_vec());
         let first = self.places.get(&place).and_then(|ids| ids.front().copied());
         let first = first.filter(|id| self.wants[id].request.is_temporary() == is_temporary);
+        // The session goes on where the master is.
+        let is_demoted = word == b"LOST" && said == "demoted" || said == "UNBLOCKED";
+        if is_demoted && self.goes_on {
+            self.is_misplaced = true;
+        }
         match (word, first) {
+            (b"LOST", _) if self.is_misplaced && self.has_session => {}
+            (b"FAILED", Some(id)) if self.is_misplaced => self.queue_elsewhere(id),
             (b"LOST", Some(id)) => self.told_lost(id, key, Loss::Told(said)),
             (b"LOST", None) => self.look_at_all(is_temporary, label, &Loss::Told(said)),
             (b"TIMEOUT", Some(id)) => self.not_granted(id, Error::Taken),
@@ -75,11 +85,39 @@ impl Core {
         }
         match reply {
             // SETTP says 0 where LOCK.ACQUIRE says null; no token is 0.
-            Reply::Null | Reply::Number(0) if want.until.is_some() => want.phase = Phase::Waiting,
+            Reply::Null | Reply::Number(0) if want.until.is_some() => {
+                want.phase = Phase::Waiting;
+                want.has_waited = true;
+                want.refusal = None;
+            }
             Reply::Null | Reply::Number(0) => self.finish(id, Change::Refused(Error::Taken)),
             Reply::Number(token) => self.grant(id, token),
             Reply::Text(_) | Reply::Many(_) | Reply::Other => self.end(Loss::Connection),
+            Reply::Error(error) if self.goes_on && is_elsewhere(&error) => {
+                self.is_misplaced = true;
+                want.queue_again();
+            }
+            // What was let in once is not sent away for what passes.
+            Reply::Error(error)
+                if self.goes_on
+                    && want.until.is_some()
+                    && (is_for_now(&error) || want.has_waited && is_unwritable(&error)) =>
+            {
+                want.phase = Phase::Queued;
+                want.refusal = Some(error);
+                self.try_again(Tag::Asked(id));
+            }
             Reply::Error(error) => self.finish(id, Change::Refused(refusal(error))),
+        }
+    }
+
+    /// The server that is no master any more ended its wait.
+    fn queue_elsewhere(&mut self, id: Id) {
+        if let Some(want) = self.wants.get_mut(&id)
+            && !want.is_given_up
+            && matches!(want.phase, Phase::Asked | Phase::Waiting)
+        {
+            want.queue_again();
         }
     }
 
@@ -90,40 +128,60 @@ impl Core {
         }
     }
 
-    fn cancelled(&mut self, reply: Reply) {
-        match reply {
+    fn cancelled(&mut self, id: Id, reply: Reply) {
+        match &reply {
             Reply::Number(NEITHER | WAITED) => self.races.cancel_first += 1,
             Reply::Number(_) => self.races.grant_first += 1,
-            Reply::Error(error) => self.end(Loss::Unreleased(error)),
-            _ => self.end(Loss::Connection),
+            Reply::Error(error) => self.not_taken_back(id, error),
+            _ => return self.end(Loss::Connection),
         }
+        self.one_taken_back(id);
     }
 
     fn released(&mut self, id: Id, reply: Reply) {
+        let Some(want) = self.wants.get(&id) else {
+            return;
+        };
+        let is_given_up = want.is_given_up;
+        // DELTP says how many keys there were to give back.
+        let is_temporary = want.request.is_temporary();
+        let deleted = || Change::Lost(Loss::Told("deleted".to_owned()));
+        match &reply {
+            Reply::Number(0) if is_temporary && is_given_up => self.races.cancel_first += 1,
+            Reply::Number(_) if is_temporary && is_given_up => self.races.grant_first += 1,
+            Reply::Number(0) if is_temporary => self.tell(id, deleted()),
+            Reply::Error(error) if !is_not_held(error) => self.not_taken_back(id, error),
+            // The push that says why may be on its way to nobody: the hold was not asked to NOTIFY by this name.
+            Reply::Error(_) if !is_given_up => self.tell(id, deleted()),
+            _ => {}
+        }
+        self.one_taken_back(id);
+    }
+
+    /// What is to be taken back was not: it is sent again, with all that belongs to it. If that is not for a moment, somebody is
+    /// told.
+    fn not_taken_back(&mut self, id: Id, error: &str) {
+        if let Some(want) = self.wants.get_mut(&id) {
+            want.is_refused = true;
+        }
+        if self.goes_on && is_elsewhere(error) {
+            self.is_misplaced = true;
+        } else if !is_for_now(error) && !is_unwritable(error) {
+            self.tell(id, Change::Lost(Loss::Unreleased(error.to_owned())));
+        }
+    }
+
+    fn one_taken_back(&mut self, id: Id) {
         let Some(want) = self.wants.get_mut(&id) else {
             return;
         };
-        want.unanswered_releases = want.unanswered_releases.saturating_sub(1);
-        let (is_last, is_given_up) = (want.unanswered_releases == 0, want.is_given_up);
-        // DELTP says how many keys there were to give back.
-        let is_temporary = want.request.is_temporary();
-        if is_temporary && is_given_up {
-            match reply {
-                Reply::Number(0) => self.races.cancel_first += 1,
-                Reply::Number(_) => self.races.grant_first += 1,
-                _ => {}
+        want.unanswered = want.unanswered.saturating_sub(1);
+        match (want.unanswered, want.is_refused) {
+            (0, true) => self.try_again(Tag::Released(id)),
+            (0, false) => {
+                self.retries.succeeded();
+                self.finish(id, Change::Over);
             }
-        }
-        match reply {
-            Reply::Number(0) if is_temporary && !is_given_up => {
-                self.finish(id, Change::Lost(Loss::Told("deleted".to_owned())));
-            }
-            Reply::Error(error) if !is_not_held(&error) => self.end(Loss::Unreleased(error)),
-            // The push that says why may be on its way to nobody: the hold was not asked to NOTIFY by this name.
-            Reply::Error(_) if !is_given_up => {
-                self.finish(id, Change::Lost(Loss::Told("deleted".to_owned())));
-            }
-            _ if is_last => self.finish(id, Change::Over),
             _ => {}
         }
     }
@@ -158,14 +216,6 @@ impl Core {
                 self.changes.push((id, change));
             }
             _ => self.end(Loss::Connection),
-        }
-    }
-
-    fn given_back(&mut self, reply: Reply) {
-        if let Reply::Error(error) = reply
-            && !is_not_held(&error)
-        {
-            self.end(Loss::Unreleased(error));
         }
     }
 
@@ -214,7 +264,7 @@ impl Core {
         }
         match reply {
             Reply::Number(NEITHER | WAITED) => {
-                want.phase = Phase::Queued;
+                want.queue_again();
                 self.send_if_first(id);
             }
             Reply::Number(token) => self.grant(id, token),
@@ -227,17 +277,6 @@ impl Core {
 /// Whether a refusal stays one, however often it is asked again.
 fn is_for_good(error: &str) -> bool {
     error.starts_with("NOPERM") || error.starts_with("ERR unknown command")
-}
-
-pub(super) fn is_not_held(error: &str) -> bool {
-    error.starts_with("NOTHELD")
-}
-
-fn refusal(error: String) -> Error {
-    match error.starts_with("DEADLOCK") {
-        true => Error::Deadlock(error),
-        false => Error::Refused(error),
-    }
 }
 
 /// What stands behind LOST or FAILED, and the label behind that. A redirection is three words.

@@ -16,18 +16,26 @@
 //!   whether an owner holds), and asked for again if it still waited.
 //! - A token that a server does not raise yet (LOCK.RAISE; its clock is behind another's, or it refuses writes for a moment) is
 //!   asked for again, for as long as the hold is wanted.
+//! - A core that *goes on* outlives its connection and its session. What is held is lost with them; what is waited for is asked
+//!   for on the next connection, and watched anew. Its time to wait is its own, whether there is a server or not.
+//! - A server that says that it is no master any more is left for the one that is, with the session.
+//! - What the server will not take back for a moment is sent again until it does, and nothing else is lost by that.
 //! - Whatever leaves it unclear who holds what ends the connection, and with it everything.
 //!
 //! ```text
 //!   mod.rs       what callers want, and what happens       answers.rs   what replies and pushes say
 //!   want.rs      one request, and its commands             words.rs     what all of them exchange
 //!   watches.rs   who watches which keys                    backlog.rs   what one of them has not read yet
-//!   unclaimed.rs what the session holds unknown to us
-//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays; searching.rs  unclaimed holds
+//!   unclaimed.rs what the session holds unknown to us       refusals.rs  what errors mean, and what is sent again
+//!   tests.rs     wants        watching.rs     watches, both against a server that a test plays; searching.rs  unclaimed holds;
+//!   enduring.rs  connections that break, servers that are no masters any more, and what they refuse for a moment
 //! ```
 
 mod answers;
 mod backlog;
+#[cfg(test)]
+mod enduring;
+mod refusals;
 #[cfg(test)]
 mod searching;
 #[cfg(test)]
@@ -41,7 +49,9 @@ mod words;
 
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use refusals::Retries;
+pub use refusals::{is_for_now, is_unwritable};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 use unclaimed::Unclaimed;
 pub use want::{Command, Mode, Request};
@@ -55,6 +65,9 @@ const PINGS_PER_FENCE: u32 = 4;
 /// How long after its refusal a token is asked for again.
 const RAISE_AGAIN: Duration = Duration::from_millis(50);
 
+/// The server tells when a time to wait is over. It has so much longer for that, before this ends the wait itself.
+const SERVERS_WORD: Duration = Duration::from_millis(100);
+
 /// The state of a client's connection, and of those that follow it.
 ///
 /// Invariant: `places` has each want under each of its keys with its label, in the order of their numbers; only the first of a
@@ -64,6 +77,9 @@ pub struct Core {
     places: HashMap<(Vec<u8>, Vec<u8>), VecDeque<Id>>,
     watches: Watches,
     unclaimed: Unclaimed,
+    retries: Retries,
+    /// When to end a wait, if the server has not; of those that have a time.
+    deadlines: BTreeSet<(BootTime, Id)>,
     next: Id,
     /// As far as callers said.
     now: BootTime,
@@ -71,7 +87,15 @@ pub struct Core {
     changes: Vec<(Id, Change)>,
     fence: Duration,
     has_session: bool,
+    /// It outlives its connection and its session.
+    goes_on: bool,
     is_up: bool,
+    /// Nothing is held any more, and nothing is relied on, until there is another connection.
+    is_adrift: bool,
+    /// The server is no master any more.
+    is_misplaced: bool,
+    /// Why there was no other connection when one was last tried.
+    why_down: Option<Error>,
     alive_until: BootTime,
     pinged_at: BootTime,
     /// When tokens that were refused are asked for again.
@@ -88,19 +112,31 @@ impl Core {
             places: HashMap::new(),
             watches: Watches::default(),
             unclaimed: Unclaimed::default(),
+            retries: Retries::default(),
+            deadlines: BTreeSet::new(),
             next: 0,
             now: sent,
             out: VecDeque::new(),
             changes: Vec::new(),
             fence,
             has_session,
+            goes_on: false,
             is_up: true,
+            is_adrift: false,
+            is_misplaced: false,
+            why_down: None,
             alive_until: sent + fence,
             pinged_at: sent,
             raise_again_at: BootTime::NEVER,
             ended: None,
             races: Races::default(),
         }
+    }
+
+    /// The same, outliving that connection.
+    pub fn going_on(mut self) -> Core {
+        self.goes_on = true;
+        self
     }
 
     // ---- what callers want ----
@@ -127,6 +163,9 @@ impl Core {
             true => BootTime::NEVER,
             false => now + wait,
         });
+        if let Some(until) = until.filter(|until| *until != BootTime::NEVER) {
+            self.deadlines.insert((until + SERVERS_WORD, id));
+        }
         self.wants.insert(id, Want::new(request, until));
         self.send_if_first(id);
         Ok(id)
@@ -139,6 +178,7 @@ impl Core {
             return;
         };
         match want.phase {
+            _ if want.is_given_up => {}
             Phase::Queued => self.finish(id, Change::Over),
             Phase::Asked | Phase::Waiting => {
                 want.is_given_up = true;
@@ -156,6 +196,7 @@ impl Core {
             && want.phase == Phase::Held
         {
             want.phase = Phase::Releasing;
+            want.unanswered = 0;
             self.send_releases(id);
         }
     }
@@ -173,31 +214,49 @@ impl Core {
 
     // ---- what happens ----
 
-    /// The connection broke.
+    /// The connection broke, or was left.
     pub fn broke(&mut self, now: BootTime) {
         self.out.clear();
+        self.retries = Retries::default();
         self.is_up = false;
+        self.is_misplaced = false;
         match self.has_session {
             true => self.tick(now),
-            false => self.end(Loss::Connection),
+            false => self.lose_all(&Loss::Connection),
         }
     }
 
-    /// A new connection has the session; it answered a request that was sent at this moment.
+    /// There is no other connection yet, for this reason: who does not wait is told; if the server is there and refuses, so is who
+    /// waits. O(wants).
+    pub fn not_reached(&mut self, now: BootTime, why: &Error) {
+        self.tick(now);
+        let is_away = matches!(why, Error::Unreachable(_));
+        for id in self.ids() {
+            let is_queued = |want: &Want| want.phase == Phase::Queued;
+            let want = self.wants.get(&id).filter(|want| is_queued(want));
+            if want.is_some_and(|want| want.until.is_none() || !is_away) {
+                self.finish(id, Change::Refused(why.clone()));
+            }
+        }
+        self.why_down = Some(why.clone());
+    }
+
+    /// A new connection has the session; it answered a request that was sent at this moment. Not if the fence has fallen before:
+    /// then it is still down.
     pub fn resumed(&mut self, now: BootTime, sent: BootTime) {
         self.tick(now);
-        if self.ended.is_some() {
+        if self.ended.is_some() || self.is_adrift {
             return;
         }
         self.is_up = true;
         self.vouch_from(sent);
-        for id in self.wants.keys().copied().collect::<Vec<_>>() {
+        for id in self.ids() {
             let Some(want) = self.wants.get_mut(&id) else {
                 continue;
             };
-            want.unanswered_releases = 0;
+            want.unanswered = 0;
             match want.phase {
-                Phase::Queued => {}
+                Phase::Queued => self.send_if_first(id),
                 Phase::Held => {
                     self.look(id, &Loss::Connection);
                     self.send_raise(id);
@@ -216,7 +275,28 @@ impl Core {
         self.search_anew();
     }
 
-    /// Looks at the time: a ping when one is due, and the end of everything when the fence falls.
+    /// A new connection that has nothing of the former one, perhaps with a session of its own: what was held is lost, what is
+    /// waited for is asked for here.
+    pub fn renewed(&mut self, now: BootTime, sent: BootTime, fence: Duration, has_session: bool) {
+        self.tick(now);
+        self.lose_all(&Loss::Connection);
+        if self.ended.is_some() {
+            return;
+        }
+        self.is_adrift = false;
+        self.is_up = true;
+        self.fence = fence;
+        self.has_session = has_session;
+        self.alive_until = sent + fence;
+        self.pinged_at = sent;
+        self.unclaimed = Unclaimed::default();
+        for id in self.ids() {
+            self.send_if_first(id);
+        }
+        self.watch_anew();
+    }
+
+    /// Looks at the time: waits that are over, what is to be sent again, a ping when one is due, and the fence.
     pub fn tick(&mut self, now: BootTime) {
         self.now = self.now.max(now);
         if self.ended.is_some() {
@@ -225,12 +305,54 @@ impl Core {
         if now >= self.raise_again_at {
             self.raise_again();
         }
-        if now >= self.alive_until {
-            self.end(Loss::Silence);
-        } else if self.is_up && now >= self.ping_at() {
-            self.pinged_at = now;
-            self.send(Tag::Ping, Command::new("PING"));
+        while let Some((at, id)) = self.deadlines.first().copied()
+            && at <= now
+        {
+            self.deadlines.remove(&(at, id));
+            self.end_wait(id);
         }
+        if now >= self.alive_until {
+            self.lose_all(&Loss::Silence);
+        } else if self.is_up {
+            self.send_again();
+            if now >= self.ping_at() {
+                self.pinged_at = now;
+                self.send(Tag::Ping, Command::new("PING"));
+            }
+        }
+    }
+
+    /// The session is gone, or the connection without one: what is held is lost. If this core goes on, nothing else is; but who
+    /// does not wait hears of it.
+    pub fn lose_all(&mut self, why: &Loss) {
+        if !self.goes_on {
+            return self.end(why.clone());
+        }
+        if self.is_adrift || self.ended.is_some() {
+            return;
+        }
+        self.is_adrift = true;
+        self.is_up = false;
+        self.out.clear();
+        self.retries = Retries::default();
+        for id in self.ids() {
+            let Some(want) = self.wants.get_mut(&id) else {
+                continue;
+            };
+            match want.phase {
+                Phase::Held | Phase::Releasing => self.finish(id, Change::Lost(why.clone())),
+                _ if want.is_given_up => self.finish(id, Change::Over),
+                Phase::Asked if want.until.is_none() => {
+                    let why = Error::Unreachable(why.to_string());
+                    self.finish(id, Change::Refused(why));
+                }
+                Phase::Queued | Phase::Asked | Phase::Waiting => {
+                    want.queue_again();
+                    want.lost_early = None;
+                }
+            }
+        }
+        self.why_down = Some(Error::Unreachable(why.to_string()));
     }
 
     /// Everything ends, for this reason: what is held is lost, what is asked for is not granted.
@@ -240,12 +362,15 @@ impl Core {
         }
         self.out.clear();
         self.places.clear();
+        self.deadlines.clear();
         for (id, want) in std::mem::take(&mut self.wants) {
             let change = match want.phase {
                 Phase::Held | Phase::Releasing => Change::Lost(why.clone()),
                 _ => Change::Refused(Error::Unreachable(why.to_string())),
             };
-            self.changes.push((id, change));
+            if !want.is_told {
+                self.changes.push((id, change));
+            }
         }
         self.end_watches(&why);
         self.ended = Some(why);
@@ -262,8 +387,12 @@ impl Core {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether to try another connection, since this one is silent. O(wants), while it is.
+    /// Whether to leave this connection for another one: it is silent while something is held, nothing on it is relied on any
+    /// more, or the server is no master any more. O(wants), while it is silent.
     pub fn is_stuck(&self) -> bool {
+        if self.is_misplaced || self.is_adrift {
+            return true;
+        }
         let is_held = |want: &Want| matches!(want.phase, Phase::Held | Phase::Releasing);
         self.has_session
             && self.is_up
@@ -273,12 +402,18 @@ impl Core {
 
     /// When to look at the time next.
     pub fn next_tick(&self) -> BootTime {
-        match self.is_up {
-            true => {
-                let next = self.ping_at().min(self.raise_again_at);
-                next.min(self.alive_until)
+        let deadline = self
+            .deadlines
+            .first()
+            .map_or(BootTime::NEVER, |(at, _)| *at);
+        match (self.is_adrift, self.is_up) {
+            (true, _) => deadline,
+            (false, false) => deadline.min(self.alive_until),
+            (false, true) => {
+                let first = self.ping_at().min(self.retries.due());
+                let first = first.min(self.raise_again_at);
+                deadline.min(self.alive_until).min(first)
             }
-            false => self.alive_until,
         }
     }
 
@@ -289,6 +424,16 @@ impl Core {
     /// Whether there is a connection.
     pub fn is_up(&self) -> bool {
         self.is_up && self.ended.is_none()
+    }
+
+    /// Whether there is a session that is relied on.
+    pub fn has_session(&self) -> bool {
+        self.has_session && !self.is_adrift
+    }
+
+    /// Whether somebody relies on a hold.
+    pub fn is_relied_on(&self) -> bool {
+        self.wants.values().any(|want| want.phase == Phase::Held)
     }
 
     pub fn ended(&self) -> Option<&Loss> {
@@ -320,8 +465,42 @@ impl Core {
         }
     }
 
+    fn ids(&self) -> Vec<Id> {
+        self.wants.keys().copied().collect()
+    }
+
+    /// The time to wait is over, by the clock here.
+    fn end_wait(&mut self, id: Id) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        if want.is_given_up || matches!(want.phase, Phase::Held | Phase::Releasing) {
+            return;
+        }
+        let down = || Error::Unreachable("there is no connection".to_owned());
+        let error = match (want.refusal.take(), want.phase) {
+            (Some(refusal), _) => Error::Refused(refusal),
+            _ if !self.is_up => self.why_down.clone().unwrap_or_else(down),
+            (None, Phase::Asked) => Error::Unreachable("no answer in time".to_owned()),
+            (None, _) => Error::Taken,
+        };
+        self.tell(id, Change::Refused(error));
+        match self.wants[&id].phase {
+            Phase::Queued => self.finish(id, Change::Over),
+            _ => {
+                if let Some(want) = self.wants.get_mut(&id) {
+                    want.is_given_up = true;
+                }
+                self.send_withdrawal(id);
+            }
+        }
+    }
+
     /// Sends the request once no other want stands before it.
     fn send_if_first(&mut self, id: Id) {
+        if !self.is_up {
+            return;
+        }
         let Some(want) = self.wants.get_mut(&id) else {
             return;
         };
@@ -334,11 +513,15 @@ impl Core {
     }
 
     fn send_withdrawal(&mut self, id: Id) {
-        let want = &self.wants[&id];
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        want.unanswered = 0;
         // DELTP leaves the queue as well.
         if !want.request.is_temporary() {
+            want.unanswered = 1;
             let command = want.cancel();
-            self.send(Tag::Cancelled, command);
+            self.send(Tag::Cancelled(id), command);
         }
         self.send_releases(id);
     }
@@ -347,7 +530,8 @@ impl Core {
         let Some(want) = self.wants.get_mut(&id) else {
             return;
         };
-        want.unanswered_releases = want.request.keys.len();
+        want.is_refused = false;
+        want.unanswered += want.request.keys.len();
         let commands: Vec<_> = want.request.keys.iter().map(|k| want.release(k)).collect();
         for command in commands {
             self.send(Tag::Released(id), command);
@@ -394,8 +578,10 @@ impl Core {
             return; // It is given back already, or was granted by a push.
         }
         want.phase = Phase::Held;
+        let until = want.until;
         want.token = token;
         let lost = want.lost_early.take();
+        self.forget_deadline(id, until);
         self.changes.push((id, Change::Granted(token)));
         if let Some((key, reason)) = lost {
             self.lose(id, &key, reason);
@@ -404,24 +590,56 @@ impl Core {
 
     /// It is not held any more, for it lost this key; the others are given back.
     fn lose(&mut self, id: Id, lost: &[u8], reason: Loss) {
-        let want = &self.wants[&id];
-        if want.phase == Phase::Held {
-            let others = want.request.keys.iter().filter(|key| *key != lost);
-            for command in others.map(|key| want.release(key)).collect::<Vec<_>>() {
-                self.send(Tag::GivenBack, command);
-            }
+        self.tell(id, Change::Lost(reason));
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        let is_releasing = want.phase == Phase::Releasing;
+        want.phase = Phase::Releasing;
+        want.is_given_up = true;
+        if is_releasing {
+            return; // The answers that are on their way settle it.
         }
-        self.finish(id, Change::Lost(reason));
+        want.unanswered = 0;
+        want.request.keys.retain(|key| key != lost);
+        let place = (lost.to_vec(), want.request.label.clone());
+        let is_all = want.request.keys.is_empty();
+        self.leave_places(id, [place]);
+        match is_all {
+            true => self.finish(id, Change::Over),
+            false => self.send_releases(id),
+        }
+    }
+
+    /// Says what has become of a want, unless its last word was said.
+    fn tell(&mut self, id: Id, change: Change) {
+        let Some(want) = self.wants.get_mut(&id) else {
+            return;
+        };
+        if !want.is_told {
+            want.is_told = change.is_last();
+            self.changes.push((id, change));
+        }
     }
 
     /// It is settled: the server has nothing more to say of it, and the next of its owner may ask.
     fn finish(&mut self, id: Id, change: Change) {
-        let Some(want) = self.wants.remove(&id) else {
-            return;
-        };
-        self.changes.push((id, change));
+        self.tell(id, change);
+        if let Some(want) = self.wants.remove(&id) {
+            self.forget_deadline(id, want.until);
+            self.leave_places(id, want.request.places());
+        }
+    }
+
+    fn forget_deadline(&mut self, id: Id, until: Option<BootTime>) {
+        if let Some(until) = until {
+            self.deadlines.remove(&(until + SERVERS_WORD, id));
+        }
+    }
+
+    fn leave_places(&mut self, id: Id, places: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
         let mut next = Vec::new();
-        for place in want.request.places() {
+        for place in places {
             let Some(ids) = self.places.get_mut(&place) else {
                 continue;
             };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const FENCE: Duration = Duration::from_secs(4);
+pub(super) const FENCE: Duration = Duration::from_secs(4);
 
 fn at(ms: u64) -> BootTime {
     BootTime(ms * 1_000_000)
@@ -11,7 +11,7 @@ fn at(ms: u64) -> BootTime {
 /// A core with what is on the wire to the server and not answered yet.
 pub(super) struct World {
     pub core: Core,
-    sent: VecDeque<(Tag, Command)>,
+    pub sent: VecDeque<(Tag, Command)>,
     pub now: BootTime,
 }
 
@@ -22,6 +22,13 @@ impl World {
             sent: VecDeque::new(),
             now: at(0),
         }
+    }
+
+    /// With a core that outlives its connection.
+    pub fn going_on(has_session: bool) -> World {
+        let mut world = World::new(has_session);
+        world.core = Core::new(at(0), FENCE, has_session).going_on();
+        world
     }
 
     pub fn ask_for(
@@ -63,7 +70,7 @@ impl World {
         self.core.replied(self.now, self.now, tag, reply);
     }
 
-    fn push(&mut self, key: &str, text: &str) {
+    pub fn push(&mut self, key: &str, text: &str) {
         self.push_about(Subject::Lock, key, text);
     }
 
@@ -98,11 +105,11 @@ impl World {
     }
 }
 
-fn not_held() -> Reply {
+pub(super) fn not_held() -> Reply {
     Reply::Error("NOTHELD this owner does not hold the lock".into())
 }
 
-fn told(reason: &str) -> Change {
+pub(super) fn told(reason: &str) -> Change {
     Change::Lost(Loss::Told(reason.into()))
 }
 
@@ -216,19 +223,6 @@ fn an_owner_asks_again_only_when_all_is_answered_that_it_gave_up() {
     let third = world.ask("l", "x");
     world.core.give_up(world.now, third);
     assert_eq!(world.changes().last(), Some(&(third, Change::Over)));
-}
-
-#[test]
-fn what_the_server_will_not_take_back_ends_the_connection() {
-    let mut world = World::new(false);
-    let id = world.ask("k", "x");
-    world.reply(Reply::Number(7));
-    world.core.release(world.now, id);
-    let error = "NOREPLICAS Not enough good replicas to write.";
-    world.reply(Reply::Error(error.into()));
-    let loss = Loss::Unreleased(error.into());
-    assert_eq!(world.core.ended(), Some(&loss));
-    assert_eq!(world.changes().last(), Some(&(id, Change::Lost(loss))));
 }
 
 #[test]

@@ -13,7 +13,7 @@
 
 use super::want::{Command, Phase};
 use super::words::{Reply, Search, Tag};
-use super::{Core, answers};
+use super::{Core, refusals};
 
 /// So many keys for each LOCK.LIST.
 const KEYS_AT_ONCE: &str = "100";
@@ -177,7 +177,7 @@ impl Core {
 
     fn disowned(&mut self, reply: &Reply) {
         if let Reply::Error(error) = reply
-            && !answers::is_not_held(error)
+            && !refusals::is_not_held(error)
         {
             // It may be taken later (NOREPLICAS), but not from a user without the right.
             self.unclaimed.progress.is_left |= !error.starts_with("NOPERM");

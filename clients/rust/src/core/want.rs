@@ -81,9 +81,18 @@ pub struct Want {
     /// It was refused, and is not asked for again yet.
     pub is_raise_refused: bool,
     pub is_given_up: bool,
+    /// Nobody is to hear of it any more.
+    pub is_told: bool,
+    /// It stood in the queue, or was to, before a connection was lost: so it goes on where a new request is refused.
+    pub has_waited: bool,
+    /// What the server said last, if that is not for good.
+    pub refusal: Option<String>,
     /// A loss that was heard of before the grant was: a reply may come after a later push.
     pub lost_early: Option<(Vec<u8>, Loss)>,
-    pub unanswered_releases: usize,
+    /// Of what takes it back.
+    pub unanswered: usize,
+    /// Some of that was refused, so all of it is sent again.
+    pub is_refused: bool,
 }
 
 impl Want {
@@ -96,14 +105,24 @@ impl Want {
             raising: None,
             is_raise_refused: false,
             is_given_up: false,
+            is_told: false,
+            has_waited: false,
+            refusal: None,
             lost_early: None,
-            unanswered_releases: 0,
+            unanswered: 0,
+            is_refused: false,
         }
     }
 
     /// Whether its owner wants it no more, so that it may ask again.
     pub fn is_leaving(&self) -> bool {
         self.is_given_up || self.phase == Phase::Releasing
+    }
+
+    /// It is asked for anew, behind those who wait.
+    pub fn queue_again(&mut self) {
+        self.phase = Phase::Queued;
+        self.has_waited = true;
     }
 
     pub fn ask(&self, now: BootTime) -> Command {

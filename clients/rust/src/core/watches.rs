@@ -131,7 +131,7 @@ impl Core {
         }
     }
 
-    fn send_watch(&mut self, key: Vec<u8>) {
+    pub(super) fn send_watch(&mut self, key: Vec<u8>) {
         let command = Command::new("WATCHEX").with(&key);
         self.send(Tag::Watched(key), command);
     }

@@ -10,12 +10,10 @@ pub type Id = u64;
 pub enum Tag {
     Asked(Id),
     /// After a want was given up.
-    Cancelled,
+    Cancelled(Id),
     Released(Id),
     /// What token a hold has, which was to be raised.
     Raised(Id),
-    /// Another key of a want that was lost.
-    GivenBack,
     /// Whether this key of a want is still held; if not, this is why.
     Looked(Id, Vec<u8>, Loss),
     /// Whether a want was granted before the former connection broke.

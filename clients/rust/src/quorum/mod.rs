@@ -16,11 +16,13 @@ mod servers;
 #[cfg(test)]
 mod simulation;
 
-use crate::address::{Address, Certificates};
+use crate::address::Address;
 use crate::clock::BootTime;
 use crate::error::{Error, Loss};
-use crate::locks::{CONNECT_WITHIN, own_label};
+use crate::locks::own_label;
+use crate::terms::CONNECT_WITHIN;
 use crate::timing::{self, Unfit};
+use crate::tls::Certificates;
 use protocol::{majority, majority_vouches};
 use request::{Handle, State, Wish};
 use servers::{Servers, Times};
@@ -45,6 +47,7 @@ pub struct Quorum {
 pub struct Builder {
     urls: Vec<String>,
     certificates: Certificates,
+    name: Option<String>,
     grace: Duration,
     fence: Option<Duration>,
     stop_within: Duration,
@@ -78,6 +81,12 @@ impl Builder {
         key: impl Into<Vec<u8>>,
     ) -> Self {
         self.certificates.own = Some((chain.into(), key.into()));
+        self
+    }
+
+    /// As [`Builder::client_name`](crate::Builder::client_name).
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
         self
     }
 
@@ -117,8 +126,15 @@ impl Builder {
         let mut urls = self.urls;
         // All clients ask them in one order, in whatever order they name them.
         urls.sort_by(|one, other| place(one).cmp(place(other)));
-        let address = |url: &String| Address::new(url, &[], &self.certificates);
-        let addresses = urls.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        let name = self.name.as_deref();
+        let address = |url: &String| {
+            let url = std::slice::from_ref(url);
+            Ok(Address::new(url, &[], &self.certificates, name)?.fixed())
+        };
+        let addresses = urls
+            .iter()
+            .map(address)
+            .collect::<Result<Vec<_>, Error>>()?;
         let times = Times {
             grace: self.grace,
             fence,
@@ -156,6 +172,7 @@ impl Quorum {
         Builder {
             urls: urls.into_iter().map(Into::into).collect(),
             certificates: Certificates::default(),
+            name: None,
             grace: GRACE,
             fence: None,
             stop_within: Duration::ZERO,

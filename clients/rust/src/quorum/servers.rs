@@ -2,20 +2,18 @@
 //! can be relied on.
 
 use crate::address::Address;
+use crate::backoff;
 use crate::clock::BootTime;
 use crate::error::Error;
 use crate::line::{self, Line, ServerFacts};
 use crate::link::{Shared, Way};
-use crate::locks::CONNECT_WITHIN;
+use crate::terms::CONNECT_WITHIN;
 use crate::timing::{MARGIN, Unfit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
-
-/// Between two attempts to reach a server.
-const ATTEMPTS_APART: Duration = Duration::from_millis(50);
 
 /// The times of a quorum, which its servers must fit.
 #[derive(Clone, Copy, Debug)]
@@ -154,10 +152,12 @@ struct Keeper {
 
 impl Keeper {
     async fn run(mut self) {
+        let mut failed = 0;
         loop {
             let connected = timeout(CONNECT_WITHIN, self.connect()).await;
             match connected.unwrap_or_else(|_| Err(line::late())) {
                 Ok((shared, run_id)) => {
+                    failed = 0;
                     let mut up = shared.up();
                     let entry = Entry {
                         shared: Some(shared.clone()),
@@ -177,6 +177,7 @@ impl Keeper {
                     self.table.set(self.server, Entry::default());
                 }
                 Err(error) => {
+                    failed += 1;
                     let why = Some(error);
                     let entry = Entry {
                         why,
@@ -185,7 +186,8 @@ impl Keeper {
                     self.table.set(self.server, entry);
                 }
             }
-            sleep(ATTEMPTS_APART).await;
+            let longest = backoff::LONGEST.min(self.times.fence / 8);
+            sleep(backoff::delay(failed, BootTime::now().0, longest)).await;
         }
     }
 
@@ -201,7 +203,7 @@ impl Keeper {
             secret: Some(secret),
             fence: self.times.fence,
             run_id: server.run_id.clone(),
-            survives_restarts: false,
+            terms: None,
         };
         Ok((Shared::start(line, way, sent), server.run_id))
     }

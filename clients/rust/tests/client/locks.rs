@@ -154,7 +154,7 @@ async fn a_loss_is_told_with_its_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broken_connection_loses_everything() {
+async fn a_broken_connection_loses_everything_that_is_held() {
     let server = Server::start();
     let locks = connect(&server).await;
     let held = soon(locks.lock("report").acquire()).await.unwrap();
@@ -166,11 +166,15 @@ async fn a_broken_connection_loses_everything() {
     hang_up(&server);
     assert_eq!(soon(held.lost()).await, Loss::Connection);
     assert_eq!(other.check(), Err(Loss::Connection));
-    let unreachable = |result: Result<_, Error>| matches!(result, Err(Error::Unreachable(_)));
-    assert!(unreachable(soon(waits).await.unwrap().map(drop)));
-    assert!(unreachable(
-        soon(locks.lock("new").acquire()).await.map(drop)
-    ));
+    // Who waits does so on the next connection, and new requests go there.
+    let next = soon(waits).await.unwrap().unwrap();
+    assert!(next.token() > other.token());
+    let new = soon(locks.lock("report").acquire()).await.unwrap();
+    assert_eq!(held.check(), Err(Loss::Connection));
+    assert_eq!(held.release().await, Err(Loss::Connection));
+    assert_eq!(new.check(), Ok(()));
+    soon(locks.close()).await;
+    assert_eq!(new.check(), Err(Loss::Connection));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

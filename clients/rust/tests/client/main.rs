@@ -1,8 +1,11 @@
 //! The client on a real server.
 
 mod addresses;
+mod enduring;
+mod fork;
 mod keys;
 mod locks;
+mod names;
 mod quorum;
 #[cfg(target_os = "linux")]
 mod quorum_faults;

@@ -72,6 +72,13 @@ impl Link {
         self.state.is_held.store(true, Ordering::SeqCst);
     }
 
+    /// Ends what is connected now. Who connects again gets through.
+    pub fn break_off(&self) {
+        for stream in self.state.open().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Ends it. What is under way is lost.
     pub fn cut(&self) {
         if self.state.is_cut.swap(true, Ordering::SeqCst) {
