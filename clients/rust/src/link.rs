@@ -99,6 +99,8 @@ struct Inner {
     alive: watch::Sender<BootTime>,
     /// Whether there is a connection.
     up: watch::Sender<bool>,
+    /// Why there is none.
+    trouble: watch::Sender<Option<Error>>,
     /// That the task has ended.
     over: watch::Sender<bool>,
     birth: Birth,
@@ -128,6 +130,7 @@ impl Shared {
         let inner = Arc::new(Inner {
             alive: watch::channel(core.alive_until()).0,
             up: watch::channel(true).0,
+            trouble: watch::channel(None).0,
             over: watch::channel(false).0,
             wake: Notify::new(),
             birth: Birth::now(),
@@ -272,6 +275,11 @@ impl Shared {
         self.inner.up.subscribe()
     }
 
+    /// Why there is no connection, as that changes.
+    pub fn trouble(&self) -> watch::Receiver<Option<Error>> {
+        self.inner.trouble.subscribe()
+    }
+
     /// Ends when this connection, and all that would follow it, has.
     pub async fn over(&self) {
         let mut over = self.inner.over.subscribe();
@@ -311,6 +319,13 @@ impl Inner {
         self.up.send_if_modified(|up| {
             let before = std::mem::replace(up, core.is_up());
             before != *up
+        });
+        self.trouble.send_if_modified(|trouble| {
+            let is_news = trouble.as_ref() != core.trouble();
+            if is_news {
+                *trouble = core.trouble().cloned();
+            }
+            is_news
         });
         callers.hear(core);
         worked

@@ -222,6 +222,12 @@ impl Locks {
         self.shared.alive()
     }
 
+    /// Why there is no connection at the moment, as that changes; None while there is one. Requests that wait go on waiting
+    /// meanwhile: this is for who wants to say so.
+    pub fn trouble(&self) -> watch::Receiver<Option<Error>> {
+        self.shared.trouble()
+    }
+
     /// How often requests that were given up had not been granted, and had been.
     pub fn races(&self) -> (u64, u64) {
         let races = self.shared.with_core(|core| core.races());

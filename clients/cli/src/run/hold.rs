@@ -2,7 +2,8 @@
 
 use super::patience::{Attempts, Patience};
 use crate::timing;
-use std::pin::Pin;
+use std::cell::Cell;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use tether_client::{BootTime, Error, Guard, Locks, Loss, Quorum, quorum};
 use tokio::sync::watch;
@@ -10,6 +11,9 @@ use tokio::time::{sleep, timeout};
 
 /// So much longer than the time to wait an answer may take that the server gives at the end of that time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+
+/// How long a server may refuse to take the lock back (without enough replicas, say), before the connection is ended all the same.
+const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 
 /// How the lock is wanted.
 pub struct Request {
@@ -99,17 +103,21 @@ enum Held {
 /// the first such reason. If this is dropped while it waits, the connection ends and the place in the queue with it.
 pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Refusal> {
     let mut attempts = Attempts::begin(request.patience);
+    let is_told = Cell::new(false);
+    let tell = |why: &Error| {
+        if !is_told.replace(true) {
+            tell(&why.to_string());
+        }
+    };
     loop {
-        let error = match attempt(request, &attempts).await {
+        let error = match attempt(request, &attempts, &tell).await {
             Ok(hold) => return Ok(hold),
             Err(error) => error,
         };
         let pause = is_passing(&error).then(|| attempts.pause()).flatten();
         match pause {
             Some(pause) => {
-                if attempts.is_first() {
-                    tell(&error.to_string());
-                }
+                tell(&error);
                 sleep(pause).await;
             }
             None if error == Error::Taken && !matches!(request.patience, Patience::None) => {
@@ -122,10 +130,14 @@ pub async fn acquire(request: &Request, tell: impl Fn(&str)) -> Result<Hold, Ref
 }
 
 /// One connection, which ends at the latest when the time to wait is over, whatever the server does.
-async fn attempt(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
+async fn attempt(
+    request: &Request,
+    attempts: &Attempts,
+    tell: &impl Fn(&Error),
+) -> Result<Hold, Error> {
     let asked = async {
         match request.quorum.is_empty() {
-            true => acquire_one(request, attempts).await,
+            true => acquire_one(request, attempts, tell).await,
             false => acquire_majority(request, attempts).await,
         }
     };
@@ -139,7 +151,11 @@ async fn attempt(request: &Request, attempts: &Attempts) -> Result<Hold, Error> 
     }
 }
 
-async fn acquire_one(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
+async fn acquire_one(
+    request: &Request,
+    attempts: &Attempts,
+    tell: &impl Fn(&Error),
+) -> Result<Hold, Error> {
     let mut builder = Locks::builder(&request.url).stop_within(request.kill_after);
     if request.has_session() {
         builder = builder.grace(request.grace);
@@ -160,7 +176,19 @@ async fn acquire_one(request: &Request, attempts: &Attempts) -> Result<Hold, Err
     if let Some(lease) = request.lease {
         lock = lock.lease(lease);
     }
-    let guard = lock.acquire().await?;
+    let mut trouble = locks.trouble();
+    let mut asked = pin!(lock.acquire());
+    let guard = loop {
+        tokio::select! {
+            guard = asked.as_mut() => break guard?,
+            // It goes on waiting, by itself.
+            Ok(()) = trouble.changed() => {
+                if let Some(why) = &*trouble.borrow_and_update() {
+                    tell(why);
+                }
+            }
+        }
+    };
     Ok(Hold {
         token: guard.token(),
         alive: locks.alive(),
@@ -217,7 +245,9 @@ impl Hold {
     pub async fn release(self) -> Result<(), String> {
         let released = match self.held {
             Held::One(guard, locks) => {
-                let released = guard.release().await;
+                let released = timeout(RELEASE_WITHIN, guard.release()).await;
+                // The end of the connection or of the session takes it along.
+                let released = released.unwrap_or(Ok(()));
                 locks.close().await;
                 released
             }

@@ -50,10 +50,6 @@ impl Attempts {
         self.failed = self.failed.saturating_add(1);
         Some(self.left().map_or(pause, |left| left.min(pause)))
     }
-
-    pub fn is_first(&self) -> bool {
-        self.failed <= 1
-    }
 }
 
 /// Between half of the time and all of it, by chance: many that lost one server do not come back in step.
@@ -85,8 +81,7 @@ mod tests {
     fn no_patience_is_one_attempt() {
         assert_eq!(Attempts::begin(Patience::None).pause(), None);
         let mut attempts = Attempts::begin(Patience::ForEver);
-        assert!(attempts.pause().is_some() && attempts.is_first());
-        assert!(attempts.pause().is_some() && !attempts.is_first());
+        assert!(attempts.pause().is_some() && attempts.pause().is_some());
         assert_eq!(attempts.left(), None);
     }
 }

@@ -6,6 +6,7 @@
 #![cfg(target_os = "linux")]
 
 mod descriptors;
+mod failover;
 mod patience;
 mod signals;
 

@@ -220,6 +220,7 @@ impl Core {
         self.retries = Retries::default();
         self.is_up = false;
         self.is_misplaced = false;
+        self.why_down = Some(Error::Unreachable(Loss::Connection.to_string()));
         match self.has_session {
             true => self.tick(now),
             false => self.lose_all(&Loss::Connection),
@@ -249,6 +250,7 @@ impl Core {
             return;
         }
         self.is_up = true;
+        self.why_down = None;
         self.vouch_from(sent);
         for id in self.ids() {
             let Some(want) = self.wants.get_mut(&id) else {
@@ -285,6 +287,7 @@ impl Core {
         }
         self.is_adrift = false;
         self.is_up = true;
+        self.why_down = None;
         self.fence = fence;
         self.has_session = has_session;
         self.alive_until = sent + fence;
@@ -424,6 +427,11 @@ impl Core {
     /// Whether there is a connection.
     pub fn is_up(&self) -> bool {
         self.is_up && self.ended.is_none()
+    }
+
+    /// Why there is no connection, if there is none.
+    pub fn trouble(&self) -> Option<&Error> {
+        self.why_down.as_ref()
     }
 
     /// Whether there is a session that is relied on.
