@@ -542,7 +542,7 @@ impl Link {
         let inner = self.inner.clone();
         let session = self.way.secret.clone();
         let session = session.filter(|_| inner.with(|_, core| core.has_session()));
-        match (session, self.way.terms.clone()) {
+        match (session, self.way.terms) {
             (Some(secret), _) => {
                 let resumed = timeout(self.way.fence / 2, self.resume(&secret));
                 resumed.await.unwrap_or_else(|_| Err(line::late()))

@@ -87,7 +87,8 @@ fn a_fence_that_falls_loses_what_is_held_and_leaves_the_connection() {
 
 #[test]
 fn a_wait_is_bounded_by_the_clock_here_whether_there_is_a_server_or_not() {
-    let second = Some(Duration::from_secs(1));
+    let time = Duration::from_secs(1);
+    let second = Some(time);
     let mut world = World::going_on(false);
     let unanswered = world.ask_for(&["a"], "x", second).unwrap();
     let waiting = world.ask_for(&["b"], "x", second).unwrap();
@@ -123,10 +124,7 @@ fn a_wait_is_bounded_by_the_clock_here_whether_there_is_a_server_or_not() {
         .core
         .not_reached(world.now, &Error::Unreachable("no route".into()));
     assert_eq!(world.changes(), []);
-    assert_eq!(
-        world.core.next_tick(),
-        world.now + second.unwrap() + SERVERS_WORD
-    );
+    assert_eq!(world.core.next_tick(), world.now + time + SERVERS_WORD);
     world.later(1100);
     assert_eq!(world.changes(), [(id, unreachable("no route"))]);
     assert!(world.core.is_idle());
