@@ -58,8 +58,9 @@ const RAISE_AHEAD: Duration = Duration::from_secs(1);
 const START_AHEAD: Duration = Duration::from_secs(2);
 const _: () = assert!(START_AHEAD.as_secs() > RAISE_AHEAD.as_secs());
 
-/// How far ahead of the clock a token of another server or time is believed.
-const CREDIBLY_AHEAD: Duration = Duration::from_secs(1 << 30);
+/// How far ahead of the clock a token of another server or time is believed: 60 years. The epochs of the first files, of before
+/// 0.1.0, counted from 1970.
+const CREDIBLY_AHEAD: Duration = Duration::from_secs(60 * 365 * 86_400);
 
 /// What is left below 2^53 for tokens after one that is believed, and twice after the last that a clock says: half a year.
 const ROOM: u64 = (1 << 24) << SEQUENCE_BITS;
