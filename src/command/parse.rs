@@ -21,6 +21,8 @@ const MOST_KEYS: usize = 1024;
 
 /// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST and LOCK.LOG go, where it is not said.
 const INFO_COUNT: u64 = 100;
+/// Of so many holders and so many waiters is told in one step.
+const MOST_INFO_COUNT: u64 = 1000;
 const LIST_COUNT: u64 = 10;
 const LOG_COUNT: u64 = 10;
 
@@ -402,7 +404,7 @@ fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<
 }
 
 fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let count = options.number(COUNT, 1, u64::MAX)?;
+    let count = options.number(COUNT, 1, MOST_INFO_COUNT)?;
     let count = count.unwrap_or(INFO_COUNT);
     Ok(Request::Info { key, count })
 }

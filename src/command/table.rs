@@ -164,7 +164,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Watchex,
         name: "watchex",
         arity: -2,
-        flags: "readonly fast deny-script",
+        flags: "readonly deny-oom fast deny-script",
         categories: "keyspace read fast",
         access: Access::Look,
         keys: KeyPlaces::All,

@@ -142,6 +142,11 @@ impl WaitEnd {
 /// Why a command changes nothing: the client's doing, not a fault of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
+    /// Of the names of one connection's watches, or of all.
+    TooManyWatchBytes {
+        limit: u32,
+        of_client: bool,
+    },
     TooManyWatches {
         limit: u32,
     },

@@ -2,6 +2,8 @@
 
 use super::Engine;
 use super::effect::Refusal;
+use super::event::KeySnapshot;
+use super::types::Key;
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Header;
 use crate::engine::state::holds::Hold;
@@ -11,6 +13,10 @@ use crate::engine::storage::arena::Id;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub watches_per_client: u32,
+    /// Of the names that one connection watches, and of all that are watched, each counted once: they are the watchers'
+    /// memory, by which they must not push out what others have stored.
+    pub watch_bytes_per_client: u32,
+    pub watch_bytes: u32,
     pub keys_per_client: u32,
     /// Of all users together.
     pub sessions: u32,
@@ -31,6 +37,8 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             watches_per_client: 65_536,
+            watch_bytes_per_client: 8 << 20,
+            watch_bytes: 64 << 20,
             keys_per_client: 65_536,
             sessions: 65_536,
             sessions_per_user: 32_768,
@@ -61,6 +69,53 @@ impl Engine {
         let taken = held as usize + self.clients[client].place_count as usize;
         if taken + wanted > limit as usize {
             return Err(Refusal::TooManyKeys { limit });
+        }
+        Ok(())
+    }
+
+    /// Whether all of these watches fit under the limits; keys already watched or repeated count once. O(keys).
+    pub(in crate::engine) fn check_watches(
+        &self,
+        client: Id<Client>,
+        seen: &[KeySnapshot<'_>],
+    ) -> Result<(), Refusal> {
+        let Limits {
+            watches_per_client,
+            watch_bytes_per_client,
+            watch_bytes,
+            ..
+        } = self.limits;
+        let own = &self.clients[client];
+        let room = (watches_per_client as usize).saturating_sub(own.watch_count as usize);
+        let own_bytes = (watch_bytes_per_client as usize).saturating_sub(own.watch_bytes);
+        let all_bytes = (watch_bytes as usize).saturating_sub(self.watches.watched_bytes());
+        let bytes: usize = seen.iter().map(|seen| seen.key.name.len()).sum();
+        if seen.len() <= room && bytes <= own_bytes.min(all_bytes) {
+            return Ok(());
+        }
+        let is_new = |key: &Key<'_>| {
+            let watched = self.keys.find(*key);
+            !watched.is_some_and(|key| self.watches.has(&self.keys, key, client))
+        };
+        let mut new: Vec<_> = seen.iter().map(|seen| seen.key).filter(is_new).collect();
+        new.sort_unstable();
+        new.dedup();
+        if new.len() > room {
+            let limit = watches_per_client;
+            return Err(Refusal::TooManyWatches { limit });
+        }
+        if new.iter().map(|key| key.name.len()).sum::<usize>() > own_bytes {
+            let (limit, of_client) = (watch_bytes_per_client, true);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        let is_watched = |key: &Key<'_>| {
+            let key = self.keys.find(*key);
+            key.is_some_and(|key| !self.keys[key].watchers.is_empty())
+        };
+        new.retain(|key| !is_watched(key));
+        if new.iter().map(|key| key.name.len()).sum::<usize>() > all_bytes {
+            let (limit, of_client) = (watch_bytes, false);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
         }
         Ok(())
     }

@@ -165,7 +165,12 @@ fn lock_info_of_what_nobody_holds_or_waits_for_is_null() {
     }
     client.refused("LOCK.INFO");
     client.refused("LOCK.INFO a b");
-    client.refused("LOCK.INFO a COUNT 0");
+    for count in ["0", "1001", "1000000"] {
+        let refusal = client.refused(["LOCK.INFO", "a", "COUNT", count]);
+        let expected = "ERR COUNT is out of range, it goes from 1 to 1000";
+        assert_eq!(refusal, expected, "{count}");
+    }
+    assert_eq!(client.call("LOCK.INFO a COUNT 1000"), null());
     // A stranger's key that is waited for has no holder, but a line.
     queue_push(&mut client, "SETTP string v WAIT 0 PUSH");
     let info = watcher.run("LOCK.INFO string");

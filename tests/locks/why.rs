@@ -172,3 +172,53 @@ fn a_chain_of_twenty_takes_no_time() {
     say(&format!("a chain of 20 among a million keys: {shortest:?}"));
     assert!(shortest < Duration::from_millis(5), "{shortest:?}");
 }
+
+#[test]
+fn what_makes_the_server_refuse_is_told() {
+    let server = Server::with(&["dbfilename a-folder.rdb"]);
+    let mut looker = server.resp3();
+    let refused = |looker: &mut Client, code: &str, cause: &str| {
+        let refusal = looker.refused("LOCK.ACQUIRE k");
+        assert!(refusal.starts_with(code), "{refusal}");
+        assert_eq!(why(looker, "k"), [cause], "{refusal}");
+    };
+    looker.run("CONFIG SET maxmemory 1");
+    refused(&mut looker, "OOM", "memory");
+    looker.run("CONFIG SET maxmemory 0");
+    assert_eq!(why(&mut looker, "k"), [""; 0]);
+    std::fs::create_dir(server.folder().join("a-folder.rdb"))
+        .expect("a folder in the file's place");
+    looker.run(["CONFIG", "SET", "save", "3600 1000000"]);
+    looker.run_all(&["SET plain v", "BGSAVE"]);
+    eventually("a failure to save", || {
+        let info = server.info("persistence");
+        match info.contains("rdb_last_bgsave_status:err") {
+            true => Ok(()),
+            false => Err(info),
+        }
+    });
+    refused(&mut looker, "MISCONF", "misconf");
+    looker.run("CONFIG SET stop-writes-on-bgsave-error no");
+    assert_eq!(why(&mut looker, "k"), [""; 0]);
+}
+
+#[test]
+fn a_replica_says_that_it_cannot_know() {
+    let server = Server::start();
+    let replica = Server::replica_of(&server, &[]);
+    let (mut one, mut looker) = (server.resp3(), replica.resp3());
+    one.run("LOCK.ACQUIRE k");
+    replica.catch_up(&server);
+    for key in ["k", "free"] {
+        assert_eq!(why(&mut looker, key), ["replica"]);
+    }
+    let mut two = server.resp3();
+    two.run("SESSION.START");
+    two.run("SETTP mine v");
+    replica.catch_up(&server);
+    let told = why(&mut looker, "mine");
+    assert!(
+        told[0].starts_with("mine 0 ") && told[1..] == ["replica"],
+        "{told:?}"
+    );
+}

@@ -5,6 +5,8 @@ use crate::harness::*;
 const SETTINGS: &[(&str, &str)] = &[
     ("tether.resp2-push", "yes"),
     ("tether.max-watches-per-client", "65536"),
+    ("tether.max-watch-bytes-per-client", "8388608"),
+    ("tether.max-watch-bytes", "67108864"),
     ("tether.max-keys-per-client", "65536"),
     ("tether.max-sessions", "65536"),
     ("tether.max-sessions-per-user", "32768"),
@@ -40,6 +42,8 @@ fn every_setting_can_be_set_and_given_in_the_file() {
     let values = [
         ("resp2-push", "no"),
         ("max-watches-per-client", "7"),
+        ("max-watch-bytes-per-client", "9"),
+        ("max-watch-bytes", "4294967295"),
         ("max-keys-per-client", "1000000"),
         ("max-sessions", "0"),
         ("max-sessions-per-user", "1"),
@@ -193,6 +197,58 @@ fn too_many_watches_are_refused_and_none_of_the_command_is_added() {
     watcher.run("WATCHEX e e e");
     server.resp3().run("WATCHEX a b c d"); // each connection has its own
     assert_eq!(watcher.call("UNWATCHEX"), int(4));
+}
+
+#[test]
+fn names_that_are_too_long_together_are_refused_to_one_and_to_all() {
+    let server = Server::with(&[
+        "tether.max-watch-bytes-per-client 10",
+        "tether.max-watch-bytes 15",
+    ]);
+    let (mut one, mut two, mut three) = (server.resp3(), server.resp3(), server.resp3());
+    let of_one = "ERR the names watched by one connection are too long together (tether.max-watch-bytes-per-client is 10)";
+    let of_all = "ERR the names watched by all connections are too long together (tether.max-watch-bytes is 15)";
+    assert_eq!(one.refused("WATCHEX 12345678901"), of_one);
+    one.run("WATCHEX 12345 1234 1234");
+    one.run("WATCHEX 12345 1234");
+    assert_eq!(one.refused("WATCHEX 1234 ab"), of_one);
+    // Names that are watched already count once among all.
+    two.run("WATCHEX 12345 1234");
+    assert_eq!(two.refused("WATCHEX ab"), of_one);
+    assert_eq!(three.refused("WATCHEX abcdefg"), of_all);
+    assert_eq!(three.call("UNWATCHEX"), int(0));
+    three.run("WATCHEX abcdef 1234");
+    one.run("UNWATCHEX 12345");
+    assert_eq!(one.refused("WATCHEX x"), of_all);
+    two.run("UNWATCHEX 12345");
+    one.run("WATCHEX x");
+    drop(three);
+    eventually("room for what another watched", || {
+        match two.call("WATCHEX yyyyyy") {
+            Frame::Error(refusal) => Err(String::from_utf8_lossy(&refusal).into_owned()),
+            _ => Ok(()),
+        }
+    });
+}
+
+/// Names are in no limit of the server's: they must not push out what others have stored.
+#[test]
+fn a_strangers_watches_evict_nothing() {
+    let server = Server::with(&["maxmemory 100mb", "maxmemory-policy allkeys-lru"]);
+    let (mut owner, mut stranger) = (server.resp2(), server.resp3());
+    for n in 0..40 {
+        owner.run(["SET", &format!("data{n}"), &"d".repeat(1 << 20)]);
+    }
+    let mut refused = 0;
+    for n in 0..400 {
+        let name = format!("{n}{}", "n".repeat(1 << 20));
+        refused += u32::from(matches!(stranger.call(["WATCHEX", &name]), Frame::Error(_)));
+    }
+    assert!(refused > 390, "{refused}");
+    assert_eq!(owner.call("DBSIZE"), int(40));
+    owner.run("CONFIG SET maxmemory-policy noeviction maxmemory 1");
+    let refusal = stranger.refused("WATCHEX short");
+    assert!(refusal.starts_with("OOM"), "{refusal}");
 }
 
 #[test]

@@ -85,6 +85,7 @@ pub fn answer(reply: Said) -> Reply {
         return no_acks(got, wanted);
     }
     Reply::refused(match refusal {
+        Refusal::TooManyWatchBytes { .. } => "ERR the names watched by",
         Refusal::TooManyWatches { .. } => "ERR too many watches",
         Refusal::TooManyKeys { .. } => "ERR too many keys",
         Refusal::TooManySessions { .. } => "ERR too many sessions",

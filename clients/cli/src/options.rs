@@ -141,7 +141,7 @@ pub struct Ls {
 #[derive(Args, Debug)]
 pub struct Who {
     /// Show at most so many holders and so many waiters
-    #[arg(long, value_name = "N", default_value = "100")]
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub count: u64,
 
     /// The server's answer as one JSON object

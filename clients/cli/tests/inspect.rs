@@ -900,3 +900,49 @@ fn those_who_ask_nothing_keep_nobody_from_the_metrics() {
         }
     }
 }
+
+/// Connections of its master hold locks that it cannot name.
+#[test]
+fn nothing_on_a_replica_says_that_nobody_holds_anything() {
+    let server = Server::start();
+    let replica = Server::replica_of(&server, &[]);
+    let (mut ann, mut bob) = (server.resp3(), server.resp3());
+    ann.run("LOCK.ACQUIRE report");
+    replica.catch_up(&server);
+    for arguments in [
+        &["ls"][..],
+        &["ls", "--json"],
+        &["who", "report"],
+        &["who", "report", "--json"],
+        &["kick", "report"],
+        &["kick", "report", "--connection"],
+        &["log"],
+    ] {
+        let output = tether(&replica, arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(78), "{arguments:?}: {output:?}");
+        let said = text(output.stderr);
+        assert!(said.contains("this server is a replica"), "{said}");
+        let written = text(output.stdout);
+        assert!(
+            !written.contains("report") && !written.contains("null"),
+            "{written}"
+        );
+    }
+    let (code, why) = run(&replica, &["why", "report"]);
+    assert!(
+        code == 0 && why.starts_with("this server is a replica"),
+        "{why}"
+    );
+    // What sessions hold it knows.
+    bob.run("SESSION.START");
+    bob.run("LOCK.ACQUIRE known");
+    replica.catch_up(&server);
+    for arguments in [&["ls"][..], &["who", "known"]] {
+        let output = tether(&replica, arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(text(output.stdout).contains("known"));
+        assert!(text(output.stderr).contains("this server is a replica"));
+    }
+    let (code, who) = run(&server, &["who", "report"]);
+    assert!(code == 0 && who.starts_with("report: "), "{who}");
+}

@@ -225,9 +225,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let client = self.attend(client, effects);
-        if !self.may_watch(client, seen) {
-            let limit = self.limits.watches_per_client;
-            let refusal = Refusal::TooManyWatches { limit };
+        if let Err(refusal) = self.check_watches(client, seen) {
             effects.push(Effect::Reply(Reply::Refused(refusal)));
             return;
         }
@@ -270,25 +268,5 @@ impl Engine {
             self.watches.remove_all(keys, clients, client)
         });
         effects.push(Effect::Reply(Reply::Integer(removed.into())));
-    }
-
-    /// Whether all of these watches fit under the limit; keys already watched or repeated count once.
-    fn may_watch(&self, client: Id<Client>, seen: &[KeySnapshot<'_>]) -> bool {
-        let limit = self.limits.watches_per_client;
-        let room = limit.saturating_sub(self.clients[client].watch_count) as usize;
-        if seen.len() <= room {
-            return true;
-        }
-        let mut new: Vec<_> = seen
-            .iter()
-            .map(|seen| seen.key)
-            .filter(|key| {
-                let watched = self.keys.find(*key);
-                !watched.is_some_and(|key| self.watches.has(&self.keys, key, client))
-            })
-            .collect();
-        new.sort_unstable();
-        new.dedup();
-        new.len() <= room
     }
 }

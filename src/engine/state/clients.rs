@@ -37,6 +37,8 @@ pub(in crate::engine) struct Client {
     pub attached: Option<Id<Client>>,
     pub watching: Chain<Watch, { watches::BY_CLIENT }>,
     pub watch_count: u32,
+    /// Of the names that it watches.
+    pub watch_bytes: usize,
     pub holding: Chain<Hold, { holds::BY_CLIENT }>,
     pub hold_count: u32,
     pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
@@ -117,6 +119,7 @@ impl Client {
             attached: None,
             watching: Chain::default(),
             watch_count: 0,
+            watch_bytes: 0,
             holding: Chain::default(),
             hold_count: 0,
             waiting: Chain::default(),

@@ -42,6 +42,8 @@ pub(in crate::engine) struct Watches {
     all: Arena<Watch>,
     overflow: Overflow<Watch>,
     watched_keys: usize,
+    /// Of the names of those keys.
+    watched_bytes: usize,
 }
 
 impl Watches {
@@ -52,6 +54,11 @@ impl Watches {
     /// How many keys have a watcher.
     pub fn watched_keys(&self) -> usize {
         self.watched_keys
+    }
+
+    /// How long the names of all watched keys are together.
+    pub fn watched_bytes(&self) -> usize {
+        self.watched_bytes
     }
 
     /// O(1).
@@ -67,8 +74,12 @@ impl Watches {
         key: Id<KeyRecord>,
         client: Id<Client>,
     ) {
+        let bytes = keys[key].key().name.len();
         let watchers = &mut keys[key].watchers;
-        self.watched_keys += usize::from(watchers.is_empty());
+        if watchers.is_empty() {
+            self.watched_keys += 1;
+            self.watched_bytes += bytes;
+        }
         let id = self.all.insert(Watch {
             key,
             client,
@@ -81,6 +92,7 @@ impl Watches {
         let client = &mut clients[client];
         client.watching.push(&mut self.all, id);
         client.watch_count += 1;
+        client.watch_bytes += bytes;
     }
 
     /// Removes the pair if it is there, and says so. O(1).
@@ -131,12 +143,17 @@ impl Watches {
     fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {
         let Watch { key, client, .. } = self.all[id];
         self.overflow.leave((key, client), id);
+        let bytes = keys[key].key().name.len();
         let watchers = &mut keys[key].watchers;
         watchers.remove(&mut self.all, id);
-        self.watched_keys -= usize::from(watchers.is_empty());
+        if watchers.is_empty() {
+            self.watched_keys -= 1;
+            self.watched_bytes -= bytes;
+        }
         let record = &mut clients[client];
         record.watching.remove(&mut self.all, id);
         record.watch_count -= 1;
+        record.watch_bytes -= bytes;
         self.all.remove(id);
         keys.remove_if_idle(key);
     }
@@ -151,9 +168,12 @@ impl Watches {
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut pairs = std::collections::HashSet::new();
-        let mut watched_keys = 0;
+        let (mut watched_keys, mut watched_bytes) = (0, 0);
         for (key, record) in keys.iter() {
-            watched_keys += usize::from(!record.watchers.is_empty());
+            if !record.watchers.is_empty() {
+                watched_keys += 1;
+                watched_bytes += record.key().name.len();
+            }
             for (place, id) in record.watchers.iter(&self.all).enumerate() {
                 let watch = &self.all[id];
                 assert!(watch.key == key && pairs.insert((key, watch.client)));
@@ -165,10 +185,17 @@ impl Watches {
             let mine: Vec<_> = record.watching.iter(&self.all).collect();
             assert!(mine.iter().all(|id| self.all[*id].client == client));
             assert_eq!(mine.len(), record.watch_count as usize);
+            let bytes = mine
+                .iter()
+                .map(|id| keys[self.all[*id].key].key().name.len());
+            assert_eq!(bytes.sum::<usize>(), record.watch_bytes);
             counted += mine.len();
         }
         assert_eq!((pairs.len(), counted), (self.len(), self.len()));
-        assert_eq!(watched_keys, self.watched_keys);
+        assert_eq!(
+            (watched_keys, watched_bytes),
+            (self.watched_keys, self.watched_bytes)
+        );
         assert!(self.overflow.len() <= self.len());
     }
 }

@@ -38,6 +38,32 @@ const NUMBERS: &[Number] = &[
         },
     },
     Number {
+        name: c"max-watch-bytes-per-client",
+        default: 8 << 20,
+        least: 1,
+        most: u32::MAX as c_longlong,
+        get: || limits().watch_bytes_per_client.into(),
+        set: |watch_bytes_per_client| {
+            set_limits(Limits {
+                watch_bytes_per_client,
+                ..limits()
+            });
+        },
+    },
+    Number {
+        name: c"max-watch-bytes",
+        default: 64 << 20,
+        least: 1,
+        most: u32::MAX as c_longlong,
+        get: || limits().watch_bytes.into(),
+        set: |watch_bytes| {
+            set_limits(Limits {
+                watch_bytes,
+                ..limits()
+            });
+        },
+    },
+    Number {
         name: c"max-keys-per-client",
         default: 65_536,
         least: 1,

@@ -16,6 +16,10 @@ enum Cause {
     },
     Pause,
     Replicas,
+    Memory,
+    Misconf,
+    /// This server grants nothing to anybody, and does not know what connections of its master hold.
+    Replica,
 }
 
 /// Answers `LOCK.WHY`.
@@ -26,7 +30,8 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     };
     let (steps, left_ms) = shell().engine.with(told);
     let mut causes = Vec::new();
-    if steps.is_empty() && look::standing(ctx, key.db, string).is_present() {
+    let is_replica = shell().is_replica();
+    if !is_replica && steps.is_empty() && look::standing(ctx, key.db, string).is_present() {
         causes.push(Cause::Unheld);
     }
     if left_ms > 0 {
@@ -35,8 +40,10 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
     if raw::must_not_write() {
         causes.push(Cause::Pause);
     }
-    if !shell().is_replica() && !replicas::are_enough(ctx) {
-        causes.push(Cause::Replicas);
+    if is_replica {
+        causes.push(Cause::Replica);
+    } else {
+        causes.extend(server_refuses(ctx));
     }
     ctx.reply_array(steps.len() + causes.len());
     for step in &steps {
@@ -75,8 +82,41 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
                 ctx.reply_map(1);
                 text(ctx, b"cause", "replicas");
             }
+            Cause::Memory => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "memory");
+            }
+            Cause::Misconf => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "misconf");
+            }
+            Cause::Replica => {
+                ctx.reply_map(1);
+                text(ctx, b"cause", "replica");
+            }
         }
     }
+}
+
+/// Why the server refuses writes of whatever kind, as far as it does.
+fn server_refuses(ctx: Ctx<'_>) -> impl Iterator<Item = Cause> {
+    let is = |section, field, what: &str| {
+        let told = ctx.server_info(section, field);
+        told.is_some_and(|told| told == what)
+    };
+    let set = |name| ctx.server_setting(name).unwrap_or_default();
+    let is_unsaved = is(c"persistence", c"rdb_last_bgsave_status", "err")
+        && set(c"stop-writes-on-bgsave-error") == "yes"
+        && !set(c"save").is_empty();
+    let is_unwritten = is(c"persistence", c"aof_enabled", "1")
+        && is(c"persistence", c"aof_last_write_status", "err");
+    [
+        (!replicas::are_enough(ctx)).then_some(Cause::Replicas),
+        ctx.state().is_out_of_memory().then_some(Cause::Memory),
+        (is_unsaved || is_unwritten).then_some(Cause::Misconf),
+    ]
+    .into_iter()
+    .flatten()
 }
 
 fn may_read(ctx: Ctx<'_>, key: &KeyBuf) -> bool {

@@ -42,6 +42,18 @@ pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
 
 fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
+        Refusal::TooManyWatchBytes {
+            limit,
+            of_client: true,
+        } => format!(
+            "ERR the names watched by one connection are too long together (tether.max-watch-bytes-per-client is {limit})"
+        ),
+        Refusal::TooManyWatchBytes {
+            limit,
+            of_client: false,
+        } => format!(
+            "ERR the names watched by all connections are too long together (tether.max-watch-bytes is {limit})"
+        ),
         Refusal::TooManyWatches { limit } => format!(
             "ERR too many watches for one connection (tether.max-watches-per-client is {limit})"
         ),

@@ -58,11 +58,13 @@ pub fn field(map: &Frame, name: &str) -> Frame {
 fn ids(server: &Server, db: u32, key: &str, role: &str) -> Vec<i64> {
     let mut client = server.resp3();
     client.run(["SELECT", &db.to_string()]);
-    let info = client.run(["LOCK.INFO", key, "COUNT", "1000000"]);
+    let info = client.run(["LOCK.INFO", key, "COUNT", "1000"]);
     if info == null() {
         return Vec::new();
     }
     let them = field(&info, role).items();
+    let count = field(&info, &format!("{}-count", role.trim_end_matches('s')));
+    assert!(count.number() <= 1000, "LOCK.INFO tells of no more");
     them.iter()
         .map(|one| field(one, "client").number())
         .collect()
@@ -82,7 +84,7 @@ pub fn waiters(server: &Server, key: &str) -> Vec<i64> {
 
 /// The token of a key's first holder.
 pub fn token_of(server: &Server, key: &str) -> i64 {
-    let info = server.resp3().run(["LOCK.INFO", key, "COUNT", "1000000"]);
+    let info = server.resp3().run(["LOCK.INFO", key, "COUNT", "1000"]);
     let holders = field(&info, "holders").items();
     let first = holders.first().expect("a holder");
     field(first, "token").number()

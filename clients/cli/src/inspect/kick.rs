@@ -2,13 +2,16 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, text};
+use super::{NOTHING, REPLICA, print, text};
 use crate::options::Kick;
 use redis::{Cmd, cmd};
 use std::os::unix::ffi::OsStrExt;
 
 pub fn kick(url: &str, options: &Kick) -> Result<u8, Failure> {
     let mut server = Server::at(url)?;
+    if server.is_replica()? {
+        return Err(Failure::Refused(REPLICA.to_owned()));
+    }
     let key = options.key.as_bytes();
     let name = text::shown(key);
     let token = options.token.map(|token| token.to_string());

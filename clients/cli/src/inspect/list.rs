@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{print, print_json, text};
+use super::{REPLICA, found, print, print_json, text};
 use crate::options::Ls;
 use redis::{Value, cmd};
 use std::collections::HashSet;
@@ -56,6 +56,7 @@ pub fn list(url: &str, options: &Ls) -> Result<u8, Failure> {
         rows.sort();
         print(&text::table(["KEY", "HOLDERS", "WAITERS", "HELD"], &rows))?;
     }
+    found(&mut server, !seen.is_empty(), REPLICA)?;
     Ok(0)
 }
 

@@ -2,11 +2,14 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, print_json, text};
+use super::{found, print, print_json, text};
 use crate::options::Log;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+const OF_A_REPLICA: &str =
+    "this server is a replica: how holds ended at its master is in the log there";
 
 pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
     let mut server = Server::at(url)?;
@@ -30,7 +33,7 @@ pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
         ];
         print(&text::table(titles, &rows))?;
     }
-    Ok(if entries.is_empty() { NOTHING } else { 0 })
+    found(&mut server, !entries.is_empty(), OF_A_REPLICA)
 }
 
 fn row(entry: &Map, now: i64) -> [String; 13] {

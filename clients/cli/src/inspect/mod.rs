@@ -32,7 +32,7 @@ pub use why::why;
 
 use crate::{codes, output};
 use serde_json::Value;
-use server::Failure;
+use server::{Failure, Server};
 use std::io;
 
 /// Nothing was found, or something is wrong: as `grep` and `diff` say it.
@@ -51,6 +51,20 @@ pub fn code(ended: Result<u8, Failure>) -> u8 {
     };
     output::complain(why);
     code
+}
+
+/// What a replica cannot tell.
+const REPLICA: &str = "this server is a replica: it knows what sessions hold, and nothing of connections; ask its master";
+
+/// The exit code where something was found, or nothing; on a replica with this note, since what it does not know of can be
+/// there all the same.
+fn found(server: &mut Server, is_any: bool, note: &str) -> Result<u8, Failure> {
+    match (is_any, server.is_replica()?) {
+        (false, true) => return Err(Failure::Refused(note.to_owned())),
+        (true, true) => output::complain(note),
+        (_, false) => {}
+    }
+    Ok(if is_any { 0 } else { NOTHING })
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! A connection for questions that are answered at once.
 
+use super::reply::Map;
 use crate::address;
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -103,6 +104,15 @@ impl Server {
         }
         let runtime = self.runtime.as_ref().ok_or_else(Failure::silent)?;
         Ok(runtime.block_on(all.query_async(&mut self.connection))?)
+    }
+
+    /// Whether it says that it is one. Whoever may not ask is not told.
+    pub fn is_replica(&mut self) -> Result<bool, Failure> {
+        match self.ask::<Map>(&cmd("LOCK.SERVER")) {
+            Ok(told) => Ok(told.text("role") == "replica"),
+            Err(Failure::Refused(_)) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     /// A section of INFO, as it is.

@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, print_json, text};
+use super::{REPLICA, found, print, print_json, text};
 use crate::options::Who;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -14,18 +14,19 @@ pub fn who(url: &str, options: &Who) -> Result<u8, Failure> {
     question.arg("COUNT").arg(options.count);
     let key: Option<Map> = server.ask(&question)?;
     let name = text::shown(options.key.as_bytes());
+    let code = found(&mut server, key.is_some(), REPLICA)?;
     let Some(key) = key else {
         match options.json {
             true => print_json(&serde_json::Value::Null)?,
             false => print(&format!("{name}: nobody holds it or waits for it\n"))?,
         }
-        return Ok(NOTHING);
+        return Ok(code);
     };
     match options.json {
         true => print_json(&key.json())?,
         false => print(&described(&name, &key)?)?,
     }
-    Ok(0)
+    Ok(code)
 }
 
 fn described(name: &str, key: &Map) -> Result<String, Failure> {

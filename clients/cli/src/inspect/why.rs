@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, print, print_json, text};
+use super::{NOTHING, REPLICA, print, print_json, text};
 use crate::options::Why;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -49,6 +49,9 @@ fn described(name: &str, steps: &[Map]) -> String {
             "quarantine" => format!("the quarantine after the start: {} left", text::time(left)),
             "pause" => "the server wants no writes (CLIENT PAUSE, or a failover)".to_owned(),
             "replicas" => "fewer replicas than min-replicas-to-write".to_owned(),
+            "memory" => "the server is out of memory (OOM): see maxmemory".to_owned(),
+            "misconf" => "the server cannot write its files (MISCONF): see its log".to_owned(),
+            "replica" => REPLICA.to_owned(),
             other => other.to_owned(),
         };
         described.push_str(&what);

@@ -230,6 +230,10 @@ impl State {
     pub fn in_cluster(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
     }
+    /// More memory is used than `maxmemory`.
+    pub fn is_out_of_memory(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_OOM)
+    }
     /// This server has a master.
     pub fn is_replica(self) -> bool {
         self.has(raw::REDISMODULE_CTX_FLAGS_SLAVE)
