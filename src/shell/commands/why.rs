@@ -63,38 +63,29 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
         let waits_for = waits_for.filter(|key| self::may_read(ctx, key));
         name(ctx, b"waits-for", waits_for);
     }
-    for cause in causes {
-        match cause {
-            Cause::Unheld => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "unheld");
-            }
-            Cause::Quarantine { left_ms } => {
-                ctx.reply_map(2);
-                text(ctx, b"cause", "quarantine");
-                number(ctx, b"left-ms", left_ms);
-            }
-            Cause::Pause => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "pause");
-            }
-            Cause::Replicas => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "replicas");
-            }
-            Cause::Memory => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "memory");
-            }
-            Cause::Misconf => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "misconf");
-            }
-            Cause::Replica => {
-                ctx.reply_map(1);
-                text(ctx, b"cause", "replica");
-            }
-        }
+    for cause in &causes {
+        reply_cause(ctx, cause);
+    }
+}
+
+fn reply_cause(ctx: Ctx<'_>, cause: &Cause) {
+    let word = match cause {
+        Cause::Unheld => "unheld",
+        Cause::Quarantine { .. } => "quarantine",
+        Cause::Pause => "pause",
+        Cause::Replicas => "replicas",
+        Cause::Memory => "memory",
+        Cause::Misconf => "misconf",
+        Cause::Replica => "replica",
+    };
+    let left_ms = match cause {
+        Cause::Quarantine { left_ms } => Some(*left_ms),
+        _ => None,
+    };
+    ctx.reply_map(1 + usize::from(left_ms.is_some()));
+    text(ctx, b"cause", word);
+    if let Some(left_ms) = left_ms {
+        number(ctx, b"left-ms", left_ms);
     }
 }
 

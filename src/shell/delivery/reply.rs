@@ -42,18 +42,7 @@ pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
 
 fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
-        Refusal::TooManyWatchBytes {
-            limit,
-            of_client: true,
-        } => format!(
-            "ERR the names watched by one connection are too long together (tether.max-watch-bytes-per-client is {limit})"
-        ),
-        Refusal::TooManyWatchBytes {
-            limit,
-            of_client: false,
-        } => format!(
-            "ERR the names watched by all connections are too long together (tether.max-watch-bytes is {limit})"
-        ),
+        Refusal::TooManyWatchBytes { limit, of_client } => watch_bytes(*limit, *of_client),
         Refusal::TooManyWatches { limit } => format!(
             "ERR too many watches for one connection (tether.max-watches-per-client is {limit})"
         ),
@@ -123,6 +112,14 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         ),
         Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
     }
+}
+
+fn watch_bytes(limit: u32, of_client: bool) -> String {
+    let (whose, setting) = match of_client {
+        true => ("one connection", "max-watch-bytes-per-client"),
+        false => ("all connections", "max-watch-bytes"),
+    };
+    format!("ERR the names watched by {whose} are too long together (tether.{setting} is {limit})")
 }
 
 fn too_many_sessions(limit: u32, of_user: bool) -> String {
