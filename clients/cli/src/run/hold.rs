@@ -27,6 +27,8 @@ pub struct Request {
     /// 0 is without a session.
     pub grace: Duration,
     pub kill_after: Duration,
+    /// What the server's list of clients says of the connection.
+    pub client_name: String,
 }
 
 pub enum Mode {
@@ -156,7 +158,9 @@ async fn acquire_one(
     attempts: &Attempts,
     tell: &impl Fn(&Error),
 ) -> Result<Hold, Error> {
-    let mut builder = Locks::builder(&request.url).stop_within(request.kill_after);
+    let mut builder = Locks::builder(&request.url)
+        .client_name(&request.client_name)
+        .stop_within(request.kill_after);
     if request.has_session() {
         builder = builder.grace(request.grace);
     }
@@ -198,7 +202,9 @@ async fn acquire_one(
 }
 
 async fn acquire_majority(request: &Request, attempts: &Attempts) -> Result<Hold, Error> {
-    let builder = Quorum::builder(request.quorum.clone()).grace(request.grace);
+    let builder = Quorum::builder(request.quorum.clone())
+        .client_name(&request.client_name)
+        .grace(request.grace);
     let quorum = builder.stop_within(request.kill_after).connect().await?;
     let lock = quorum.lock(&request.key).owner("");
     let lock = match (request.patience, attempts.left()) {

@@ -23,7 +23,9 @@ use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::pin::pin;
+use std::process;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -131,7 +133,16 @@ fn request(url: String, options: &options::Run) -> Request {
         lease: options.lease,
         grace: options.grace,
         kill_after: options.kill_after,
+        client_name: client_name(&options.command[0]),
     }
+}
+
+/// Host, process and command, so that `tether who` and the server's list of clients say whose lock it is.
+fn client_name(command: &OsStr) -> String {
+    let command = Path::new(command).file_name().unwrap_or(command);
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    format!("{host}:{}:{}", process::id(), command.to_string_lossy())
 }
 
 /// Ends with the signal that ends a program which has nothing to do with it.

@@ -543,6 +543,15 @@ fn man_pages_and_completions_know_every_option() {
     }
 }
 
+#[test]
+fn the_server_is_told_whose_lock_it_is() {
+    let world = World::new();
+    let running = world.start_work(&[]);
+    let name = format!(":{}:sh ", running.pid().as_raw_nonzero());
+    let clients = format!("{:?}", world.server.resp3().call("CLIENT LIST"));
+    assert!(clients.contains(&name), "{name} is not in {clients}");
+}
+
 /// Each line with a prompt, with programs of these names that say what they were given.
 #[test]
 fn the_commands_of_the_readme_work() {
