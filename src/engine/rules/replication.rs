@@ -306,7 +306,7 @@ impl Engine {
     }
 
     /// Takes in many temporary keys at once, as a file has them by the million. The same follows as from an
-    /// [`Event::Inherited`](crate::engine::Event::Inherited) for each. O(their number).
+    /// [`Event::Inherited`] for each. O(their number).
     pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.lose_carried(&Event::LoadBegins, effects);
