@@ -1,8 +1,14 @@
 //! The server's glob patterns, as KEYS and SCAN have them: `*`, `?`, `[a-z]`, `[^x]`, `\` to quote.
 
+use core::ffi::c_char;
+
 /// Whether the whole text fits the pattern. O(text * pattern) at worst: a star is tried again only
 /// from the last one on.
 pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
+    if text.is_empty() {
+        // Of the empty name the server knows a single star for "all", and has no other pattern that fits it.
+        return pattern.is_empty() || pattern == b"*";
+    }
     let mut star: Option<(&[u8], &[u8])> = None;
     loop {
         if let [b'*', rest @ ..] = pattern {
@@ -10,8 +16,8 @@ pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
             pattern = rest;
             continue;
         }
-        if let (Some((element, pattern_rest)), [first, text_rest @ ..]) = (one(pattern), text)
-            && element.fits(*first)
+        if let [first, text_rest @ ..] = text
+            && let Some(pattern_rest) = after_first(pattern, *first)
         {
             (pattern, text) = (pattern_rest, text_rest);
             continue;
@@ -28,66 +34,36 @@ pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
     }
 }
 
-/// What stands for one character.
-enum Element<'a> {
-    Any,
-    Literal(u8),
-    Class(&'a [u8]),
-}
-
-impl Element<'_> {
-    fn fits(&self, c: u8) -> bool {
-        match self {
-            Element::Any => true,
-            Element::Literal(literal) => c == *literal,
-            Element::Class(class) => in_class(class, c),
+/// The rest of a pattern whose first element, which stands for one character, fits this one.
+fn after_first(pattern: &[u8], c: u8) -> Option<&[u8]> {
+    let (fits, rest) = match pattern {
+        [] => return None,
+        [b'?', rest @ ..] => (true, rest),
+        [b'\\', quoted, rest @ ..] => (c == *quoted, rest),
+        [b'[', b'^', class @ ..] => {
+            let (found, rest) = find_in_class(class, c);
+            (!found, rest)
         }
-    }
-}
-
-/// The pattern's first element and what comes after it.
-fn one(pattern: &[u8]) -> Option<(Element<'_>, &[u8])> {
-    match pattern {
-        [] => None,
-        [b'?', rest @ ..] => Some((Element::Any, rest)),
-        [b'\\', quoted, rest @ ..] => Some((Element::Literal(*quoted), rest)),
-        [b'[', rest @ ..] => {
-            let (class, rest) = split_class(rest);
-            Some((Element::Class(class), rest))
-        }
-        [literal, rest @ ..] => Some((Element::Literal(*literal), rest)),
-    }
-}
-
-/// What stands between the brackets, and what comes after them; a class that is not closed goes to
-/// the end, as with the server.
-fn split_class(after_bracket: &[u8]) -> (&[u8], &[u8]) {
-    let mut at = 0;
-    while at < after_bracket.len() {
-        match after_bracket[at] {
-            b'\\' => at += 2,
-            b']' => return (&after_bracket[..at], &after_bracket[at + 1..]),
-            _ => at += 1,
-        }
-    }
-    (after_bracket, &[])
-}
-
-fn in_class(class: &[u8], c: u8) -> bool {
-    let (negated, mut class) = match class {
-        [b'^', rest @ ..] => (true, rest),
-        _ => (false, class),
+        [b'[', class @ ..] => find_in_class(class, c),
+        [literal, rest @ ..] => (c == *literal, rest),
     };
+    fits.then_some(rest)
+}
+
+/// Whether a class has this character, and what comes after it. As with the server, a range ends with whatever follows its
+/// dash, be it a bracket or a backslash; and a class that is not closed goes to the end of the pattern.
+fn find_in_class(mut class: &[u8], c: u8) -> (bool, &[u8]) {
     let mut found = false;
     loop {
         class = match class {
-            [] => return found != negated,
+            [] => return (found, class),
             [b'\\', quoted, rest @ ..] => {
                 found |= c == *quoted;
                 rest
             }
+            [b']', rest @ ..] => return (found, rest),
             [from, b'-', to, rest @ ..] => {
-                found |= (*from.min(to)..=*from.max(to)).contains(&c);
+                found |= is_between(c, *from, *to);
                 rest
             }
             [literal, rest @ ..] => {
@@ -96,6 +72,12 @@ fn in_class(class: &[u8], c: u8) -> bool {
             }
         };
     }
+}
+
+/// In the order of the server's characters, which are negative from 128 on where C's are.
+fn is_between(c: u8, from: u8, to: u8) -> bool {
+    let [c, from, to] = [c, from, to].map(|byte| byte as c_char);
+    (from.min(to)..=from.max(to)).contains(&c)
 }
 
 #[cfg(test)]
@@ -107,6 +89,8 @@ mod tests {
         for (pattern, text, fits) in [
             ("", "", true),
             ("*", "", true),
+            ("**", "", false),
+            ("**", "a", true),
             ("a*c", "abbc", true),
             ("a*c", "abb", false),
             ("a*b*c", "aXbYbZc", true),
@@ -122,6 +106,32 @@ mod tests {
             ("h\\*llo", "hello", false),
             ("[\\]]", "]", true),
             ("a", "ab", false),
+            // A range takes the bracket as its end.
+            ("[p-]", "p", true),
+            ("[p-]", "^", true),
+            ("[p-]", "-", false),
+            ("[p-]x]", "x", true),
+            ("[p-]x]", "x]", false),
+            // And the backslash, which quotes nothing there.
+            ("[a-\\]", "]", true),
+            ("[a-\\]", "[", false),
+            // A dash that does not stand between two characters is itself.
+            ("[-a]", "-", true),
+            ("[-a]", "b", false),
+            ("[\\a-c]", "-", true),
+            ("[\\a-c]", "b", false),
+            ("[a-", "-", true),
+            ("[a-", "b", false),
+            ("[]", "]", false),
+            ("[]a]", "a]", false),
+            ("[^]", "x", true),
+            ("[^]", "", false),
+            ("[", "[", false),
+            ("[^", "x", true),
+            ("[ab", "b", true),
+            ("[ab\\", "\\", true),
+            ("\\", "\\", true),
+            ("*[p-]*]", "xp]", true),
         ] {
             assert_eq!(
                 matches(pattern.as_bytes(), text.as_bytes()),

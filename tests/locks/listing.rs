@@ -3,6 +3,7 @@
 use crate::harness::*;
 use crate::inspect::names;
 use crate::line::*;
+use tether_testing::random::{Random, seed};
 
 /// LOCK.LIST as (key, holders, waiters), sorted by key.
 fn list(client: &mut Client, options: &str) -> Vec<(String, Vec<i64>, i64)> {
@@ -181,5 +182,52 @@ fn lock_info_and_lock_list_tell_no_more_than_they_are_asked_for() {
     assert_eq!(
         list(&mut operator, &format!("CLIENT {id} COUNT 5")).len(),
         151
+    );
+}
+
+#[test]
+fn match_means_what_it_means_to_keys() {
+    const LETTERS: &[u8] = b"abc-][^\\*?\xff";
+    let server = Server::start();
+    let mut client = server.resp3();
+    let mut random = Random::new(seed());
+    let mut word = |most: usize| -> Vec<u8> {
+        let length = random.below(most + 1);
+        (0..length).map(|_| random.pick(LETTERS)).collect()
+    };
+    let mut names: Vec<_> = (0..400).map(|_| word(3)).collect();
+    names.extend(LETTERS.iter().map(|letter| vec![*letter]));
+    names.push(Vec::new());
+    for name in &names {
+        client.call([b"SETTP", &name[..], b"v"]);
+    }
+    // Half of them are classes: of all that a pattern can be, what is hardest to read.
+    let random = (0..3_000).map(|_| match word(1).is_empty() {
+        true => word(7),
+        false => [b"[".to_vec(), word(6), b"]".to_vec(), word(1)].concat(),
+    });
+    let stars = ["", "*", "**", "*?", "*[^]"].map(Vec::from);
+    let mut differ = Vec::new();
+    for pattern in random.chain(stars) {
+        let mut keys = client.run([b"KEYS", &pattern[..]]).items();
+        let list: [&[u8]; 6] = [b"LOCK.LIST", b"0", b"MATCH", &pattern, b"COUNT", b"10000"];
+        let page = client.run(list).items();
+        assert_eq!(page[0].text(), "0");
+        let lines = page[1].items();
+        let mut listed: Vec<_> = lines.iter().map(|line| field(line, "key")).collect();
+        keys.sort_by_key(|key| key.clone().bytes());
+        listed.sort_by_key(|key| key.clone().bytes());
+        if keys != listed {
+            let pattern = pattern.escape_ascii();
+            let missed: Vec<_> = keys.iter().filter(|key| !listed.contains(key)).collect();
+            listed.retain(|key| !keys.contains(key));
+            differ.push(format!("{pattern}: missed {missed:?}, in vain {listed:?}"));
+        }
+    }
+    assert!(
+        differ.is_empty(),
+        "{}: {:#?}",
+        differ.len(),
+        &differ[..differ.len().min(20)]
     );
 }
