@@ -9,7 +9,8 @@
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
-# The tests find the server's program in the environment, TETHER_SERVER; the module lies beside them, unless TETHER_MODULE names one.
+# Tests with servers mostly wait for them, so three of cargo's test programs run side by side, and what each says is shown when it
+# has ended. The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,6 +19,35 @@ module=(--package tether --package tether-testing)
 clients=(--package tether-client --package tether-cli)
 
 heading() { printf '\n==== %s ====\n\n' "$*"; }
+
+# program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said.
+program() {
+    local said status=0
+    said=$(mktemp)
+    (cd "$1" && "$2") > "$said" 2>&1 || status=$?
+    printf '\n     Running %s\n' "${2##*/}"
+    cat "$said"
+    rm -f "$said"
+    return $status
+}
+if [ "${1:-}" = --program ]; then
+    program "$2" "$3"
+    exit
+fi
+
+# run_tests ARG..: cargo's tests of this selection.
+run_tests() {
+    local said programs name status=0
+    said=$(cargo test --no-run --message-format=json-render-diagnostics "$@") || return 1
+    programs=$(sed -n 's/.*"manifest_path":"\([^"]*\)\/Cargo.toml".*"overflow_checks":[a-z]*,"test":true}.*"executable":"\([^"]*\)".*/\1 \2/p' <<< "$said")
+    [ -n "$programs" ] || { echo "test: no test was compiled" >&2; return 1; }
+    # The one that takes longest comes to stand first.
+    for name in run client failover simulation server cluster; do
+        programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
+    done
+    printf '%s\n' "$programs" | RUST_TEST_THREADS=4 xargs -P 3 -L 1 scripts/test.sh --program || status=1
+    return $status
+}
 
 mode=${1:-}
 [ $# -eq 0 ] || shift
@@ -32,8 +62,8 @@ scripts/need.sh "${tools[@]}" || echo "test: going on without; the tests that ne
 export PATH=$PATH:/usr/sbin:/sbin # an ordinary user's PATH on Debian lacks `ip`
 
 scripts/need.sh cargo cc libclang
-# Tests with servers mostly wait for them.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-8}
+target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
+export TETHER_MODULE=${TETHER_MODULE:-$target/debug/deps/libtether.so}
 
 if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     [ -n "${SERVER:-}" ] || scripts/need.sh server
@@ -44,15 +74,17 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     case $mode in
         --soak) exec cargo test --no-fail-fast "${module[@]}" "$@" -- --ignored ;;
         --soak-clients) exec cargo test --no-fail-fast "${clients[@]}" "$@" -- --ignored ;;
-        "") exec cargo test --no-fail-fast "${module[@]}" ;;
-        --clients) ;;
+        "") packages=("${module[@]}") ;;
+        --clients) packages=("${clients[@]}") ;;
         *) echo "test: no such mode: $mode" >&2; exit 2 ;;
     esac
     status=0
-    cargo test --no-fail-fast "${clients[@]}" || status=$?
-    heading "tests of clients/python"
-    target=$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')
-    TETHER_MODULE=${TETHER_MODULE:-$target/debug/deps/libtether.so} scripts/python.sh || status=$?
+    run_tests "${packages[@]}" || status=1
+    cargo test --no-fail-fast --doc "${packages[@]}" || status=1
+    if [ "$mode" = --clients ]; then
+        heading "tests of clients/python"
+        scripts/python.sh || status=1
+    fi
     exit $status
 fi
 
@@ -73,7 +105,7 @@ failed=()
 for name in "${names[@]}"; do
     export TETHER_SERVER=$PWD/.servers/$name/redis-server
     heading "integration tests on $name: $("$TETHER_SERVER" --version)"
-    cargo test --no-fail-fast "${module[@]}" "${with_servers[@]}" || failed+=("$name")
+    run_tests "${module[@]}" "${with_servers[@]}" || failed+=("$name")
 done
 
 heading "servers tested: ${names[*]}"
