@@ -355,6 +355,55 @@ fn another_who_deletes_the_key_withdraws_the_grant() {
     assert_eq!(tether(&line.master, "lost_total"), 0);
 }
 
+/// Its owner was told later, by a name that somebody else had been granted meanwhile.
+#[test]
+fn a_grant_is_withdrawn_when_its_key_goes_by_another_name() {
+    let line = Line::with(1, &[]);
+    let (mut owner, mut other) = (line.owner(), line.master.resp3());
+    let mut blocked = line.owner();
+    line.silence();
+    let mut hold = |request: &str, moving: &str, watched: bool| {
+        let what = format!("{request}, {moving}, watched: {watched}");
+        let mut watcher = line.master.resp3();
+        if watched {
+            watcher.run("WATCHEX k m");
+        }
+        owner.run(&format!("{request} 1 ACKTIMEOUT 60000 WAIT 0 PUSH"));
+        other.run(moving);
+        let pushes = line.master.settled(&mut owner);
+        assert!(
+            matches!(&pushes[..], [push] if push.ends_with(" k FAILED NOACKS 0 of 1")),
+            "{what}: {pushes:?}"
+        );
+        other.run("LOCK.ACQUIRE k").number();
+        eventually_equal("the holds of others", 1, || {
+            tether(&line.master, "holds") + tether(&line.master, "temporary_keys")
+        });
+        other.run("LOCK.RELEASE k");
+        blocked.send(&format!("{request} 1 ACKTIMEOUT 60000"));
+        until_pending(&line.master, 1);
+        other.run(moving);
+        assert_eq!(
+            blocked.read_reply(),
+            Frame::Error("NOACKS 0 of 1".into()),
+            "{what}"
+        );
+        eventually_equal("keys", "".to_owned(), || {
+            let keyspace = line.master.info("keyspace");
+            keyspace.lines().skip(1).collect()
+        });
+        assert_eq!(line.master.settled(&mut owner), [""; 0], "{what}");
+    };
+    for (request, _) in FORMS {
+        for moving in ["RENAME k m", "MOVE k 1", "SWAPDB 0 1"] {
+            hold(request, moving, false);
+            hold(request, moving, true);
+        }
+    }
+    hold("LOCK.MACQUIRE 2 k l ACKS", "RENAME l m", false);
+    assert_eq!(tether(&line.master, "lost_total"), 0);
+}
+
 /// It begins with the acknowledgement.
 #[test]
 fn a_lease_lasts_from_when_its_owner_may_know_of_the_grant() {

@@ -389,3 +389,34 @@ fn nobody_waits_for_ever_for_a_withdrawn_hold() {
         run(0, acquire(1, Mode::Shared, PUSH)),
     ]);
 }
+
+/// It was told by its old name later, which another had been granted meanwhile.
+#[test]
+fn a_grant_is_withdrawn_when_its_key_goes_by_another_name() {
+    for moves in [
+        Command::Rename { from: 0, to: 2 },
+        Command::Rename { from: 1, to: 2 },
+        Command::Move { key: 0, db: 1 },
+        Command::Swapdb,
+    ] {
+        for (form, watches) in [(BLOCK, false), (PUSH, false), (PUSH, true)] {
+            let mut steps = vec![
+                connect(0),
+                connect(1),
+                Step::Replicas { count: 1 },
+                run(0, start(1000)),
+            ];
+            let keys = vec![0, 2];
+            steps.extend(watches.then(|| run(1, Command::Watchex { keys })));
+            steps.extend([
+                run(0, acked(macquire([0, 1], form), 1, 1000)),
+                run(1, moves.clone()),
+                run(1, acquire(0, Mode::Exclusive, PUSH)),
+                Step::Work { most: 1 },
+                Step::Work { most: 1 },
+                Step::Work { most: 1 },
+            ]);
+            holds(&steps);
+        }
+    }
+}

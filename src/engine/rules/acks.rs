@@ -16,7 +16,7 @@ use crate::engine::state::queues::Waiter;
 use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, KeyBuf, Moment};
+use crate::engine::types::{ClientId, Db, KeyBuf, Moment};
 
 /// A grant whose acknowledgements are to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -273,6 +273,40 @@ impl Engine {
         while let Some(token) = self.holds.acks.first_that_wants_more_than(replicas) {
             self.withdraw(token, effects);
         }
+    }
+
+    /// These holds go by another name from now on. Who has not been told of such a grant knows the old one only, which somebody
+    /// else may have by the time of the acknowledgement.
+    pub(in crate::engine) fn withdraw_pending_of(
+        &mut self,
+        holds: &[Id<Hold>],
+        effects: &mut Vec<Effect>,
+    ) {
+        for hold in holds {
+            if let Ack::Pending(token) = self.holds.ack(*hold) {
+                self.withdraw(token, effects);
+            }
+        }
+    }
+
+    /// The same for all holds of these databases; but while a data set is loaded they stay where they are. O(such grants).
+    pub(in crate::engine) fn withdraw_pending_in(
+        &mut self,
+        dbs: [Db; 2],
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.loading {
+            return;
+        }
+        let is_there = |hold: &Id<Hold>| {
+            let key = self.holds[*hold].key;
+            dbs.contains(&self.keys[key].key().db)
+        };
+        let grants = self.holds.acks.tokens();
+        let grants = grants.filter_map(|token| self.holds.acks.get(token));
+        let holds = grants.flat_map(|grant| grant.holds.iter().copied());
+        let holds: Few<_> = holds.filter(is_there).collect();
+        self.withdraw_pending_of(&holds, effects);
     }
 
     /// Withdraws the grants whose time is over.

@@ -73,11 +73,14 @@ struct Carried {
 
 impl Engine {
     /// O(keys known), in a few nanoseconds each; in more for those that are held and besides watched or waited for, and for as
-    /// many as are only held in one database and watched or waited for in the other, whichever are fewer. In the midst of a flush
-    /// also [what is done of that](Self::end_flushes_of_others).
+    /// many as are only held in one database and watched or waited for in the other, whichever are fewer; and O(grants that wait
+    /// for acknowledgements). In the midst of a flush also [what is done of that](Self::end_flushes_of_others).
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db, effects: &mut Vec<Effect>) {
         if self.flushes.is_any() {
             self.end_flushes_of_others([one, other], effects);
+        }
+        if one != other {
+            self.withdraw_pending_in([one, other], effects);
         }
         let [here, there] = self.known_in([one, other]);
         let mut carried = Vec::new();

@@ -100,6 +100,7 @@ impl Engine {
         if !goes.is_empty() {
             self.carried_key = Some(self.keys[key].key().to_owned());
         }
+        self.withdraw_pending_of(&goes, effects);
         for &hold in &*goes {
             self.holds.loosen(&mut self.keys, hold);
             self.carried.push(hold);

@@ -161,6 +161,14 @@ impl World {
         pushes
     }
 
+    /// Keys go by other names from now on: who waits for the acknowledgement of one is told so under its old name.
+    pub(super) fn withdraw_all_that_go(&mut self, goes: impl Fn(Spot) -> bool) -> Pushes {
+        let its = |hold: &&super::holds::Hold| hold.ack == Ack::Pending && goes(hold.spot);
+        let pending = self.holds.iter().filter(its);
+        let pending: Vec<Serial> = pending.map(|hold| hold.serial).collect();
+        self.lose_grants_of(&pending)
+    }
+
     fn outcome_of(&mut self, grant: &PendingGrant, news: News) -> (Who, Push) {
         self.totals.pushes_told += 1;
         let push = Push {

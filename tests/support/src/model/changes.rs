@@ -181,6 +181,7 @@ impl World {
             None => self.watchers(to, News::Added),
         };
         pushes.extend(self.watchers(from, News::Deleted));
+        pushes.extend(self.withdraw_all_that_go(|spot| spot == from));
         self.put_in(to, entry);
         for hold in self.holds.iter_mut().filter(|hold| hold.spot == from) {
             hold.renamed |= from.name != to.name;
@@ -201,12 +202,15 @@ impl World {
 
     pub(super) fn swap(&mut self, by: Who) {
         let before = self.spots();
+        let withdrawn = self.withdraw_all_that_go(|_| true);
         self.databases.swap(0, 1);
         for hold in &mut self.holds {
             hold.spot.db = 1 - hold.spot.db;
         }
         self.changed(Some(by), Change::Swapped);
-        self.tell_differences(&before);
+        let mut pushes = self.differences(&before);
+        pushes.extend(withdrawn);
+        self.tell(pushes);
     }
 
     /// Nothing is different after it.
@@ -267,11 +271,6 @@ impl World {
             }
         }
         self.changed(None, Change::Loaded(loaded));
-    }
-
-    fn tell_differences(&mut self, before: &[Spot]) {
-        let pushes = self.differences(before);
-        self.tell(pushes);
     }
 
     /// What watchers hear when not these keys exist any more but those that do now.
