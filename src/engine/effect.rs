@@ -189,6 +189,8 @@ pub enum Refusal {
     HeldAlready {
         key: KeyBuf,
     },
+    /// The owner holds all of several keys already, with tokens that differ.
+    HeldApart,
     /// It could be had, but the server was started so recently that somebody may believe to hold it still.
     Quarantine {
         left_ms: u64,

@@ -96,6 +96,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::TooDeep { .. } => "ERR this owner has acquired the lock",
         Refusal::OtherTotal { .. } => "ERR the semaphore has another total",
         Refusal::HeldAlready { .. } => "ERR this owner holds '",
+        Refusal::HeldApart => "ERR this owner holds these locks",
         Refusal::Deadlock { .. } | Refusal::Standstill(_) => "DEADLOCK",
         Refusal::Reentry => "DEADLOCK this owner",
         Refusal::Quarantine { .. } => "QUARANTINE",

@@ -283,10 +283,13 @@ impl Engine {
     ) -> Result<Token, Refusal> {
         let first = held[0];
         let token = self.holds[first].token;
-        let as_one = held.iter().all(|id| self.holds[*id].token == token);
-        if held.len() < ask.seen.len() || !as_one {
+        if held.len() < ask.seen.len() {
             let key = self.keys[self.holds[first].key].key().to_owned();
             return Err(Refusal::HeldAlready { key });
+        }
+        // The reply has one token, and each key must be held with it.
+        if held.iter().any(|id| self.holds[*id].token != token) {
+            return Err(Refusal::HeldApart);
         }
         for id in &held {
             if !self.holds.mode(*id).reenters_as(ask.mode) {

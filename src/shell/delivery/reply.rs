@@ -82,6 +82,9 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
             "ERR this owner holds '{}' already; release it first",
             shown(&key.name)
         ),
+        Refusal::HeldApart => {
+            "ERR this owner holds these locks with different tokens; acquire each of them again".to_owned()
+        }
         Refusal::Quarantine { left_ms } => format!(
             "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
         ),
@@ -104,14 +107,18 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::Reentry => "DEADLOCK this owner has or waits for the lock itself; \
              to take it more than once, use REENTRANT each time"
             .to_owned(),
-        Refusal::Standstill(waits) => format!(
-            "DEADLOCK {} would block behind its own connection, which has '{}' or waits for it \
-             with another label; wait with PUSH",
-            who(waits, true),
-            shown(&waits.key.name)
-        ),
+        Refusal::Standstill(waits) => standstill(waits),
         Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
     }
+}
+
+fn standstill(waits: &Waits) -> String {
+    format!(
+        "DEADLOCK {} would block behind its own connection, which has '{}' or waits for it \
+         with another label; wait with PUSH",
+        who(waits, true),
+        shown(&waits.key.name)
+    )
 }
 
 fn watch_bytes(limit: u32, of_client: bool) -> String {

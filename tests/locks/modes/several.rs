@@ -174,6 +174,40 @@ fn the_same_keys_again_go_deeper_and_a_part_of_them_is_refused() {
     assert_eq!(client.call("LOCK.RELEASE b"), int(1));
 }
 
+/// The reply is one token, which counts for each key.
+#[test]
+fn several_keys_go_deeper_together_where_they_are_held_with_one_token() {
+    let server = Server::start();
+    let mut client = server.resp3();
+    let first = client.run("LOCK.ACQUIRE a REENTRANT").number();
+    let second = client.run("LOCK.ACQUIRE b REENTRANT").number();
+    let apart =
+        "ERR this owner holds these locks with different tokens; acquire each of them again";
+    for request in [
+        "LOCK.MACQUIRE 2 a b REENTRANT",
+        "LOCK.MACQUIRE 2 b a REENTRANT WAIT 0",
+        "LOCK.MACQUIRE 2 a b REENTRANT WAIT 0 PUSH",
+    ] {
+        assert_eq!(client.refused(request), apart, "{request}");
+    }
+    assert_eq!(client.call("LOCK.MACQUIRE 1 a REENTRANT"), int(first));
+    assert_eq!(client.call("LOCK.MACQUIRE 1 b REENTRANT"), int(second));
+    let raise = ["LOCK.RAISE", "a", &second.to_string()];
+    assert_eq!(client.call(raise), int(second));
+    let together = client.call("LOCK.MACQUIRE 2 a b REENTRANT");
+    assert_eq!(together, int(second));
+    for key in ["a", "b"] {
+        let check = ["LOCK.CHECK", key, &second.to_string()];
+        assert_eq!(client.call(check), int(1), "{key}");
+        assert_eq!(client.call(["LOCK.RELEASE", key]), int(2), "{key}");
+    }
+    // Of what one request granted a part, too; and not with what another one did.
+    let third = client.run("LOCK.MACQUIRE 3 c d e REENTRANT").number();
+    assert_eq!(client.call("LOCK.MACQUIRE 2 e c REENTRANT"), int(third));
+    assert_eq!(client.refused("LOCK.MACQUIRE 2 c a REENTRANT"), apart);
+    assert_eq!(client.call("LOCK.MACQUIRE 2 c d"), null());
+}
+
 #[test]
 fn a_foreign_removal_of_one_key_leaves_the_others_held() {
     let server = Server::start();

@@ -149,9 +149,12 @@ impl World {
         let Some(first) = own.first().map(|at| self.holds[*at].clone()) else {
             return Ok(None);
         };
-        let as_one = |at: &usize| self.holds[*at].serial == first.serial;
-        if own.len() < request.spots.len() || !own.iter().all(as_one) {
+        if own.len() < request.spots.len() {
             return Err(Reply::refused("ERR this owner holds '"));
+        }
+        let as_one = |at: &usize| self.holds[*at].serial == first.serial;
+        if !own.iter().all(as_one) {
+            return Err(Reply::refused("ERR this owner holds these locks"));
         }
         let reenters = |at: &usize| self.holds[*at].mode.reenters_as(request.mode);
         if !own.iter().all(reenters) {
