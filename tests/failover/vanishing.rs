@@ -132,7 +132,7 @@ fn let_all_expire(server: &Server, random: &mut Random, keys: &[String]) {
 
 #[test]
 fn keys_that_expire_together_are_gone_from_replica_and_file() {
-    let mut master = Server::with(&["appendonly yes"]);
+    let mut master = Server::with(&["appendonly yes", "appendfsync always"]);
     let replica = Server::replica_of(&master, &[]);
     for seed in 0..3 {
         let mut random = Random::new(seed);
@@ -150,7 +150,11 @@ fn keys_that_expire_together_are_gone_from_replica_and_file() {
 /// In a cluster whoever waits may have to be sent to another server when the key goes.
 #[test]
 fn keys_that_expire_in_a_cluster_are_gone_from_its_file() {
-    let mut master = Server::with(&["appendonly yes", "cluster-enabled yes"]);
+    let mut master = Server::with(&[
+        "appendonly yes",
+        "appendfsync always",
+        "cluster-enabled yes",
+    ]);
     master.resp2().run("CLUSTER ADDSLOTSRANGE 0 16383");
     await_cluster(&master);
     let mut random = Random::new(0);
@@ -168,7 +172,11 @@ fn keys_that_expire_in_a_cluster_are_gone_from_its_file() {
 
 #[test]
 fn keys_that_are_evicted_are_gone_from_replica_and_file() {
-    let mut master = Server::with(&["appendonly yes", "maxmemory-policy allkeys-random"]);
+    let mut master = Server::with(&[
+        "appendonly yes",
+        "appendfsync always",
+        "maxmemory-policy allkeys-random",
+    ]);
     let replica = Server::replica_of(&master, &[]);
     for seed in 0..3 {
         let mut random = Random::new(seed);

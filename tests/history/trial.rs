@@ -212,8 +212,15 @@ impl<'a> Trial<'a> {
             _ => None,
         };
         let step = within_reach.as_ref().unwrap_or(step);
-        let goes_astray = step.copies() && self.stage.server.strays_after_copies();
-        if goes_astray || !self.world.allows(step) {
+        let server = &self.stage.server;
+        let goes_astray = step.copies() && server.strays_after_copies();
+        let has_no_effect = match step {
+            Step::Rights { user, .. } => {
+                server.executes_what_was_queued() && self.world.is_anybody_in_multi(*user)
+            }
+            _ => false,
+        };
+        if goes_astray || has_no_effect || !self.world.allows(step) {
             return Ok(());
         }
         let owned: Vec<Spot> = match step {

@@ -144,6 +144,11 @@ impl Server {
         self.kind == Kind::Valkey && self.version == (8, 1)
     }
 
+    /// Whether EXEC executes what was queued before the user's rights were taken away: Redis 8.6.
+    pub fn executes_what_was_queued(&self) -> bool {
+        self.is_at_least((8, 6), (u32::MAX, 0))
+    }
+
     /// Whether a connection that is subscribed can stand still for a module: not on Valkey since 8.1.1.
     pub fn blocks_subscribed(&self) -> bool {
         !self.is_at_least((u32::MAX, 0), (8, 1))

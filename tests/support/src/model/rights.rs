@@ -123,6 +123,12 @@ impl World {
         all.any(|waiter| self.has_lost_rights(waiter))
     }
 
+    /// Whether a connection of this user queues commands.
+    pub fn is_anybody_in_multi(&self, user: User) -> bool {
+        let mut all = (0..self.clients.len()).filter(|who| user_of(*who) == user);
+        all.any(|who| self.client(who).is_some_and(|client| client.in_multi()))
+    }
+
     pub(super) fn is_anybody_to_be_turned_away(&self) -> bool {
         let mut all = self.waiters.iter();
         all.any(|waiter| self.has_lost_rights(waiter))
