@@ -10,7 +10,9 @@
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
 # Tests with servers mostly wait for them, so three of cargo's test programs run side by side, and what each says is shown when it
-# has ended. The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE.
+# has ended. What must meet deadlines of the system's clock (the campaign of faults) runs alone, after the others.
+#
+# The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -45,7 +47,10 @@ run_tests() {
     for name in run client failover simulation server cluster; do
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
     done
-    printf '%s\n' "$programs" | RUST_TEST_THREADS=4 xargs -P 3 -L 1 scripts/test.sh --program || status=1
+    local alone='/campaign-[0-9a-f]*$'
+    export RUST_TEST_THREADS=4
+    grep -v "$alone" <<< "$programs" | xargs -P 3 -L 1 scripts/test.sh --program || status=1
+    { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
     return $status
 }
 
