@@ -22,11 +22,13 @@ clients=(--package tether-client --package tether-cli)
 
 heading() { printf '\n==== %s ====\n\n' "$*"; }
 
-# program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said.
+# program FOLDER FILE: runs a test program in its package's folder, as cargo does, and shows what it said. Ctrl-C counts in tests
+# also where this runs in the background of a shell, which has it ignored.
 program() {
-    local said status=0
+    local said status=0 heeding=(env --default-signal=INT,QUIT)
+    "${heeding[@]}" true 2>/dev/null || heeding=()
     said=$(mktemp)
-    (cd "$1" && "$2") > "$said" 2>&1 || status=$?
+    (cd "$1" && ${heeding[@]+"${heeding[@]}"} "$2") > "$said" 2>&1 || status=$?
     printf '\n     Running %s\n' "${2##*/}"
     cat "$said"
     rm -f "$said"

@@ -51,6 +51,14 @@ class Server:
     def run(self, *words: Any) -> Any:
         return self.client.execute_command(*words)
 
+    def await_replica(self) -> None:
+        """Wait until a replica has all that was written.
+
+        WAIT counts from the last write of its own connection.
+        """
+        self.run("SET", "written", 1)
+        assert self.run("WAIT", 1, int(DEADLINE_S * 1000)) == 1
+
     def gauge(self, name: str) -> int:
         return int(self.client.info("tether")["tether_" + name])
 

@@ -272,7 +272,7 @@ def test_a_session_goes_on_at_the_master_that_sentinels_name() -> None:
             waits = asyncio.create_task(locks.lock("report").acquire())
             while master.gauge("waiters") != 1:
                 await asyncio.sleep(0.01)
-            master.run("WAIT", 1, int(DEADLINE_S * 1000))
+            master.await_replica()
             master.crash()
             await asyncio.wait_for(held.check_server(), LONG_S)
             assert replica.client.role()[0] == b"master"

@@ -209,7 +209,7 @@ def test_a_server_that_became_a_replica_has_made_nothing_stale() -> None:
 
     async def story(locks: Locks) -> None:
         held = await locks.lock("a").acquire()
-        server.run("WAIT", 1, 30000)
+        server.await_replica()
         link = locks._link
         assert link is not None
         # It has not heard that the server was demoted.
