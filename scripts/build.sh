@@ -2,14 +2,11 @@
 # Builds the module in release mode and puts it where redis.conf looks for it: target/release/libtether.so, also
 # when cargo's own target folder is elsewhere, and on macOS, where cargo names it libtether.dylib.
 #
-#   scripts/build.sh --tests     compiles the tests, and with them the module that they load: target/debug/deps/libtether.so
 #   PROFILE=1 scripts/build.sh   the code laid out by what scripts/profile.sh has recorded, as in a release
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 scripts/need.sh cargo cc libclang
-
-[ "${1:-}" != --tests ] || exec cargo test --no-run
 
 layout=()
 if [ -n "${PROFILE:-}" ]; then

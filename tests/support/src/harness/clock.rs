@@ -16,7 +16,7 @@ impl Clock {
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/harness/clock.c");
         let built = Command::new("cc")
             .args(["-shared", "-fPIC", "-O2", "-o"])
-            .arg(clock.library())
+            .arg(clock.shared_object())
             .arg(source)
             .status();
         assert!(built.expect("a C compiler").success());
@@ -44,12 +44,12 @@ impl Clock {
     /// What a program's environment must say so that it goes by this clock.
     pub(super) fn environment(&self) -> Vec<(String, PathBuf)> {
         vec![
-            ("LD_PRELOAD".to_owned(), self.library()),
+            ("LD_PRELOAD".to_owned(), self.shared_object()),
             ("TETHER_CLOCK".to_owned(), self.file()),
         ]
     }
 
-    fn library(&self) -> PathBuf {
+    fn shared_object(&self) -> PathBuf {
         self.path().join("clock.so")
     }
 
