@@ -2,6 +2,7 @@
 //!
 //! Reads the sources as text, so it needs neither a server nor the SDK.
 
+mod floors;
 mod rust;
 
 use rust::{Function, code_only, functions, is_word};

@@ -125,6 +125,47 @@ fn blank_length(rest: &str, before: char) -> usize {
     }
 }
 
+/// Blanks out, in code without comments and strings, the items that only tests have; and names the modules among them whose
+/// code is in a file of its own.
+pub fn blank_tests(code: &str) -> (String, Vec<String>) {
+    const ONLY_TESTS: &str = "#[cfg(test)]";
+    let (mut kept, mut files) = (String::with_capacity(code.len()), Vec::new());
+    let mut rest = code;
+    while let Some(at) = rest.find(ONLY_TESTS) {
+        kept.push_str(&rest[..at]);
+        let item = &rest[at + ONLY_TESTS.len()..];
+        let end = end_of_item(item);
+        let mut words = item[..end].split_whitespace();
+        if words.any(|word| word == "mod") && item[..end].ends_with(';') {
+            files.extend(
+                words
+                    .next()
+                    .map(|name| name.trim_end_matches(';').to_owned()),
+            );
+        }
+        kept.extend(item[..end].chars().filter(|c| *c == '\n'));
+        rest = &item[end..];
+    }
+    kept.push_str(rest);
+    (kept, files)
+}
+
+/// Behind its semicolon or its closing brace.
+fn end_of_item(code: &str) -> usize {
+    let mut nested = 0_usize;
+    for (at, c) in code.char_indices() {
+        match c {
+            '(' | '[' | '{' => nested += 1,
+            ')' | ']' | '}' if nested == 0 => return at,
+            '}' if nested == 1 => return at + 1,
+            ')' | ']' | '}' => nested -= 1,
+            ';' if nested == 0 => return at + 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
 #[test]
 fn the_little_rust_tells_code_from_the_rest() {
     let text = "fn a<'x>(s: &'x str) -> [u8; 2] { // fn no() {\n  let q = '\"'; r#\"}\"}\"#; \"\\\"}\"; '}'\n}\nfn b();\n";
