@@ -3,10 +3,9 @@
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
 
-use crate::engine::rules::replication::SessionRecord;
-use crate::engine::state::tokens::Token;
+use crate::engine::record::SessionRecord;
 use crate::engine::storage::bytes::Bytes;
-use crate::engine::types::{ClientId, KeyBuf};
+use crate::engine::types::{ClientId, Form, KeyBuf, Kind, Loss, NoRight, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -55,19 +54,6 @@ pub enum Effect {
     CountAcks,
 }
 
-/// In whose words a grant is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
-    /// 1 or 0.
-    Settp,
-    /// The token or 0.
-    SettpToken,
-    /// The token or null.
-    Lock,
-    /// The same, asked for by `LOCK.MACQUIRE`.
-    Locks,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Integer(i64),
@@ -91,14 +77,6 @@ impl Form {
         match self {
             Form::Settp | Form::SettpToken => Reply::Integer(0),
             Form::Lock | Form::Locks => Reply::Null,
-        }
-    }
-
-    /// Whether it is about a temporary key or a lock.
-    pub fn kind(self) -> Kind {
-        match self {
-            Form::Settp | Form::SettpToken => Kind::Temporary,
-            Form::Lock | Form::Locks => Kind::Lock,
         }
     }
 }
@@ -224,15 +202,6 @@ pub enum Refusal {
     },
 }
 
-/// What a user may not do any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoRight {
-    /// To write a key that it waits for.
-    Key,
-    /// To give the command with which it has begun to wait.
-    Command(Form),
-}
-
 /// A link of a cycle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waits {
@@ -281,75 +250,6 @@ impl Push {
     }
 }
 
-/// `settp` or `lock`, in frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    Temporary,
-    Lock,
-}
-
-/// Why a hold ended that its owner did not end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Loss {
-    /// Its lease is over.
-    Lease,
-    /// Its key was deleted; or went, and nobody said how.
-    Deleted,
-    /// Its key's time to live is over.
-    Expired,
-    Evicted,
-    Flushed,
-    /// Another key was put in its key's place.
-    Overwritten,
-    /// Its key is another server's.
-    Moved,
-    /// This server is a replica.
-    Demoted,
-    /// Somebody else ended its session.
-    Ended,
-    /// Its connection ended, and its session was not resumed in time if it had one.
-    Died,
-    /// The same, by `CLIENT KILL`.
-    Killed,
-    /// It was that of a connection of a master in whose place this server is now. Only the log says it.
-    Promoted,
-}
-
-impl Loss {
-    /// Those that are counted.
-    pub const ALL: [Loss; 11] = [
-        Loss::Lease,
-        Loss::Deleted,
-        Loss::Expired,
-        Loss::Evicted,
-        Loss::Flushed,
-        Loss::Overwritten,
-        Loss::Moved,
-        Loss::Demoted,
-        Loss::Ended,
-        Loss::Died,
-        Loss::Killed,
-    ];
-
-    /// As clients and operators read it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Loss::Lease => "lease",
-            Loss::Deleted => "deleted",
-            Loss::Expired => "expired",
-            Loss::Evicted => "evicted",
-            Loss::Flushed => "flushed",
-            Loss::Overwritten => "overwritten",
-            Loss::Moved => "moved",
-            Loss::Demoted => "demoted",
-            Loss::Ended => "ended",
-            Loss::Died => "died",
-            Loss::Killed => "killed",
-            Loss::Promoted => "promoted",
-        }
-    }
-}
-
 /// Where the name comes from by which a key that was lost is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -378,13 +278,6 @@ pub enum News {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn reasons_are_counted_in_their_order() {
-        for (place, loss) in Loss::ALL.iter().enumerate() {
-            assert_eq!(*loss as usize, place);
-        }
-    }
 
     /// Each is moved some times on its way to the shell.
     #[test]

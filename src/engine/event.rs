@@ -3,69 +3,18 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
-use super::effect::{Form, Loss, NoRight};
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::rules::replication::SessionRecord;
-use crate::engine::rules::rights::WaitId;
-use crate::engine::state::tokens::Token;
-use crate::engine::types::{ClientId, Db, Digest, Key, SessionId};
-use std::num::NonZeroU32;
-
-/// What stands at a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyState {
-    Absent,
-    /// A lock, made by us.
-    Lock,
-    /// Any other type. A temporary key is a string like others.
-    Other,
-}
-
-impl KeyState {
-    pub fn is_present(self) -> bool {
-        self != KeyState::Absent
-    }
-
-    /// Why what a look shows here is not what was held; `gone` if nothing is there.
-    pub(super) fn loss_or(self, gone: Loss) -> Loss {
-        match self {
-            KeyState::Absent => gone,
-            KeyState::Lock | KeyState::Other => Loss::Overwritten,
-        }
-    }
-}
+use crate::engine::record::SessionRecord;
+use crate::engine::types::{
+    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, NoRight, SessionId, Token,
+    Wait, WaitId,
+};
 
 /// A key and what the keyspace has there at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySnapshot<'a> {
     pub key: Key<'a>,
     pub standing: KeyState,
-}
-
-/// Who changed the keyspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// A connection's, by a command of the server.
-    Client(ClientId),
-    /// Somebody's whom it is no use to name: expiry, eviction, a master's stream.
-    Server,
-}
-
-/// How a request waits that cannot be granted at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// For how long at most.
-    pub limit_ms: Option<u64>,
-    /// Its connection is not blocked, and is told by a push.
-    pub push: bool,
-}
-
-/// How many replicas are to acknowledge a grant before it is one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskedAcks {
-    pub replicas: NonZeroU32,
-    /// From the grant on.
-    pub timeout_ms: u32,
 }
 
 /// `SETTP`, `LOCK.ACQUIRE` or `LOCK.MACQUIRE`.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   event.rs, effect.rs   what it is told, and what it answers
+//!   record.rs             what is persisted, and told from one server to the next
 //!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
 //!   limits.rs             of what there can be too much
 //!   rules/                what follows from each fact       deadlock/   cycles
@@ -21,30 +22,31 @@ mod event;
 mod inspect;
 mod limits;
 mod mode;
+mod record;
 mod rules;
 mod state;
 mod storage;
 mod types;
 
-pub use effect::{Effect, Form, Kind, Loss, Name, News, NoRight, Push, Refusal, Reply, Waits};
-pub use event::{
-    Acquire, AskedAcks, Cause, Event, KeySnapshot, KeyState, Raise, Start, Timing, Wait,
-};
+pub use effect::{Effect, Name, News, Push, Refusal, Reply, Waits};
+pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::Limits;
 pub use mode::{Attributes, Mode};
+pub use record::{Held, SessionRecord};
 pub use rules::acks::Counted;
-pub use rules::replication::{Held, SessionRecord};
-pub use rules::rights::{Doubt, WaitId};
+pub use rules::rights::Doubt;
 pub use state::hold::MOST_DEPTH_TOLD;
-pub use state::losses::{Lost, Origin, key_in_log};
-pub use state::tokens::Token;
+pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
-pub use types::{ClientId, Db, Digest, Key, KeyBuf, Moment, SessionId};
+pub use types::{
+    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, Moment,
+    NoRight, Origin, SessionId, Token, Wait, WaitId,
+};
 
 use inspect::wait_times::WaitTimes;
 use rules::exchange::Unseen;
@@ -318,7 +320,7 @@ impl Engine {
     pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
         let key = self.keys.find(key)?;
         let owners = self.living_holds(key).map(|hold| self.owner_of(hold));
-        let mut connected = owners.filter(|owner| *owner != state::clients::NOBODY);
+        let mut connected = owners.filter(|owner| *owner != types::NOBODY);
         Some(connected.next())
     }
 

@@ -1,6 +1,6 @@
 //! In what way a key is asked for and held, and which ways go together.
 
-use crate::engine::event::KeyState;
+use crate::engine::types::KeyState;
 
 /// The way in which a key is asked for, and then held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

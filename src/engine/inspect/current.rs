@@ -3,9 +3,8 @@
 use crate::engine::Engine;
 use crate::engine::event::KeySnapshot;
 use crate::engine::state::holds::Hold;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::Moment;
+use crate::engine::types::{Moment, Token};
 
 /// Among so many of a key's holds one is looked for whose token is named in place of a stale one.
 const SHOWN: usize = 16;

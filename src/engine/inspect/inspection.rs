@@ -2,13 +2,12 @@
 
 use crate::engine::Engine;
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::{Client, NOBODY};
+use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment};
+use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 
 /// A connection that has no more than so many keys is answered for at once.
 const AT_ONCE: usize = 100;

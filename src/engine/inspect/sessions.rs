@@ -2,10 +2,9 @@
 
 use crate::engine::Engine;
 use crate::engine::state::clients::Client;
-use crate::engine::state::losses::Origin;
 use crate::engine::state::sessions::Session;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Moment, SessionId};
+use crate::engine::types::{ClientId, Moment, Origin, SessionId};
 
 /// A session in short.
 #[derive(Clone, Debug, PartialEq, Eq)]

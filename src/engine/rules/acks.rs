@@ -7,16 +7,14 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
-use crate::engine::event::AskedAcks;
 use crate::engine::state::acks::{Ack, Asker, PendingGrant};
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, Db, KeyBuf, Moment};
+use crate::engine::types::{AskedAcks, ClientId, Db, KeyBuf, Moment, Token};
 
 /// A grant whose acknowledgements are to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

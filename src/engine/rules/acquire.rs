@@ -2,8 +2,8 @@
 
 use crate::engine::Engine;
 use crate::engine::deadlock::Verdict;
-use crate::engine::effect::{Effect, Loss, Refusal, Reply, Waits};
-use crate::engine::event::{Acquire, Cause, KeySnapshot, KeyState};
+use crate::engine::effect::{Effect, Refusal, Reply, Waits};
+use crate::engine::event::{Acquire, KeySnapshot};
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
@@ -13,10 +13,9 @@ use crate::engine::state::hold::MOST_DEPTH;
 use crate::engine::state::holds::{Grant, Hold};
 use crate::engine::state::keys::{KeyRecord, Spot};
 use crate::engine::state::queues::{Request, Sort};
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::Key;
+use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 
 /// A key that is asked for, once what stands there is reconciled.
 #[derive(Clone, Copy)]

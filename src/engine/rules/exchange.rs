@@ -7,12 +7,12 @@
 //! more than the difference.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss};
+use crate::engine::effect::Effect;
 use crate::engine::event::{Acquire, Event};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{Db, Key, KeyBuf};
+use crate::engine::types::{Db, Key, KeyBuf, Loss};
 use std::ops::Range;
 
 /// The places at which there may be unseen keys. All of them are visited in a circle, which an exchange begins anew where it

@@ -8,9 +8,9 @@
 //! is looked after by its new name.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss};
-use crate::engine::event::{Cause, Event, KeySnapshot, KeyState, Raise};
-use crate::engine::rules::replication::SessionRecord;
+use crate::engine::effect::Effect;
+use crate::engine::event::{Event, KeySnapshot, Raise};
+use crate::engine::record::SessionRecord;
 use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
@@ -18,7 +18,7 @@ use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, Db, Digest, Key};
+use crate::engine::types::{Cause, ClientId, Db, Digest, Key, KeyState, Loss};
 
 /// Along with each key that is named one of so many parts is visited of what may be done at once.
 const ALONG: usize = 16;

@@ -2,15 +2,13 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
-use crate::engine::event::KeyState;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::{Grant, Hold};
 use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
-use crate::engine::types::{ClientId, Key, Moment};
+use crate::engine::types::{ClientId, Key, KeyState, Moment, Token};
 
 /// How a key is made when it is granted.
 pub(in crate::engine) enum Making {

@@ -4,13 +4,13 @@
 //! a key that is free now is served when the shell says that it may write.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss, News, Push, Refusal};
-use crate::engine::event::{Cause, Event, KeySnapshot, KeyState};
+use crate::engine::effect::{Effect, News, Push, Refusal};
+use crate::engine::event::{Event, KeySnapshot};
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{Key, KeyBuf};
+use crate::engine::types::{Cause, Key, KeyBuf, KeyState, Loss};
 
 impl Engine {
     /// What is held is there; should that be another key now, what follows says so.

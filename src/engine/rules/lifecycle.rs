@@ -6,15 +6,14 @@
 //! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss, Refusal, WaitEnd};
+use crate::engine::effect::{Effect, Refusal, WaitEnd};
 use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Key};
+use crate::engine::types::{ClientId, Key, Loss, Token};
 
 /// So many holders of the keys that a command names are looked at for those that are over, of each key one in any case,
 /// and so many places in their queues. All others end in slices.

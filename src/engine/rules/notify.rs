@@ -4,12 +4,12 @@
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Kind, Loss, Name, News, Push};
-use crate::engine::state::clients::{Client, NOBODY};
+use crate::engine::effect::{Effect, Name, News, Push};
+use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
-use crate::engine::state::losses::{Ended, Lost, Origin};
+use crate::engine::state::losses::{Ended, Lost};
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Moment};
+use crate::engine::types::{ClientId, Kind, Loss, Moment, NOBODY, Origin};
 
 /// An owner that holds more loses many when it ends, or by a flush.
 const MANY: u32 = 100;

@@ -8,49 +8,11 @@ use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
 use crate::engine::mode::{Attributes, Mode};
+use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::{Grant, Hold};
 use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{Digest, Key, KeyBuf, Moment, SessionId};
-
-/// What sessions hold. Each can be told again without harm.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SessionRecord {
-    /// There is a session.
-    Session {
-        id: SessionId,
-        digest: Digest,
-        grace_ms: u64,
-    },
-    /// There is no such session any more. What it still holds is orphaned.
-    SessionEnded(SessionId),
-    /// A session holds a key, in this way and no other.
-    Held(Held),
-    /// A session does not hold a key any more, and the key is still there.
-    Freed {
-        session: SessionId,
-        key: KeyBuf,
-        label: Box<[u8]>,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
-    pub session: SessionId,
-    pub key: KeyBuf,
-    pub label: Box<[u8]>,
-    pub mode: Mode,
-    pub attributes: Attributes,
-    pub depth: u32,
-    /// Below an exclusive hold: how often its owner has also taken it shared.
-    pub shared_below: u32,
-    pub token: Token,
-    /// What is left of its lease.
-    pub lease_ms: Option<u64>,
-    /// Somebody gave this temporary key a time to live, which goes before its backstop.
-    pub timed: bool,
-}
+use crate::engine::types::{Key, Moment, SessionId};
 
 impl Engine {
     /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
@@ -386,7 +348,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{ClientId, Db, KeySnapshot, KeyState};
+    use crate::engine::{ClientId, Db, Digest, KeySnapshot, KeyState};
 
     fn key(name: &[u8]) -> Key<'_> {
         Key { db: Db(3), name }

@@ -7,9 +7,8 @@ use crate::engine::mode::Mode;
 use crate::engine::state::clients::Client;
 use crate::engine::state::holds::Hold;
 use crate::engine::state::queues::Sort;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Key};
+use crate::engine::types::{ClientId, Key, Token};
 
 impl Engine {
     /// Gives temporary keys up, and waits for such.

@@ -5,17 +5,13 @@
 //! a look at their rights has shown. Only who is about to be served is looked at, so a change costs nothing by itself.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Form, NoRight, Refusal};
+use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
 use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::Waiter;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, KeyBuf};
-
-/// A request of somebody who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitId(Id<Waiter>);
+use crate::engine::types::{ClientId, Form, KeyBuf, NoRight, WaitId};
 
 /// A wait whose rights are to be looked at before it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,7 +114,7 @@ impl Engine {
         }
         let keys = self.queues.keys_of(next);
         Some(Doubt {
-            wait: WaitId(next),
+            wait: WaitId(next.number()),
             client: self.clients[self.queues[next].client].id,
             form: self.queues[next].form,
             keys: keys.map(|key| self.keys[key].key().to_owned()).collect(),
@@ -132,6 +128,9 @@ impl Engine {
         lost: Option<NoRight>,
         effects: &mut Vec<Effect>,
     ) {
+        let Some(wait) = Id::of_number(wait) else {
+            return;
+        };
         match lost {
             None => self.queues.trust(wait),
             Some(right) => self.turn_away(wait, Some(Refusal::NoRight(right)), effects),

@@ -2,17 +2,16 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::event::{KeySnapshot, KeyState};
+use crate::engine::event::KeySnapshot;
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::{Grant, Hold};
 use crate::engine::state::keys::KeyRecord;
 use crate::engine::state::queues::{Request, Waiter};
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{Key, KeyBuf, Moment};
+use crate::engine::types::{Key, KeyBuf, KeyState, Moment, Token};
 
 impl Engine {
     /// Whether anybody waits for this key. O(1).

@@ -1,14 +1,13 @@
 //! Sessions begin, are resumed, and end.
 
 use crate::engine::Engine;
-use crate::engine::effect::{Effect, Loss, Refusal, Reply};
+use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
-use crate::engine::rules::replication::SessionRecord;
+use crate::engine::record::SessionRecord;
 use crate::engine::state::clients::Client;
 use crate::engine::state::sessions::Session;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Digest, SessionId};
+use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
 
 /// So much of what a session holds is released by the command that ends it.
 const AT_ONCE: u32 = 1000;

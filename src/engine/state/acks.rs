@@ -4,15 +4,14 @@
 //! told of it only when so many replicas have it. Each such grant is known by its token. The server says how far
 //! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
 
-use crate::engine::effect::{Effect, Form, WaitEnd};
+use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Hold;
 use crate::engine::state::timers::{Timer, Timers};
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, KeyBuf, Moment};
+use crate::engine::types::{ClientId, Form, KeyBuf, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a hold is to the acknowledgements of its grant.

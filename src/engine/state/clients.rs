@@ -1,14 +1,12 @@
 //! The connections that watch, hold or wait for something, or have done so; and the sessions, which
 //! hold in their stead.
 
-use crate::engine::effect::Loss;
 use crate::engine::state::holds::{self, Hold};
-use crate::engine::state::losses::Origin;
 use crate::engine::state::queues::{self, Waiter};
 use crate::engine::state::watches::{self, Watch};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Chained, Link};
-use crate::engine::types::ClientId;
+use crate::engine::types::{ClientId, Loss, NOBODY, Origin};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::ops;
@@ -100,9 +98,6 @@ pub(in crate::engine) struct Faded {
     pub waits: usize,
     pub watches: usize,
 }
-
-/// An id that no connection has.
-pub(in crate::engine) const NOBODY: ClientId = ClientId(0);
 
 impl Client {
     fn new(id: ClientId) -> Self {

@@ -4,11 +4,10 @@ use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Client;
 use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chained, Link};
-use crate::engine::types::Moment;
+use crate::engine::types::{Moment, Token};
 
 pub(in crate::engine) const BY_KEY: usize = 0;
 pub(in crate::engine) const BY_CLIENT: usize = 1;

@@ -1,7 +1,6 @@
 //! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
 //! has no record here, and finding that out is one hash and one probe.
 
-use crate::engine::event::KeyState;
 use crate::engine::state::holds::{self, Hold};
 use crate::engine::state::queues::{self, QueueEntry};
 use crate::engine::state::watches::{self, Watch};
@@ -9,7 +8,7 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::Chain;
 use crate::engine::storage::index::{self, Index};
-use crate::engine::types::{Db, Key, KeyBuf};
+use crate::engine::types::{Db, Key, KeyBuf, KeyState};
 use hashbrown::DefaultHashBuilder;
 use std::cell::Cell;
 use std::hash::BuildHasher;

@@ -1,12 +1,10 @@
 //! How holds ended that their owners did not end: the latest of them, for `LOCK.LOG`.
 
-use crate::engine::effect::Loss;
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::{Client, NOBODY};
+use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Header;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Key, KeyBuf, Moment};
+use crate::engine::types::{ClientId, Key, KeyBuf, Loss, Moment, NOBODY, Origin, Token};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,7 +18,7 @@ const APART: u64 = 100;
 /// What is lost within so much time of the loss before is lost at once.
 const AT_ONCE_MS: u64 = 1000;
 
-/// Longer names and labels are cut.
+/// Longer labels are cut.
 const LONGEST: usize = 128;
 
 /// Of a key's name so many bytes are kept, if it is longer than that and [`MARK`] together.
@@ -47,37 +45,6 @@ pub fn key_in_log(key: Key<'_>) -> KeyBuf {
 
 fn is_cut(key: Key<'_>) -> bool {
     key.name.len() > LONGEST_KEY + MARK
-}
-
-/// What the server says of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Origin {
-    pub addr: Box<str>,
-    pub name: Box<str>,
-    pub user: Box<str>,
-}
-
-impl Origin {
-    /// Names that are longer than 128 bytes are cut.
-    pub fn new(addr: &str, name: &str, user: &str) -> Self {
-        Origin {
-            addr: cut(addr),
-            name: cut(name),
-            user: cut(user),
-        }
-    }
-
-    fn bytes(&self) -> usize {
-        self.addr.len() + self.name.len() + self.user.len()
-    }
-}
-
-fn cut(text: &str) -> Box<str> {
-    let mut most = text.len().min(LONGEST);
-    while !text.is_char_boundary(most) {
-        most -= 1;
-    }
-    text[..most].into()
 }
 
 /// A hold that its owner did not end; or many that went at once.

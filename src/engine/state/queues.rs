@@ -8,8 +8,6 @@ mod doubts;
 mod leaving;
 mod piles;
 
-use crate::engine::effect::Form;
-use crate::engine::event::AskedAcks;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::keys::{KeyRecord, Keys};
@@ -20,7 +18,7 @@ use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Chained, Link};
 use crate::engine::storage::few::Few;
 use crate::engine::storage::index;
-use crate::engine::types::Moment;
+use crate::engine::types::{AskedAcks, Form, Moment};
 use doubts::{Doubts, Stamp};
 use hashbrown::HashMap;
 pub(in crate::engine) use leaving::Left;

@@ -5,10 +5,9 @@
 
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::timers::{Timer, Timers};
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::index::{self, Index};
-use crate::engine::types::{Digest, Moment, SessionId};
+use crate::engine::types::{Digest, Moment, SessionId, Token};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::hash::BuildHasher;
 use subtle::ConstantTimeEq;

@@ -6,9 +6,8 @@
 use crate::engine::state::clients::Client;
 use crate::engine::state::hold::Hold;
 use crate::engine::state::queues::Waiter;
-use crate::engine::state::tokens::Token;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::Moment;
+use crate::engine::types::{Moment, Token};
 use std::collections::BTreeSet;
 
 /// What a moment is the end of.

@@ -20,22 +20,10 @@
 //! microsecond. Where others' tokens are ahead of that, the clock is taken to be as far ahead as the furthest heard of.
 
 use crate::engine::Engine;
+use crate::engine::types::Token;
 use std::time::Duration;
 
-/// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
-/// every client's numbers can hold it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct Token(pub u64);
-
 impl Token {
-    /// No server gives a greater one, and no client can hold all of those above it.
-    pub const MOST: u64 = (1 << 53) - 1;
-
-    /// A token in words that somebody else wrote; none if it cannot be one.
-    pub fn checked(number: u64) -> Option<Token> {
-        (number <= Token::MOST).then_some(Token(number))
-    }
-
     /// Whether a server can have given it by now (the time since 1970). What a file, a stream or a message says beyond that
     /// is damage: this server would go on from there, and leave none to give that clients can hold. Decades are for clocks
     /// that are wrong; the bound moves on with the clock, faster than tokens are given, so what a server has gone on from

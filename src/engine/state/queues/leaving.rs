@@ -1,6 +1,5 @@
 //! Waits that end a part at a time: one may be for very many keys, and an owner may have very many for one key.
 
-use crate::engine::effect::Form;
 use crate::engine::state::clients::{Client, Clients};
 use crate::engine::state::keys::{KeyRecord, Keys};
 use crate::engine::state::owner::Owner;
@@ -10,6 +9,7 @@ use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::index;
+use crate::engine::types::Form;
 
 /// What must be known of a wait that is over, to tell of it.
 pub(in crate::engine) struct Left {
