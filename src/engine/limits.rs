@@ -4,9 +4,7 @@ use super::Engine;
 use super::effect::Refusal;
 use super::event::KeySnapshot;
 use super::types::Key;
-use crate::engine::state::clients::Client;
-use crate::engine::state::hold::Header;
-use crate::engine::state::holds::Hold;
+use crate::engine::state::rows::{Client, Header, Hold};
 use crate::engine::storage::arena::Id;
 
 /// What one connection may have, and how much is done in one step. Lowering a limit takes nothing away.
@@ -49,6 +47,13 @@ impl Default for Limits {
         }
     }
 }
+
+/// So often at most a client can acquire a lock that it holds. Who waits for it more than once makes it deeper still, and
+/// there are far fewer of those than the type has numbers left.
+pub const MOST_DEPTH: u32 = 1 << 31;
+
+/// No server tells of a deeper hold.
+pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
 
 /// So many holds can have a label, a lease, permits or more than one depth. Numbers are left for what must be written
 /// down although nobody asked for it.
@@ -160,7 +165,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::state::hold::MOST_DEPTH;
+    use crate::engine::limits::MOST_DEPTH;
     use crate::engine::{
         Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
         Moment, Reply, Wait,

@@ -27,6 +27,7 @@ const ENGINE: House = House {
     floors: &[
         &["types.rs", "mode.rs", "storage/"],
         &["event.rs", "effect.rs", "record.rs"],
+        &["state/rows.rs"],
         &["state/", "limits.rs"],
         &["deadlock/", "inspect/"],
         &["rules/"],
@@ -62,18 +63,6 @@ const ENGINE: House = House {
         ("deadlock/direct.rs", "deadlock/mod.rs"),
         ("deadlock/direct.rs", "deadlock/search.rs"),
         ("deadlock/mod.rs", "deadlock/search.rs"),
-        ("state/clients.rs", "state/holds.rs"),
-        ("state/clients.rs", "state/queues.rs"),
-        ("state/clients.rs", "state/watches.rs"),
-        ("state/hold.rs", "state/acks.rs"),
-        ("state/holds.rs", "state/holds/sizes.rs"),
-        ("state/keys.rs", "state/holds.rs"),
-        ("state/keys.rs", "state/queues.rs"),
-        ("state/keys.rs", "state/watches.rs"),
-        ("state/queues.rs", "state/queues/doubts.rs"),
-        ("state/queues.rs", "state/queues/leaving.rs"),
-        ("state/queues.rs", "state/queues/piles.rs"),
-        ("state/timers.rs", "state/queues.rs"),
     ],
 };
 

@@ -3,7 +3,8 @@
 use super::search::Search;
 use super::{SEARCH_STEPS, Verdict, WALK_STEPS, Walk};
 use crate::engine::event::{Acquire, Event, KeySnapshot};
-use crate::engine::state::queues::{Request, Waiter};
+use crate::engine::state::queues::Request;
+use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Db, Form, Key, KeyState, Moment};
 use crate::engine::{Attributes, Engine, Mode};

@@ -24,9 +24,7 @@ mod search;
 
 use super::Engine;
 use super::effect::Waits;
-use crate::engine::state::acks::Ack;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::queues::{QueueEntry, Waiter};
+use crate::engine::state::rows::{Ack, Hold, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use direct::Walk;
 use hashbrown::HashMap;

@@ -1,7 +1,7 @@
 //! What room is left at a key beside those who do not let it go.
 
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::clients::Client;
+use crate::engine::state::rows::Client;
 use crate::engine::storage::arena::Id;
 use hashbrown::HashMap;
 

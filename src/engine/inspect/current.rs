@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::event::KeySnapshot;
-use crate::engine::state::holds::Hold;
+use crate::engine::state::rows::Hold;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Moment, Token};
 

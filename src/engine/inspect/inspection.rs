@@ -2,10 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::Client;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::Waiter;
+use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 

@@ -1,8 +1,7 @@
 //! How much memory what is held and waited for at a key takes, about.
 
 use crate::engine::Engine;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::{QueueEntry, Waiter};
+use crate::engine::state::rows::{KeyRecord, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::Key;
 

@@ -1,8 +1,7 @@
 //! Which sessions there are, for an operator.
 
 use crate::engine::Engine;
-use crate::engine::state::clients::Client;
-use crate::engine::state::sessions::Session;
+use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Moment, Origin, SessionId};
 

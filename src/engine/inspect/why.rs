@@ -2,8 +2,7 @@
 
 use crate::engine::Engine;
 use crate::engine::inspect::inspection::Holder;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Key, KeyBuf, Moment};
 use std::collections::HashSet;

@@ -7,11 +7,7 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
-use crate::engine::state::acks::{Ack, Asker, PendingGrant};
-use crate::engine::state::clients::Client;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::Waiter;
+use crate::engine::state::rows::{Ack, Asker, Client, Hold, KeyRecord, PendingGrant, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::types::{AskedAcks, ClientId, Db, KeyBuf, Moment, Token};

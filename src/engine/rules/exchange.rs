@@ -9,8 +9,8 @@
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::event::{Acquire, Event};
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::keys::Keys;
+use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Db, Key, KeyBuf, Loss};
 use std::ops::Range;

@@ -3,9 +3,8 @@
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::clients::Client;
-use crate::engine::state::holds::{Grant, Hold};
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::holds::Grant;
+use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::types::{ClientId, Key, KeyState, Moment, Token};

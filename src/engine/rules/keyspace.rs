@@ -6,8 +6,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::types::{Cause, Key, KeyBuf, KeyState, Loss};

@@ -2,9 +2,9 @@
 //! then on they are nobody's, and fade as those of an ended connection do.
 
 use crate::engine::Engine;
-use crate::engine::state::clients::Client;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::{Left, Sort, Waiter};
+use crate::engine::state::queues::Sort;
+use crate::engine::state::queues::leaving::Left;
+use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::Key;
 

@@ -7,11 +7,8 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, WaitEnd};
-use crate::engine::state::acks::Ack;
 use crate::engine::state::clients::Faded;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::Waiter;
+use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Key, Loss, Token};
 

@@ -5,9 +5,8 @@
 
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Name, News, Push};
-use crate::engine::state::clients::Client;
-use crate::engine::state::holds::Hold;
 use crate::engine::state::losses::{Ended, Lost};
+use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Kind, Loss, Moment, NOBODY, Origin};
 

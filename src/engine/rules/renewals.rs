@@ -12,8 +12,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
-use crate::engine::state::holds::Hold;
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::state::timers::Timer;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Key, Moment};

@@ -9,8 +9,8 @@ use crate::engine::effect::Effect;
 use crate::engine::event::Event;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::record::{Held, SessionRecord};
-use crate::engine::state::holds::{Grant, Hold};
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::holds::Grant;
+use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Key, Moment, SessionId};
 
@@ -133,10 +133,7 @@ impl Engine {
     /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
     /// connection is attached to, or was until it ended in the middle of a load, or whose grace runs. (`DEBUG RELOAD` tells a
     /// server what it knows.)
-    pub(in crate::engine) fn is_at_home(
-        &self,
-        owner: Id<crate::engine::state::clients::Client>,
-    ) -> bool {
+    pub(in crate::engine) fn is_at_home(&self, owner: Id<Client>) -> bool {
         let record = &self.clients[owner];
         if record.is_session {
             record.attached.is_some()
@@ -149,10 +146,7 @@ impl Engine {
 
     /// Whether an owner is at home here, or a connection that was until it ended. What a file tells of the past, while it is
     /// loaded, is nothing that happens to what such a one holds.
-    pub(in crate::engine) fn is_of_here(
-        &self,
-        owner: Id<crate::engine::state::clients::Client>,
-    ) -> bool {
+    pub(in crate::engine) fn is_of_here(&self, owner: Id<Client>) -> bool {
         let is_connection = !self.clients[owner].is_session && !self.clients.is_former(owner);
         is_connection || self.is_at_home(owner)
     }

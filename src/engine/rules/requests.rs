@@ -4,9 +4,8 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::{KeySnapshot, Raise};
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::Client;
-use crate::engine::state::holds::Hold;
 use crate::engine::state::queues::Sort;
+use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Key, Token};
 

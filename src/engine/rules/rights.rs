@@ -7,9 +7,7 @@
 use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
-use crate::engine::state::clients::Client;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::Waiter;
+use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Form, KeyBuf, NoRight, WaitId};
 

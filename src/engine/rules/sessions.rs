@@ -4,8 +4,7 @@ use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
 use crate::engine::record::SessionRecord;
-use crate::engine::state::clients::Client;
-use crate::engine::state::sessions::Session;
+use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
 

@@ -5,38 +5,11 @@
 //! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
 
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::state::clients::Client;
-use crate::engine::state::hold::Hold;
+use crate::engine::state::rows::{Ack, Asker, Client, Hold, PendingGrant};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
-use crate::engine::storage::bytes::Bytes;
-use crate::engine::storage::few::Few;
-use crate::engine::types::{ClientId, Form, KeyBuf, Moment, Token};
+use crate::engine::types::{ClientId, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// What a hold is to the acknowledgements of its grant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) enum Ack {
-    /// It is its owner's.
-    #[default]
-    Settled,
-    /// Its grant has this token, and waits for acknowledgements.
-    Pending(Token),
-    /// Its owner was told that it has not got it: it ends as soon as the keyspace may be written.
-    Withdrawn,
-}
-
-/// Who asked for a grant, and how that one is told.
-#[derive(Debug)]
-pub(in crate::engine) struct Asker {
-    pub client: ClientId,
-    /// The first key, as it was asked for.
-    pub key: KeyBuf,
-    pub label: Bytes,
-    pub form: Form,
-    /// It is told by a push; otherwise its connection is blocked.
-    pub push: bool,
-}
 
 impl Asker {
     /// Tells it what became of its request.
@@ -44,24 +17,6 @@ impl Asker {
         let about = self.push.then(|| (self.key, &*self.label));
         end.told(self.client, self.form, about)
     }
-}
-
-/// A grant that waits for acknowledgements.
-#[derive(Debug)]
-pub(in crate::engine) struct PendingGrant {
-    /// Its name.
-    pub token: Token,
-    pub asker: Asker,
-    pub holds: Few<Id<Hold>>,
-    /// The lease, which begins when the grant is acknowledged.
-    pub lease_ms: Option<u64>,
-    /// How many replicas are to acknowledge it.
-    pub wanted: u32,
-    /// How many had done so when this was last looked at.
-    pub got: u32,
-    /// What they are to have received for that, once it is known.
-    pub offset: Option<u64>,
-    pub deadline: Moment,
 }
 
 /// Invariant: each grant stands in `by_wanted` under the number of replicas that it wants, in `asked` with its connection, and in

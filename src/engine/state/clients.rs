@@ -1,74 +1,13 @@
 //! The connections that watch, hold or wait for something, or have done so; and the sessions, which
 //! hold in their stead.
 
-use crate::engine::state::holds::{self, Hold};
-use crate::engine::state::queues::{self, Waiter};
-use crate::engine::state::watches::{self, Watch};
+use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::{Arena, Id};
-use crate::engine::storage::chain::{Chain, Chained, Link};
-use crate::engine::types::{ClientId, Loss, NOBODY, Origin};
+use crate::engine::storage::chain::{Chain, Link};
+use crate::engine::types::{ClientId, Loss, NOBODY};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::ops;
-
-/// What the engine knows of one connection, or of one session.
-pub(in crate::engine) struct Client {
-    /// Of a session, the connection that is attached to it, or [`NOBODY`].
-    pub id: ClientId,
-    /// It has ended; what it held waits to be removed, and what it waited for and watched to be forgotten.
-    pub ended: bool,
-    /// How that is called where what it held ends then; none where that is nobody's loss.
-    pub ended_by: Option<Loss>,
-    /// How many flushes there were before.
-    pub ended_after: u32,
-    /// What it was, as far as the server told in time: of one that has ended, or of a session whose connection has.
-    pub origin: Option<Box<Origin>>,
-    /// It stands in `ended`, until its last hold has gone.
-    leaves_holds: bool,
-    /// The shell was told that this connection's death matters.
-    pub guarded: bool,
-    /// It is a session's record: it holds, and neither watches nor waits.
-    pub is_session: bool,
-    /// The session to which belongs what this connection is granted.
-    pub session: Option<Id<Client>>,
-    /// The connection that is attached to this session.
-    pub attached: Option<Id<Client>>,
-    pub watching: Chain<Watch, { watches::BY_CLIENT }>,
-    pub watch_count: u32,
-    /// Of the names that it watches.
-    pub watch_bytes: usize,
-    pub holding: Chain<Hold, { holds::BY_CLIENT }>,
-    pub hold_count: u32,
-    pub waiting: Chain<Waiter, { queues::BY_CLIENT }>,
-    pub wait_count: u32,
-    /// Its places in queues: a wait for several keys has several.
-    pub place_count: u32,
-    /// The wait that blocks the connection.
-    pub blocked: Option<Id<Waiter>>,
-    ending: Link<Client>,
-    fading: Link<Client>,
-}
-
-const ENDING: usize = 0;
-const FADING: usize = 1;
-
-impl Chained<ENDING> for Client {
-    fn link(&self) -> &Link<Self> {
-        &self.ending
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.ending
-    }
-}
-
-impl Chained<FADING> for Client {
-    fn link(&self) -> &Link<Self> {
-        &self.fading
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.fading
-    }
-}
 
 /// Invariant: `by_id` names each record whose connection lives, and those only. `session` and
 /// `attached` mirror each other, and a connection with a session holds nothing itself. A record stays
@@ -82,8 +21,8 @@ pub(in crate::engine) struct Clients {
     /// One of those, found last: a command asks for its connection more than once.
     last: Cell<Option<(ClientId, Id<Client>)>>,
     /// The longest dead first, of those that have left holds; and of those that have left waits or watches.
-    ended: Chain<Client, ENDING>,
-    fading: Chain<Client, FADING>,
+    ended: Chain<Client, { Client::ENDING }>,
+    fading: Chain<Client, { Client::FADING }>,
     faded: Faded,
     former: Option<Id<Client>>,
     /// Ended, too, and never anybody: see [`leavers`](Self::leavers).

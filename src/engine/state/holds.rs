@@ -6,12 +6,11 @@ mod plain;
 mod sizes;
 
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::acks::{Ack, Acks, PendingGrant};
-use crate::engine::state::clients::{Client, Clients};
-pub(in crate::engine) use crate::engine::state::hold::{BY_CLIENT, BY_KEY, Hold};
-use crate::engine::state::hold::{BY_OWNER, Extra, Header, Kind};
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::acks::Acks;
+use crate::engine::state::clients::Clients;
+use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::state::rows::{Ack, Client, Extra, Header, Hold, KeyRecord, Kind, PendingGrant};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -21,6 +20,16 @@ use crate::engine::types::{Moment, Token};
 use hashbrown::HashMap;
 use sizes::Sizes;
 use std::ops;
+
+impl Hold {
+    pub fn extra<'a>(&self, extras: &'a Arena<Extra>) -> Option<&'a Extra> {
+        self.header.extra().map(|extra| &extras[extra])
+    }
+
+    pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
+        self.extra(extras).map_or(&[], |extra| &extra.label)
+    }
+}
 
 /// A grant, as it is written down.
 pub(in crate::engine) struct Grant<'a> {
@@ -48,7 +57,7 @@ pub(in crate::engine) struct Holds {
     /// The same holds, by their tokens.
     by_token: Overflow<Hold>,
     /// Of each owner with a label, the records of its holds.
-    owners: HashMap<OwnerKey, Chain<Extra, BY_OWNER>>,
+    owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
     permits: HashMap<Id<KeyRecord>, u32>,
     sizes: Sizes,
     temporary: usize,
@@ -69,6 +78,19 @@ impl Holds {
     /// The hold at a place, if there is one. O(1).
     pub fn at(&self, place: usize) -> Option<Id<Hold>> {
         self.all.at(place)
+    }
+
+    /// How many holds a key has. O(1).
+    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
+        let many = self.sizes.of(key);
+        many.unwrap_or_else(|| self.all_of_key(keys, key).count())
+    }
+
+    /// The memory that a hold takes.
+    pub fn bytes_of(&self, id: Id<Hold>) -> usize {
+        let extra = self.extra(id);
+        let bytes = |extra: &Extra| size_of::<Extra>() + extra.label.len();
+        size_of::<Hold>() + extra.map_or(0, bytes)
     }
 
     /// How many of them are temporary keys.
@@ -101,7 +123,7 @@ impl Holds {
     #[cold]
     fn find_among(
         &self,
-        holds: &Chain<Hold, BY_KEY>,
+        holds: &Chain<Hold, { Hold::BY_KEY }>,
         key: Id<KeyRecord>,
         client: Id<Client>,
         label: &[u8],

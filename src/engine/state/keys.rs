@@ -1,11 +1,8 @@
 //! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
 //! has no record here, and finding that out is one hash and one probe.
 
-use crate::engine::state::holds::{self, Hold};
-use crate::engine::state::queues::{self, QueueEntry};
-use crate::engine::state::watches::{self, Watch};
+use crate::engine::state::rows::{KeyRecord, Marks};
 use crate::engine::storage::arena::{Arena, Id};
-use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::Chain;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{Db, Key, KeyBuf, KeyState};
@@ -13,22 +10,6 @@ use hashbrown::DefaultHashBuilder;
 use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops;
-
-/// What the engine knows of one key.
-pub(in crate::engine) struct KeyRecord {
-    name: Bytes,
-    /// The database's number in 23 bits: a server with more would need gigabytes for them alone. And one more mark, in the
-    /// highest bit.
-    db: [u8; 3],
-    marks: Marks,
-    pub watchers: Chain<Watch, { watches::BY_KEY }>,
-    pub holds: Chain<Hold, { holds::BY_KEY }>,
-    pub queue: Chain<QueueEntry, { queues::BY_KEY }>,
-}
-
-/// Small facts about a key in one byte. With millions of keys it counts.
-#[derive(Clone, Copy)]
-struct Marks(u8);
 
 impl Marks {
     const PRESENT: u8 = 1;

@@ -1,8 +1,7 @@
 //! How holds ended that their owners did not end: the latest of them, for `LOCK.LOG`.
 
 use crate::engine::mode::Mode;
-use crate::engine::state::clients::Client;
-use crate::engine::state::hold::Header;
+use crate::engine::state::rows::{Client, Header};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Key, KeyBuf, Loss, Moment, NOBODY, Origin, Token};
 use hashbrown::HashMap;

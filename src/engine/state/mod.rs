@@ -1,8 +1,9 @@
 //! What the rules keep: records that point at each other, found by name, by id and by owner.
 //!
 //! ```text
+//!   rows.rs               all of them on one page: begin there
 //!   keys.rs, clients.rs   one record for each key and each connection that matter
-//!   hold.rs, holds.rs     who holds what          queues.rs    who waits for what
+//!   holds.rs, header.rs   who holds what          queues.rs    who waits for what
 //!   watches.rs            who watches what        sessions.rs  which sessions there are
 //!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
 //!   losses.rs             how holds were lost     acks.rs      which grants replicas are to acknowledge
@@ -11,12 +12,13 @@
 
 pub(in crate::engine) mod acks;
 pub(in crate::engine) mod clients;
-pub(in crate::engine) mod hold;
+pub(in crate::engine) mod header;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
 pub(in crate::engine) mod losses;
 pub(in crate::engine) mod owner;
 pub(in crate::engine) mod queues;
+pub(in crate::engine) mod rows;
 pub(in crate::engine) mod sessions;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tokens;

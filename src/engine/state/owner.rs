@@ -1,6 +1,6 @@
 //! Owners, as records are found by them: a connection or a session, with a label.
 
-use crate::engine::state::clients::Client;
+use crate::engine::state::rows::Client;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use hashbrown::Equivalent;

@@ -5,51 +5,23 @@
 
 mod check;
 mod doubts;
-mod leaving;
+pub(in crate::engine) mod leaving;
 mod piles;
 
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::clients::{Client, Clients};
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::clients::Clients;
+use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
+use crate::engine::state::rows::{Client, KeyRecord, QueueEntry, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
-use crate::engine::storage::bytes::Bytes;
-use crate::engine::storage::chain::{Chain, Chained, Link};
+use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::few::Few;
-use crate::engine::storage::index;
+use crate::engine::storage::index::{self, Index};
 use crate::engine::types::{AskedAcks, Form, Moment};
-use doubts::{Doubts, Stamp};
-use hashbrown::HashMap;
-pub(in crate::engine) use leaving::Left;
-use piles::Piles;
+use doubts::Doubts;
+use hashbrown::{DefaultHashBuilder, HashMap};
 use std::ops;
-
-pub(in crate::engine) const BY_KEY: usize = 0;
-pub(in crate::engine) const BY_WAITER: usize = 1;
-pub(in crate::engine) const BY_CLIENT: usize = 0;
-const BY_OWNER: usize = 1;
-
-pub(in crate::engine) struct Waiter {
-    pub client: Id<Client>,
-    pub label: Bytes,
-    pub mode: Mode,
-    pub attributes: Attributes,
-    /// A temporary key's value.
-    pub value: Bytes,
-    pub lease_ms: Option<u64>,
-    pub acks: Option<AskedAcks>,
-    pub since: Moment,
-    pub deadline: Option<Moment>,
-    /// It is told by a push; otherwise its connection is blocked.
-    pub push: bool,
-    pub form: Form,
-    rights: Stamp,
-    places: Chain<QueueEntry, BY_WAITER>,
-    by_client: Link<Waiter>,
-    /// Among the owner's waits that are told by a push.
-    by_owner: Link<Waiter>,
-}
 
 /// What is asked for when an owner's waits are looked for: only some of them are meant, and of each sort it may have many.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -84,55 +56,6 @@ impl Waiter {
     }
 }
 
-/// One waiter's place in one key's queue.
-pub(in crate::engine) struct QueueEntry {
-    waiter: Id<Waiter>,
-    key: Id<KeyRecord>,
-    /// At the head of a queue: how many places that has.
-    length: u32,
-    /// Under which its pile is found, if it is on one.
-    mark: u32,
-    by_key: Link<QueueEntry>,
-    by_waiter: Link<QueueEntry>,
-    by_pile: Link<QueueEntry>,
-}
-
-impl Chained<BY_CLIENT> for Waiter {
-    fn link(&self) -> &Link<Self> {
-        &self.by_client
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_client
-    }
-}
-
-impl Chained<BY_OWNER> for Waiter {
-    fn link(&self) -> &Link<Self> {
-        &self.by_owner
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_owner
-    }
-}
-
-impl Chained<BY_KEY> for QueueEntry {
-    fn link(&self) -> &Link<Self> {
-        &self.by_key
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_key
-    }
-}
-
-impl Chained<BY_WAITER> for QueueEntry {
-    fn link(&self) -> &Link<Self> {
-        &self.by_waiter
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_waiter
-    }
-}
-
 /// A request that is about to wait.
 pub(in crate::engine) struct Request<'a> {
     pub client: Id<Client>,
@@ -157,10 +80,19 @@ pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<QueueEntry>,
     /// The waits that each owner has that are told by a push.
-    pushed: HashMap<OwnerKey, Chain<Waiter, BY_OWNER>>,
+    pushed: HashMap<OwnerKey, Chain<Waiter, { Waiter::BY_OWNER }>>,
     /// Their places, under their key and owner: of one that is blocked nobody asks.
     piles: Piles,
     doubts: Doubts,
+}
+
+/// The piles of `piles.rs`.
+///
+/// Invariant: `lowest` has the head of each pile, and nothing else.
+#[derive(Default)]
+struct Piles {
+    lowest: Index<QueueEntry>,
+    hasher: DefaultHashBuilder,
 }
 
 impl Queues {
@@ -381,6 +313,27 @@ impl Queues {
         let queue = &keys[self.places[place].key].queue;
         let ahead = queue.before(&self.places, place)?;
         Some((ahead, self.places[ahead].waiter))
+    }
+
+    pub fn has_doubts(&self) -> bool {
+        self.doubts.count > 0
+    }
+
+    /// Whether a waiter's rights are to be looked at before it is served.
+    pub fn is_doubted(&self, id: Id<Waiter>) -> bool {
+        self.doubts.is_doubted(self.waiters[id].rights)
+    }
+
+    /// From now on everybody's are.
+    pub fn doubt_all(&mut self) {
+        self.doubts.begin(self.waiters.len());
+    }
+
+    /// They were looked at, and are there.
+    pub fn trust(&mut self, id: Id<Waiter>) {
+        let rights = &mut self.waiters[id].rights;
+        let former = std::mem::replace(rights, self.doubts.stamp());
+        self.doubts.settle(former);
     }
 
     /// The deadlines, for tests.

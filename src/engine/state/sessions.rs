@@ -3,7 +3,8 @@
 //! A session has a record among the connections, and holds there what its connection is granted. To resume it from
 //! another connection moves only the attachment, so it takes the same time for one key and for a million.
 
-use crate::engine::state::clients::{Client, Clients};
+use crate::engine::state::clients::Clients;
+use crate::engine::state::rows::{Client, Session, User};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::index::{self, Index};
@@ -11,29 +12,6 @@ use crate::engine::types::{Digest, Moment, SessionId, Token};
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::hash::BuildHasher;
 use subtle::ConstantTimeEq;
-
-#[derive(Clone, Copy)]
-pub(in crate::engine) struct Session {
-    pub id: SessionId,
-    pub digest: Digest,
-    pub grace_ms: u64,
-    /// Its connection is told of the loss of holds whose tokens are greater, as far as that was asked for.
-    pub hears_after: Token,
-    /// How often a connection has resumed it.
-    pub attachment: u32,
-    /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
-    ends: Option<Moment>,
-    /// Its connection has ended while data were loaded: as long as that lasts, nobody else knows better what it holds.
-    is_left: bool,
-    /// Who has started it; none if that was on another server.
-    user: Option<Id<User>>,
-}
-
-/// A user who has started sessions.
-struct User {
-    name: Box<[u8]>,
-    sessions: u32,
-}
 
 impl Session {
     /// What is left of its grace, or all of it where that does not run.

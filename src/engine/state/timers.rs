@@ -3,9 +3,7 @@
 //! Each kind stands in an order of its own. What ends by time ends in different ways (a wait at once, a lease only when the
 //! keyspace may be written), so a million of one kind that are overdue must not stand before the first of another.
 
-use crate::engine::state::clients::Client;
-use crate::engine::state::hold::Hold;
-use crate::engine::state::queues::Waiter;
+use crate::engine::state::rows::{Client, Hold, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Moment, Token};
 use std::collections::BTreeSet;

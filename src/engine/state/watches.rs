@@ -1,39 +1,12 @@
 //! Who watches what. A watch is a pair of a connection and a key.
 
-use crate::engine::state::clients::{Client, Clients};
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::clients::Clients;
+use crate::engine::state::keys::Keys;
+use crate::engine::state::rows::{Client, KeyRecord, Watch};
 use crate::engine::storage::arena::{Arena, Id};
-use crate::engine::storage::chain::{Chained, Link};
+use crate::engine::storage::chain::Link;
 use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::ClientId;
-
-pub(in crate::engine) const BY_KEY: usize = 0;
-pub(in crate::engine) const BY_CLIENT: usize = 1;
-
-pub(in crate::engine) struct Watch {
-    key: Id<KeyRecord>,
-    client: Id<Client>,
-    by_key: Link<Watch>,
-    by_client: Link<Watch>,
-}
-
-impl Chained<BY_KEY> for Watch {
-    fn link(&self) -> &Link<Self> {
-        &self.by_key
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_key
-    }
-}
-
-impl Chained<BY_CLIENT> for Watch {
-    fn link(&self) -> &Link<Self> {
-        &self.by_client
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_client
-    }
-}
 
 /// Invariant: a watch stands in its key's chain and in its client's, once each, and no two watches
 /// are the same pair.

@@ -1,7 +1,7 @@
 //! Whether the owner of a hold is to be told when it loses it.
 
-use crate::engine::state::hold::Hold;
 use crate::engine::state::holds::Holds;
+use crate::engine::state::rows::Hold;
 use crate::engine::storage::arena::Id;
 
 impl Holds {

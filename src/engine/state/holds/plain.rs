@@ -1,9 +1,8 @@
 //! Plain holds, as nearly all are: each alone at its key, and with nothing that only few have.
 
 use crate::engine::state::clients::Clients;
-use crate::engine::state::hold::{Header, Hold, Kind};
 use crate::engine::state::holds::{Grant, Holds};
-use crate::engine::state::keys::KeyRecord;
+use crate::engine::state::rows::{Header, Hold, KeyRecord, Kind};
 use crate::engine::storage::arena::Id;
 
 impl Holds {

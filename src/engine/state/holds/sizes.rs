@@ -1,7 +1,6 @@
 //! How many holds a key has, where they are many; fewer are simply counted.
 
-use crate::engine::state::holds::{Extra, Hold, Holds};
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::rows::KeyRecord;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index;
 use crate::engine::storage::overflow::MANY;
@@ -37,20 +36,5 @@ impl Sizes {
     /// How many keys have an overflow.
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl Holds {
-    /// How many holds a key has. O(1).
-    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
-        let many = self.sizes.of(key);
-        many.unwrap_or_else(|| self.all_of_key(keys, key).count())
-    }
-
-    /// The memory that a hold takes.
-    pub fn bytes_of(&self, id: Id<Hold>) -> usize {
-        let extra = self.extra(id);
-        let bytes = |extra: &Extra| size_of::<Extra>() + extra.label.len();
-        size_of::<Hold>() + extra.map_or(0, bytes)
     }
 }

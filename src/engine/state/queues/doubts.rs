@@ -1,11 +1,6 @@
 //! Of whom in the queues it is not known whether their rights are still there. See [`rights`](crate::engine::rules::rights).
 
-use crate::engine::state::queues::{Queues, Waiter};
-use crate::engine::storage::arena::Id;
-
-/// Of how many changes a waiter's rights are known.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stamp(u32);
+use crate::engine::state::rows::Stamp;
 
 /// Invariant: as many waiters are in doubt as have another stamp than the last.
 #[derive(Default)]
@@ -33,28 +28,5 @@ impl Doubts {
     /// One with this stamp waits no longer, or is known.
     pub fn settle(&mut self, stamp: Stamp) {
         self.count -= usize::from(self.is_doubted(stamp));
-    }
-}
-
-impl Queues {
-    pub fn has_doubts(&self) -> bool {
-        self.doubts.count > 0
-    }
-
-    /// Whether a waiter's rights are to be looked at before it is served.
-    pub fn is_doubted(&self, id: Id<Waiter>) -> bool {
-        self.doubts.is_doubted(self.waiters[id].rights)
-    }
-
-    /// From now on everybody's are.
-    pub fn doubt_all(&mut self) {
-        self.doubts.begin(self.waiters.len());
-    }
-
-    /// They were looked at, and are there.
-    pub fn trust(&mut self, id: Id<Waiter>) {
-        let rights = &mut self.waiters[id].rights;
-        let former = std::mem::replace(rights, self.doubts.stamp());
-        self.doubts.settle(former);
     }
 }

@@ -1,10 +1,11 @@
 //! Waits that end a part at a time: one may be for very many keys, and an owner may have very many for one key.
 
-use crate::engine::state::clients::{Client, Clients};
-use crate::engine::state::keys::{KeyRecord, Keys};
+use crate::engine::state::clients::Clients;
+use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::Owner;
 use crate::engine::state::queues::piles::PileOf;
-use crate::engine::state::queues::{Queues, Sort, Waiter};
+use crate::engine::state::queues::{Queues, Sort};
+use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;

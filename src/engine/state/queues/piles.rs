@@ -3,32 +3,14 @@
 //! An owner may have very many of a kind for one key. They are one pile, of which the index knows one place only; so each is
 //! found, put on it and taken away in O(1).
 
-use crate::engine::state::clients::Client;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::state::queues::{QueueEntry, Queues, Sort, Waiter};
+use crate::engine::state::queues::{Queues, Sort};
+use crate::engine::state::rows::{Client, KeyRecord, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
-use crate::engine::storage::chain::{Chain, Chained, Link};
-use crate::engine::storage::index::{self, Index};
-use hashbrown::DefaultHashBuilder;
+use crate::engine::storage::chain::Chain;
+use crate::engine::storage::index;
 use std::hash::BuildHasher;
 
-pub(super) const BY_PILE: usize = 2;
-
-impl Chained<BY_PILE> for QueueEntry {
-    fn link(&self) -> &Link<Self> {
-        &self.by_pile
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_pile
-    }
-}
-
-/// Invariant: `lowest` has the head of each pile, and nothing else.
-#[derive(Default)]
-pub(super) struct Piles {
-    lowest: Index<QueueEntry>,
-    hasher: DefaultHashBuilder,
-}
+type Pile = Chain<QueueEntry, { QueueEntry::BY_PILE }>;
 
 /// Whose waits, of which sort.
 #[derive(Clone, Copy)]
@@ -47,9 +29,9 @@ impl Queues {
         let found = self.find_pile(mark, of);
         self.places[place].mark = mark;
         match found {
-            Some(head) => Chain::<_, BY_PILE>::of(head).push(&mut self.places, place),
+            Some(head) => Pile::of(head).push(&mut self.places, place),
             None => {
-                Chain::<_, BY_PILE>::default().push(&mut self.places, place);
+                Pile::default().push(&mut self.places, place);
                 self.piles.lowest.insert(mark, place);
             }
         }
@@ -59,7 +41,7 @@ impl Queues {
     pub(super) fn unpile(&mut self, place: Id<QueueEntry>) {
         let mark = self.places[place].mark;
         let is_lowest = self.piles.lowest.remove(mark, place);
-        let mut pile = Chain::<_, BY_PILE>::of(place);
+        let mut pile = Pile::of(place);
         pile.remove(&mut self.places, place);
         if is_lowest && let Some(next) = pile.head() {
             self.piles.lowest.insert(mark, next);
@@ -74,7 +56,7 @@ impl Queues {
         };
         self.piles.lowest.remove(mark, head);
         let mut waiters = Vec::new();
-        let mut pile = Chain::<_, BY_PILE>::of(head);
+        let mut pile = Pile::of(head);
         while let Some(place) = pile.head() {
             waiters.push(self.places[place].waiter);
             pile.remove(&mut self.places, place);
@@ -88,7 +70,7 @@ impl Queues {
 
     /// Whether a place that is on a pile shares that with others.
     pub(super) fn is_piled_with_others(&self, place: Id<QueueEntry>) -> bool {
-        let pile = Chain::<_, BY_PILE>::of(place);
+        let pile = Pile::of(place);
         pile.tail(&self.places) != Some(place)
     }
 
@@ -155,7 +137,7 @@ impl Queues {
             let head = self.find_pile(self.mark(of), of).expect("on a pile");
             if head == id {
                 piles += 1;
-                let others = Chain::<_, BY_PILE>::of(head).iter(&self.places);
+                let others = Pile::of(head).iter(&self.places);
                 for other in others {
                     let other = self.pile_of(other);
                     assert!(other.key == of.key && other.client == of.client);

@@ -1,121 +1,13 @@
-//! The record of one hold. There can be millions, so it is small: what few of them have stands apart.
+//! A hold's header: what each hold has besides its key, its owner and its token, in eight bytes. There can be millions.
+//!
+//! A kind (2 bits), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
+//! [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
+//! again after a year: longer than that no hold is told to last).
 
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::acks::Ack;
-use crate::engine::state::clients::Client;
-use crate::engine::state::keys::KeyRecord;
-use crate::engine::storage::arena::{Arena, Id};
-use crate::engine::storage::bytes::Bytes;
-use crate::engine::storage::chain::{Chained, Link};
-use crate::engine::types::{Moment, Token};
-
-pub(in crate::engine) const BY_KEY: usize = 0;
-pub(in crate::engine) const BY_CLIENT: usize = 1;
-pub(in crate::engine) const BY_OWNER: usize = 0;
-
-pub(in crate::engine) struct Hold {
-    pub key: Id<KeyRecord>,
-    /// The owner: a connection, or a session.
-    pub client: Id<Client>,
-    pub token: Token,
-    pub header: Header,
-    pub by_key: Link<Hold>,
-    pub by_client: Link<Hold>,
-}
-
-impl Hold {
-    pub fn extra<'a>(&self, extras: &'a Arena<Extra>) -> Option<&'a Extra> {
-        self.header.extra().map(|extra| &extras[extra])
-    }
-
-    pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
-        self.extra(extras).map_or(&[], |extra| &extra.label)
-    }
-}
-
-impl Chained<BY_KEY> for Hold {
-    fn link(&self) -> &Link<Self> {
-        &self.by_key
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_key
-    }
-}
-
-impl Chained<BY_CLIENT> for Hold {
-    fn link(&self) -> &Link<Self> {
-        &self.by_client
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_client
-    }
-}
-
-impl Chained<BY_OWNER> for Extra {
-    fn link(&self) -> &Link<Self> {
-        &self.by_owner
-    }
-    fn link_mut(&mut self) -> &mut Link<Self> {
-        &mut self.by_owner
-    }
-}
-
-/// So often at most a client can acquire a lock that it holds. Who waits for it more than once makes it deeper still, and
-/// there are far fewer of those than the type has numbers left.
-pub const MOST_DEPTH: u32 = 1 << 31;
-
-/// No server tells of a deeper hold.
-pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
-
-/// What a hold that is acquired once, without a label, a lease or permits does not have.
-pub(in crate::engine) struct Extra {
-    /// Tells the owners apart that share one connection.
-    pub label: Bytes,
-    /// Whose record this is, if it has a label.
-    pub hold: Option<Id<Hold>>,
-    pub by_owner: Link<Extra>,
-    /// How often it was acquired and not yet released, in its mode.
-    pub depth: u32,
-    /// Below an exclusive hold: how often its owner has also taken it shared.
-    pub shared_below: u32,
-    /// (count, total) of a semaphore.
-    pub permits: (u32, u32),
-    pub lease: Option<Moment>,
-    /// Its key has come to go by another name since it was granted.
-    pub renamed: bool,
-    /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
-    pub asked_in: u32,
-    /// The token with which it was granted, if it was raised since.
-    pub granted_as: Option<Token>,
-    pub ack: Ack,
-}
-
-impl Default for Extra {
-    fn default() -> Self {
-        Extra {
-            label: Bytes::default(),
-            hold: None,
-            by_owner: Link::default(),
-            depth: 1,
-            shared_below: 0,
-            permits: (0, 0),
-            lease: None,
-            renamed: false,
-            asked_in: 0,
-            granted_as: None,
-            ack: Ack::Settled,
-        }
-    }
-}
-
-/// A mode without its numbers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Kind {
-    Temporary,
-    Exclusive,
-    Shared,
-    Permits,
-}
+use crate::engine::state::rows::{Extra, Header, Kind};
+use crate::engine::storage::arena::Id;
+use crate::engine::types::Moment;
 
 impl Kind {
     pub fn of(mode: Mode) -> Self {
@@ -127,12 +19,6 @@ impl Kind {
         }
     }
 }
-
-/// In eight bytes: a kind (2 bits), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
-/// [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
-/// again after a year: longer than that no hold is told to last).
-#[derive(Clone, Copy)]
-pub(in crate::engine) struct Header(u64);
 
 impl Header {
     const KIND: u64 = 0b11;
@@ -208,6 +94,7 @@ impl Header {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::state::rows::Hold;
 
     #[test]
     fn a_record_is_small_and_keeps_what_it_is_told() {
