@@ -73,10 +73,6 @@ pub struct Outbox {
     grants_in_exec: bool,
     /// Those in whose transactions commands of ours were executed since something waits.
     in_exec: HashSet<ClientId>,
-    /// What is told is to wait for the end of the current command, or for the beginning of the next one.
-    pub holding: bool,
-    /// What is told comes from the middle of a command of the server's.
-    pub in_event: bool,
     /// A flush was seen that may not have been answered yet.
     flushing: bool,
     /// What waits by itself: for the answer to a connection's own flush, or for the end of a command in which it wants no
@@ -102,6 +98,8 @@ pub struct Circumstances {
     pub in_exec: bool,
     /// The server would write a push in front of the reply of the current command, or into it.
     pub late: bool,
+    /// What is told is to wait for the end of the current command, or for the beginning of the next one.
+    pub holding: bool,
 }
 
 /// What is to be done with a push.
@@ -153,7 +151,7 @@ impl Outbox {
             return Post::InFront(client, push);
         }
         // Before the next command of the connection, unlike the timer.
-        let soon = self.holding && !now.in_exec;
+        let soon = now.holding && !now.in_exec;
         let late = soon || now.late || now.in_exec;
         let is_worth_it = to.len() >= MANY && !self.flushing;
         if !late && !is_worth_it && self.waiting.is_empty() {

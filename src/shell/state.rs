@@ -67,6 +67,10 @@ pub struct Shell {
     /// A buffer for the engine's effects, so that a command allocates none.
     pub spare: Cell<Vec<Effect>>,
     pub outbox: Scoped<Outbox>,
+    /// See [`hold`](crate::shell::delivery::push::hold).
+    pub holds_pushes: Cell<bool>,
+    /// What is pushed follows from a keyspace event; see [`in_event`](crate::shell::delivery::push::in_event).
+    pub pushes_in_event: Cell<bool>,
     pub blocked: Scoped<Blocked<BlockHandle>>,
     /// The last value that was given to a key of a waiter's, if it is short.
     pub value: Cell<Option<Text>>,
@@ -154,6 +158,8 @@ impl Shell {
             is_behind: Cell::default(),
             spare: Cell::default(),
             outbox: Scoped::default(),
+            holds_pushes: Cell::default(),
+            pushes_in_event: Cell::default(),
             blocked: Scoped::default(),
             value: Cell::default(),
             engine: Scoped::default(),

@@ -11,6 +11,7 @@ const OUTSIDE: Circumstances = Circumstances {
     turn: None,
     in_exec: false,
     late: false,
+    holding: false,
 };
 const IN_EXEC: Circumstances = Circumstances {
     in_exec: true,
@@ -121,11 +122,12 @@ fn a_caller_is_told_of_its_holds_in_front_of_its_reply_and_of_watches_after_it()
 
 #[test]
 fn what_comes_while_the_outbox_holds_waits_for_the_end_of_the_command() {
-    let mut outbox = Outbox {
-        holding: true,
-        ..Outbox::default()
+    let mut outbox = Outbox::default();
+    let holding = true;
+    let mut post = |now| {
+        let now = Circumstances { holding, ..now };
+        outbox.post(vec![ANN], added("a"), now)
     };
-    let mut post = |now| outbox.post(vec![ANN], added("a"), now);
     assert_eq!(post(OUTSIDE), Post::Waits(Until::Soon));
     assert_eq!(post(LATE), Post::Waits(Until::Soon));
     // EXEC's reply is not there by then.

@@ -216,21 +216,23 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
 /// has come.
 pub fn before_sleep(ctx: Ctx<'_>) {
     let threads = &shell().threads;
-    let mut waiting = threads.with_mut(|threads| std::mem::take(&mut threads.deferred));
-    if waiting.is_empty() {
+    let deferred = |threads: &Threads| threads.deferred.clone();
+    let deferred = threads.with(deferred);
+    if deferred.is_empty() {
         return;
     }
-    waiting.retain(|client, may_be_postponed| {
-        let is_waiting = *may_be_postponed && is_postponed(ctx, *client);
-        if !is_waiting && shell().engine.with(|engine| engine.knows_client(*client)) {
-            keep_again(ctx, *client);
+    for (client, may_be_postponed) in deferred {
+        if may_be_postponed && is_postponed(ctx, client) {
+            continue;
         }
-        is_waiting
-    });
-    if waiting.is_empty() {
+        threads.with_mut(|threads| threads.deferred.remove(&client));
+        if shell().engine.with(|engine| engine.knows_client(client)) {
+            keep_again(ctx, client);
+        }
+    }
+    if !is_any_deferred() {
         timer::wake_in_ms(IDLE_MS);
     }
-    threads.with_mut(|threads| threads.deferred.extend(waiting));
 }
 
 /// A command of this connection was perhaps not executed, so that nothing was put on again after it.

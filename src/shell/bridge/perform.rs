@@ -7,6 +7,7 @@ use crate::shell::bridge::{acks, io_threads, keyspace_events, recheck, unblocked
 use crate::shell::delivery::{blocked, push, replication, reply};
 use crate::shell::server::{attribution, epochs, keepalive};
 use crate::shell::state::{self, shell};
+use crate::shell::sys::at_end::meanwhile;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use std::cell::Cell;
 
@@ -234,8 +235,6 @@ fn persist(ctx: Ctx<'_>, key: Key<'_>) {
 
 /// Runs `act`; events for this key meanwhile are of our own making.
 fn performing<T>(key: Str<'_>, act: impl FnOnce() -> T) -> T {
-    let former = shell().performing.replace(Some(key.as_ptr()));
-    let result = act();
-    shell().performing.set(former);
-    result
+    let _meanwhile = meanwhile(&shell().performing, Some(key.as_ptr()));
+    act()
 }

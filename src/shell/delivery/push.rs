@@ -16,6 +16,7 @@ use crate::policy::outbox::{Circumstances, Limits, Outbox, Post, Run, Until};
 use crate::shell::delivery::frames;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
+use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim::{self, Frames, Pushed};
 use crate::shell::timer;
@@ -38,37 +39,20 @@ pub fn in_event(by_itself: bool, act: impl FnOnce()) {
     if !loses_count {
         return act();
     }
-    let set = |to: bool| {
-        let outbox = &shell.outbox;
-        outbox.with_mut(|outbox| std::mem::replace(&mut outbox.in_event, to))
-    };
-    let former = set(true);
+    let _meanwhile = meanwhile(&shell.pushes_in_event, true);
     act();
-    set(former);
 }
 
-/// The command of a connection is executed until this is dropped.
-pub struct Turn(());
-
-/// A connection's command begins, which has not replied.
-pub fn begin_turn(client: ClientId) -> Turn {
-    shell().turn.set(Some(client));
-    Turn(())
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        shell().turn.set(None);
-    }
+/// The command of a connection, which has not replied, is executed until what this returns is dropped.
+pub fn begin_turn(client: ClientId) -> AtEnd<impl FnMut()> {
+    meanwhile(&shell().turn, Some(client))
 }
 
 /// Does what makes pushes that may not come after the reply to a command which is only about to begin, such as an UNWATCHEX:
 /// [`send_before`] sends them in front of it.
 pub fn hold(act: impl FnOnce()) {
-    let outbox = &shell().outbox;
-    let former = outbox.with_mut(|outbox| std::mem::replace(&mut outbox.holding, true));
+    let _meanwhile = meanwhile(&shell().holds_pushes, true);
     act();
-    outbox.with_mut(|outbox| outbox.holding = former);
 }
 
 /// Sends a frame to each of these connections, now or as soon as may be.
@@ -78,6 +62,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
         turn: shell.turn.get(),
         in_exec: ctx.state().in_exec(),
         late: shell.server.get().late_pushes,
+        holding: shell.holds_pushes.get(),
     };
     let (post, is_any_doubtful) = shell.outbox.with_mut(|outbox| {
         let post = outbox.post(to, push, now);
@@ -220,7 +205,7 @@ pub fn close_again(ctx: Ctx<'_>) {
 /// Sends what was kept back, as far as nothing is in its way any more.
 fn send_kept_back(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
-    if outbox.with(|outbox| outbox.in_event) {
+    if shell().pushes_in_event.get() {
         return;
     }
     for client in outbox.with(Outbox::all_kept_back) {
@@ -304,9 +289,8 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         let (head, news) = frames::texts(ctx, to, push);
         frames.add(head, news);
     }
-    let (keeps_back, in_event) = shell()
-        .outbox
-        .with(|outbox| (outbox.keeps_back(), outbox.in_event));
+    let keeps_back = shell().outbox.with(Outbox::keeps_back);
+    let in_event = shell().pushes_in_event.get();
     let mut sent = 0;
     for client in to {
         if keeps_back && has_to_wait(ctx, *client) {

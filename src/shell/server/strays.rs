@@ -5,6 +5,7 @@
 //! Not after `COPY ... DB`: no event says where it was.
 
 use crate::shell::state::shell;
+use crate::shell::sys::at_end::at_end;
 use crate::shell::sys::raw::Ctx;
 
 /// Runs a command of ours, in which keys of other databases can come into being.
@@ -13,9 +14,8 @@ pub fn and_back<T>(ctx: Ctx<'_>, command: impl FnOnce() -> T) -> T {
         return command();
     }
     let home = ctx.db();
-    let result = command();
-    ctx.select(home);
-    result
+    let _back = at_end(|| ctx.select(home));
+    command()
 }
 
 /// An event has been heard. Where a key was that is being moved, its `MOVE` was given.

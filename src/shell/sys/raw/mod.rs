@@ -29,6 +29,7 @@ pub use known::{begin, detached, keep_detached, known};
 pub use timers::{Timer, call_after_command, wake_loop};
 
 use crate::engine::{ClientId, Db};
+use crate::shell::sys::at_end::meanwhile;
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -363,9 +364,8 @@ pub fn describe_directly(yes: bool) {
 /// called meanwhile, and nothing replicated: Redis 7.0 takes such a call for the outermost one, at whose end it forgets that it
 /// has to replicate what it removes after that. Builds with debug assertions hold each call against that.
 pub fn in_uncaused_event(hear: impl FnOnce()) {
-    let former = known().in_uncaused_event.replace(true);
+    let _meanwhile = meanwhile(&known().in_uncaused_event, true);
     hear();
-    known().in_uncaused_event.set(former);
 }
 
 /// See [`in_uncaused_event`].
@@ -387,18 +387,14 @@ fn caused() {
 /// what we write for a change by that command, and replicate it as well: a `CLIENT KILL ID 7` would end another client at each
 /// replica. Builds with debug assertions hold each write against that.
 pub fn on_our_own<T>(act: impl FnOnce() -> T) -> T {
-    let former = known().on_our_own.replace(true);
-    let result = act();
-    known().on_our_own.set(former);
-    result
+    let _meanwhile = meanwhile(&known().on_our_own, true);
+    act()
 }
 
 /// Runs a command of somebody else's in the middle of that.
 pub fn not_on_our_own<T>(act: impl FnOnce() -> T) -> T {
-    let former = known().on_our_own.replace(false);
-    let result = act();
-    known().on_our_own.set(former);
-    result
+    let _meanwhile = meanwhile(&known().on_our_own, false);
+    act()
 }
 
 /// To be called before anything is written or replicated.
