@@ -6,7 +6,6 @@ use std::collections::{HashMap, HashSet};
 /// What is done because of I/O threads.
 #[derive(Default)]
 pub struct Threads {
-    pub filtering: bool,
     /// Those whose tracking is to be made again once their command is over; true if that may have been postponed.
     pub deferred: HashMap<ClientId, bool>,
     /// Those that have queued `CLIENT TRACKING` for EXEC.

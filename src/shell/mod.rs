@@ -5,7 +5,7 @@
 //!   tick.rs       what was deferred, when its time has come
 //!   commands/     commands and settings: the server's arguments in, answers out
 //!   persistence/  RDB files, append-only files, what comes from a master
-//!   bridge/       facts go in, effects out: events of the server, dispatch, what is performed
+//!   bridge/       facts go in, effects out: events of the server, what is told, what is performed
 //!   delivery/     frames that are no replies, and answers to blocked clients
 //!   server/       what the server knows and does not tell by itself
 //!   timer.rs      the one timer                   guard.rs   the border: no panic crosses it
@@ -20,9 +20,9 @@
 //!   unsafe        sys/raw/ (the module API), sys/main_thread.rs (one thread),
 //!                 sys/shim.c and sys/shim.rs (what the API lacks), sys/alloc.rs;
 //!                 and a call or two where callbacks are handed in and what they are given
-//!                 is taken over: aof.rs arguments.rs attribution.rs blocked.rs clock.rs dispatch.rs epochs.rs info.rs
+//!                 is taken over: aof.rs attribution.rs blocked.rs clock.rs cluster.rs command_filter.rs epochs.rs info.rs
 //!                 io_threads.rs keepalive.rs keyspace_events.rs listeners.rs lock_type.rs mod.rs push.rs rdb.rs register.rs
-//!                 rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs timer.rs unblocked.rs
+//!                 recheck.rs rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs timer.rs unblocked.rs
 //! ```
 
 mod bridge;
@@ -37,12 +37,12 @@ mod tick;
 mod timer;
 
 use crate::policy::server::{Server, Version};
-use bridge::{dispatch, server_events};
+use bridge::{command_filter, event_loop, keyspace_events, server_events, tell, unblocked};
 use commands::{info, register, settings};
 use persistence::{aof, lock_type, stream};
 use redis_module::raw as c;
-use server::{epochs, private};
-use state::shell;
+use server::{epochs, private, replicas};
+use state::{Callbacks, shell};
 use std::ffi::c_int;
 use sys::raw::{Ctx, api};
 
@@ -62,6 +62,17 @@ const fn part(digits: &str) -> c_int {
 
 /// Valkey 9's option of this name; on Redis the number may mean anything.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+const CALLBACKS: Callbacks = Callbacks {
+    tick: tick::tick,
+    on_key: keyspace_events::on_key,
+    on_command: command_filter::on_command,
+    on_event_loop: Some(event_loop::on_event_loop),
+    on_setting: Some(replicas::on_setting),
+    later: [&server_events::LATER, &aof::LATER],
+    on_unblock: unblocked::on_unblock,
+    on_abandoned: unblocked::on_abandoned,
+};
 
 /// The server's way in.
 ///
@@ -87,8 +98,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         return err;
     }
     sys::raw::begin();
-    state::begin();
-    timer::begin(tick::tick);
+    state::begin(CALLBACKS);
     guard::install_hook();
     guard::guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
@@ -138,10 +148,9 @@ fn load(ctx: Ctx<'_>) -> bool {
     }
     if ctx.state().is_replica() {
         let redirect = false;
-        dispatch::handle(ctx, crate::engine::Event::Demoted { redirect });
+        tell::handle(ctx, crate::engine::Event::Demoted { redirect });
     }
     info::register(ctx);
-    aof::begin();
     let is_loaded = lock_type::register(ctx)
         && register::commands(ctx)
         && stream::register(ctx)

@@ -10,7 +10,10 @@ use crate::policy::rights::Rights;
 use crate::policy::server::{Server, Wanted};
 use crate::policy::slots::{Own, Slots};
 use crate::shell::sys::main_thread::MainThread;
-use crate::shell::sys::raw::{BlockHandle, Callback, Listener, Text, Timer, detached};
+use crate::shell::sys::raw::{
+    BlockHandle, Callback, CommandFilter, Listener, OnAbandoned, OnAnswer, OnKey, Text, Timer,
+    detached,
+};
 use crate::shell::sys::scoped::Scoped;
 use hashbrown::HashMap;
 use redis_module::raw;
@@ -29,6 +32,22 @@ pub struct Settings {
     pub private_functions: Wanted,
 }
 
+/// What the server calls of those rooms that stand above the ones in which it is asked to.
+pub struct Callbacks {
+    /// The timer has gone off.
+    pub tick: Callback,
+    pub on_key: OnKey,
+    pub on_command: CommandFilter,
+    pub on_event_loop: raw::RedisModuleEventCallback,
+    pub on_setting: raw::RedisModuleEventCallback,
+    /// Those of the server's events that matter only where something is known here.
+    pub later: [&'static [Listener]; 2],
+    /// `CLIENT UNBLOCK`.
+    pub on_unblock: OnAnswer,
+    /// A blocked client is gone, or was answered by the server.
+    pub on_abandoned: OnAbandoned,
+}
+
 /// What every command asks for stands first, and side by side; the compiler would strew it.
 #[repr(C)]
 pub struct Shell {
@@ -37,6 +56,10 @@ pub struct Shell {
     /// That is noted.
     pub notes_clients: Cell<bool>,
     pub rights: Rights,
+    /// Commands that say whose a slot is are noticed; see `server/cluster.rs`.
+    pub notices_slots: Cell<bool>,
+    /// So are those that touch a connection's tracking; see `server/io_threads.rs`.
+    pub notices_tracking: Cell<bool>,
     /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
     pub has_started: Cell<bool>,
     /// `rechecks` has something in it, perhaps.
@@ -56,12 +79,8 @@ pub struct Shell {
     pub fault: Scoped<Option<String>>,
     /// The armed timer and when it goes off.
     pub timer: Cell<Option<(Timer, Moment)>>,
-    /// What the timer calls.
-    pub tick: Cell<Option<Callback>>,
     /// The server's cron is listened to; see `timer.rs`.
     pub hears_of_cron: Cell<bool>,
-    /// How we are told of children that the server forks.
-    pub on_fork: Cell<Option<Listener>>,
     /// There was more to do than a slice's time was enough for.
     pub is_behind: Cell<bool>,
     /// A buffer for the engine's effects, so that a command allocates none.
@@ -90,8 +109,6 @@ pub struct Shell {
     pub nobody_counts: Cell<Option<(Moment, bool)>>,
     /// Acknowledgements of grants are counted; see `bridge/acks.rs`.
     pub counts_acks: Cell<bool>,
-    /// See `bridge/event_loop.rs`.
-    pub hears_event_loop: Cell<bool>,
     /// A replica has come or gone since they were last counted.
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
@@ -101,13 +118,13 @@ pub struct Shell {
     pub settings: Cell<Settings>,
     /// None is taken, see `commands/settings.rs`.
     pub refuses_settings: Cell<bool>,
-    pub subscribed: Cell<bool>,
-    /// Keys that come into being are told; see `bridge/keyspace_events.rs`.
+    /// What is subscribed to; see `server/subscriptions.rs`.
+    pub hears_of_keys: Cell<bool>,
     pub hears_of_new: Cell<bool>,
-    /// What else the server tells is subscribed to; see `bridge/server_events.rs`.
-    pub hears_more: Cell<bool>,
-    /// Changes of settings are told; see `server/replicas.rs`.
+    pub hears_of_server: Cell<bool>,
     pub hears_of_settings: Cell<bool>,
+    pub hears_of_commands: Cell<bool>,
+    pub hears_event_loop: Cell<bool>,
     pub pushes_sent: Cell<u64>,
     /// When the other servers of the cluster were last told of our tokens.
     pub told_others: Cell<Moment>,
@@ -115,10 +132,9 @@ pub struct Shell {
     pub slots_changed: Cell<bool>,
     /// It is noticed when they do.
     pub hears_of_slots: Cell<bool>,
-    /// Commands that say whose a slot is are noticed; see `server/epochs.rs`.
-    pub notices_slots: Cell<bool>,
     /// Where a key was that is being moved; see `server/strays.rs`.
     pub home: Cell<Option<Db>>,
+    pub callbacks: Callbacks,
     /// Names of commands that are the server's own and no module's, in lower case; see `commands/guarded.rs`.
     pub own_commands: Scoped<HashSet<Box<[u8]>>>,
 }
@@ -126,8 +142,8 @@ pub struct Shell {
 static SHELL: MainThread<Shell> = MainThread::new();
 
 /// Makes [`shell`]. Once, at load, before anything else of ours is called.
-pub fn begin() {
-    SHELL.begin(Shell::new());
+pub fn begin(callbacks: Callbacks) {
+    SHELL.begin(Shell::new(callbacks));
 }
 
 /// What the shell remembers.
@@ -137,11 +153,13 @@ pub fn shell() -> &'static Shell {
 }
 
 impl Shell {
-    fn new() -> Self {
+    fn new(callbacks: Callbacks) -> Self {
         Shell {
             noted: Cell::new(Noted::only(ClientId(0))),
             notes_clients: Cell::default(),
             rights: Rights::default(),
+            notices_slots: Cell::default(),
+            notices_tracking: Cell::default(),
             has_started: Cell::default(),
             has_deferred: Cell::default(),
             knows_executing: Cell::default(),
@@ -152,9 +170,7 @@ impl Shell {
             ends: Scoped::default(),
             fault: Scoped::default(),
             timer: Cell::default(),
-            tick: Cell::default(),
             hears_of_cron: Cell::default(),
-            on_fork: Cell::default(),
             is_behind: Cell::default(),
             spare: Cell::default(),
             outbox: Scoped::default(),
@@ -171,7 +187,6 @@ impl Shell {
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),
             counts_acks: Cell::default(),
-            hears_event_loop: Cell::default(),
             replicas_changed: Cell::default(),
             slots: Scoped::default(),
             own_slots: Scoped::default(),
@@ -185,16 +200,18 @@ impl Shell {
                 private_functions: Wanted::Known,
             }),
             refuses_settings: Cell::default(),
-            subscribed: Cell::default(),
+            hears_of_keys: Cell::default(),
             hears_of_new: Cell::default(),
-            hears_more: Cell::default(),
+            hears_of_server: Cell::default(),
             hears_of_settings: Cell::default(),
+            hears_of_commands: Cell::default(),
+            hears_event_loop: Cell::default(),
             pushes_sent: Cell::default(),
             told_others: Cell::default(),
             slots_changed: Cell::default(),
             hears_of_slots: Cell::default(),
-            notices_slots: Cell::default(),
             home: Cell::default(),
+            callbacks,
             own_commands: Scoped::default(),
         }
     }

@@ -1,12 +1,12 @@
 //! What was deferred, when its time has come: pushes, a flush, waits and leases whose time is over, handovers, removals.
 
 use crate::engine::Event;
-use crate::shell::bridge::dispatch::{self, KeyScope};
-use crate::shell::bridge::{acks, event_loop, slices, slots};
+use crate::shell::bridge::recheck::{self, KeyScope};
+use crate::shell::bridge::{acks, slices, slots, tell};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::aof;
-use crate::shell::server::{epochs, replicas};
+use crate::shell::server::{epochs, io_threads, replicas, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::timer;
@@ -26,13 +26,15 @@ fn go_off(ctx: Ctx<'_>) {
     timer::gone_off();
     shell().is_behind.set(false);
     shell().has_started.set(true);
-    dispatch::catch_up(ctx, KeyScope::All);
+    recheck::catch_up(ctx, KeyScope::All);
     slots::look(ctx);
     acks::look_at_replicas(ctx);
     acks::count_due(ctx);
     acks::end_if_idle();
-    event_loop::end_if_idle(ctx);
-    dispatch::handle(ctx, Event::Tick);
+    if !acks::is_counting() && !io_threads::is_any_deferred() {
+        subscriptions::no_more_to_event_loop(ctx);
+    }
+    tell::handle(ctx, Event::Tick);
     blocked::give_back();
     aof::replicate_if_due(ctx);
     replicas::replicate_to_newcomer(ctx);

@@ -14,11 +14,6 @@ use std::ffi::c_void;
 /// How soon to try again while the server must not write.
 pub const RETRY_MS: u64 = 20;
 
-/// Says what the timer calls. Once, at load.
-pub fn begin(tick: Callback) {
-    shell().tick.set(Some(tick));
-}
-
 /// See [`wake_at`].
 pub fn wake_in_ms(delay_ms: u64) {
     let now = clock::now();
@@ -44,8 +39,7 @@ pub fn wake_at(now: Moment, at: Moment) {
 
 fn arm(delay_ms: u64, at: Moment) {
     let shell = shell();
-    let tick = shell.tick.get();
-    let timer = tick.and_then(|tick| Timer::arm(delay_ms, tick));
+    let timer = Timer::arm(delay_ms, shell.callbacks.tick);
     shell.timer.set(timer.map(|timer| (timer, at)));
 }
 

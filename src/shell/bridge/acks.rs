@@ -8,13 +8,12 @@
 //! All this is subscribed to only while there are such grants.
 
 use crate::engine::{ClientId, Counted, Engine, Event};
-use crate::shell::bridge::dispatch::handle;
-use crate::shell::bridge::event_loop;
-use crate::shell::bridge::slices::Slice;
+use crate::shell::bridge::tell::handle;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
+use crate::shell::sys::clock::{self, Slice};
 use crate::shell::sys::raw::Ctx;
-use crate::shell::sys::{clock, shim};
+use crate::shell::sys::shim;
 use crate::shell::timer;
 
 /// Of the grants whose time is over so many are counted once more before they are withdrawn.
@@ -22,12 +21,6 @@ const DUE: usize = 1000;
 
 /// How long nothing is to be counted before the event loop is listened to no longer.
 const IDLE_MS: u64 = 1000;
-
-/// There are grants to be counted.
-pub fn begin(ctx: Ctx<'_>) {
-    shell().counts_acks.set(true);
-    event_loop::listen(ctx);
-}
 
 /// Tells the engine how many replicas there are: before a request that is to be acknowledged by some, and whenever that changes.
 pub fn count_replicas(ctx: Ctx<'_>) {

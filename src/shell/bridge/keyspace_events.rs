@@ -1,13 +1,13 @@
 //! What the server tells us of keys, as facts.
 //!
 //! Keyspace events come in the middle of others' commands, so nothing here writes. They are subscribed to when the
-//! first connection comes to the engine's notice: before that, the module costs other commands nothing. Of keys that
-//! come into being only those need to know who watch or wait, so `new` is subscribed to when somebody first does: each
-//! key that anybody makes pays for it, and there is no way back on all servers.
+//! first connection comes to the engine's notice (`server/subscriptions.rs`): before that, the module costs other commands
+//! nothing. Of keys that come into being only those need to know who watch or wait, so `new` is subscribed to when somebody
+//! first does: each key that anybody makes pays for it, and there is no way back on all servers.
 
 use crate::engine::{Cause, ClientId, Engine, Event, Key, Loss};
-use crate::shell::bridge::dispatch::handle;
-use crate::shell::bridge::{recheck, server_events, slots};
+use crate::shell::bridge::recheck;
+use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
 use crate::shell::server::{attribution, cluster, strays};
@@ -16,49 +16,8 @@ use crate::shell::sys::raw::{self, Ctx, Str};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int};
 
-/// Tells a fact after which it matters what becomes of keys.
-pub fn handle_and_subscribe(ctx: Ctx<'_>, event: Event<'_>) {
-    subscribe(ctx);
-    handle(ctx, event);
-}
-
-/// Subscribes to what happens to keys that are there, once.
-pub fn subscribe(ctx: Ctx<'_>) {
-    // A key goes by `del`, `expired` or `evicted`, or by a generic command's event, which also says that
-    // another has taken its place. Writes to keys that stay are none of these.
-    const CLASSES: c_int = c::REDISMODULE_NOTIFY_GENERIC
-        | c::REDISMODULE_NOTIFY_EXPIRED
-        | c::REDISMODULE_NOTIFY_EVICTED;
-    // A file can name a held key that has lapsed, and is not there. Whoever makes it after that makes another key.
-    if shell().is_loading() {
-        subscribe_to_new(ctx);
-    }
-    if shell().subscribed.replace(true) {
-        return;
-    }
-    server_events::subscribe_to_more(ctx);
-    slots::begin(ctx);
-    let server = shell().server.get();
-    // Whether somebody takes a time to live away matters only where keys have one of ours.
-    let overwriting = match server.is_cluster {
-        true => c::REDISMODULE_NOTIFY_STRING as c_int,
-        false => 0,
-    };
-    ctx.listen_to_keys(CLASSES | overwriting, on_key);
-    if server.slots_go_silently {
-        // What is made in the place of a key that went without a word is not its owner's.
-        subscribe_to_new(ctx);
-    }
-}
-
-/// Subscribes to keys that come into being, once: in the command with which somebody begins to watch or to wait.
-pub fn subscribe_to_new(ctx: Ctx<'_>) {
-    if !shell().hears_of_new.replace(true) {
-        ctx.listen_to_keys(c::REDISMODULE_NOTIFY_NEW as c_int, on_key);
-    }
-}
-
-unsafe extern "C" fn on_key(
+/// A keyspace event.
+pub unsafe extern "C" fn on_key(
     ctx: *mut c::RedisModuleCtx,
     class: c_int,
     event: *const c_char,
@@ -145,7 +104,7 @@ impl<'a> Happened<'a> {
         }
         tell();
         if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
-            slots::follow(ctx, key);
+            redirect_waiters(ctx, key);
         }
     }
 

@@ -1,11 +1,9 @@
-//! Performs the engine's effects.
+//! Performs the engine's effects, one at a time. The engine is told nothing here: what follows from an effect is returned.
 
-use crate::engine::{Db, Effect, Event, Key};
+use crate::engine::{ClientId, Db, Effect, Key, KeyBuf, KeyState};
 use crate::policy::blocked::Answer;
-use crate::shell::bridge::dispatch::handle;
-use crate::shell::bridge::{acks, io_threads, keyspace_events, recheck, unblocked};
 use crate::shell::delivery::{blocked, push, replication, reply};
-use crate::shell::server::{attribution, epochs, keepalive};
+use crate::shell::server::{attribution, epochs, io_threads, keepalive, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
@@ -25,14 +23,24 @@ pub struct CommandContext<'a> {
     pub open: Cell<Option<OpenKey<'a>>>,
 }
 
+/// What the engine is to be told because of an effect, before the next one is performed.
+pub enum Follows {
+    Nothing,
+    /// The server does not block this connection.
+    BlockRefused(ClientId),
+    /// The key had no time to live, and has its backstop now.
+    Renewed(KeyBuf),
+    /// Something else stands at the key than was thought.
+    Found(KeyBuf, KeyState),
+}
+
 /// Performs one effect.
-pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) {
+pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) -> Follows {
     match effect {
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => {
-            if !blocked::block(ctx, &unblocked::ENDINGS) {
-                let client = ctx.client();
-                handle(ctx, Event::BlockRefused { client });
+            if !blocked::block(ctx) {
+                return Follows::BlockRefused(ctx.client());
             }
         }
         Effect::Answer {
@@ -70,7 +78,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             most_ms,
         } => {
             close(in_command);
-            renew(ctx, key.as_key(), least_ms, most_ms);
+            return renew(ctx, key, least_ms, most_ms);
         }
         Effect::Persist(key) => {
             close(in_command);
@@ -83,15 +91,20 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
         Effect::Replicate(record) => replication::replicate(ctx, &record),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::EnablePush(client) => {
-            keyspace_events::subscribe(ctx);
+            subscriptions::to_keys(ctx);
             io_threads::attend(ctx, client);
         }
         Effect::TrackDisconnect(client) => {
             attribution::observe(ctx);
             let _ = keepalive::notice_death(ctx, client);
         }
-        Effect::CountAcks => acks::begin(ctx),
+        Effect::CountAcks => {
+            // See `acks.rs`.
+            shell().counts_acks.set(true);
+            subscriptions::to_event_loop(ctx);
+        }
     }
+    Follows::Nothing
 }
 
 /// No longer value is kept.
@@ -188,17 +201,16 @@ fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
 
 /// While the server wants no writes a key is renewed all the same, lest it ends meanwhile. Only
 /// others are not told, who end no key by themselves; they are as soon as may be.
-fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
-    let name = Text::new(key.name);
+fn renew(ctx: Ctx<'_>, key: KeyBuf, least_ms: u64, most_ms: u64) -> Follows {
+    let name = Text::new(&key.name);
     let open = ctx.in_db(key.db).open_quietly(name.as_str());
     let standing = open.standing();
     if !standing.is_present() {
-        drop(open);
-        return recheck::found(ctx, key, standing);
+        return Follows::Found(key, standing);
     }
     let left_ms = open.left_ms();
     if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {
-        return;
+        return Follows::Nothing;
     }
     let end_ms = open.end_in_ms(most_ms);
     drop(open);
@@ -207,8 +219,9 @@ fn renew(ctx: Ctx<'_>, key: Key<'_>, least_ms: u64, most_ms: u64) {
     } else {
         ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
     }
-    if least_ms == 0 {
-        handle(ctx, Event::Renewed { key });
+    match least_ms {
+        0 => Follows::Renewed(key),
+        _ => Follows::Nothing,
     }
 }
 

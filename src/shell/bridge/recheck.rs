@@ -1,4 +1,4 @@
-//! Keys that are looked at again, as soon as that can be done.
+//! What was deferred: keys that are looked at again, as soon as that can be done.
 //!
 //! Of some changes the server tells only where the key cannot be looked at, and does not say what stands there: a value of
 //! ours leaves its key, a lock is read from what `RESTORE` brings, a key is overwritten. Until the look, the key can go by
@@ -7,12 +7,67 @@
 use crate::engine::{Db, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Mode};
 use crate::policy::recheck::{Queue, Why};
 use crate::policy::slots::{FRESH_MS, SlotOwner};
-use crate::shell::bridge::dispatch::{self, KeyScope, handle};
-use crate::shell::bridge::{keyspace_events, slots};
-use crate::shell::server::{cluster, look};
+use crate::shell::bridge::tell::{
+    found, handle, redirect_waiters, settle_flush, subscribe_and_handle,
+};
+use crate::shell::guard::guard;
+use crate::shell::server::{cluster, look, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Text, have};
 use crate::shell::timer;
+use redis_module::raw as c;
+use std::ffi::c_void;
+
+/// The keys that may be touched in this callback.
+///
+/// In a cluster, servers since Redis 7.2 take every key for one of the slot of the command that is being
+/// executed. So in the middle of a command keys of other slots cannot be found, or are made where
+/// nobody finds them.
+#[derive(Clone, Copy)]
+pub enum KeyScope<'a> {
+    All,
+    /// These, of this database.
+    Only(Db, &'a [Str<'a>]),
+}
+
+impl<'a> KeyScope<'a> {
+    /// In a command for these keys.
+    pub fn of_command(ctx: Ctx<'_>, keys: &'a [Str<'a>]) -> Self {
+        if shell().server.get().is_cluster {
+            KeyScope::Only(ctx.db(), keys)
+        } else {
+            KeyScope::All
+        }
+    }
+}
+
+/// Handles what was deferred. Before anything else is told, and before pushes are sent or taken back. Says whether there may
+/// have been anything.
+pub fn catch_up(ctx: Ctx<'_>, reach: KeyScope<'_>) -> bool {
+    // This comes before every command, and mostly there is nothing.
+    let (has_flush, has_keys) = (shell().flush.get().is_some(), shell().has_deferred.get());
+    if has_flush {
+        settle_flush(ctx);
+    }
+    if has_keys {
+        look(ctx, reach);
+    }
+    has_flush || has_keys
+}
+
+/// Has the server call [`catch_up`] as soon as the current command is over, before the next one of
+/// its connection; where it does not offer that, a little later.
+pub fn catch_up_soon() {
+    timer::call_soon(after_command);
+}
+
+unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+    guard((), || {
+        // SAFETY: the server's argument, for the length of this call.
+        let ctx = unsafe { Ctx::new(&ctx) };
+        raw::on_our_own(|| catch_up(ctx, KeyScope::All));
+    });
+}
 
 /// Has a key looked at again as soon as the current command is over.
 pub fn soon(key: Key<'_>, why: Why) {
@@ -21,11 +76,11 @@ pub fn soon(key: Key<'_>, why: Why) {
     // One look is for all of them.
     match is_next {
         true => timer::wake_in_ms(0),
-        false => dispatch::catch_up_soon(),
+        false => catch_up_soon(),
     }
 }
 
-/// Has a key looked at again when [`dispatch::catch_up`] is called next.
+/// Has a key looked at again when [`catch_up`] is called next.
 pub fn defer(key: Key<'_>, why: Why) {
     let shell = shell();
     shell.rechecks.with_mut(|queue| queue.put(key, why));
@@ -83,12 +138,12 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
         handle(ctx, Event::Found { seen, gone });
     }
     handle(ctx, Event::MovedFrom { key: from });
-    slots::follow(ctx, from);
+    redirect_waiters(ctx, from);
 }
 
 /// Looks at those within reach. While a data set is loaded they wait for its end.
 #[cold]
-pub fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
+fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
     let shell = shell();
     if shell.is_loading() {
         return;
@@ -182,7 +237,7 @@ pub fn recheck_lock(key: Key<'_>) {
 pub fn restored(key: Key<'_>) {
     if let Some(ctx) = raw::detached() {
         // Until then it may go by another name.
-        keyspace_events::subscribe(ctx);
+        subscriptions::to_keys(ctx);
     }
     soon(key, Why::RESTORED);
 }
@@ -213,7 +268,7 @@ fn look_at_restored(ctx: Ctx<'_>, key: Key<'_>) {
 /// A lock that nobody here holds.
 pub fn orphan(ctx: Ctx<'_>, key: Key<'_>) {
     let mode = Mode::Exclusive;
-    keyspace_events::handle_and_subscribe(ctx, Event::Inherited { key, mode });
+    subscribe_and_handle(ctx, Event::Inherited { key, mode });
 }
 
 /// A key was overwritten, or lost its time to live.
@@ -252,18 +307,5 @@ pub fn end_lapsed(ctx: Ctx<'_>, names: &[Str<'_>]) {
             let gone = Loss::Expired;
             handle(ctx, Event::Found { seen, gone });
         }
-    }
-}
-
-/// What a fresh look at a key showed.
-pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: KeyState) {
-    let seen = KeySnapshot { key, standing };
-    let gone = match standing {
-        KeyState::Absent => cluster::loss_of_removal(ctx, key),
-        KeyState::Lock | KeyState::Other => Loss::Overwritten,
-    };
-    handle(ctx, Event::Found { seen, gone });
-    if !standing.is_present() {
-        slots::follow(ctx, key);
     }
 }

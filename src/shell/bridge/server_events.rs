@@ -1,11 +1,12 @@
 //! What else the server tells us: of connections, flushes, loads, roles.
 
 use crate::engine::{ClientId, Db, Engine, Event};
-use crate::shell::bridge::dispatch::{self, KeyScope, handle};
-use crate::shell::bridge::{io_threads, losses, recheck, slices, slots};
+use crate::shell::bridge::recheck::{self, KeyScope};
+use crate::shell::bridge::tell::handle;
+use crate::shell::bridge::{losses, slices, slots};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
-use crate::shell::server::{attribution, cluster, epochs, listeners, replicas};
+use crate::shell::server::{attribution, cluster, epochs, io_threads, listeners, replicas};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Listener};
 use crate::shell::timer;
@@ -32,9 +33,8 @@ const OF_SLOTS: [Listener; 2] = [
     ),
 ];
 
-/// Those that matter only where a connection, a key or a token is known. A server goes through its whole list for each
-/// of its events, and since Redis 7.2 each value that is overwritten is one.
-const LATER: [Listener; 5] = [
+/// Those that matter only where a connection, a key or a token is known; see `server/subscriptions.rs`.
+pub const LATER: [Listener; 5] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
     (c::REDISMODULE_EVENT_SWAPDB, Some(on_swap)),
@@ -60,19 +60,6 @@ pub fn subscribe_to_server(ctx: Ctx<'_>) {
     }
 }
 
-/// Subscribes to [`LATER`], once: before the first connection, key or token is known.
-pub fn subscribe_to_more(ctx: Ctx<'_>) {
-    if !shell().hears_more.replace(true) {
-        LATER.iter().for_each(|one| ctx.listen(*one));
-        shell()
-            .on_fork
-            .get()
-            .into_iter()
-            .for_each(|one| ctx.listen(one));
-        listeners::look_around(ctx);
-    }
-}
-
 unsafe extern "C" fn on_client(
     ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
@@ -92,7 +79,7 @@ unsafe extern "C" fn on_client(
         if shell().engine.with(|engine| engine.knows_client(client)) {
             io_threads::forget(client);
             // A lock of its own may have been overwritten: that key is not its any more.
-            dispatch::catch_up(ctx, KeyScope::of_command(ctx, &[]));
+            recheck::catch_up(ctx, KeyScope::of_command(ctx, &[]));
             losses::note_origin(ctx, client);
             slices::end(ctx, client);
         }
@@ -112,7 +99,7 @@ unsafe extern "C" fn on_flush(
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
             // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
             // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
-            dispatch::catch_up(ctx, KeyScope::All);
+            recheck::catch_up(ctx, KeyScope::All);
             return io_threads::flush_begins();
         }
         io_threads::flush_ends();
@@ -130,7 +117,7 @@ unsafe extern "C" fn on_flush(
         // It may begin a load, whose end tells what is different.
         shell.flush.set(Some((db, by)));
         push::expect_late_reply();
-        dispatch::catch_up_soon();
+        recheck::catch_up_soon();
     });
 }
 
@@ -172,7 +159,7 @@ unsafe extern "C" fn on_migration(
     }
     guard((), || {
         cluster::slots_change();
-        epochs::slots_come();
+        cluster::slots_come();
         // SAFETY: as in `on_client`.
         let (_, info) = unsafe { raw::event::<c::RedisModuleClusterSlotMigrationInfo>(&ctx, data) };
         let coming = match subevent {

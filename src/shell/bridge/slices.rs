@@ -1,17 +1,17 @@
 //! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
 
 use crate::engine::{ClientId, Engine, Event, Key};
-use crate::shell::bridge::dispatch::{self, KeyScope, handle};
-use crate::shell::bridge::{recheck, slots};
+use crate::shell::bridge::recheck::{self, KeyScope};
+use crate::shell::bridge::slots;
+use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::writes::{self, may_write, wants_writes};
 use crate::shell::state::shell;
-use crate::shell::sys::clock;
+use crate::shell::sys::clock::{self, Slice};
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
-use std::time::{Duration, Instant};
 
 /// How much of each kind of work is told at once, where it can be so much: where rights are to be looked at, one by one.
 fn at_once(most: usize) -> usize {
@@ -68,7 +68,7 @@ unsafe extern "C" fn after_end(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) 
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         raw::on_our_own(|| {
-            dispatch::catch_up(ctx, KeyScope::All);
+            recheck::catch_up(ctx, KeyScope::All);
             work(ctx, Slice::begin());
         });
     });
@@ -140,28 +140,6 @@ fn look_at_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
 fn go_on_soon() {
     shell().is_behind.set(true);
     timer::wake_in_ms(0);
-}
-
-/// The time that is left for work that can be deferred.
-#[derive(Clone, Copy)]
-pub struct Slice(Instant);
-
-impl Slice {
-    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to two milliseconds.
-    const LENGTH: Duration = Duration::from_micros(1500);
-
-    pub fn begin() -> Self {
-        Slice(Instant::now())
-    }
-
-    /// The other half is for what writes.
-    fn is_half_over(self) -> bool {
-        self.0.elapsed() >= Self::LENGTH / 2
-    }
-
-    pub fn is_over(self) -> bool {
-        self.0.elapsed() >= Self::LENGTH
-    }
 }
 
 /// How many of each kind of work are done between two looks at the clock.

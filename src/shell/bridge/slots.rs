@@ -6,23 +6,15 @@
 //! (`SETSLOT ... STABLE`, or a third server gets it): then keys that were made with `ASKING` stay, where nobody finds them. So as
 //! long as there can be such slots, the server is asked which ones it has. What is held and waited for in others ends.
 
-use crate::engine::{Engine, Event, Key, KeyBuf};
-use crate::policy::slots::{Ask, Own, SlotOwner, SlotSet, own_line, slot_of};
-use crate::shell::bridge::dispatch::handle;
+use crate::engine::{Engine, Event, KeyBuf};
+use crate::policy::slots::{Ask, Own, SlotSet, own_line, slot_of};
 use crate::shell::bridge::recheck;
-use crate::shell::server::{cluster, epochs, writes};
+use crate::shell::bridge::tell::{handle, redirect_waiters};
+use crate::shell::server::{cluster, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
-
-/// Begins to look, once: when the first key is watched, held or waited for.
-pub fn begin(ctx: Ctx<'_>) {
-    if shell().server.get().is_cluster {
-        epochs::notice_slots(ctx);
-        timer::wake_in_ms(0);
-    }
-}
 
 /// This server has another role: what it knows of its slots is of no use.
 pub fn forget() {
@@ -43,7 +35,7 @@ pub fn keys_in_doubt() -> Vec<KeyBuf> {
 pub fn look(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
     let server = shell.server.get();
-    if !server.is_cluster || !shell.subscribed.get() {
+    if !server.is_cluster || !shell.hears_of_keys.get() {
         return;
     }
     let trims = shell.trims.take();
@@ -103,17 +95,6 @@ pub fn trimmed() {
     cluster::slots_change();
 }
 
-/// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
-pub fn follow(ctx: Ctx<'_>, key: Key<'_>) {
-    if !shell().server.get().is_cluster {
-        return;
-    }
-    let is_waited_for = shell().engine.with(|engine| engine.has_waiters(key));
-    if is_waited_for && cluster::place(ctx, key) != SlotOwner::Here {
-        handle(ctx, Event::Elsewhere { key });
-    }
-}
-
 /// Before keys are handed over outside of a command, of which the server would have said whose they are: what is no longer
 /// this server's is not. Of so many of each kind at most.
 pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
@@ -125,7 +106,7 @@ pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
         .engine
         .with(|engine| engine.keys_about_to_be_served(now, most));
     for key in about_to_be {
-        follow(ctx, key.as_key());
+        redirect_waiters(ctx, key.as_key());
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::engine::{ClientId, Event};
 use crate::policy::blocked::Block;
 use crate::shell::bridge::acks;
-use crate::shell::bridge::dispatch::handle;
-use crate::shell::delivery::blocked::{Endings, forget};
+use crate::shell::bridge::tell::handle;
+use crate::shell::delivery::blocked::forget;
 use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::attribution;
@@ -13,14 +13,9 @@ use crate::shell::sys::raw::Ctx;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-pub const ENDINGS: Endings = Endings {
-    on_unblock,
-    on_abandoned,
-};
-
 /// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered; also by
 /// [`end_block`](crate::shell::sys::shim::end_block).
-unsafe extern "C" fn on_unblock(
+pub unsafe extern "C" fn on_unblock(
     ctx: *mut c::RedisModuleCtx,
     _arguments: *mut *mut c::RedisModuleString,
     _count: c_int,
@@ -48,7 +43,7 @@ fn lives(client: ClientId) -> bool {
 
 /// The client is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role). Or it is Redis 7.0, which
 /// was told `CLIENT UNBLOCK` of one whose answer is on its way, and would answer it nothing.
-unsafe extern "C" fn on_abandoned(
+pub unsafe extern "C" fn on_abandoned(
     ctx: *mut c::RedisModuleCtx,
     _handle: *mut c::RedisModuleBlockedClient,
 ) {

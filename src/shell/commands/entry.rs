@@ -5,14 +5,15 @@ use crate::engine::{
     Acquire, AskedAcks, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode,
     Raise, SessionId, Start, Token, Wait,
 };
-use crate::shell::bridge::dispatch::{KeyScope, handle_in_command};
 use crate::shell::bridge::perform::CommandContext;
-use crate::shell::bridge::{acks, dispatch, keyspace_events, losses, recheck, slices};
+use crate::shell::bridge::recheck::{self, KeyScope};
+use crate::shell::bridge::tell::handle_in_command;
+use crate::shell::bridge::{acks, losses, slices};
 use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
-use crate::shell::server::{attribution, look, rights, strays, writes};
+use crate::shell::server::{attribution, look, rights, strays, subscriptions, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::sys::{clock, secret, shim};
@@ -106,7 +107,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
 fn bring_up_to_date(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]) {
     let reach = KeyScope::of_command(ctx, keys);
     send_before(ctx, client);
-    if dispatch::catch_up(ctx, reach) {
+    if recheck::catch_up(ctx, reach) {
         send_before(ctx, client);
     }
     // To resume a session, or to let go of it, writes nothing, and must not cause a write.
@@ -409,7 +410,7 @@ impl<'c> Caller<'c> {
     /// new keys of others cost nothing.
     fn hear_of_new_keys(&self, wait: Option<Wait>) {
         if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
-            keyspace_events::subscribe_to_new(self.ctx);
+            subscriptions::to_new_keys(self.ctx);
             rights::observe(self.ctx);
         }
     }
@@ -453,7 +454,7 @@ impl<'c> Caller<'c> {
         if !self.may_push() {
             return;
         }
-        keyspace_events::subscribe_to_new(self.ctx);
+        subscriptions::to_new_keys(self.ctx);
         let seen = self.look_at_all(self.strings, names);
         self.tell(Event::Watch {
             client: self.client,

@@ -2,7 +2,7 @@
 
 use crate::command::TABLE;
 use crate::engine::{Key, KeySnapshot, Stale, Token};
-use crate::shell::bridge::dispatch;
+use crate::shell::bridge::tell;
 use crate::shell::commands::places::{self, COMMAND_IS_RENAMED};
 use crate::shell::server::look;
 use crate::shell::state::shell;
@@ -63,7 +63,7 @@ fn refuse_later_answer(ctx: Ctx<'_>, command: Str<'_>) -> Option<String> {
 /// Whether the token is that of a current hold; if not, that is the reply. The key is looked at, since what was done to it in the
 /// same script or transaction may otherwise be looked at only later. Nothing is changed.
 fn is_current(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) -> bool {
-    dispatch::settle_flush(ctx);
+    tell::settle_flush(ctx);
     let db = ctx.db();
     let key = Key { db, name };
     let standing = look::standing(ctx, db, string);

@@ -2,7 +2,7 @@
 
 use crate::engine::{Engine, Event, Limits};
 use crate::policy::server::Wanted;
-use crate::shell::bridge::dispatch::handle;
+use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::private;
 use crate::shell::state::{Settings, shell};

@@ -12,19 +12,11 @@ use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{BlockHandle, Ctx, OnAbandoned, OnAnswer};
+use crate::shell::sys::raw::{BlockHandle, Ctx};
 use crate::shell::sys::shim;
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_int;
-
-/// What the server calls when it ends a block by itself.
-pub struct Endings {
-    /// `CLIENT UNBLOCK`.
-    pub on_unblock: OnAnswer,
-    /// The client is gone, or was answered by the server.
-    pub on_abandoned: OnAbandoned,
-}
 
 /// A client is no longer blocked, or has its answer.
 pub fn forget(client: ClientId) -> Option<Block<BlockHandle>> {
@@ -34,12 +26,10 @@ pub fn forget(client: ClientId) -> Option<Block<BlockHandle>> {
 /// Blocks the client whose command is running. False where the server refuses: Valkey since 8.1.1 does where the client
 /// is subscribed to channels. The engine keeps the time.
 #[must_use]
-pub fn block(ctx: Ctx<'_>, endings: &Endings) -> bool {
-    let Endings {
-        on_unblock,
-        on_abandoned,
-    } = *endings;
-    let Some(handle) = BlockHandle::block(ctx, on_answer, on_unblock, on_abandoned) else {
+pub fn block(ctx: Ctx<'_>) -> bool {
+    let ends = &shell().callbacks;
+    let Some(handle) = BlockHandle::block(ctx, on_answer, ends.on_unblock, ends.on_abandoned)
+    else {
         return false;
     };
     let client = ctx.client();

@@ -9,7 +9,7 @@
 
 use crate::command::session_records;
 use crate::engine::{Db, Key};
-use crate::shell::bridge::dispatch::settle_flush;
+use crate::shell::bridge::tell::settle_flush;
 use crate::shell::guard::guard;
 use crate::shell::server::{replicas, writes};
 use crate::shell::state::shell;
@@ -23,11 +23,8 @@ use std::ffi::c_void;
 /// How many keys one command names.
 const BATCH: usize = 512;
 
-/// Has the server tell of children that it forks, as soon as it tells of anything. Once, at load.
-pub fn begin() {
-    let fork: Listener = (c::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork));
-    shell().on_fork.set(Some(fork));
-}
+/// The server's events that matter here, as soon as any does; see `server/subscriptions.rs`.
+pub const LATER: [Listener; 1] = [(c::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork))];
 
 /// The server has forked a child, which may be for the rewriting.
 unsafe extern "C" fn on_fork(

@@ -6,8 +6,9 @@
 use crate::command::pack::{self, Pack};
 use crate::command::session_records;
 use crate::engine::{Db, Engine, Event, Key, Mode, SessionRecord, Token};
-use crate::shell::bridge::{keyspace_events, server_events};
+use crate::shell::bridge::tell::subscribe_and_handle;
 use crate::shell::guard::guard;
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Damaged, Loading, Saving, have};
@@ -115,7 +116,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     let token = token.ok_or(Damaged)?;
     let count = file.number()?;
     if token != Token::default() {
-        server_events::subscribe_to_more(ctx);
+        subscriptions::to_server_events(ctx);
     }
     let now = clock::now();
     let mut effects = Vec::new();
@@ -127,7 +128,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     });
     if count > 0 {
         // What becomes of them matters from now on.
-        keyspace_events::subscribe(ctx);
+        subscriptions::to_keys(ctx);
     }
     load_keys(ctx, file, encoding, count, |keys| {
         engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
@@ -135,7 +136,7 @@ fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damag
     let records = if encoding > 0 { file.number()? } else { 0 };
     for _ in 0..records {
         let record = load_record(ctx, file)?;
-        keyspace_events::subscribe(ctx);
+        subscriptions::to_keys(ctx);
         engine.with_mut(|engine| engine.handle(now, Event::SessionRecord(&record), &mut effects));
     }
     // What is loaded is told to nobody before all of it is there.
@@ -195,7 +196,7 @@ fn load_keys(
 /// A key in the file belonged to a connection of the server that wrote it.
 pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
     let key = Key { db, name };
-    keyspace_events::handle_and_subscribe(ctx, Event::Inherited { key, mode });
+    subscribe_and_handle(ctx, Event::Inherited { key, mode });
 }
 
 /// Whether a server can have told this by now.
@@ -208,5 +209,5 @@ pub fn is_credible(record: &SessionRecord) -> bool {
 
 /// A session, or what it holds, on the server that wrote the file or the stream.
 pub fn apply_record(ctx: Ctx<'_>, record: &SessionRecord) {
-    keyspace_events::handle_and_subscribe(ctx, Event::SessionRecord(record));
+    subscribe_and_handle(ctx, Event::SessionRecord(record));
 }

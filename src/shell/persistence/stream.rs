@@ -8,10 +8,10 @@
 use crate::command::{Request, session_records};
 use crate::engine::{Cause, Event, Key, KeyState, Mode};
 use crate::shell::bridge::perform::{replicate_grant, write};
-use crate::shell::bridge::{dispatch, recheck, server_events};
+use crate::shell::bridge::{recheck, tell};
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
-use crate::shell::server::{cluster, look};
+use crate::shell::server::{cluster, look, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
@@ -43,7 +43,7 @@ fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
         // Nobody's key from now on: whoever follows this server must not take it away.
         true if !mode.is_lock() => {
             let by = Cause::Server;
-            dispatch::handle(ctx, Event::Replaced { key, by });
+            tell::handle(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }
         true if !shell().is_replica() => recheck::restored(key),
@@ -158,7 +158,7 @@ fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let token = session_records::read_token(arguments[0].bytes());
     let token = token.filter(|token| token.is_credible(clock::since_1970()));
     if let Some(token) = token {
-        server_events::subscribe_to_more(ctx);
+        subscriptions::to_server_events(ctx);
         shell().engine.with_mut(|engine| engine.apply_token(token));
     }
     token.is_some()
@@ -191,7 +191,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     drop(open);
     let (db, name) = (ctx.db(), key.bytes());
     let key = Key { db, name };
-    dispatch::handle(ctx, Event::Renewed { key });
+    tell::handle(ctx, Event::Renewed { key });
     true
 }
 

@@ -17,10 +17,9 @@ use crate::engine::{Cause, ClientId, Key};
 use crate::policy::attribution::{
     Noted, can_be_executing, field, is_executing, sets_time, unblocks,
 };
-use crate::shell::server::rights;
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
-use crate::shell::sys::main_thread::assert_main_thread;
-use crate::shell::sys::raw::{self, Ctx, Text, api, have};
+use crate::shell::sys::raw::{self, Ctx, Text, have};
 use crate::shell::sys::{clock, shim};
 use redis_module::raw as c;
 use std::time::Duration;
@@ -33,27 +32,23 @@ pub fn observe(ctx: Ctx<'_>) {
     }
     let last = ctx.client();
     shell.noted.set(Noted::only(last));
-    // What we ask the server ourselves has no connection.
-    let not_ours = c::REDISMODULE_CMDFILTER_NOSELF as i32;
-    // SAFETY: the table, the context.
-    unsafe {
-        api!(RedisModule_RegisterCommandFilter(
-            ctx.as_ptr(),
-            Some(note),
-            not_ours
-        ))
-    };
+    subscriptions::to_commands(ctx);
 }
 
-unsafe extern "C" fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
-    assert_main_thread();
-    // No guard: there is nothing here that can panic, and it runs for every command.
-    // SAFETY: the server's argument, for the length of this call.
-    unsafe { rights::note(filter) };
-    // SAFETY: the table, as asked for before this was registered; the server's argument.
+/// Notes whose command it is. Runs for every command, and there is nothing here that can panic.
+///
+/// # Safety
+/// The argument is what the server gave to a filter, for the length of this call.
+#[inline(always)]
+pub unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
+    let shell = shell();
+    if !shell.notes_clients.get() {
+        return;
+    }
+    // SAFETY: the caller. Some servers lack it.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
-    let (client, noted) = (ClientId(id), &shell().noted);
+    let (client, noted) = (ClientId(id), &shell.noted);
     if noted.get().last != client {
         let mut last = noted.get();
         last.note(client, raw::must_not_write());

@@ -6,11 +6,12 @@
 
 use crate::engine::{Cause, Key, Loss};
 use crate::policy::slots::{SlotOwner, Slots, coming_to_master, find};
-use crate::shell::server::{attribution, epochs};
+use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Ctx, Refusal, Text};
+use crate::shell::sys::raw::{Ctx, Refusal, Text, filtered_word};
 use crate::shell::timer;
+use redis_module::raw as c;
 
 /// Where a key is to be asked for that is not there.
 pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> SlotOwner {
@@ -107,6 +108,35 @@ pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
     slots.with(|slots| slots.is_coming(slot))
 }
 
+/// Slots come to this server, or are about to.
+pub fn slots_come() {
+    shell().slots_changed.set(true);
+}
+
+/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and the like, of which the server tells modules nothing.
+///
+/// # Safety
+/// The argument is what the server gave to a filter, for the length of this call.
+pub unsafe fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
+    // SAFETY: the caller.
+    let word = |place| unsafe { filtered_word(filter, place) };
+    let begins = |word: Option<&[u8]>, with: &str| {
+        let begin = word.and_then(|word| word.get(..with.len()));
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
+    };
+    if !begins(word(0), "cluster") {
+        return;
+    }
+    let is_one_of = |words: [&str; 2]| words.iter().any(|with| begins(word(1), with));
+    let comes = is_one_of(["setslot", "addslots"]);
+    if comes {
+        slots_come();
+    }
+    if comes || is_one_of(["delslots", "flushslots"]) {
+        slots_change();
+    }
+}
+
 /// Somebody is about to say whose a slot is.
 pub fn slots_change() {
     shell().slots.with_mut(Slots::change);
@@ -117,7 +147,7 @@ pub fn slots_change() {
 
 /// A move of slots to this server's master has begun or ended, or a file has told of one.
 pub fn moves_have_changed() {
-    epochs::slots_come();
+    slots_come();
     // A file of Redis's tells of one while it is loaded.
     if !shell().server.get().trims_slots {
         shell().slots.with_mut(Slots::moves_have_changed);

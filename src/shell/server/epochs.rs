@@ -7,13 +7,13 @@
 
 use crate::engine::Token;
 use crate::shell::guard::guard;
-use crate::shell::server::cluster;
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{Ctx, Str, api};
+use crate::shell::sys::raw::{Ctx, api};
 use crate::shell::timer;
 use redis_module::raw as c;
-use std::ffi::{c_char, c_int, c_uchar};
+use std::ffi::{c_char, c_uchar};
 use std::ptr::null;
 
 /// Of the messages of this module.
@@ -63,52 +63,6 @@ pub fn may_have_gained() -> bool {
     shell.slots_changed.take() || !shell.hears_of_slots.get()
 }
 
-/// Slots come to this server, or are about to.
-pub fn slots_come() {
-    shell().slots_changed.set(true);
-}
-
-/// Has [`notice`] called, once: before the first key is held, watched or waited for. In a cluster.
-pub fn notice_slots(ctx: Ctx<'_>) {
-    let shell = shell();
-    if !shell.notices_slots.replace(true) {
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_RegisterCommandFilter(
-                ctx.as_ptr(),
-                Some(notice),
-                0
-            ))
-        };
-    }
-}
-
-/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and the like, of which the server tells modules nothing.
-unsafe extern "C" fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
-    guard((), || {
-        // SAFETY: the table, the server's argument.
-        let word = |place: c_int| unsafe {
-            let word = api!(RedisModule_CommandFilterArgGet(filter, place));
-            (!word.is_null()).then(|| Str::new(word).bytes())
-        };
-        let begins = |word: Option<&[u8]>, with: &str| {
-            let begin = word.and_then(|word| word.get(..with.len()));
-            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
-        };
-        if !begins(word(0), "cluster") {
-            return;
-        }
-        let is_one_of = |words: [&str; 2]| words.iter().any(|with| begins(word(1), with));
-        let comes = is_one_of(["setslot", "addslots"]);
-        if comes {
-            slots_come();
-        }
-        if comes || is_one_of(["delslots", "flushslots"]) {
-            cluster::slots_change();
-        }
-    });
-}
-
 /// Tells all other servers of the cluster what this one's tokens have come to, and listens for slots from the first time on.
 pub fn replicate_epoch(ctx: Ctx<'_>, token: Token) {
     let shell = shell();
@@ -116,7 +70,7 @@ pub fn replicate_epoch(ctx: Ctx<'_>, token: Token) {
         return;
     }
     shell.hears_of_slots.set(true);
-    notice_slots(ctx);
+    subscriptions::to_slots(ctx);
     let bytes = token.0.to_le_bytes();
     // SAFETY: the table, the context; the server copies so many bytes, and takes no name for everybody's.
     unsafe {

@@ -2,9 +2,10 @@
 
 use crate::engine::Moment;
 use crate::shell::guard::guard;
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, Listener};
+use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::cell::Cell;
@@ -39,21 +40,13 @@ pub unsafe extern "C" fn on_change(
 }
 
 /// Somebody has changed the server's settings: the append-only file may be wanted from now on, although it is begun later.
-unsafe extern "C" fn on_setting(
+pub unsafe extern "C" fn on_setting(
     _ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
     _subevent: u64,
     _data: *mut c_void,
 ) {
     guard((), count_again);
-}
-
-/// Subscribes to changes of the server's settings, once: before one matters.
-fn subscribe_to_settings(ctx: Ctx<'_>) {
-    const SETTINGS: Listener = (c::REDISMODULE_EVENT_CONFIG, Some(on_setting));
-    if !shell().hears_of_settings.replace(true) {
-        ctx.listen(SETTINGS);
-    }
 }
 
 /// Tells replicas the epoch if one has come that may not know it.
@@ -98,7 +91,7 @@ fn within_a_second(
 /// Whether there are as many good replicas as the server wants before it lets anybody write.
 pub fn are_enough(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().enough_replicas, clock::now(), || {
-        subscribe_to_settings(ctx);
+        subscriptions::to_settings(ctx);
         let number = |text: String| text.parse::<u64>().ok();
         // It says so only where it wants any.
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
@@ -113,7 +106,7 @@ pub fn are_enough(ctx: Ctx<'_>) -> bool {
 /// which one could come back to where it was, nor an append-only file of which the server counts how far it is written.
 pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     within_a_second(&shell().nobody_counts, clock::lately(), || {
-        subscribe_to_settings(ctx);
+        subscriptions::to_settings(ctx);
         let is_none = |section: &CStr, field: &CStr| {
             let number = ctx.server_info(section, field);
             number.is_some_and(|number| number == "0")

@@ -5,35 +5,16 @@
 //! server is asked whether its user may still do what it has asked for.
 
 use crate::engine::{Doubt, Form, Key, NoRight};
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
-use crate::shell::sys::main_thread::assert_main_thread;
-use crate::shell::sys::raw::{self, Ctx, Text, api, have};
+use crate::shell::sys::raw::{self, Ctx, Text};
 use redis_module::raw as c;
 
 /// Begins to note what changes rights: in the command with which somebody begins to wait.
 pub fn observe(ctx: Ctx<'_>) {
-    if shell().rights.observe(|| ctx.has_no_acl()) {
-        return;
+    if !shell().rights.observe(|| ctx.has_no_acl()) {
+        subscriptions::to_commands(ctx);
     }
-    // Where filters tell whose command it is there is one already, see `executing`.
-    if have!(RedisModule_CommandFilterGetClientId) {
-        return;
-    }
-    let not_ours = c::REDISMODULE_CMDFILTER_NOSELF as i32;
-    // SAFETY: the table, the context.
-    unsafe {
-        api!(RedisModule_RegisterCommandFilter(
-            ctx.as_ptr(),
-            Some(filter),
-            not_ours
-        ))
-    };
-}
-
-unsafe extern "C" fn filter(filter: *mut c::RedisModuleCommandFilterCtx) {
-    assert_main_thread();
-    // SAFETY: the server's argument, for the length of this call.
-    unsafe { note(filter) };
 }
 
 /// Looks whether a command changes rights. Runs for every command, and there is nothing here that can panic.

@@ -5,7 +5,7 @@
 
 use crate::engine::Moment;
 use libc::{CLOCK_MONOTONIC, clockid_t, timespec};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// The same clock, as it stood at the kernel's last tick: up to ten milliseconds ago. Where there is none, the exact one.
 #[cfg(target_os = "linux")]
@@ -47,5 +47,27 @@ mod tests {
         let (before, late, after) = (now(), lately(), now());
         assert!(late <= after);
         assert!(before.ms_since(late) <= 10, "{before:?} {late:?}");
+    }
+}
+
+/// The time that is left for work that can be deferred.
+#[derive(Clone, Copy)]
+pub struct Slice(Instant);
+
+impl Slice {
+    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to two milliseconds.
+    const LENGTH: Duration = Duration::from_micros(1500);
+
+    pub fn begin() -> Self {
+        Slice(Instant::now())
+    }
+
+    /// The other half is for what writes.
+    pub fn is_half_over(self) -> bool {
+        self.0.elapsed() >= Self::LENGTH / 2
+    }
+
+    pub fn is_over(self) -> bool {
+        self.0.elapsed() >= Self::LENGTH
     }
 }

@@ -19,6 +19,8 @@ pub struct Known {
     pub on_our_own: Cell<bool>,
     /// See [`in_uncaused_event`](super::in_uncaused_event).
     pub in_uncaused_event: Cell<bool>,
+    /// See [`is_calling`](super::is_calling).
+    pub is_calling: Cell<bool>,
     /// Where the server listens for connections of its own machine, if it does.
     pub unix_socket: OnceCell<String>,
     /// There is no other module that could hear what is done to keys.
@@ -38,6 +40,7 @@ pub fn begin() {
         describes_directly: Cell::default(),
         on_our_own: Cell::default(),
         in_uncaused_event: Cell::default(),
+        is_calling: Cell::default(),
         unix_socket: OnceCell::new(),
         is_among_deaf: Cell::default(),
         event_db_is_wrong_in_exec: Cell::default(),

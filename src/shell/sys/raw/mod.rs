@@ -29,7 +29,7 @@ pub use known::{begin, detached, keep_detached, known};
 pub use timers::{Timer, call_after_command, wake_loop};
 
 use crate::engine::{ClientId, Db};
-use crate::shell::sys::at_end::meanwhile;
+use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -49,6 +49,7 @@ pub(in crate::shell) use api;
 macro_rules! call {
     ($($argument:expr),* $(,)?) => {{
         crate::shell::sys::raw::caused();
+        let _calling = crate::shell::sys::raw::calling();
         api!(RedisModule_Call($($argument),*))
     }};
 }
@@ -326,6 +327,18 @@ impl<'a> Ctx<'a> {
         };
     }
 
+    /// Has the server call this with each command, before it is executed: also with those that we have it call.
+    pub fn filter_commands(self, call: CommandFilter) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterCommandFilter(
+                self.as_ptr(),
+                Some(call),
+                0
+            ))
+        };
+    }
+
     /// One line in the server's log.
     pub fn log(self, level: &CStr, message: &str) {
         let message = c_string(message);
@@ -349,6 +362,9 @@ pub type OnKey = unsafe extern "C" fn(
     *mut raw::RedisModuleString,
 ) -> c_int;
 
+/// What is called with each command.
+pub type CommandFilter = unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx);
+
 /// A kind of event of the server's, and what is to be called for it.
 pub type Listener = (u64, raw::RedisModuleEventCallback);
 
@@ -371,6 +387,16 @@ pub fn in_uncaused_event(hear: impl FnOnce()) {
 /// See [`in_uncaused_event`].
 pub fn is_in_uncaused_event() -> bool {
     known().in_uncaused_event.get()
+}
+
+/// Whether a command is executed that we have the server call, or something within one.
+#[inline(always)]
+pub fn is_calling() -> bool {
+    known().is_calling.get()
+}
+
+fn calling() -> AtEnd<impl FnMut()> {
+    meanwhile(&known().is_calling, true)
 }
 
 /// To be called before each command that the server is to call or replicate.

@@ -14,18 +14,17 @@
 //! its loop, in which we put our setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
 //! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
 
-use crate::engine::{ClientId, Event};
+use crate::engine::ClientId;
 use crate::policy::attribution::{field, is_held_up};
 use crate::policy::io_threads::Threads;
-use crate::shell::bridge::dispatch::handle;
-use crate::shell::bridge::event_loop;
 use crate::shell::guard::guard;
+use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Str, Text, api, c_string};
+use crate::shell::sys::raw::{self, Ctx, Text, api, c_string, filtered_word};
 use crate::shell::sys::shim;
 use crate::shell::timer;
 use redis_module::raw as c;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::ptr::null_mut;
 
 /// How long nothing is to be looked after before the event loop is listened to no longer.
@@ -36,19 +35,8 @@ pub fn attend(ctx: Ctx<'_>, client: ClientId) {
     if !shell().server.get().threads_own_clients {
         return;
     }
-    let filtering = shell()
-        .threads
-        .with_mut(|threads| std::mem::replace(&mut threads.filtering, true));
-    if !filtering {
-        // SAFETY: the table, the context.
-        unsafe {
-            api!(RedisModule_RegisterCommandFilter(
-                ctx.as_ptr(),
-                Some(on_command),
-                0
-            ))
-        };
-    }
+    shell().notices_tracking.set(true);
+    subscriptions::to_commands(ctx);
     keep(client);
 }
 
@@ -89,41 +77,43 @@ fn keep(client: ClientId) {
     }
 }
 
-unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
-    guard((), || {
-        // SAFETY: the table, the server's argument.
-        let word = |place: c_int| unsafe {
-            let word = api!(RedisModule_CommandFilterArgGet(filter, place));
-            if word.is_null() {
-                b""
-            } else {
-                Str::new(word).bytes()
-            }
-        };
-        let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
-        let touch = match () {
-            () if is(0, "exec") => Touch::Exec,
-            () if is(0, "reset") => Touch::Reset,
-            () if is(0, "client") && is(1, "tracking") => Touch::Tracking { on: is(2, "on") },
-            () => return,
-        };
-        // SAFETY: the table (Redis 8 has it), the server's argument.
-        let client = ClientId(unsafe { api!(RedisModule_CommandFilterGetClientId(filter)) });
-        if !shell().engine.with(|engine| engine.knows_client(client)) {
-            return;
+/// A command passes the filter that touches our setting, perhaps. Says whose watches end by it.
+///
+/// # Safety
+/// The argument is what the server gave to a filter, for the length of this call.
+pub unsafe fn notice(
+    filter: *mut c::RedisModuleCommandFilterCtx,
+) -> Option<(Ctx<'static>, ClientId)> {
+    // SAFETY: the caller.
+    let word = |place| unsafe { filtered_word(filter, place) }.unwrap_or_default();
+    let is = |place, name: &str| word(place).eq_ignore_ascii_case(name.as_bytes());
+    let touch = match () {
+        () if is(0, "exec") => Touch::Exec,
+        () if is(0, "reset") => Touch::Reset,
+        () if is(0, "client") && is(1, "tracking") => Touch::Tracking { on: is(2, "on") },
+        () => return None,
+    };
+    // SAFETY: the table (Redis 8 has it), the caller.
+    let client = ClientId(unsafe { api!(RedisModule_CommandFilterGetClientId(filter)) });
+    if !shell().engine.with(|engine| engine.knows_client(client)) {
+        return None;
+    }
+    let ctx = raw::detached()?;
+    if ctx.state().in_script() || ctx.state().loading() {
+        if touch != Touch::Exec {
+            refuse(filter);
         }
-        let Some(ctx) = raw::detached() else { return };
-        if ctx.state().in_script() || ctx.state().loading() {
-            if touch != Touch::Exec {
-                refuse(filter);
-            }
-            return;
-        }
-        match shell().is_replica() {
-            true => touched_on_replica(ctx, client, touch),
-            false => touched(ctx, client, touch),
-        }
-    });
+        return None;
+    }
+    if !shell().is_replica() {
+        touched(ctx, client, touch);
+        return None;
+    }
+    // There watches have to end, as docs/commands.md says; it holds nothing. (What EXEC has in it was seen when it was queued.)
+    (touch != Touch::Exec).then(|| {
+        let_go(client);
+        (ctx, client)
+    })
 }
 
 /// What a command does to our setting.
@@ -135,14 +125,6 @@ enum Touch {
     Tracking {
         on: bool,
     },
-}
-
-/// There watches have to end, as docs/commands.md says; it holds nothing. (What EXEC has in it was seen when it was queued.)
-fn touched_on_replica(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
-    if touch != Touch::Exec {
-        let_go(client);
-        handle(ctx, Event::Ended { client });
-    }
 }
 
 /// The server may refuse what it would execute, which no event tells. So nothing is taken back that need not be: our setting is
@@ -176,7 +158,7 @@ fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
         };
     }
     threads.with_mut(|threads| threads.deferred.insert(client, may_be_postponed));
-    event_loop::listen(ctx);
+    subscriptions::to_event_loop(ctx);
 }
 
 fn let_go(client: ClientId) {
@@ -213,39 +195,39 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
 }
 
 /// The server's loop is about to sleep: what was given in this turn has been executed or refused, what was postponed if its time
-/// has come.
-pub fn before_sleep(ctx: Ctx<'_>) {
+/// has come. Says whose watches end.
+pub fn before_sleep(ctx: Ctx<'_>) -> Vec<ClientId> {
     let threads = &shell().threads;
-    let deferred = |threads: &Threads| threads.deferred.clone();
-    let deferred = threads.with(deferred);
-    if deferred.is_empty() {
-        return;
-    }
-    for (client, may_be_postponed) in deferred {
-        if may_be_postponed && is_postponed(ctx, client) {
+    let deferred = threads.with(|threads| threads.deferred.clone());
+    let mut ended = Vec::new();
+    for (client, may_be_postponed) in &deferred {
+        if *may_be_postponed && is_postponed(ctx, *client) {
             continue;
         }
-        threads.with_mut(|threads| threads.deferred.remove(&client));
-        if shell().engine.with(|engine| engine.knows_client(client)) {
-            keep_again(ctx, client);
+        threads.with_mut(|threads| threads.deferred.remove(client));
+        let is_known = shell().engine.with(|engine| engine.knows_client(*client));
+        if is_known && !is_kept_again(ctx, *client) {
+            ended.push(*client);
         }
     }
-    if !is_any_deferred() {
+    if !deferred.is_empty() && !is_any_deferred() {
         timer::wake_in_ms(IDLE_MS);
     }
+    ended
 }
 
-/// A command of this connection was perhaps not executed, so that nothing was put on again after it.
-fn keep_again(ctx: Ctx<'_>, client: ClientId) {
+/// A command of this connection was perhaps not executed, so that nothing was put on again after it. No where it was given to a
+/// thread already, in the turn in which it became ours, and nobody may write to it.
+fn is_kept_again(ctx: Ctx<'_>, client: ClientId) -> bool {
     if raw::is_tracking(client) {
-        return;
+        return true;
     }
     let line = ctx.client_line(client).unwrap_or_default();
-    match field(&line, "io-thread=") {
-        // It was given to a thread already, in the turn in which it became ours, and nobody may write to it.
-        Some(thread) if thread != "0" => handle(ctx, Event::Ended { client }),
-        _ => keep(client),
+    let is_given = field(&line, "io-thread=").is_some_and(|thread| thread != "0");
+    if !is_given {
+        keep(client);
     }
+    !is_given
 }
 
 /// Whether a connection's command that touches our setting still waits for the end of a pause.
