@@ -143,17 +143,21 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
                 continue;
             }
             Step::Tell(Follows::Nothing) => continue,
-            Step::Tell(Follows::BlockRefused(client)) => told(ctx, Event::BlockRefused { client }),
-            Step::Tell(Follows::Renewed(key)) => told(ctx, Event::Renewed { key: key.as_key() }),
+            Step::Tell(Follows::BlockRefused(client)) => {
+                effects_of(ctx, Event::BlockRefused { client })
+            }
+            Step::Tell(Follows::Renewed(key)) => {
+                effects_of(ctx, Event::Renewed { key: key.as_key() })
+            }
             Step::Tell(Follows::Found(key, standing)) => {
-                let effects = told(ctx, found_event(ctx, key.as_key(), standing));
+                let effects = effects_of(ctx, found_event(ctx, key.as_key(), standing));
                 if !standing.is_present() {
                     steps.push(Step::Redirect(key));
                 }
                 effects
             }
             Step::Redirect(key) if is_to_redirect(ctx, key.as_key()) => {
-                told(ctx, Event::Elsewhere { key: key.as_key() })
+                effects_of(ctx, Event::Elsewhere { key: key.as_key() })
             }
             Step::Redirect(_) => continue,
         };
@@ -162,7 +166,7 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
 }
 
 /// The effects of a fact, still to be performed.
-fn told(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
+fn effects_of(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
     if shell().rights.matter() {
         look_at_rights(ctx, &event);
     }

@@ -1,7 +1,7 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
 use crate::engine::ClientId;
-use crate::shell::sys::raw::{Str, Text};
+use crate::shell::sys::raw::strings::{Str, Text};
 use crate::shell::sys::scoped::nothing_is_lent;
 use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
 use std::ffi::{CStr, c_void};

@@ -1,8 +1,10 @@
 //! What the server can be asked about connections, users and itself.
 
 use crate::engine::{ClientId, Db};
-use crate::shell::sys::raw::known::{detached, known};
-use crate::shell::sys::raw::{Ctx, Str, api, call, have};
+use crate::shell::sys::raw::calls::{api, call, have};
+use crate::shell::sys::raw::context::{Ctx, detached};
+use crate::shell::sys::raw::known::known;
+use crate::shell::sys::raw::strings::Str;
 use crate::shell::sys::scoped::nothing_is_lent;
 use crate::shell::sys::shim;
 use redis_module::raw;

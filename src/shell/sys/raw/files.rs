@@ -1,7 +1,8 @@
 //! RDB files, to those who save and load something in them.
 
 use crate::engine::Db;
-use crate::shell::sys::raw::{Str, api};
+use crate::shell::sys::raw::calls::api;
+use crate::shell::sys::raw::strings::Str;
 use redis_module::raw;
 use std::ffi::c_char;
 use std::marker::PhantomData;

@@ -1,6 +1,7 @@
 //! Blocked clients, as the server knows them.
 
-use crate::shell::sys::raw::{Ctx, api};
+use crate::shell::sys::raw::calls::api;
+use crate::shell::sys::raw::context::Ctx;
 use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};

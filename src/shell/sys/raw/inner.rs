@@ -1,7 +1,9 @@
 //! Commands within a command of ours: which keys they have, and how they are run and answered.
 
 use crate::shell::sys::raw::ask::Answer;
-use crate::shell::sys::raw::{Ctx, Str, api, call};
+use crate::shell::sys::raw::calls::{api, call};
+use crate::shell::sys::raw::context::Ctx;
+use crate::shell::sys::raw::strings::Str;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 

@@ -2,10 +2,10 @@
 
 use crate::engine::{Db, KeyState, Token};
 use crate::shell::sys::raw::ask::Answer;
+use crate::shell::sys::raw::calls::{api, call, in_our_own_unit, often, published_classes};
+use crate::shell::sys::raw::context::Ctx;
 use crate::shell::sys::raw::known::known;
-use crate::shell::sys::raw::{
-    Ctx, Str, Text, api, c_string, call, in_our_own_unit, often, published_classes,
-};
+use crate::shell::sys::raw::strings::{Str, Text, c_string};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
 use std::marker::PhantomData;

@@ -1,7 +1,6 @@
 //! What calls into the server need to know: filled in at load, or kept from one call to the next.
 
 use crate::shell::sys::main_thread::MainThread;
-use crate::shell::sys::raw::Ctx;
 use crate::shell::sys::raw::table::Often;
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
@@ -12,14 +11,14 @@ pub struct Known {
     pub often: Often,
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// A context that outlives callbacks, for timers and the log.
-    detached: OnceCell<*mut raw::RedisModuleCtx>,
+    pub(super) detached: OnceCell<*mut raw::RedisModuleCtx>,
     /// We may use the server's own function for describing a connection.
     pub describes_directly: Cell<bool>,
-    /// See [`on_our_own`](super::on_our_own).
+    /// See [`on_our_own`](super::calls::on_our_own).
     pub on_our_own: Cell<bool>,
-    /// See [`in_uncaused_event`](super::in_uncaused_event).
+    /// See [`in_uncaused_event`](super::calls::in_uncaused_event).
     pub in_uncaused_event: Cell<bool>,
-    /// See [`is_calling`](super::is_calling).
+    /// See [`is_calling`](super::calls::is_calling).
     pub is_calling: Cell<bool>,
     /// Where the server listens for connections of its own machine, if it does.
     pub unix_socket: OnceCell<String>,
@@ -50,15 +49,4 @@ pub fn begin() {
 #[inline(always)]
 pub fn known() -> &'static Known {
     KNOWN.get()
-}
-
-/// Keeps a context that outlives callbacks. Once, at load.
-pub fn keep_detached(ctx: *mut raw::RedisModuleCtx) {
-    let _ = known().detached.set(ctx);
-}
-
-/// A context that belongs to no callback.
-pub fn detached() -> Option<Ctx<'static>> {
-    // SAFETY: a detached context of ours, never freed.
-    known().detached.get().map(|ctx| unsafe { Ctx::new(ctx) })
 }

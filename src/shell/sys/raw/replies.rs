@@ -1,6 +1,8 @@
 //! Replies to the current command.
 
-use crate::shell::sys::raw::{Ctx, api, c_string, often};
+use crate::shell::sys::raw::calls::{api, often};
+use crate::shell::sys::raw::context::Ctx;
+use crate::shell::sys::raw::strings::c_string;
 
 impl Ctx<'_> {
     pub fn reply_integer(self, value: i64) {

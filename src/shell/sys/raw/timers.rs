@@ -1,7 +1,7 @@
 //! What the server calls later.
 
-use crate::shell::sys::raw::known::detached;
-use crate::shell::sys::raw::{Callback, api, have};
+use crate::shell::sys::raw::calls::{api, have};
+use crate::shell::sys::raw::context::{Callback, detached};
 use redis_module::raw;
 use std::cell::Cell;
 use std::ffi::c_void;

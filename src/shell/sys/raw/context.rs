@@ -1,0 +1,255 @@
+//! The context of a callback, and what else the server gives to one.
+
+use crate::engine::{ClientId, Db};
+use crate::shell::sys::raw::calls::{api, often};
+use crate::shell::sys::raw::known::known;
+use crate::shell::sys::raw::strings::{Str, c_string};
+use redis_module::raw;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+/// What the server gives to a command of ours: its context and its arguments, the name among them.
+///
+/// # Safety
+/// They are the server's own, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn given<'a>(
+    ctx: &'a *mut raw::RedisModuleCtx,
+    arguments: *mut *mut raw::RedisModuleString,
+    count: c_int,
+) -> (Ctx<'a>, &'a [Str<'a>]) {
+    // SAFETY: the caller; a `Str` is a pointer to a string of the server's, and there is no null among them.
+    unsafe {
+        let arguments = std::slice::from_raw_parts(arguments.cast::<Str<'a>>(), count as usize);
+        (Ctx::new(ctx), arguments)
+    }
+}
+
+/// What the server gives with one of its events: a context, and the event's structure, if there is one.
+///
+/// # Safety
+/// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
+pub unsafe fn event<'a, T>(
+    ctx: &'a *mut raw::RedisModuleCtx,
+    data: *mut c_void,
+) -> (Ctx<'a>, Option<&'a T>) {
+    // SAFETY: the caller.
+    unsafe { (Ctx::new(ctx), data.cast::<T>().as_ref()) }
+}
+
+/// The first and the last slot of each range.
+///
+/// # Safety
+/// Null, or the server's, for the length of this call.
+pub unsafe fn slot_ranges(ranges: *const raw::RedisModuleSlotRangeArray) -> Vec<(u64, u64)> {
+    // SAFETY: the caller; there are so many ranges.
+    let ranges = unsafe {
+        let all = ranges.as_ref();
+        all.map_or(&[][..], |all| all.ranges.as_slice(all.num_ranges as usize))
+    };
+    let numbers = ranges.iter();
+    numbers
+        .map(|range| (range.start.into(), range.end.into()))
+        .collect()
+}
+
+/// A word of the command that passes a filter, if it has so many.
+///
+/// # Safety
+/// The filter's context is what the server gave to the filter, and `'a` is no longer than that call.
+#[inline(always)]
+pub unsafe fn filtered_word<'a>(
+    filter: *mut raw::RedisModuleCommandFilterCtx,
+    place: c_int,
+) -> Option<&'a [u8]> {
+    // SAFETY: the table, the caller; the word lives as long as the call.
+    let word = unsafe { api!(RedisModule_CommandFilterArgGet(filter, place)) };
+    // SAFETY: the same.
+    NonNull::new(word).map(|word| unsafe { Str::new(word.as_ptr()) }.bytes())
+}
+
+/// What [`Ctx::state`] tells.
+#[derive(Clone, Copy)]
+pub struct State(c_int);
+
+impl State {
+    fn has(self, flag: u32) -> bool {
+        self.0 & flag as c_int != 0
+    }
+    /// The caller speaks RESP3.
+    pub fn resp3(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_RESP3)
+    }
+    /// A transaction is being executed.
+    pub fn in_exec(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MULTI)
+    }
+    /// A script or function is being executed.
+    pub fn in_script(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LUA)
+    }
+    /// The caller cannot be blocked (it is in a transaction, for instance).
+    pub fn denies_blocking(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_MULTI | raw::REDISMODULE_CTX_FLAGS_DENY_BLOCKING)
+    }
+    /// The command comes from this server's master, or from its append-only file.
+    pub fn is_replay(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_REPLICATED) || self.loading()
+    }
+    /// A data set is being loaded.
+    pub fn loading(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_LOADING | raw::REDISMODULE_CTX_FLAGS_ASYNC_LOADING)
+    }
+    /// This server is part of a cluster.
+    pub fn in_cluster(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_CLUSTER)
+    }
+    /// More memory is used than `maxmemory`.
+    pub fn is_out_of_memory(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_OOM)
+    }
+    /// This server has a master.
+    pub fn is_replica(self) -> bool {
+        self.has(raw::REDISMODULE_CTX_FLAGS_SLAVE)
+    }
+}
+
+/// The context of the callback that we are in.
+#[derive(Clone, Copy)]
+pub struct Ctx<'a>(NonNull<raw::RedisModuleCtx>, PhantomData<&'a ()>);
+
+impl<'a> Ctx<'a> {
+    /// Lives no longer than the variable that holds the pointer: a callback's argument.
+    ///
+    /// # Safety
+    /// The pointer is the one that the server gave to the callback in which `'a` lies, or a
+    /// detached context that is not freed during `'a`.
+    pub unsafe fn new(ctx: &'a *mut raw::RedisModuleCtx) -> Self {
+        Ctx(
+            NonNull::new(*ctx).expect("the server gives no null context"),
+            PhantomData,
+        )
+    }
+
+    pub fn as_ptr(self) -> *mut raw::RedisModuleCtx {
+        self.0.as_ptr()
+    }
+
+    /// Whose command this is. In a script or another module's call: an id that no connection has.
+    pub fn client(self) -> ClientId {
+        // SAFETY: the table, the context.
+        ClientId(unsafe { often!(RedisModule_GetClientId(self.as_ptr())) })
+    }
+
+    pub fn state(self) -> State {
+        // SAFETY: the table, the context.
+        State(unsafe { often!(RedisModule_GetContextFlags(self.as_ptr())) })
+    }
+
+    pub fn db(self) -> Db {
+        // SAFETY: the table, the context.
+        Db(unsafe { often!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
+    }
+
+    /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
+    /// database a transaction hides on Valkey 9, so that it could not be selected again.
+    pub fn in_db(self, db: Db) -> Self {
+        let other = detached().unwrap_or(self);
+        other.select(db);
+        other
+    }
+
+    pub fn select(self, db: Db) {
+        // SAFETY: the table, the context. Keys we know of are in databases that there are.
+        unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
+    }
+
+    /// Whether there is such a database. To be asked of a detached context.
+    pub fn has_db(self, db: Db) -> bool {
+        let Ok(number) = c_int::try_from(db.0) else {
+            return false;
+        };
+        // SAFETY: the table, the context. A number that there is not is refused.
+        let selected = unsafe { often!(RedisModule_SelectDb(self.as_ptr(), number)) };
+        selected == raw::REDISMODULE_OK as c_int
+    }
+
+    /// Has the server call this for each event of this kind.
+    pub fn listen(self, (id, callback): Listener) {
+        let event = raw::RedisModuleEvent { id, dataver: 1 };
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToServerEvent(
+                self.as_ptr(),
+                event,
+                callback
+            ))
+        };
+    }
+
+    /// Has the server call this for keyspace events of these classes.
+    pub fn listen_to_keys(self, classes: c_int, call: OnKey) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_SubscribeToKeyspaceEvents(
+                self.as_ptr(),
+                classes,
+                Some(call)
+            ));
+        };
+    }
+
+    /// Has the server call this with each command, before it is executed: also with those that we have it call.
+    pub fn filter_commands(self, call: CommandFilter) {
+        // SAFETY: the table, the context.
+        unsafe {
+            api!(RedisModule_RegisterCommandFilter(
+                self.as_ptr(),
+                Some(call),
+                0
+            ))
+        };
+    }
+
+    /// One line in the server's log.
+    pub fn log(self, level: &CStr, message: &str) {
+        let message = c_string(message);
+        // SAFETY: the table, the context; the format takes one string.
+        unsafe {
+            api!(RedisModule_Log(
+                self.as_ptr(),
+                level.as_ptr(),
+                c"%s".as_ptr(),
+                message.as_ptr()
+            ));
+        }
+    }
+}
+
+/// Keeps a context that outlives callbacks. Once, at load.
+pub fn keep_detached(ctx: *mut raw::RedisModuleCtx) {
+    let _ = known().detached.set(ctx);
+}
+
+/// A context that belongs to no callback.
+pub fn detached() -> Option<Ctx<'static>> {
+    // SAFETY: a detached context of ours, never freed.
+    known().detached.get().map(|ctx| unsafe { Ctx::new(ctx) })
+}
+
+/// What is called for a keyspace event: with its class, its name and its key.
+pub type OnKey = unsafe extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    c_int,
+    *const c_char,
+    *mut raw::RedisModuleString,
+) -> c_int;
+
+/// What is called with each command.
+pub type CommandFilter = unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx);
+
+/// A kind of event of the server's, and what is to be called for it.
+pub type Listener = (u64, raw::RedisModuleEventCallback);
+
+/// What the server calls later, with a context and what it was given for that.
+pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);

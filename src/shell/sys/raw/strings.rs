@@ -1,0 +1,74 @@
+//! Strings: the server's, and ours for it.
+
+use crate::shell::sys::raw::calls::{api, often};
+use redis_module::raw;
+use std::ffi::{CString, c_char};
+use std::marker::PhantomData;
+use std::ptr::{NonNull, null_mut};
+
+/// A server's string that belongs to the callback we are in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Str<'a>(NonNull<raw::RedisModuleString>, PhantomData<&'a [u8]>);
+
+impl<'a> Str<'a> {
+    /// # Safety
+    /// The pointer is one that the server gave to the callback in which `'a` lies.
+    pub unsafe fn new(string: *mut raw::RedisModuleString) -> Self {
+        Str(
+            NonNull::new(string).expect("the server gives no null string"),
+            PhantomData,
+        )
+    }
+
+    pub fn bytes(self) -> &'a [u8] {
+        let mut length = 0;
+        // SAFETY: the table; the string lives for 'a and nobody changes it meanwhile.
+        unsafe {
+            let bytes = often!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
+            std::slice::from_raw_parts(bytes.cast(), length)
+        }
+    }
+
+    pub fn as_ptr(self) -> *mut raw::RedisModuleString {
+        self.0.as_ptr()
+    }
+}
+
+/// A server's string of our own.
+pub struct Text(NonNull<raw::RedisModuleString>);
+
+impl Text {
+    pub fn new(bytes: &[u8]) -> Self {
+        // SAFETY: the table; the bytes are copied. A null context means that we free it ourselves.
+        let string = unsafe {
+            api!(RedisModule_CreateString(
+                null_mut(),
+                bytes.as_ptr().cast(),
+                bytes.len()
+            ))
+        };
+        Text(NonNull::new(string).expect("the server aborts when it has no memory"))
+    }
+
+    pub fn as_str(&self) -> Str<'_> {
+        Str(self.0, PhantomData)
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: the table; made by `new` and freed once.
+        unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) }
+    }
+}
+
+/// For the server, which knows no inner zero.
+pub fn c_string(text: &str) -> CString {
+    CString::new(text.replace('\0', "\\0")).unwrap_or_default()
+}
+
+/// A C string that lives as long as the server: for what is registered once.
+pub fn forever(text: &str) -> *const c_char {
+    c_string(text).into_raw()
+}
