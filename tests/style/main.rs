@@ -153,48 +153,6 @@ fn policy_depends_on_neither_server_nor_shell() {
     assert_none(naming(&sources, "redis_module libc:: crate::shell"));
 }
 
-/// From the bottom up. Each uses only itself and what stands before it, so there is no cycle among them.
-const ROOMS: [&str; 10] = [
-    "sys",
-    "state",
-    "guard",
-    "timer",
-    "server",
-    "delivery",
-    "bridge",
-    "persistence",
-    "commands",
-    "tick",
-];
-
-#[test]
-fn the_rooms_of_the_shell_stand_on_each_other_without_a_circle() {
-    let place = |room: &str| ROOMS.iter().position(|other| *other == room);
-    let sources = sources(&["src/shell"]);
-    let offences = lines_with(&sources, |source, _, line| {
-        let path = source.path.strip_prefix("src/shell/")?;
-        let room = path.split(['/', '.']).next()?;
-        if room == "mod" {
-            return None;
-        }
-        let own = place(room);
-        let mut named = line.split("shell::").skip(1).filter_map(|rest| {
-            let name = rest.split(|c| !is_word(c)).next()?;
-            (!name.is_empty()).then_some(name)
-        });
-        let above =
-            named.find(|name| own.is_none() || place(name) > own || place(name).is_none())?;
-        Some(format!("{room} uses {above}"))
-    });
-    assert_none(offences);
-    // Within a room paths say the room too, so that the above sees each of them.
-    assert_none(lines_with(&sources, |source, _, line| {
-        let is_top = source.path == "src/shell/mod.rs";
-        let has_super = line.contains("use super::super") || line.contains(" super::super::");
-        (has_super && !is_top).then(|| "super::super".to_owned())
-    }));
-}
-
 fn naming(sources: &[Source], words: &str) -> Vec<String> {
     lines_with(sources, |_, _, line| {
         let word = words.split(' ').find(|word| line.contains(word))?;
