@@ -1,6 +1,6 @@
 //! How a step is taken on a server.
 
-use crate::harness::{Client, encode, eventually, ok};
+use crate::harness::{Client, encode, eventually, int, ok};
 use crate::look;
 use crate::model::command::{Command, NAMES, Spot, Who};
 use crate::model::replies::Heard;
@@ -72,15 +72,10 @@ impl Trial<'_> {
                 players.send(*holder, one(&extend), 1);
                 players.send_after_a_while(*who, commands, replies(*who) - own);
             }
-            Step::Restart { quarantine } => {
-                self.stage.start_again(*quarantine);
-                self.counts_anew = true;
-                for who in 0..PLACES {
-                    drop(self.players.leave(who));
-                    // Another can have it soon.
-                    self.players.book.ids[who] = i64::MAX;
-                }
-            }
+            Step::Between {
+                who, over, command, ..
+            } => self.come_between(*who, command, owned.split_at(over.len()), replies(*who)),
+            Step::Restart { quarantine } => self.start_again(*quarantine),
             Step::QuarantineOver => self.stage.await_end_of_quarantine(),
             Step::Evict { .. }
             | Step::Work { .. }
@@ -92,6 +87,32 @@ impl Trial<'_> {
             | Step::Replicas { .. }
             | Step::Drop { .. } => panic!("{step:?} cannot be asked of a server"),
         }
+    }
+
+    fn start_again(&mut self, quarantine: bool) {
+        self.stage.start_again(quarantine);
+        self.counts_anew = true;
+        for who in 0..PLACES {
+            drop(self.players.leave(who));
+            // Another can have it soon.
+            self.players.book.ids[who] = i64::MAX;
+        }
+    }
+
+    /// The first of these keys are over, the others are to be deleted.
+    fn come_between(
+        &mut self,
+        who: Who,
+        command: &Command,
+        (over, deleted): (&[Spot], &[Spot]),
+        replies: usize,
+    ) {
+        let observer = &mut self.stage.observer;
+        lapse_unnoticed(observer, over);
+        meddle(observer, over, deleted);
+        let players = &mut self.players;
+        players.send(who, std::slice::from_ref(command), replies);
+        observer.run("DEBUG SET-ACTIVE-EXPIRE 1");
     }
 
     fn end(&mut self, who: Who, how: Ending, owned: &[Spot]) {
@@ -178,4 +199,13 @@ fn lapse_unnoticed(observer: &mut Client, spots: &[Spot]) {
     }
     observer.run("SELECT 0");
     sleep(BEYOND);
+}
+
+/// The other module is to look at these and delete those when the next key has left its name.
+fn meddle(observer: &mut Client, over: &[Spot], deleted: &[Spot]) {
+    let mut words = vec![b"BETWEEN".to_vec(), over.len().to_string().into_bytes()];
+    let spots = over.iter().chain(deleted);
+    words.extend(spots.map(|spot| NAMES[spot.name].to_vec()));
+    let count = words.len() - 2;
+    assert_eq!(observer.run(words), int(count as i64));
 }

@@ -5,7 +5,7 @@ use crate::model::brief::{
     BLOCK, PUSH, acquire, acquire_as, close, connect, del, deltp, exec, multi, pipeline, release,
     resume, run, script, set, settp, settp_wait, start, unwatchex, watchex,
 };
-use crate::model::command::{Command, Mode, Past};
+use crate::model::command::{Ask, Command, Mode, Name, Past};
 use crate::model::rights::Rights;
 use crate::model::step::Step;
 use crate::model::world::Limits;
@@ -15,6 +15,15 @@ use crate::trial::Stage;
 #[track_caller]
 fn holds(steps: &[Step]) {
     if let Some(what) = try_history(&mut Stage::new(Limits::ROOMY), steps) {
+        panic!("{what}");
+    }
+}
+
+/// The same where another module looks at keys between the two names of one that is renamed.
+#[track_caller]
+fn holds_with_another_module(steps: &[Step]) {
+    let mut stage = Stage::with_another_module(Limits::ROOMY);
+    if let Some(what) = try_history(&mut stage, steps) {
         panic!("{what}");
     }
 }
@@ -311,6 +320,26 @@ fn what_somebody_was_granted_in_anothers_transaction_is_told_though_its_session_
     }
 }
 
+fn acquire_notified(key: Name) -> Command {
+    let (mode, notify) = (Mode::Exclusive, true);
+    let ask = Ask {
+        notify,
+        ..Ask::default()
+    };
+    Command::Acquire { key, mode, ask }
+}
+
+fn settp_notified(key: Name) -> Command {
+    Command::Settp {
+        key,
+        value: 1,
+        token: true,
+        notify: true,
+        wait: None,
+        acks: None,
+    }
+}
+
 /// What the file tells of the past befell what the connection held until it ended in the middle of the load.
 #[test]
 fn a_connection_that_ends_while_a_file_is_read_leaves_nothing() {
@@ -369,4 +398,40 @@ fn a_session_whose_connection_ends_while_a_file_is_read_keeps_what_was_renamed()
         ENDS_WHILE_READING,
     ];
     hold_while_a_file_is_read(&[&history]);
+}
+
+/// Where a held key ended between the two names of a second one, nobody held that any more.
+#[test]
+fn what_ends_between_two_names_is_lost_and_what_is_renamed_is_not() {
+    let rename = Command::Rename { from: 0, to: 1 };
+    let moved = Command::Move { key: 0, db: 1 };
+    let twice = script([rename.clone(), Command::Rename { from: 1, to: 3 }]);
+    for command in [rename, moved, twice] {
+        for (is_over, is_lock) in [(true, true), (true, false), (false, true), (false, false)] {
+            let asks = |key| match is_lock {
+                true => acquire_notified(key),
+                false => settp_notified(key),
+            };
+            let mut steps = vec![connect(0), connect(1), connect(2)];
+            steps.extend([0, 1, 2].map(|who| run(who, asks(who))));
+            steps.extend([
+                run(2, watchex(0)),
+                run(0, watchex(2)),
+                run(2, settp_wait(0, PUSH)),
+            ]);
+            let mut over = match &command {
+                Command::Move { .. } => Vec::new(),
+                _ => vec![1],
+            };
+            over.extend(is_over.then_some(2));
+            let deleted = (!is_over).then_some(2);
+            steps.push(Step::Between {
+                who: 1,
+                over,
+                deleted: deleted.into_iter().collect(),
+                command: command.clone(),
+            });
+            holds_with_another_module(&steps);
+        }
+    }
 }

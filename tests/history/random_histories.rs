@@ -26,6 +26,7 @@ fn scope(seed: u64) -> Scope {
             rights: if seed % 5 < 3 { 20 } else { 0 },
             hearing: if seed % 7 < 4 { 25 } else { 0 },
             overdue: 25,
+            between: if has_another_module(seed) { 80 } else { 0 },
             files: has_files(seed),
         },
     }
@@ -45,6 +46,11 @@ fn has_files(seed: u64) -> bool {
     seed % 4 == 3
 }
 
+/// Whether its server has a module that looks at keys while others are renamed.
+fn has_another_module(seed: u64) -> bool {
+    seed % 4 == 2
+}
+
 pub const NARROW: Limits = Limits {
     watches: 4,
     keys: 2,
@@ -53,7 +59,7 @@ pub const NARROW: Limits = Limits {
 const PER_HISTORY: usize = 500;
 
 fn histories(first_seed: u64, steps: usize) {
-    let mut roomy = Stage::new(Limits::ROOMY);
+    let mut meddling = Stage::with_another_module(Limits::ROOMY);
     let mut narrow = Stage::new(NARROW);
     let mut files = Stage::with_files(Limits::ROOMY);
     let mut quiet = Stage::anew_each_time(Limits::ROOMY);
@@ -66,7 +72,7 @@ fn histories(first_seed: u64, steps: usize) {
             0 => &mut narrow,
             _ if is_quiet(seed) => &mut quiet,
             _ if has_files(seed) => &mut files,
-            _ => &mut roomy,
+            _ => &mut meddling,
         };
         all = all.plus(&random_history(stage, seed, left.min(PER_HISTORY)));
     }
@@ -77,7 +83,7 @@ fn histories(first_seed: u64, steps: usize) {
 }
 
 /// Histories in which nothing happens prove nothing.
-const FLOORS: [Floor; 17] = [
+const FLOORS: [Floor; 18] = [
     ("handoffs", |all| all.handoffs, 3_000),
     ("lost", |all| all.lost, 1_000),
     ("deadlocks refused", |all| all.deadlocks_refused, 150),
@@ -92,6 +98,7 @@ const FLOORS: [Floor; 17] = [
     ("graces over", |all| all.graces_over, 50),
     ("overdue", |all| all.overdue, 150),
     ("overdue in EXEC", |all| all.overdue_in_exec, 20),
+    ("between", |all| all.between, 200),
     ("loads", |all| all.loads, 50),
     ("restarts", |all| all.restarts, 20),
     ("removed", |all| all.removed_by_disconnect, 1_000),

@@ -1,6 +1,6 @@
 //! A history on a real server: after every step it must agree with the model in everything.
 
-use crate::harness::{Client, Server, bulk, eventually, eventually_within};
+use crate::harness::{Client, Server, built, bulk, eventually, eventually_within};
 use crate::log::Compared;
 use crate::look;
 use crate::model::command::{Mode, NAMES, Spot, Who};
@@ -12,6 +12,7 @@ use crate::players::{Players, user};
 use crate::ways::Ways;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// What is not so after this time never will be.
 const SOON: Duration = Duration::from_secs(2);
@@ -28,6 +29,8 @@ pub struct Stage {
     limits: Limits,
     /// Each history has a server that nobody used before.
     anew: bool,
+    /// Where the module lies that looks at keys in the middle of others' commands.
+    between: Option<TempDir>,
 }
 
 /// How long nothing is granted after a start, and what of that must be left when a step begins that counts on it.
@@ -45,6 +48,16 @@ impl Stage {
 
     pub fn new(limits: Limits) -> Stage {
         Stage::with(limits, &[])
+    }
+
+    /// It has another module, which looks at keys between the two names of one that is renamed.
+    pub fn with_another_module(limits: Limits) -> Stage {
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/history/between.c");
+        let (folder, library) = built(source);
+        Stage {
+            between: Some(folder),
+            ..Stage::with(limits, &[&format!("loadmodule {library}")])
+        }
     }
 
     /// It writes down all that is done. What it has answered is in the file, though not yet on the disk.
@@ -69,6 +82,7 @@ impl Stage {
             lines,
             limits,
             anew: false,
+            between: None,
         }
     }
 
@@ -205,6 +219,7 @@ impl<'a> Trial<'a> {
         }
         self.players.book.last_token = self.tokens.greatest();
         let within_reach = match step {
+            Step::Between { .. } => Some(self.between_as_here(step)),
             Step::Run { who, command } => {
                 let (who, command) = (*who, self.players.book.within_reach(command));
                 Some(Step::Run { who, command })
@@ -218,6 +233,7 @@ impl<'a> Trial<'a> {
             Step::Rights { user, .. } => {
                 server.executes_what_was_queued() && self.world.is_anybody_in_multi(*user)
             }
+            Step::Between { .. } => self.stage.between.is_none(),
             _ => false,
         };
         if goes_astray || has_no_effect || !self.world.allows(step) {
@@ -225,6 +241,13 @@ impl<'a> Trial<'a> {
         }
         let owned: Vec<Spot> = match step {
             Step::End { who, how } if *how == Ending::AfterLapse => self.world.held_alone_by(*who),
+            Step::Between {
+                who, over, deleted, ..
+            } => {
+                let db = self.world.db_of(*who);
+                let names = over.iter().chain(deleted);
+                names.map(|name| Spot { db, name: *name }).collect()
+            }
             Step::End { who, .. } => {
                 let holds = self.world.holds_of(*who);
                 holds.iter().map(|hold| hold.spot).collect()
@@ -254,6 +277,27 @@ impl<'a> Trial<'a> {
             self.players.book.secrets.push(secret);
         }
         Ok(())
+    }
+
+    /// Redis since 7.2 and Valkey show modules in events also what is over: there it is deleted instead, unless the command itself
+    /// comes upon it.
+    fn between_as_here(&self, step: &Step) -> Step {
+        let mut step = step.clone();
+        let Step::Between {
+            over,
+            deleted,
+            command,
+            ..
+        } = &mut step
+        else {
+            return step;
+        };
+        if self.stage.server.is_at_least((7, 2), (0, 0)) {
+            let named = command.parts()[0].keys();
+            let unseen = over.extract_if(.., |name| !named.contains(name));
+            deleted.extend(unseen);
+        }
+        step
     }
 
     /// Those whom the step has killed.

@@ -1,7 +1,6 @@
 //! Functions of the server that the module API does not promise: where they are not called, all but pushes works.
 
 use crate::harness::*;
-use crate::settp::heard::built;
 
 fn private_functions(server: &Server) -> String {
     let info = server.info("tether");

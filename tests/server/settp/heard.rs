@@ -1,7 +1,6 @@
 //! Who listens to keyspace events hears of our own doing, whenever it began to listen.
 
 use crate::harness::*;
-use std::process::Command;
 
 /// Another module, built from `listener.c`.
 pub fn listener() -> (tempfile::TempDir, String) {
@@ -9,16 +8,6 @@ pub fn listener() -> (tempfile::TempDir, String) {
         env!("CARGO_MANIFEST_DIR"),
         "/tests/server/settp/listener.c"
     ))
-}
-
-/// A module of one file.
-pub fn built(source: &str) -> (tempfile::TempDir, String) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let library = folder.path().join("module.so").display().to_string();
-    let arguments = ["-shared", "-fPIC", "-o", &library, source];
-    let built = Command::new("cc").args(arguments).status();
-    assert!(built.expect("a C compiler").success());
-    (folder, library)
 }
 
 /// Keys go by their owner's hand, by its end, and as locks; the other module has heard of all.

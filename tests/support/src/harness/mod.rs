@@ -28,7 +28,7 @@ pub use link::Link;
 pub use listing::lock_list;
 pub use losses::losses;
 pub use ports::free_port;
-pub use programs::{WITHOUT_MODULE, module, redis_cli, server_binary};
+pub use programs::{WITHOUT_MODULE, built, module, redis_cli, server_binary};
 pub use server::{Server, eventually_gone};
 pub use tap::Tap;
 pub use wait::{

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::path::{self, Path, PathBuf};
+use std::process::Command;
 use std::time::SystemTime;
 use std::{env, fs};
 
@@ -88,4 +89,14 @@ pub(super) fn leave_out(config: &mut Vec<String>) {
             |line: &String| line.starts_with("loadmodule ") || line.starts_with("tether.");
         config.retain(|line| !is_ours(line));
     }
+}
+
+/// Another module, of one C file; it is there as long as its folder.
+pub fn built(source: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let library = folder.path().join("module.so").display().to_string();
+    let arguments = ["-shared", "-fPIC", "-o", &library, source];
+    let built = Command::new("cc").args(arguments).status();
+    assert!(built.expect("a C compiler").success());
+    (folder, library)
 }

@@ -72,6 +72,7 @@ impl World {
                 self.can_be_overdue(*holder, *key, *label)
                     && self.come_upon((*who, *holder), *key, commands)
             }
+            Step::Between { .. } => self.allows_between(step),
             Step::Evict { .. }
             | Step::Work { .. }
             | Step::Resync { .. }
@@ -91,6 +92,21 @@ impl World {
             self.is_heard(*other) && meet && said && self.allows_command(*other, command)
         });
         self.is_heard(who) && self.may(who, &Command::Expire { key }) && then
+    }
+
+    fn allows_between(&self, step: &Step) -> bool {
+        let Step::Between {
+            who,
+            over,
+            deleted,
+            command,
+        } = step
+        else {
+            return false;
+        };
+        self.is_heard(*who)
+            && self.can_come_between(*who, [over, deleted], command)
+            && self.allows_command(*who, command)
     }
 
     /// Whether it can say something.

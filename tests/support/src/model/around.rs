@@ -16,6 +16,8 @@ pub struct Around {
     pub hearing: usize,
     /// Or let a lease end without notice.
     pub overdue: usize,
+    /// Or have other keys end while one goes by another name, where there is a module that does that.
+    pub between: usize,
     /// Whether the server writes down all that is done, and can be started again with it.
     pub files: bool,
 }
@@ -26,6 +28,7 @@ impl Generator {
             rights,
             hearing,
             overdue,
+            between,
             files,
         } = self.scope.around;
         if hearing > 0
@@ -49,6 +52,8 @@ impl Generator {
             Some(self.hear(world, who))
         } else if self.random.per_mille(overdue) {
             self.overdue(world, who)
+        } else if self.random.per_mille(between) {
+            self.between(world, who)
         } else if self.scope.server && self.random.per_mille(2) {
             Some(self.reload(world))
         } else if files && self.random.per_mille(4) {
@@ -151,6 +156,56 @@ impl Generator {
             key,
             label,
             then,
+        })
+    }
+
+    /// Mostly a held key goes, and others that are held end meanwhile.
+    fn between(&mut self, world: &World, who: Who) -> Option<Step> {
+        let db = world.db_of(who);
+        let there: Vec<Spot> = world
+            .spots()
+            .into_iter()
+            .filter(|spot| spot.db == db)
+            .collect();
+        let held = there.iter().copied().filter(|spot| world.is_held(*spot));
+        let held: Vec<Spot> = held.collect();
+        if there.len() < 2 || held.is_empty() {
+            return None;
+        }
+        let goes_held = self.random.per_mille(800);
+        let from = self
+            .random
+            .pick(if goes_held { &held } else { &there })
+            .name;
+        let to = self.name();
+        let mut over: Vec<Name> = there.iter().map(|spot| spot.name).collect();
+        over.retain(|name| *name != from && self.random.per_mille(600));
+        let is_deleted = |name: &Name| *name != to && self.random.per_mille(500);
+        let (deleted, mut over): (Vec<Name>, Vec<Name>) = over.into_iter().partition(is_deleted);
+        if deleted.is_empty() && self.random.per_mille(50) {
+            over = vec![from];
+        }
+        let mut command = match self.random.below(10) {
+            0..6 => Command::Rename { from, to },
+            6 => Command::Renamenx { from, to },
+            _ => Command::Move {
+                key: from,
+                db: 1 - db,
+            },
+        };
+        if self.random.per_mille(300) {
+            let mut commands = vec![command];
+            commands.extend((0..self.random.below(3)).map(|_| self.command(world, who)));
+            commands.retain(|part| !matches!(part, Command::Kill { .. } | Command::Unblock { .. }));
+            let written = self.random.per_mille(500);
+            command = Command::Script { commands, written };
+        }
+        let is_one = over.len() + deleted.len() > 0;
+        is_one.then_some(Step::Between {
+            who,
+            over,
+            deleted,
+            command,
         })
     }
 

@@ -175,6 +175,11 @@ impl World {
     /// A key goes by another name from now on, in place of what was there.
     pub(super) fn carry(&mut self, by: Who, from: Spot, to: Spot) {
         self.changed(Some(by), Change::Carried { from, to });
+        // In which order what comes between is told is not said.
+        let outer = self.gathered.replace(Vec::new());
+        self.meddle(by, from);
+        let meanwhile = self.gathered.take().unwrap_or_default();
+        self.gathered = outer;
         let entry = self.take_out(from).expect("a key that is there");
         let mut pushes = match self.take_out(to) {
             Some(_) => self.lose(to, Some(by), Loss::Overwritten),
@@ -187,6 +192,7 @@ impl World {
             hold.renamed |= from.name != to.name;
             hold.spot = to;
         }
+        pushes.extend(meanwhile);
         self.tell(pushes);
     }
 

@@ -15,14 +15,15 @@ impl World {
         if self.waiters.is_empty() && self.sessions.is_empty() {
             return None;
         }
-        if let Some(step) = self.rights_again() {
-            return Some(step);
-        }
         let places = 0..self.clients.len();
         let mut can_speak = places.clone().filter(|who| self.can_speak(*who));
+        // Some servers do not look at rights once more when they execute what was queued.
         let in_multi = |who: &Who| self.client(*who).is_some_and(|client| client.in_multi());
         if let Some(who) = can_speak.clone().find(in_multi) {
             return Some(Step::Discard { who });
+        }
+        if let Some(step) = self.rights_again() {
+            return Some(step);
         }
         let listens = |who: Who| self.listen_again(who);
         if let Some(step) = can_speak.clone().find_map(listens) {

@@ -16,7 +16,7 @@
 //!   acks.rs      grants that replicas are to acknowledge
 //!   sessions.rs  owners that outlive their connection
 //!   connections.rs  what a connection is     speaking.rs  what it wants to hear
-//!   rights.rs    what a user may do          starts.rs    leases that nobody saw end, and new servers
+//!   rights.rs    what a user may do          starts.rs    what nobody saw end, and new servers
 //!   stuck.rs     cycles                        rules.rs     what must be true of every world
 //!   changes.rs   the few things that can happen to a key, and who hears of them
 //!   ours.rs, locks.rs   the module's commands  servers.rs   the server's commands

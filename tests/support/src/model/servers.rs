@@ -164,9 +164,11 @@ impl World {
 
     fn rename(&mut self, turn: &Turn, from: Name, to: Name, only_new: bool) -> Reply {
         let (from, to) = (turn.spot(from), turn.spot(to));
+        self.notice(from);
         if !self.exists(from) {
             return Reply::refused("ERR no such key");
         }
+        self.notice(to);
         let happens = from != to && !(only_new && self.exists(to));
         if happens {
             self.carry(turn.who, from, to);
@@ -200,6 +202,7 @@ impl World {
         if from == to {
             return Reply::refused("ERR source and destination objects are the same");
         }
+        self.notice(from);
         if !self.exists(from) || self.exists(to) {
             return Reply::Int(0);
         }

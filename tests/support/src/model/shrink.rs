@@ -104,6 +104,25 @@ fn simpler_steps(step: &Step) -> Vec<Step> {
             };
             lists.map(step).collect()
         }
+        Step::Between {
+            who,
+            over,
+            deleted,
+            command,
+        } => {
+            let step = |over: &[usize], deleted: &[usize], command: &Command| Step::Between {
+                who: *who,
+                over: over.to_vec(),
+                deleted: deleted.to_vec(),
+                command: command.clone(),
+            };
+            let commands = simpler_commands(command).into_iter();
+            let shorter = commands.map(|command| step(over, deleted, &command));
+            let one_over = { 0..over.len() }.map(|at| step(&without(over, at), deleted, command));
+            let one_deleted =
+                { 0..deleted.len() }.map(|at| step(over, &without(deleted, at), command));
+            shorter.chain(one_over).chain(one_deleted).collect()
+        }
         _ => Vec::new(),
     }
 }

@@ -60,6 +60,15 @@ pub enum Step {
         label: Label,
         then: (Who, Vec<Command>),
     },
+    /// Between its two names a key that is renamed or moved has none. There another module looks at keys whose time to live is
+    /// over, which nobody has noticed, and deletes others. (The names of the key itself can be over, too: the command comes
+    /// upon them.) More can follow in a script.
+    Between {
+        who: Who,
+        over: Vec<Name>,
+        deleted: Vec<Name>,
+        command: Command,
+    },
     /// The server is killed, and started again with its files; then it grants nothing for a while, or it does.
     Restart {
         quarantine: bool,
@@ -132,6 +141,7 @@ impl Step {
                 .as_ref()
                 .map_or(&[][..], |(_, command)| std::slice::from_ref(command)),
             Step::Overdue { then, .. } => &then.1,
+            Step::Between { command, .. } => std::slice::from_ref(command),
             _ => &[],
         };
         let mut parts = commands.iter().flat_map(Command::parts);

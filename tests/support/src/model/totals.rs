@@ -62,6 +62,8 @@ pub struct Totals {
     pub overdue: u64,
     /// Those of them that a transaction found.
     pub overdue_in_exec: u64,
+    /// Keys that ended between the two names of a held one.
+    pub between: u64,
     pub restarts: u64,
 }
 
@@ -118,6 +120,7 @@ impl Totals {
             loads: self.loads + other.loads,
             overdue: self.overdue + other.overdue,
             overdue_in_exec: self.overdue_in_exec + other.overdue_in_exec,
+            between: self.between + other.between,
             restarts: self.restarts + other.restarts,
         }
     }

@@ -129,6 +129,9 @@ pub struct World {
     pub(super) heard: Vec<Vec<Heard>>,
     /// Pushes that come in an order that is not said.
     pub(super) gathered: Option<Vec<(Who, Push)>>,
+    /// What nobody has noticed yet that is over, and what is to be deleted, in [`Step::Between`].
+    pub(super) over: Vec<Spot>,
+    pub(super) to_be_deleted: Vec<Spot>,
     /// What is pushed after the reply that comes next.
     pub(super) pending: Vec<Vec<Vec<Push>>>,
 }
@@ -180,6 +183,8 @@ impl World {
             handing: None,
             just_granted: vec![None; places],
             gathered: None,
+            over: Vec::new(),
+            to_be_deleted: Vec::new(),
             facts: Vec::new(),
             heard: Vec::new(),
             pending: vec![Vec::new(); places],
@@ -244,6 +249,12 @@ impl World {
                 label,
                 then,
             } => self.overdue(*holder, *key, *label, then),
+            Step::Between {
+                who,
+                over,
+                deleted,
+                command,
+            } => self.between(*who, [over, deleted], command),
             Step::Restart { quarantine } => self.restart(*quarantine),
             Step::QuarantineOver => self.quarantine_ends = None,
             Step::Evict { spot } => {
@@ -265,6 +276,20 @@ impl World {
                 self.quarantine_ends = Some(self.now + ms);
                 self.facts.push(Fact::Quarantined { ms: *ms });
             }
+            Step::Propagated | Step::Acknowledged { .. } | Step::Replicas { .. } => {
+                self.hear_of_replicas(step);
+            }
+            Step::Drop { who } => {
+                let who = *who;
+                self.take_back(who);
+                self.facts.push(Fact::Dropped { who });
+            }
+            Step::Work { .. } => unreachable!("taken in an order"),
+        }
+    }
+
+    fn hear_of_replicas(&mut self, step: &Step) {
+        match step {
             Step::Propagated => {
                 self.propagated();
                 self.facts.push(Fact::Propagated);
@@ -279,12 +304,7 @@ impl World {
                 self.count_replicas(count);
                 self.facts.push(Fact::Replicas { count });
             }
-            Step::Drop { who } => {
-                let who = *who;
-                self.take_back(who);
-                self.facts.push(Fact::Dropped { who });
-            }
-            Step::Work { .. } => unreachable!("taken in an order"),
+            _ => unreachable!("{step:?} is about no replicas"),
         }
     }
 
