@@ -474,3 +474,60 @@ fn each_of_many_is_told_once() {
     assert_eq!(tether(&line.master, "holds"), MANY as i64);
     assert_eq!(line.master.settled(&mut owner), [""; 0]);
 }
+
+/// The right to ask for acknowledgements is the session's, and is looked at once more when the turn comes.
+#[test]
+fn who_has_no_session_any_more_when_its_turn_comes_is_told_so() {
+    let line = Line::with(1, &[]);
+    let mut holder = line.master.resp3();
+    for way in [
+        "SESSION.END",
+        "SESSION.DETACH",
+        "SESSION.RESUME",
+        "SESSION.KILL",
+    ] {
+        let (mut waiter, mut blocked) = (line.master.resp3(), line.master.resp3());
+        let secret = waiter.run("SESSION.START GRACE 60000").text();
+        let blocks = blocked.run("SESSION.START GRACE 60000").text();
+        holder.run_all(&["LOCK.ACQUIRE k", "SETTP t v", "LOCK.ACQUIRE m"]);
+        for request in [
+            "LOCK.ACQUIRE k OWNER job ACKS 1 WAIT 0 PUSH",
+            "SETTP t w ACKS 1 WAIT 0 PUSH",
+            "LOCK.MACQUIRE 2 m n ACKS 1 WAIT 0 PUSH",
+        ] {
+            queue_push(&mut waiter, request);
+        }
+        queue(&line.master, &mut blocked, "LOCK.ACQUIRE k WAIT 0 ACKS 1");
+        let (mut one, mut other) = (line.master.resp3(), line.master.resp3());
+        match way {
+            "SESSION.KILL" => end_all(&mut one),
+            "SESSION.RESUME" => drop(one.run([way, &secret])),
+            own => drop(waiter.run(own)),
+        }
+        if way != "SESSION.KILL" {
+            other.run(["SESSION.RESUME", &blocks]);
+        }
+        holder.run_all(&["LOCK.RELEASE k", "DELTP t", "LOCK.RELEASE m"]);
+        assert_eq!(
+            waiter.next_pushes(3),
+            [
+                "lock k FAILED NOSESSION job",
+                "settp t FAILED NOSESSION",
+                "lock m FAILED NOSESSION"
+            ],
+            "{way}"
+        );
+        let refused = "NOSESSION option ACKS needs a session: a promoted replica keeps nothing else (SESSION.START)";
+        assert_eq!(blocked.read_reply().text(), refused, "{way}");
+        assert_eq!(tether(&line.master, "waiters"), 0, "{way}");
+        assert_eq!(holder.call("EXISTS k t m n"), int(0), "{way}");
+        assert_eq!(line.master.settled(&mut waiter), [""; 0], "{way}");
+    }
+}
+
+/// Another hand ends the sessions, also those that nobody has resumed.
+fn end_all(operator: &mut Client) {
+    for row in operator.run("SESSION.LIST").items() {
+        operator.run(["SESSION.KILL", &row.items()[1].number().to_string()]);
+    }
+}
