@@ -2,16 +2,16 @@
 //! said who it is.
 
 use crate::harness::*;
-use crate::nodes::Cluster;
+use crate::line::tether;
+use crate::nodes::{AGREEMENT, Cluster, name_in};
 use std::thread;
 
 const CLIENTS: usize = 12;
 const ROUNDS: usize = 150;
 const COMMANDS: usize = 40;
 
-/// What a client pipelines: commands whose keys depend on their arguments, and one write.
-fn bunch(client: usize) -> Vec<String> {
-    let tag = format!("{{k{client}}}");
+/// What a client pipelines, with keys that begin like this: commands whose keys depend on their arguments, and one write.
+fn bunch(tag: &str) -> Vec<String> {
     let mut commands: Vec<_> = (0..COMMANDS)
         .map(|number| match number % 4 {
             0 => format!("LOCK.MACQUIRE 2 {tag}a {tag}b"),
@@ -37,7 +37,7 @@ fn pipelined_at(server: &mut Server) {
     thread::scope(|scope| {
         for (number, mut client) in clients {
             scope.spawn(move || {
-                let commands = bunch(number);
+                let commands = bunch(&format!("{{k{number}}}"));
                 let commands: Vec<_> = commands.iter().map(String::as_str).collect();
                 for round in 1..=ROUNDS {
                     client.pipeline(&commands);
@@ -78,4 +78,71 @@ fn commands_whose_keys_depend_on_their_arguments_do_no_harm_in_io_threads() {
 fn nor_do_they_in_a_cluster() {
     let _alone = one_at_a_time();
     pipelined_at(&mut Cluster::of_masters(1, LINES).servers[0]);
+}
+
+const SLOT: u16 = 11;
+/// Keys of nobody's in the slot, so that its move takes some time.
+const PLAIN: usize = 40_000;
+
+/// Pipelines until the slot is another server's: how often it has counted.
+fn count_until_moved(mut client: Client, tag: &str) -> i64 {
+    let commands = bunch(tag);
+    let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+    for round in 1.. {
+        client.pipeline(&commands);
+        match client.read_replies(commands.len()).pop() {
+            Some(Frame::Integer(count)) => assert_eq!(count, round),
+            Some(Frame::Error(text)) if text.starts_with(b"MOVED") => return round - 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    unreachable!("the slot moves")
+}
+
+/// What was counted before is where the slot is, and whoever held something there has heard of it.
+#[test]
+fn a_slot_moves_in_one_go_under_their_traffic() {
+    let _alone = one_at_a_time();
+    let cluster = Cluster::of_masters(2, LINES);
+    if !cluster.can_move_in_one_go() {
+        return;
+    }
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let tag = name_in(SLOT);
+    let held = format!("{{{tag}}}held");
+    let mut owner = source.resp3();
+    owner.run(["LOCK.ACQUIRE", &held, "NOTIFY"]);
+    source
+        .resp2()
+        .run(&format!("DEBUG POPULATE {PLAIN} {{{tag}}}plain"));
+    let tags = { 0..CLIENTS }.map(|client| format!("{{{tag}}}{client}"));
+    let tags: Vec<_> = tags.collect();
+    let counts: Vec<_> = thread::scope(|scope| {
+        let counting: Vec<_> = { tags.iter() }
+            .map(|tag| {
+                let client = source.resp2();
+                scope.spawn(move || count_until_moved(client, tag))
+            })
+            .collect();
+        cluster.begin_to_move(SLOT, 0, 1);
+        let counts = counting.into_iter().map(|one| one.join());
+        counts.map(|count| count.expect("it has counted")).collect()
+    });
+    assert_eq!(
+        owner.next_push_within(AGREEMENT),
+        format!("lock {held} LOST moved")
+    );
+    let mut client = target.resp2();
+    for (tag, count) in tags.iter().zip(counts) {
+        let expected = if count == 0 {
+            null()
+        } else {
+            bulk(count.to_string())
+        };
+        eventually_equal("the counter", expected, || {
+            client.call(&format!("GET {tag}count"))
+        });
+    }
+    eventually_equal("holds", 0, || tether(source, "holds"));
+    assert_eq!(tether(target, "holds"), 0);
 }

@@ -1,5 +1,5 @@
 //! A cluster in trouble: slots move in all the ways that there are, moves are given up, masters are replaced, killed and
-//! stopped, while clients take keys, wait for them, watch them and give them back. After each round, when all is quiet, what
+//! stopped, while clients take keys, wait for them, watch them, rename them and give them back. After each round, when all is quiet, what
 //! each client knows must be so: whoever was granted a key and was not told that it lost it has it, and nobody else does.
 //!
 //! `TETHER_SEED` and `TETHER_STEPS` (rounds) choose other campaigns; the seed decides what is done, and the machine when.
@@ -87,7 +87,8 @@ fn campaign(seed: u64, rounds: usize, troubles: usize) {
     });
     let granted: usize = players.iter().map(|player| lock(player).granted).sum();
     assert!(granted > rounds * 20, "only {granted} grants");
-    say(&format!("seed {seed}: {granted} grants"));
+    let renamed: usize = players.iter().map(|player| lock(player).renamed).sum();
+    say(&format!("seed {seed}: {granted} grants, {renamed} renamed"));
 }
 
 /// Ends the players also where the campaign fails.

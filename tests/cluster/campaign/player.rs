@@ -128,6 +128,7 @@ pub struct Player {
     /// Which server has a slot, as far as it has been told.
     places: BTreeMap<u16, usize>,
     pub granted: usize,
+    pub renamed: usize,
 }
 
 impl Player {
@@ -139,6 +140,7 @@ impl Player {
             lines: ports.iter().map(|_| [None, None]).collect(),
             places: BTreeMap::new(),
             granted: 0,
+            renamed: 0,
         }
     }
 
@@ -154,6 +156,9 @@ impl Player {
                 self.call(server, 0, "PING");
             }
             1 => self.watch(server, &name),
+            2 | 3 if matches!(self.belief(server, 0, &name), Some(Belief::Holds(_))) => {
+                self.rename(server, &name);
+            }
             _ => self.take_or_give(server, &name, false),
         }
     }
@@ -188,7 +193,7 @@ impl Player {
         reply
     }
 
-    fn belief(&mut self, server: usize, place: usize, name: &str) -> Option<Belief> {
+    fn belief(&self, server: usize, place: usize, name: &str) -> Option<Belief> {
         let line = self.lines[server][place].as_ref();
         line.and_then(|line| line.beliefs.get(name).copied())
     }
@@ -208,6 +213,32 @@ impl Player {
         if let Some(reply @ Frame::Bulk(_)) = self.call(server, 1, &format!("WATCHEX {name}")) {
             let there = reply == bulk("EXIST");
             self.set(server, 1, name, Some(Belief::Sees(there)));
+        }
+    }
+
+    /// Has a temporary key that it holds go by another name of its slot, whoever has that; not if it has lost it meanwhile.
+    fn rename(&mut self, server: usize, name: &str) {
+        let Some(Belief::Holds(token)) = self.belief(server, 0, name) else {
+            return;
+        };
+        let is_one = |to: &&String| to.starts_with('t') && slot(to) == slot(name);
+        let mut free: Vec<_> = self.names.iter().filter(is_one).cloned().collect();
+        free.retain(|to| self.belief(server, 0, to).is_none());
+        if !name.starts_with('t') || free.is_empty() {
+            return;
+        }
+        let to = &free[self.dice.below(free.len())];
+        self.call(server, 0, &format!("WATCH {name}"));
+        let check = self.call(server, 0, &format!("LOCK.CHECK {name} {token}"));
+        self.call(server, 0, "MULTI");
+        if check == Some(int(1)) {
+            self.call(server, 0, &format!("RENAME {name} {to}"));
+        }
+        let done = self.call(server, 0, "EXEC");
+        if done == Some(Frame::Array(vec![ok()])) {
+            self.renamed += 1;
+            self.set(server, 0, name, None);
+            self.set(server, 0, to, Some(Belief::Holds(token)));
         }
     }
 
