@@ -241,6 +241,27 @@ pub const ATTACKS: &[Attack] = &[
         let by = locks(ground);
         ground.in_turn(by, &["FLUSHALL ASYNC", "SWAPDB 0 1"])
     }),
+    single(
+        "one SWAPDB in the middle of a flush of very many locks",
+        |ground| {
+            let by = locks(ground);
+            let both = ["FLUSHALL ASYNC", "SWAPDB 0 1"].map(str::to_owned);
+            ground.full(by, both.into_iter())
+        },
+    )
+    .beside(flush_of_plain),
+    single(
+        "CLIENT UNBLOCK of who waits and holds very much",
+        |ground| {
+            ground.connect_and("LOCK.ACQUIRE x");
+            let holder = locks(ground);
+            let id = ground.connections[holder].text("CLIENT ID");
+            ground.connections[holder].send(&encode("LOCK.ACQUIRE x WAIT 0"));
+            let by = ground.connect();
+            ground.await_waiters(by, 1);
+            ground.once(by, &format!("CLIENT UNBLOCK {id} ERROR"))
+        },
+    ),
     single("LOCK.RELEASE before one request for 1,024 keys", |ground| {
         let [by, _] = waits_for_many_keys(ground);
         ground.once(by, "LOCK.RELEASE 0:0")

@@ -74,6 +74,15 @@ impl<'a> Ground<'a> {
         panic!("the server takes on no replica");
     }
 
+    /// Returns when so many requests wait.
+    pub fn await_waiters(&mut self, by: usize, count: usize) {
+        let line = format!("tether_waiters:{count}\r");
+        let connection = &mut self.connections[by];
+        while !connection.text("INFO tether").contains(&line) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Commands without blanks in their words, each answered at once.
     pub fn run_each(&mut self, by: usize, commands: impl Iterator<Item = String>) {
         const BATCH: usize = 500;
