@@ -1,7 +1,7 @@
 //! What must hold between two facts, for tests.
 
-use super::Engine;
 use super::state::timers::Timer;
+use crate::engine::tables::Engine;
 
 impl Engine {
     /// For tests: the next event goes the long ways. How many keys there were with a short one. O(keys).

@@ -8,6 +8,7 @@
 //!   record.rs             what is persisted, and told from one server to the next
 //!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
 //!   limits.rs             of what there can be too much
+//!   tables.rs             all that it knows: `Engine`
 //!   rules/                what follows from each fact       deadlock/   cycles
 //!   state/                what the rules keep               inspect/    what there is to tell about it
 //!   storage/              how that stands in memory         check.rs    what must hold between two facts
@@ -26,6 +27,7 @@ mod record;
 mod rules;
 mod state;
 mod storage;
+mod tables;
 mod types;
 
 pub use effect::{Effect, Name, News, Push, Refusal, Reply, Waits};
@@ -42,48 +44,14 @@ pub use rules::rights::Doubt;
 pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
+pub use tables::{Engine, Totals};
 pub use types::{
     AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, Moment,
     NoRight, Origin, SessionId, Token, Wait, WaitId,
 };
 
-use inspect::wait_times::WaitTimes;
-use rules::exchange::Unseen;
-use rules::flushes::Flushes;
-use rules::renewals::Renewals;
-use state::clients::Clients;
-use state::holds::Holds;
-use state::keys::Keys;
-use state::losses::Losses;
-use state::queues::Queues;
-use state::rows::{Hold, KeyRecord};
-use state::sessions::Sessions;
-use state::timers::Timers;
-use state::tokens::Tokens;
-use state::watches::Watches;
-use std::collections::VecDeque;
+use state::rows::KeyRecord;
 use storage::arena::Id;
-
-/// Counted since the engine was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Holds that were given back because their owner's connection had ended, or its session.
-    pub keys_removed_by_disconnect: u64,
-    /// Holds that ended other than by their owner.
-    pub lost: u64,
-    /// The same by reason, in the order of [`Loss::ALL`], and those whose owner is no more.
-    pub lost_by: [u64; Loss::ALL.len()],
-    pub grants: u64,
-    /// How often a key was handed over in the step in which it became free, to one waiter or to several.
-    pub handoffs: u64,
-    /// Waits that ended without a grant because their time was over.
-    pub timeouts: u64,
-    /// Grants that too few replicas have acknowledged.
-    pub grants_withdrawn: u64,
-    pub deadlocks_refused: u64,
-    /// Searches for a cycle that were given up.
-    pub deadlock_searches_cut: u64,
-}
 
 /// What there is at this moment. O(1) to tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,47 +67,6 @@ pub struct Gauges {
     pub watched_keys: usize,
     pub sessions_attached: usize,
     pub sessions_detached: usize,
-}
-
-/// All that the module knows.
-#[derive(Default)]
-pub struct Engine {
-    keys: Keys,
-    clients: Clients,
-    watches: Watches,
-    holds: Holds,
-    queues: Queues,
-    sessions: Sessions,
-    timers: Timers,
-    /// Keys whose queues can perhaps be served, as soon as the keyspace may be written.
-    ready: VecDeque<Id<KeyRecord>>,
-    /// The holds of a key whose old name has gone and whose new name is about to be told.
-    carried: Vec<Id<Hold>>,
-    /// That key has a time to live, perhaps.
-    carried_timed: bool,
-    /// Its old name.
-    carried_key: Option<KeyBuf>,
-    /// What was carried was lost on its way, and stood at its key so: at its new name, if that is told yet, it is nobody's.
-    lost_on_its_way: Option<Mode>,
-    /// Some key that is or was known had a time to live, perhaps.
-    has_times: bool,
-    flushes: Flushes,
-    unseen: Unseen,
-    /// A data set is being loaded.
-    loading: bool,
-    /// A master decides about the keys.
-    is_replica: bool,
-    tokens: Tokens,
-    losses: Losses,
-    renewals: Renewals,
-    waits: WaitTimes,
-    limits: Limits,
-    totals: Totals,
-    now: Moment,
-    /// How many keys were granted in this step to requests for several each.
-    several_granted: usize,
-    /// How many replicas are connected, as far as somebody asks for acknowledgements.
-    replicas: u32,
 }
 
 impl Engine {
@@ -289,11 +216,6 @@ impl Engine {
         self.deadline()
     }
 
-    /// Whether ended connections have left anything, or withdrawn grants. O(1).
-    pub(in crate::engine) fn is_anything_orphaned(&self) -> bool {
-        self.clients.is_anyone_ended() || self.holds.acks.has_withdrawn()
-    }
-
     /// Whether there is something to do as soon as the keyspace may be written. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
@@ -347,11 +269,6 @@ impl Engine {
         (self.has_times && self.keys.find(key).is_some_and(is_timed)) || self.has_backstop(key)
     }
 
-    /// The connection of a hold's owner, or `NOBODY` for that of a session that has none now.
-    fn owner_of(&self, hold: Id<Hold>) -> ClientId {
-        self.clients[self.holds[hold].client].id
-    }
-
     /// What stands at a key that is there: a lock where one is held. O(1).
     pub fn stands(&self, key: Key<'_>) -> KeyState {
         let key = self.keys.find(key);
@@ -375,11 +292,6 @@ impl Engine {
         };
         let records = self.keys.iter().filter(temporary);
         records.map(|(_, record)| record.key())
-    }
-
-    /// Whether this connection has come to the engine's notice and lives. O(1).
-    pub fn knows_client(&self, client: ClientId) -> bool {
-        self.clients.find(client).is_some()
     }
 
     pub fn limits(&self) -> Limits {

@@ -3,12 +3,11 @@
 //!
 //! Holders are looked at before waiters: behind a thousand who wait for the same key, its holder is what matters.
 
-use super::search::{Budget, Obstacle};
-use super::{holder_of, is_lasting, living_ahead};
-use crate::engine::Engine;
+use super::edges::{Budget, Obstacle, holder_of, is_lasting, living_ahead};
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 

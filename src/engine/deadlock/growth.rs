@@ -1,13 +1,15 @@
 //! What a search costs in worlds of many: counted, so that no machine is too slow for it.
 
+use super::edges::{SEARCH_STEPS, WALK_STEPS};
 use super::search::Search;
-use super::{SEARCH_STEPS, Verdict, WALK_STEPS, Walk};
+use super::{Verdict, Walk};
 use crate::engine::event::{Acquire, Event, KeySnapshot};
 use crate::engine::state::queues::Request;
 use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Form, Key, KeyState, Moment};
-use crate::engine::{Attributes, Engine, Mode};
+use crate::engine::{Attributes, Mode};
 
 #[derive(Default)]
 struct World(Engine);

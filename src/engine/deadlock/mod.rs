@@ -12,34 +12,30 @@
 //! come back nothing is refused.
 //!
 //! ```text
+//!   edges.rs    who keeps whom from going on
 //!   search.rs   tries out who can go on           room.rs     what room is left at a key
 //!   direct.rs   cycles where there is too much for that   growth.rs   tests of what a search costs
 //! ```
 
 mod direct;
+mod edges;
 #[cfg(test)]
 mod growth;
 mod room;
 mod search;
 
-use super::Engine;
 use super::effect::Waits;
-use crate::engine::state::rows::{Ack, Hold, QueueEntry, Waiter};
+use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use direct::Walk;
+use edges::{Obstacle, SEARCH_STEPS, WALK_STEPS};
 use hashbrown::HashMap;
-use room::Owner;
-use search::{Budget, Obstacle, Search};
+use search::Search;
 
 /// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
 /// for so.
 const LOOKS: usize = 64;
-
-/// So many waits, holds and places in queues are looked at to find out who can go on.
-const SEARCH_STEPS: usize = 1000;
-
-/// And so many more to find a cycle in which everybody must wait for the next, where those did not suffice.
-const WALK_STEPS: usize = 500;
 
 /// What a look for a cycle comes to.
 pub(super) enum Verdict {
@@ -130,39 +126,4 @@ impl Engine {
 /// Whether any of these is so. Where there are too many to look at, perhaps.
 fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
     all.by_ref().take(LOOKS).any(|is_so| is_so) || all.next().is_some()
-}
-
-/// Who is right ahead in a queue, but for ended connections, which are in nobody's way: a step for each of those. Nothing if
-/// the steps do not suffice.
-fn living_ahead(
-    engine: &Engine,
-    place: Id<QueueEntry>,
-    budget: &mut Budget,
-) -> Option<Option<Id<Waiter>>> {
-    let mut ahead = engine.queues.ahead_of(&engine.keys, place);
-    while let Some((next, waiter)) = ahead
-        && engine.is_faded(waiter)
-    {
-        budget.take()?;
-        ahead = engine.queues.ahead_of(&engine.keys, next);
-    }
-    Some(ahead.map(|(_, waiter)| waiter))
-}
-
-/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
-/// and the end of its grace ends what it holds.
-fn holder_of(engine: &Engine, hold: Id<Hold>) -> Owner<'_> {
-    let client = engine.holds[hold].client;
-    let attached = engine.clients[client].attached;
-    (attached.unwrap_or(client), engine.holds.label(hold))
-}
-
-/// Whether a hold does not end by itself. A lease can begin with the acknowledgement of its grant.
-fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
-    let acks = &engine.holds.acks;
-    match engine.holds.ack(hold) {
-        Ack::Settled => engine.holds.lease(hold).is_none(),
-        Ack::Pending(token) => acks.get(token).is_none_or(|grant| grant.lease_ms.is_none()),
-        Ack::Withdrawn => false,
-    }
 }

@@ -1,12 +1,8 @@
 //! What room is left at a key beside those who do not let it go.
 
+use super::edges::Owner;
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::rows::Client;
-use crate::engine::storage::arena::Id;
 use hashbrown::HashMap;
-
-/// A connection with a label; where a session holds, the connection that is attached to it.
-pub(super) type Owner<'a> = (Id<Client>, &'a [u8]);
 
 /// Those who stay at a key: they hold it, or were served in this trial, do not let it go by
 /// themselves, and are stuck.

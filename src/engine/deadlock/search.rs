@@ -5,44 +5,14 @@
 //! however many of them belong to one connection or stand in one queue. Where more are reached than there are steps for,
 //! the search is given up.
 
-use super::room::{Owner, Room};
-use super::{SEARCH_STEPS, holder_of, is_lasting, living_ahead};
-use crate::engine::Engine;
+use super::edges::{Budget, Obstacle, Owner, SEARCH_STEPS, holder_of, is_lasting, living_ahead};
+use super::room::Room;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use hashbrown::HashMap;
 use std::mem::{replace, take};
-
-/// How many steps are left: looks at a wait, at a place in a queue, or at a hold.
-pub(super) struct Budget(usize);
-
-impl Budget {
-    pub fn of(steps: usize) -> Self {
-        Budget(steps)
-    }
-
-    /// One step; nothing if there is none left.
-    pub fn take(&mut self) -> Option<()> {
-        self.0 = self.0.checked_sub(1)?;
-        Some(())
-    }
-
-    pub fn is_spent(&self) -> bool {
-        self.0 == 0
-    }
-
-    #[cfg(test)]
-    pub fn left(&self) -> usize {
-        self.0
-    }
-}
-
-/// Why a waiter cannot go on: another one is stuck that holds this key or is ahead in its queue.
-pub(super) struct Obstacle {
-    pub key: Id<KeyRecord>,
-    pub waiter: Id<Waiter>,
-}
 
 /// One key: who stays there, and those of its queue who are reached, which are its first.
 #[derive(Default)]

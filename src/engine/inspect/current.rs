@@ -1,9 +1,9 @@
 //! Whether a token is that of a current hold.
 
-use crate::engine::Engine;
 use crate::engine::event::KeySnapshot;
 use crate::engine::state::rows::Hold;
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Moment, Token};
 
 /// Among so many of a key's holds one is looked for whose token is named in place of a stale one.

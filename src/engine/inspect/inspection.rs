@@ -1,9 +1,9 @@
 //! Who holds and who waits, for an operator at three in the morning.
 
-use crate::engine::Engine;
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 
 /// A connection that has no more than so many keys is answered for at once.

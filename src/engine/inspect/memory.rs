@@ -1,8 +1,8 @@
 //! How much memory what is held and waited for at a key takes, about.
 
-use crate::engine::Engine;
 use crate::engine::state::rows::{KeyRecord, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::Key;
 
 impl Engine {

@@ -1,8 +1,8 @@
 //! Which sessions there are, for an operator.
 
-use crate::engine::Engine;
 use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Moment, Origin, SessionId};
 
 /// A session in short.

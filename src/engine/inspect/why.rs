@@ -1,9 +1,9 @@
 //! Why nobody gets a key: who holds it, what they wait for, who holds that, and so on.
 
-use crate::engine::Engine;
 use crate::engine::inspect::inspection::Holder;
 use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Key, KeyBuf, Moment};
 use std::collections::HashSet;
 

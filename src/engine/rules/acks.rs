@@ -5,11 +5,11 @@
 //! acknowledged it, and its holds end as soon as the keyspace may be written, each handed over to the next in line in the same
 //! step. A replica that is promoted in between may keep it for its session: that finds out when it is resumed.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::state::rows::{Ack, Asker, Client, Hold, KeyRecord, PendingGrant, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
+use crate::engine::tables::Engine;
 use crate::engine::types::{AskedAcks, ClientId, Db, KeyBuf, Moment, Token};
 
 /// A grant whose acknowledgements are to be counted.
@@ -254,11 +254,6 @@ impl Engine {
             Ack::Pending(token) => self.take_back_pending(token).is_some(),
             Ack::Withdrawn => false,
         }
-    }
-
-    /// Whether a hold is its owner's: it was acknowledged as often as that wanted. O(1).
-    pub(in crate::engine) fn is_settled(&self, hold: Id<Hold>) -> bool {
-        self.holds.ack(hold) == Ack::Settled
     }
 
     /// So many replicas are connected. What wants more is withdrawn.

@@ -1,6 +1,5 @@
 //! Asking for keys: granted at once, queued, or refused.
 
-use crate::engine::Engine;
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, KeySnapshot};
@@ -14,6 +13,7 @@ use crate::engine::state::queues::{Request, Sort};
 use crate::engine::state::rows::{Asker, Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 
 /// A key that is asked for, once what stands there is reconciled.

@@ -7,13 +7,14 @@
 //! become very many before the round is over. Where databases exchange their contents meanwhile, what is only held goes along and
 //! is looked after by its new name.
 
-use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::event::{Event, KeySnapshot, Raise};
 use crate::engine::record::SessionRecord;
-use crate::engine::state::rows::{Ack, Client, Hold, KeyRecord, Waiter};
+use crate::engine::state::flushes::Flush;
+use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, ClientId, Db, Digest, Key, KeyState, Loss};
 
 /// Along with each key that is named one of so many parts is visited of what may be done at once.
@@ -22,78 +23,6 @@ const ALONG: usize = 16;
 /// As an exchange of databases looks at all keys, one of so many parts of what is left is done along with it: so several of them
 /// do not find all of it again and again.
 const PARTS: usize = 16;
-
-/// Invariant: `all` is empty between two rounds. In a round, each key whose record is of an earlier one went by the first of
-/// `all` that is for its database, if one is. No record before `next` is such a key.
-#[derive(Default)]
-pub(in crate::engine) struct Flushes {
-    all: Vec<Flush>,
-    /// How many have ever been noted here.
-    count: u32,
-    /// Which of them is being looked after at a key; none where it is one that is done with at once.
-    number: Option<u32>,
-    /// At which place to go on.
-    next: usize,
-    /// So many places there were when the round began.
-    places: usize,
-}
-
-/// A flush that is done with key by key.
-#[derive(Clone, Copy)]
-struct Flush {
-    /// Of all where it names none.
-    db: Option<Db>,
-    by: Cause,
-    /// How many there were with it.
-    number: u32,
-}
-
-impl Flushes {
-    /// How many flushes have been done with key by key, or are.
-    pub fn count(&self) -> u32 {
-        self.count
-    }
-
-    /// Whether the flush that is being looked after came before the end of this owner, which has ended. O(1).
-    pub fn is_before_end_of(&self, owner: &Client) -> bool {
-        self.number
-            .is_some_and(|number| number <= owner.ended_after)
-    }
-
-    /// Whether a round goes on. O(1).
-    pub fn is_any(&self) -> bool {
-        !self.all.is_empty()
-    }
-
-    /// Of so many places nothing is left to be done.
-    pub fn passed(&self) -> usize {
-        self.next
-    }
-
-    fn first_of(&self, db: Db) -> Option<Flush> {
-        let mut all = self.all.iter();
-        all.find(|flush| flush.db.is_none_or(|of| of == db))
-            .copied()
-    }
-
-    /// Unless an earlier one is for the same keys.
-    fn add(&mut self, db: Option<Db>, by: Cause) {
-        let is_for = |of: Option<Db>| of.is_none() || of == db;
-        if !self.all.iter().any(|flush| is_for(flush.db)) {
-            self.count += 1;
-            let number = self.count;
-            self.all.push(Flush { db, by, number });
-            self.next = 0;
-        }
-    }
-
-    /// Databases have exchanged their contents, and the keys that are still to be worked off their names. O(flushes).
-    pub fn exchange(&mut self, one: Db, other: Db) {
-        for flush in &mut self.all {
-            flush.db = flush.db.map(|of| of.exchanged(one, other));
-        }
-    }
-}
 
 impl Engine {
     pub(in crate::engine) fn flushed(
@@ -143,35 +72,6 @@ impl Engine {
     /// Whether there is still something to be done of a flush. O(1).
     pub fn is_flushing(&self) -> bool {
         self.flushes.is_any()
-    }
-
-    /// Whether what is written down at this key went by a flush. O(1) besides the databases that were flushed.
-    pub(in crate::engine) fn is_flushed(&self, key: Id<KeyRecord>) -> bool {
-        self.flushes.is_any()
-            && self.keys.is_old(key)
-            && self.flushes.first_of(self.keys[key].key().db).is_some()
-    }
-
-    /// Who holds a key, the oldest hold first: nobody whose hold went by a flush.
-    pub(in crate::engine) fn holds_at(&self, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
-        let most = match self.is_flushed(key) {
-            true => 0,
-            false => usize::MAX,
-        };
-        self.holds.all_of_key(&self.keys, key).take(most)
-    }
-
-    /// Those of them whose owner is alive. The others are orphaned, and to be removed.
-    pub(in crate::engine) fn living_holds(
-        &self,
-        key: Id<KeyRecord>,
-    ) -> impl Iterator<Item = Id<Hold>> {
-        self.holds_at(key).filter(|hold| self.is_living(*hold))
-    }
-
-    /// Whether the owner of a hold is alive, or a session within its grace; and its grant was not withdrawn. O(1).
-    pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
-        !self.clients[self.holds[hold].client].ended && self.holds.ack(hold) != Ack::Withdrawn
     }
 
     /// Does what is to be done of flushes at this key, since something is about to happen there. The record may be gone
@@ -237,10 +137,7 @@ impl Engine {
             self.flushes.next = self.keys.place_after(self.flushes.next);
         }
         if self.flushes.is_any() && self.flushes.next >= self.flushes.places {
-            self.flushes = Flushes {
-                count: self.flushes.count,
-                ..Flushes::default()
-            };
+            self.flushes.end();
             self.keys.end_round();
         }
     }

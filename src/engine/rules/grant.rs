@@ -1,12 +1,12 @@
 //! The one grant: all that follows when somebody is granted a key, whatever led to it.
 
-use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, KeyState, Moment, Token};
 
 /// How a key is made when it is granted.

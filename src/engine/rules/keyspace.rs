@@ -3,12 +3,12 @@
 //! Nothing here orders a write: the shell may be in the middle of somebody's command. Who waits for
 //! a key that is free now is served when the shell says that it may write.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
 use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, Key, KeyBuf, KeyState, Loss};
 
 impl Engine {

@@ -1,11 +1,11 @@
 //! Leaving queues. A wait for very many keys, and very many waits of one owner for one key, are given up in a moment: from
 //! then on they are nobody's, and fade as those of an ended connection do.
 
-use crate::engine::Engine;
 use crate::engine::state::queues::Sort;
 use crate::engine::state::queues::leaving::Left;
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::Key;
 
 impl Engine {

@@ -5,11 +5,11 @@
 //! in the keyspace, but it refuses nobody. Removals wait while the server must not write. What it watched and waited for
 //! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
-use crate::engine::Engine;
-use crate::engine::effect::{Effect, Refusal, WaitEnd};
+use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::state::clients::Faded;
 use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Loss, Token};
 
 /// So many holders of the keys that a command names are looked at for those that are over, of each key one in any case,
@@ -52,20 +52,10 @@ impl Engine {
         }
     }
 
-    /// Whether ended connections have left watches or waits. O(1).
-    pub fn is_fading(&self) -> bool {
-        self.clients.first_fading().is_some()
-    }
-
-    /// How many of those there are. O(1).
+    /// How many watches and waits ended connections have left. O(1).
     pub fn fading(&self) -> usize {
         let Faded { waits, watches } = self.clients.faded();
         waits + watches
-    }
-
-    /// Whether a wait is that of an ended connection.
-    pub(in crate::engine) fn is_faded(&self, waiter: Id<Waiter>) -> bool {
-        self.clients[self.queues[waiter].client].ended
     }
 
     /// Who is first in line for a key. The places of ended connections ahead are given up, as far as the looks go. O(1)
@@ -249,11 +239,11 @@ impl Engine {
     /// A blocked connection goes on as if its time were over.
     pub(in crate::engine) fn unblocked(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         let reply = self.unblock(client);
-        effects.push(Effect::Reply(reply.unwrap_or(crate::engine::Reply::Null)));
+        effects.push(Effect::Reply(reply.unwrap_or(Reply::Null)));
     }
 
     /// A blocked connection goes on without what it waited for. Its form of "not granted".
-    pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<crate::engine::Reply> {
+    pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<Reply> {
         if let Some(reply) = self.unblock_pending(client) {
             return Some(reply);
         }
@@ -265,7 +255,7 @@ impl Engine {
     /// The server does not block this connection, which was to wait.
     pub(in crate::engine) fn block_refused(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.unblock(client);
-        let refused = crate::engine::Reply::Refused(Refusal::CannotBlock);
+        let refused = Reply::Refused(Refusal::CannotBlock);
         effects.push(Effect::Reply(refused));
     }
 

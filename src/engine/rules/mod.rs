@@ -11,10 +11,13 @@
 //!   rights.rs      rights that may be gone since somebody began to wait
 //!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
 //!   acks.rs        grants that replicas are to acknowledge      exchange.rs databases that exchange their contents
+//!   admission.rs   who wants more than there can be             epochs.rs   epochs of tokens, and the clock
 //! ```
 
 pub(in crate::engine) mod acks;
 pub(in crate::engine) mod acquire;
+pub(in crate::engine) mod admission;
+pub(in crate::engine) mod epochs;
 pub(in crate::engine) mod exchange;
 pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod grant;

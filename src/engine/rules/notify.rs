@@ -3,11 +3,11 @@
 //! That is asked for with each hold, and kept with it. A session can change its connection: the new one is told of what
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, Name, News, Push};
 use crate::engine::state::losses::{Ended, Lost};
 use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Kind, Loss, Moment, NOBODY, Origin};
 
 /// An owner that holds more loses many when it ends, or by a flush.

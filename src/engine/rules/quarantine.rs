@@ -4,8 +4,8 @@
 //! when they next read or write, and until then each believes that it holds its locks. Whoever would be granted a key
 //! in that time waits instead, or is refused.
 
-use crate::engine::Engine;
 use crate::engine::state::timers::Timer;
+use crate::engine::tables::Engine;
 use crate::engine::types::Moment;
 
 impl Engine {
@@ -58,9 +58,10 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use crate::engine::tables::Engine;
     use crate::engine::{
-        Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
-        Mode, Moment, Refusal, Reply, Wait,
+        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
+        Moment, Refusal, Reply, Wait,
     };
 
     /// What the request for a lock that is not there comes to.

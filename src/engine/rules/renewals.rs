@@ -9,100 +9,13 @@
 //! as a rule a third, and nothing has to be remembered for each key. What users say about a key's
 //! time goes before: a key that they gave one ([`Event::Timed`](crate::engine::Event::Timed)) is not renewed.
 
-use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::state::timers::Timer;
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Key, Moment};
-
-/// So many places are visited at once, so that few keys do not wake the server often.
-const BATCH: usize = 64;
-
-/// Invariant: there is a pass from the first grant of a temporary key on, until one finds none; but
-/// none on a server that has a master.
-#[derive(Default)]
-pub(in crate::engine) struct Renewals {
-    /// 0: keys have no backstop.
-    backstop_ms: u64,
-    pass: Option<Pass>,
-}
-
-/// One turn over all places of holds that there were when it began.
-struct Pass {
-    began: Moment,
-    length_us: u64,
-    next: usize,
-    places: usize,
-    /// Every key is written, however much of its time is left.
-    whole: bool,
-}
-
-impl Pass {
-    /// When the next batch of places is to be visited.
-    fn deadline(&self) -> Moment {
-        let goal = (self.next + BATCH).min(self.places);
-        let (goal, places) = (goal as u128, self.places.max(1) as u128);
-        let share = (u128::from(self.length_us) * goal).div_ceil(places);
-        Moment(self.began.0.saturating_add(share as u64))
-    }
-
-    /// Up to which place this pass ought to be by now.
-    fn due(&self, now: Moment) -> usize {
-        let elapsed = u128::from(now.us_since(self.began));
-        if elapsed >= u128::from(self.length_us) {
-            return self.places;
-        }
-        (self.places as u128 * elapsed / u128::from(self.length_us)) as usize
-    }
-}
-
-impl Renewals {
-    /// When something is to be renewed next. O(1).
-    pub fn deadline(&self) -> Option<Moment> {
-        self.pass.as_ref().map(Pass::deadline)
-    }
-
-    fn pass_length_us(&self) -> u64 {
-        self.backstop_ms.saturating_mul(1000) / 6
-    }
-
-    /// Begins to visit holds, unless that is under way.
-    pub fn begin(&mut self, now: Moment, places: usize) {
-        if self.backstop_ms > 0 && self.pass.is_none() {
-            self.pass = Some(Pass {
-                began: now,
-                length_us: self.pass_length_us(),
-                next: 0,
-                places,
-                whole: false,
-            });
-        }
-    }
-
-    /// Begins a pass that is due at once and writes every key.
-    fn begin_whole(&mut self, now: Moment, places: usize) {
-        self.pass = Some(Pass {
-            began: now,
-            length_us: 0,
-            next: 0,
-            places,
-            whole: true,
-        });
-    }
-
-    /// The next pass. After a time in which the server was stopped it is due at once.
-    fn begin_next(&mut self, now: Moment, places: usize) {
-        let Some(former) = self.pass.take() else {
-            return;
-        };
-        let length_us = self.pass_length_us();
-        let on_time = Moment(former.began.0.saturating_add(former.length_us));
-        let earliest = Moment(now.0.saturating_sub(length_us));
-        self.begin(on_time.max(earliest), places);
-    }
-}
 
 impl Engine {
     /// Gives temporary keys this backstop from now on, or with 0 none.

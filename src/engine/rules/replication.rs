@@ -4,7 +4,6 @@
 //! sessions go on, so of these it tells all. Who is told keeps each key for *former* owners or for sessions, never for
 //! both: as long as a session holds a key, those who hold it besides do not matter here.
 
-use crate::engine::Engine;
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
 use crate::engine::mode::{Attributes, Mode};
@@ -12,6 +11,7 @@ use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Key, Moment, SessionId};
 
 impl Engine {

@@ -1,12 +1,12 @@
 //! What commands ask for, other than keys. Each is answered by exactly one [`Effect::Reply`].
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::{KeySnapshot, Raise};
 use crate::engine::mode::Mode;
 use crate::engine::state::queues::Sort;
 use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Token};
 
 impl Engine {

@@ -4,11 +4,11 @@
 //! is told that rights have changed, and from then on grants nothing to those who waited before that, until it is told what
 //! a look at their rights has shown. Only who is about to be served is looked at, so a change costs nothing by itself.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Form, KeyBuf, NoRight, WaitId};
 
 /// A wait whose rights are to be looked at before it is served.

@@ -1,6 +1,5 @@
 //! Handing keys over: whoever is first in line and can be granted what it asks for, is.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::event::KeySnapshot;
 use crate::engine::rules::grant::Making;
@@ -11,6 +10,7 @@ use crate::engine::state::queues::Request;
 use crate::engine::state::rows::{Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
+use crate::engine::tables::Engine;
 use crate::engine::types::{Key, KeyBuf, KeyState, Moment, Token};
 
 impl Engine {

@@ -1,11 +1,11 @@
 //! Sessions begin, are resumed, and end.
 
-use crate::engine::Engine;
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
 use crate::engine::record::SessionRecord;
 use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
 
 /// So much of what a session holds is released by the command that ends it.

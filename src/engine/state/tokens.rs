@@ -19,7 +19,6 @@
 //! on from where a start would begin: nobody has given more, since each began there and gives no more than four for each
 //! microsecond. Where others' tokens are ahead of that, the clock is taken to be as far ahead as the furthest heard of.
 
-use crate::engine::Engine;
 use crate::engine::types::Token;
 use std::time::Duration;
 
@@ -150,54 +149,14 @@ impl Tokens {
         self.any.then_some(Token(self.last.0.max(by_clock)))
     }
 
-    /// The last one given, or the beginning of the epoch.
-    pub fn last(&self) -> Token {
-        self.last
-    }
-}
-
-impl Engine {
-    /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
-    /// The wall clock is the time since 1970.
-    pub fn begin_epoch(&mut self, wall_clock: Duration) {
-        self.tokens.begin_epoch(wall_clock);
-    }
-
-    /// Makes all tokens from now on greater than one that is known to have been given.
-    pub fn apply_token(&mut self, token: Token) {
-        self.tokens.know(token);
-    }
-
-    /// No token from now on is less than this clock says (the time since 1970): in a cluster, where slots may have come.
-    pub fn follow_clock(&mut self, wall_clock: Duration) {
-        self.tokens.follow_clock(wall_clock);
-    }
-
-    /// What this server's tokens can have come to at this time since 1970, if any is known to have been given.
-    pub fn reached_token(&self, wall_clock: Duration) -> Option<Token> {
-        self.tokens.reached(wall_clock)
-    }
-
-    /// Another server of the cluster has come to this token, at this time since 1970.
-    pub fn observe_token(&mut self, token: Token, wall_clock: Duration) {
-        self.tokens.hear(token, wall_clock);
-    }
-
-    /// The greatest token to which one may be raised at this time since 1970.
+    /// The greatest to which one may be raised at this time since 1970.
     pub fn most_to_raise_to(wall_clock: Duration) -> Token {
         Token(as_token(wall_clock + RAISE_AHEAD))
     }
 
-    /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
-    /// data says nothing. Unless a grant has told it meanwhile, see [`invalidate_epoch_sync`](Self::invalidate_epoch_sync).
-    pub fn pending_epoch(&mut self) -> Option<Token> {
-        let token = self.tokens.last_given()?;
-        self.tokens.mark_replicated().then_some(token)
-    }
-
-    /// The next grant tells replicas the epoch again: one has come that may not know it.
-    pub fn invalidate_epoch_sync(&mut self) {
-        self.tokens.invalidate_epoch_sync();
+    /// The last one given, or the beginning of the epoch.
+    pub fn last(&self) -> Token {
+        self.last
     }
 }
 
@@ -335,8 +294,8 @@ mod tests {
         let (now, a_moment) = (Duration::from_secs(1_800_000_000), Duration::from_millis(1));
         let mut server = Tokens::default();
         server.begin_epoch(now - START_AHEAD);
-        server.know(Engine::most_to_raise_to(now));
-        server.know(Engine::most_to_raise_to(now + 9 * a_moment));
+        server.know(Tokens::most_to_raise_to(now));
+        server.know(Tokens::most_to_raise_to(now + 9 * a_moment));
         let last = server.next();
         for back in [Duration::ZERO, START_AHEAD - RAISE_AHEAD - 9 * a_moment] {
             let mut without_files = Tokens::default();
@@ -354,9 +313,9 @@ mod tests {
         let mut other = Tokens::default();
         other.begin_epoch(now);
         let token = other.next();
-        assert!(token <= Engine::most_to_raise_to(now + quarantine - behind));
+        assert!(token <= Tokens::most_to_raise_to(now + quarantine - behind));
         // Before that it is the client's to try again.
-        assert!(token > Engine::most_to_raise_to(now + quarantine - 2 * behind));
+        assert!(token > Tokens::most_to_raise_to(now + quarantine - 2 * behind));
     }
 
     #[test]
@@ -376,7 +335,7 @@ mod tests {
             assert!(tokens.last().is_credible(clock));
             tokens.hear(Token(Token::MOST), clock);
             tokens.hear(Token(Token::MOST - ROOM), clock);
-            tokens.know(Engine::most_to_raise_to(clock));
+            tokens.know(Tokens::most_to_raise_to(clock));
             tokens.follow_clock(clock);
             for _ in 0..1000 {
                 tokens.begin_epoch(clock);

@@ -1,0 +1,244 @@
+//! Who wants more than there can be is refused.
+
+use crate::engine::effect::Refusal;
+use crate::engine::event::KeySnapshot;
+use crate::engine::limits::{Limits, MOST_EXTRAS};
+use crate::engine::state::rows::{Client, Hold};
+use crate::engine::storage::arena::Id;
+use crate::engine::tables::Engine;
+use crate::engine::types::Key;
+
+impl Engine {
+    pub(in crate::engine) fn check_room(
+        &self,
+        client: Id<Client>,
+        wanted: usize,
+    ) -> Result<(), Refusal> {
+        let limit = self.limits.keys_per_client;
+        let held = self.clients[self.clients.owner(client)].hold_count;
+        let taken = held as usize + self.clients[client].place_count as usize;
+        if taken + wanted > limit as usize {
+            return Err(Refusal::TooManyKeys { limit });
+        }
+        Ok(())
+    }
+
+    /// Whether all of these watches fit under the limits; keys already watched or repeated count once. O(keys).
+    pub(in crate::engine) fn check_watches(
+        &self,
+        client: Id<Client>,
+        seen: &[KeySnapshot<'_>],
+    ) -> Result<(), Refusal> {
+        let Limits {
+            watches_per_client,
+            watch_bytes_per_client,
+            watch_bytes,
+            ..
+        } = self.limits;
+        let own = &self.clients[client];
+        let room = (watches_per_client as usize).saturating_sub(own.watch_count as usize);
+        let own_bytes = (watch_bytes_per_client as usize).saturating_sub(own.watch_bytes);
+        let all_bytes = (watch_bytes as usize).saturating_sub(self.watches.watched_bytes());
+        let bytes: usize = seen.iter().map(|seen| seen.key.name.len()).sum();
+        if seen.len() <= room && bytes <= own_bytes.min(all_bytes) {
+            return Ok(());
+        }
+        let is_new = |key: &Key<'_>| {
+            let watched = self.keys.find(*key);
+            !watched.is_some_and(|key| self.watches.has(&self.keys, key, client))
+        };
+        let mut new: Vec<_> = seen.iter().map(|seen| seen.key).filter(is_new).collect();
+        new.sort_unstable();
+        new.dedup();
+        if new.len() > room {
+            let limit = watches_per_client;
+            return Err(Refusal::TooManyWatches { limit });
+        }
+        if new.iter().map(|key| key.name.len()).sum::<usize>() > own_bytes {
+            let (limit, of_client) = (watch_bytes_per_client, true);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        let is_watched = |key: &Key<'_>| {
+            let key = self.keys.find(*key);
+            key.is_some_and(|key| !self.keys[key].watchers.is_empty())
+        };
+        new.retain(|key| !is_watched(key));
+        if new.iter().map(|key| key.name.len()).sum::<usize>() > all_bytes {
+            let (limit, of_client) = (watch_bytes, false);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        Ok(())
+    }
+
+    /// Whether this user can start one more session. What files and a former master tell of is never refused, but counts.
+    pub(in crate::engine) fn check_sessions(&self, user: &[u8]) -> Result<(), Refusal> {
+        let Limits {
+            sessions,
+            sessions_per_user,
+            ..
+        } = self.limits;
+        if self.sessions.len() >= sessions as usize {
+            let (limit, of_user) = (sessions, false);
+            return Err(Refusal::TooManySessions { limit, of_user });
+        }
+        if self.sessions.count_of(user) >= sessions_per_user {
+            let (limit, of_user) = (sessions_per_user, true);
+            return Err(Refusal::TooManySessions { limit, of_user });
+        }
+        Ok(())
+    }
+
+    /// Whether so many more holds of locks can have what plain ones have not. Whoever waits will perhaps have it, too.
+    pub(in crate::engine) fn check_extras(&self, wanted: usize) -> Result<(), Refusal> {
+        let limit = MOST_EXTRAS;
+        match self.holds.extras() + self.queues.places() + wanted <= limit {
+            true => Ok(()),
+            false => Err(Refusal::TooManyExtras { limit }),
+        }
+    }
+
+    /// Whether these can be more than plain holds.
+    pub(in crate::engine) fn check_extras_of(&self, holds: &[Id<Hold>]) -> Result<(), Refusal> {
+        let plain = holds.iter().filter(|hold| !self.holds.has_extra(**hold));
+        match plain.count() {
+            0 => Ok(()),
+            wanted => self.check_extras(wanted),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::limits::MOST_DEPTH;
+    use crate::engine::{
+        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
+        Moment, Reply, Wait,
+    };
+
+    struct World(Engine);
+
+    impl World {
+        fn tell(&mut self, event: Event<'_>) -> Reply {
+            let mut effects = Vec::new();
+            self.0.handle(Moment(1), event, &mut effects);
+            let mut effects = effects.into_iter();
+            let reply = effects.find_map(|effect| match effect {
+                Effect::Reply(reply) => Some(reply),
+                _ => None,
+            });
+            reply.expect("an answer")
+        }
+
+        /// By which each key is there, or comes into being.
+        fn acquire(&mut self, client: u64, name: &[u8], label: &[u8], push: bool) -> Reply {
+            let (db, limit_ms) = (Db(0), None);
+            let key = Key { db, name };
+            let standing = match self.0.knows(key) {
+                true => KeyState::Lock,
+                false => KeyState::Absent,
+            };
+            self.tell(Event::Acquire(Acquire {
+                client: ClientId(client),
+                seen: &[KeySnapshot { key, standing }],
+                mode: Mode::Exclusive,
+                attributes: Attributes {
+                    reentrant: true,
+                    ..Attributes::default()
+                },
+                value: b"",
+                label,
+                lease_ms: None,
+                wait: push.then_some(Wait { limit_ms, push }),
+                acks: None,
+                form: Form::Lock,
+                in_command: true,
+            }))
+        }
+    }
+
+    #[test]
+    fn who_asks_for_one_more_than_can_be_remembered_is_refused() {
+        let limit = MOST_EXTRAS;
+        let refused = Reply::Refused(Refusal::TooManyExtras { limit });
+        let mut world = World(Engine::default());
+        assert!(matches!(
+            world.acquire(1, b"plain", b"", false),
+            Reply::Integer(_)
+        ));
+        for number in 1..limit {
+            let (client, name) = (2 + number as u64 / 1000, number.to_string());
+            let reply = world.acquire(client, name.as_bytes(), b"label", false);
+            assert!(matches!(reply, Reply::Integer(_)), "{number}: {reply:?}");
+        }
+        // One more can wait, or have its lock deeper.
+        assert_eq!(world.acquire(9000, b"plain", b"", true), Reply::Null);
+        assert_eq!(world.acquire(9001, b"plain", b"", true), refused);
+        assert_eq!(world.acquire(1, b"plain", b"", false), refused);
+        assert_eq!(world.acquire(9000, b"new", b"label", false), refused);
+        let (client, label) = (ClientId(1), b"");
+        let (db, name) = (Db(0), b"plain".as_slice());
+        let (key, lease_ms) = (Key { db, name }, 7);
+        let extend = Event::Extend {
+            client,
+            key,
+            label,
+            lease_ms,
+        };
+        assert_eq!(world.tell(extend), refused);
+        // What needs no such record is granted, and changed where it is.
+        assert!(matches!(
+            world.acquire(9000, b"new", b"", false),
+            Reply::Integer(_)
+        ));
+        assert!(matches!(
+            world.acquire(2, b"1", b"label", false),
+            Reply::Integer(_)
+        ));
+        world.0.check_invariants();
+        let all = true;
+        let release = Event::Release {
+            client,
+            key,
+            label,
+            all,
+        };
+        assert_eq!(world.tell(release), Reply::Integer(0));
+        // The waiter needs none in the end.
+        assert!(matches!(
+            world.acquire(9000, b"plain", b"", false),
+            Reply::Integer(_)
+        ));
+        assert_eq!(world.acquire(9000, b"new", b"", false), refused);
+    }
+
+    #[test]
+    fn a_hold_is_no_deeper_than_can_be_counted() {
+        let mut world = World(Engine::default());
+        assert!(matches!(
+            world.acquire(1, b"k", b"", false),
+            Reply::Integer(_)
+        ));
+        let (db, name) = (Db(0), b"k".as_slice());
+        let key = world.0.keys.find(Key { db, name }).expect("it is held");
+        let hold = world.0.keys[key].holds.head().expect("it is held");
+        world.0.holds.set_depths(hold, (MOST_DEPTH - 2, 1));
+        assert!(matches!(
+            world.acquire(1, b"k", b"", false),
+            Reply::Integer(_)
+        ));
+        let limit = MOST_DEPTH;
+        let refused = Reply::Refused(Refusal::TooDeep { limit });
+        assert_eq!(world.acquire(1, b"k", b"", false), refused);
+        let (client, key, label) = (ClientId(1), Key { db, name }, b"");
+        let all = false;
+        let release = Event::Release {
+            client,
+            key,
+            label,
+            all,
+        };
+        let left = i64::from(MOST_DEPTH) - 1;
+        assert_eq!(world.tell(release), Reply::Integer(left));
+    }
+}
