@@ -50,8 +50,28 @@ pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) 
     if in_command && shell().server.get().ends_blocks && replicas::nobody_counts(ctx) {
         blocked.with_mut(|blocked| blocked.end_later(client, handle));
     } else {
+        wake(handle);
+    }
+}
+
+/// Ends an answered client's block the server's way: the client is written to before the loop sleeps. Where a `CLIENT UNBLOCK`
+/// of it must not come in between, the timer does, which goes off after this turn's commands. (Commands that TLS has read
+/// ahead come later still.)
+fn wake(handle: BlockHandle) {
+    if shell().server.get().fails_late_unblock {
+        shell()
+            .blocked
+            .with_mut(|blocked| blocked.wake_later(handle));
+        timer::wake_promptly();
+    } else {
         handle.unblock();
     }
+}
+
+/// Ends the blocks that are left to the timer.
+pub fn wake_answered() {
+    let waking = shell().blocked.with_mut(|blocked| blocked.take_waking());
+    waking.into_iter().for_each(BlockHandle::unblock);
 }
 
 /// Ends the blocks that a command of ours has answered, once it has its own reply: the server writes to the last one first
@@ -61,15 +81,19 @@ pub fn end_answered() {
     while let Some((client, handle, is_answered)) =
         blocked.with_mut(|blocked| blocked.next_to_end())
     {
+        if !is_answered {
+            handle.unblock();
+            continue;
+        }
         // SAFETY: a handle of ours that was not unblocked yet, and is this client's.
-        if is_answered && unsafe { shim::end_block(client, handle.as_ptr()) } {
+        if unsafe { shim::end_block(client, handle.as_ptr()) } {
             match blocked.with_mut(|blocked| blocked.keep_spent(handle)) {
                 GiveBack::Now => give_back(),
                 GiveBack::InMs(ms) => timer::wake_in_ms(ms),
                 GiveBack::Later => {}
             }
         } else {
-            handle.unblock();
+            wake(handle);
         }
     }
 }

@@ -148,6 +148,30 @@ fn client_unblock_of_one_whose_owner_died_just_before_takes_nothing_away() {
     assert_eq!(holders(&server, "k"), [id]);
 }
 
+/// The block is over by the server's own ways, of which a `CLIENT UNBLOCK` in the same turn must not learn: Redis 7.2 ends itself.
+#[test]
+fn client_unblock_of_a_granted_one_ends_no_server_without_private_functions() {
+    for (deed, in_transaction) in [("DELTP k", true), ("DELTP k", false), ("DEL k", false)] {
+        let server = Server::with(&["tether.private-functions never"]);
+        let (mut owner, mut first) = (server.resp3(), server.resp3());
+        owner.run("SETTP k owner");
+        let id = first.id();
+        queue(&server, &mut first, "SETTP k first WAIT 0");
+        let unblock = format!("CLIENT UNBLOCK {id} TIMEOUT");
+        match in_transaction {
+            true => owner.pipeline(&["MULTI", deed, &unblock, "EXEC"]),
+            false => owner.pipeline(&[deed, &unblock]),
+        }
+        let replies = owner.read_replies(if in_transaction { 4 } else { 2 });
+        // It was granted, or it was unblocked first, and has nothing.
+        match first.read_reply() == int(1) {
+            true => assert_eq!(holders(&server, "k"), [id], "{deed}: {replies:?}"),
+            false => assert_eq!(holders(&server, "k"), [0i64; 0], "{deed}: {replies:?}"),
+        }
+        assert_eq!(first.call("PING"), simple("PONG"), "{deed}");
+    }
+}
+
 #[test]
 fn one_that_is_told_an_error_instead_of_its_grant_does_not_have_the_key() {
     let (server, mut owner, mut first, id, mut second) = two_in_line();
