@@ -12,7 +12,7 @@ use crate::nodes::{Cluster, name_in, slot};
 use crate::random::{self, Random};
 use player::{Belief, Player};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +23,9 @@ const PLAYERS: usize = 6;
 /// ways in one slot: Valkey 9 ends itself by an assertion then.
 const SLOTS_OF_A_KIND: u16 = 4;
 const KEYS_IN_A_SLOT: usize = 3;
+
+/// The slot that is on its way key by key, if one is: there clients meet most.
+static ON_ITS_WAY: AtomicU16 = AtomicU16::new(u16::MAX);
 
 /// How long it may take until everybody has been told.
 const QUIET: Duration = Duration::from_secs(30);

@@ -1,11 +1,13 @@
 //! A client that takes, awaits, watches and gives back keys at whichever server has them, and remembers what it was told.
 
+use super::ON_ITS_WAY;
 use crate::harness::*;
 use crate::nodes::slot;
 use crate::random::Random;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// What a client knows of a key at a server.
@@ -145,8 +147,7 @@ impl Player {
     }
 
     pub fn step(&mut self) {
-        let at = self.dice.below(self.names.len());
-        let name = self.names[at].clone();
+        let name = self.name();
         let server = match self.places.get(&slot(&name)) {
             Some(server) => *server,
             None => self.dice.below(self.ports.len()),
@@ -160,6 +161,16 @@ impl Player {
                 self.rename(server, &name);
             }
             _ => self.take_or_give(server, &name, false),
+        }
+    }
+
+    fn name(&mut self) -> String {
+        let on_its_way = ON_ITS_WAY.load(Ordering::Relaxed);
+        let all = self.names.iter();
+        let near: Vec<_> = all.filter(|name| slot(name) == on_its_way).collect();
+        match near.is_empty() || self.dice.below(3) == 0 {
+            true => self.names[self.dice.below(self.names.len())].clone(),
+            false => near[self.dice.below(near.len())].clone(),
         }
     }
 

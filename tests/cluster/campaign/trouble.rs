@@ -1,10 +1,11 @@
 //! What happens to a cluster.
 
-use super::slots;
+use super::{ON_ITS_WAY, slots};
 use crate::harness::*;
 use crate::nodes::{AGREEMENT, Cluster, SLOTS};
 use crate::random::Random;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -185,11 +186,14 @@ impl<'a> Trouble<'a> {
         let Some((slot, from, to)) = self.way(1) else {
             return;
         };
+        ON_ITS_WAY.store(slot, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(self.dice.below(100) as u64));
         let (slot, ids) = (slot.to_string(), self.ids.clone());
         let set = ["CLUSTER", "SETSLOT", &slot];
         self.ask(to, &[&set[..], &["IMPORTING", &ids[from]]].concat());
         self.ask(from, &[&set[..], &["MIGRATING", &ids[to]]].concat());
-        thread::sleep(Duration::from_millis(self.dice.below(60) as u64));
+        thread::sleep(Duration::from_millis(self.dice.below(200) as u64));
+        ON_ITS_WAY.store(u16::MAX, Ordering::Relaxed);
         let is_whole = self.dice.below(2) == 0;
         let count = if is_whole { "1000" } else { "2" };
         let port = self.cluster.servers[to].port().to_string();
