@@ -17,7 +17,7 @@ fn held(by: &str) -> (Server, Client) {
 fn a_place_is_given_up_and_nothing_is_heard_of_it() {
     for request in [
         "LOCK.ACQUIRE k WAIT 0 PUSH",
-        "LOCK.ACQUIRE k SHARED WAIT 100 PUSH",
+        "LOCK.ACQUIRE k SHARED WAIT 100000 PUSH",
         "LOCK.ACQUIRE k PERMITS 1 OF 2 LEASE 5 WAIT 0 PUSH",
         "LOCK.MACQUIRE 2 other k WAIT 0 PUSH",
         "SETTP k v WAIT 0 PUSH",
@@ -34,6 +34,20 @@ fn a_place_is_given_up_and_nothing_is_heard_of_it() {
         assert!(next.next_push().starts_with("settp k "), "{request}");
         assert_eq!(server.settled(&mut waiter), [""; 0], "{request}");
     }
+}
+
+#[test]
+fn a_place_that_was_given_up_is_not_heard_of_when_its_time_is_over() {
+    in_time(|ms| {
+        let (server, _holder) = held("LOCK.ACQUIRE k");
+        let (mut waiter, mut later) = (server.resp3(), server.resp3());
+        queue_push(&mut waiter, &format!("LOCK.ACQUIRE k WAIT {ms} PUSH"));
+        let is_given_up = waiter.call("LOCK.CANCEL k") == int(1);
+        queue_push(&mut later, &format!("LOCK.ACQUIRE k WAIT {ms} PUSH"));
+        assert_eq!(later.next_push(), "lock k TIMEOUT");
+        let heard = server.settled(&mut waiter);
+        is_given_up.then(|| assert_eq!(heard, [""; 0]))
+    });
 }
 
 #[test]

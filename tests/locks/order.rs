@@ -3,29 +3,47 @@
 use crate::harness::*;
 use crate::line::*;
 
-/// Somebody's lease on `k` is over, and nobody has noticed: the next commands come before the timer.
-const SLEEP: &str = "DEBUG SLEEP 0.1";
-
-/// One that holds `k` for a while, and one that waits for it.
-fn line(request: &str, resp3: bool) -> (Server, Client, Client) {
-    let server = Server::start();
-    let mut owner = server.resp3();
-    owner.run("LOCK.ACQUIRE k LEASE 50");
-    let mut waiter = match resp3 {
-        true => server.resp3(),
-        false => server.resp2(),
-    };
-    queue_push(&mut waiter, &format!("{request} WAIT 0 PUSH"));
-    (server, owner, waiter)
+/// One that held `k`, and one that waited for it.
+struct Line {
+    server: Server,
+    waiter: Client,
+    _owner: Client,
 }
 
-/// What comes for these commands after the sleep.
-fn after_sleep(waiter: &mut Client, commands: &[&str], arrivals: usize) -> Vec<Arrival> {
-    let mut all = vec![SLEEP];
-    all.extend(commands);
-    waiter.pipeline(&all);
-    assert_eq!(waiter.next_many(1), [reply(ok())]);
-    waiter.next_many(arrivals)
+/// What the waiter hears of its commands where the owner's lease is over and nobody has noticed: they come before the timer.
+fn after_the_lease(
+    request: &str,
+    resp3: bool,
+    commands: &[&str],
+    arrivals: usize,
+) -> (Line, Vec<Arrival>) {
+    in_time(|ms| {
+        let server = Server::start();
+        let mut owner = server.resp3();
+        owner.run("LOCK.ACQUIRE k");
+        let mut waiter = match resp3 {
+            true => server.resp3(),
+            false => server.resp2(),
+        };
+        queue_push(&mut waiter, &format!("{request} WAIT 0 PUSH"));
+        // A part of that time does: nothing but the way to the server is in it.
+        let lease = ms / 5;
+        let sleep = format!("DEBUG SLEEP {}", (lease + 40) as f64 / 1000.0);
+        assert_eq!(owner.call(&format!("LOCK.EXTEND k {lease}")), int(1));
+        waiter.pipeline(&[&[&*sleep], commands].concat());
+        let first = waiter.next();
+        if is_grant(&first).is_some() {
+            return None;
+        }
+        assert_eq!(first, reply(ok()));
+        let heard = waiter.next_many(arrivals);
+        let line = Line {
+            server,
+            waiter,
+            _owner: owner,
+        };
+        Some((line, heard))
+    })
 }
 
 fn is_grant(arrival: &Arrival) -> Option<i64> {
@@ -55,8 +73,7 @@ fn a_grant_that_was_deferred_comes_before_the_reply() {
         ("SETTP k v NOTIFY", "SETTP other v NOTIFY", true),
     ] {
         for resp3 in [false, true] {
-            let (server, _owner, mut waiter) = line(request, resp3);
-            let heard = after_sleep(&mut waiter, &[command], 2);
+            let (mut line, heard) = after_the_lease(request, resp3, &[command], 2);
             let token = is_grant(&heard[0]).unwrap_or_else(|| panic!("{command}: {heard:?}"));
             match (command, heard.into_iter().nth(1).expect("two").into_reply()) {
                 ("DELTP k" | "LOCK.EXTEND k 60000" | "SETTP other v NOTIFY", Frame::Integer(1)) => {
@@ -68,8 +85,12 @@ fn a_grant_that_was_deferred_comes_before_the_reply() {
                 ("SESSION.START GRACE 1000" | "SESSION.END", Frame::Error(_)) => {}
                 (_, other) => panic!("{command}: {other:?}"),
             }
-            assert_eq!(server.settled(&mut waiter), [""; 0], "{command}");
-            assert_eq!(holders(&server, "k") == [waiter.id()], holds, "{command}");
+            assert_eq!(line.server.settled(&mut line.waiter), [""; 0], "{command}");
+            assert_eq!(
+                holders(&line.server, "k") == [line.waiter.id()],
+                holds,
+                "{command}"
+            );
         }
     }
 }
@@ -79,8 +100,10 @@ fn a_loss_that_was_deferred_comes_before_the_reply() {
     let server = Server::start();
     let mut owner = server.resp3();
     for command in ["LOCK.RELEASE k", "LOCK.EXTEND k 60000"] {
-        owner.run("LOCK.ACQUIRE k LEASE 50 NOTIFY");
-        let heard = after_sleep(&mut owner, &[command], 2);
+        owner.run("LOCK.ACQUIRE k NOTIFY");
+        owner.pipeline(&["LOCK.EXTEND k 50", "DEBUG SLEEP 0.1", command]);
+        assert_eq!(owner.next_many(2), [reply(int(1)), reply(ok())]);
+        let heard = owner.next_many(2);
         assert_eq!(heard[0], push("lock k LOST lease"), "{command}");
         assert!(
             matches!(&heard[1], Arrival::Reply(Frame::Error(_))),
@@ -101,41 +124,42 @@ fn in_a_transaction_no_push_contradicts_a_reply() {
             vec![int(0), int(1)],
         ),
     ] {
-        let (server, _owner, mut waiter) = line(request, true);
         let all = [&["MULTI"], commands, &["EXEC"]].concat();
-        let mut heard = after_sleep(&mut waiter, &all, commands.len() + 2);
+        let (mut line, mut heard) = after_the_lease(request, true, &all, commands.len() + 2);
         let exec = heard.pop().expect("EXEC's").into_reply();
         match request {
             // Without a label it tells of a temporary key's hold, too.
             "SETTP k v NOTIFY" if commands.len() == 2 => assert_eq!(exec.items()[1], replies[1]),
             _ => assert_eq!(exec, array(replies)),
         }
-        assert_eq!(server.settled(&mut waiter), [""; 0], "{commands:?}");
-        assert_eq!(waiter.call("EXISTS k"), int(0));
+        assert_eq!(
+            line.server.settled(&mut line.waiter),
+            [""; 0],
+            "{commands:?}"
+        );
+        assert_eq!(line.waiter.call("EXISTS k"), int(0));
     }
 }
 
 #[test]
 fn in_a_transaction_a_grant_follows_the_whole_reply() {
-    let (server, _owner, mut waiter) = line("LOCK.ACQUIRE k", true);
     let all = ["MULTI", "LOCK.CANCEL k", "PING", "EXEC"];
-    let mut heard = after_sleep(&mut waiter, &all, 5);
+    let (mut line, mut heard) = after_the_lease("LOCK.ACQUIRE k", true, &all, 5);
     let token = is_grant(&heard.pop().expect("the push")).expect("a grant");
     let exec = heard.pop().expect("EXEC's").into_reply();
     assert_eq!(exec, array([int(token), simple("PONG")]));
-    assert_eq!(holders(&server, "k"), [waiter.id()]);
+    assert_eq!(holders(&line.server, "k"), [line.waiter.id()]);
 }
 
 #[test]
 fn who_wants_no_reply_hears_its_pushes_once() {
     for word in ["SKIP", "OFF"] {
-        let (server, _owner, mut waiter) = line("SETTP k v NOTIFY", true);
-        waiter.pipeline(&[SLEEP, &format!("CLIENT REPLY {word}"), "DELTP k"]);
-        assert_eq!(waiter.next_many(1), [reply(ok())]);
-        assert!(is_grant(&waiter.next_many(1)[0]).is_some(), "{word}");
-        assert_eq!(waiter.call("CLIENT REPLY ON"), ok());
-        assert_eq!(waiter.call("EXISTS k"), int(0));
-        assert_eq!(server.settled(&mut waiter), [""; 0]);
+        let all = [&format!("CLIENT REPLY {word}"), "DELTP k"];
+        let (mut line, heard) = after_the_lease("SETTP k v NOTIFY", true, &all, 1);
+        assert!(is_grant(&heard[0]).is_some(), "{word}");
+        assert_eq!(line.waiter.call("CLIENT REPLY ON"), ok());
+        assert_eq!(line.waiter.call("EXISTS k"), int(0));
+        assert_eq!(line.server.settled(&mut line.waiter), [""; 0]);
     }
 }
 

@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
-use super::wait::{eventually, eventually_equal, eventually_within, patience};
+use super::wait::{eventually, eventually_equal, patience};
 use crate::project;
 use crate::resp::{int, simple};
 use std::env;
@@ -88,7 +88,7 @@ impl Server {
     pub fn follow_through(&self, port: u16, master: &Server) {
         self.resp2()
             .run(["REPLICAOF", "127.0.0.1", &port.to_string()]);
-        eventually_within(Duration::from_secs(20), "the replica's link", || {
+        eventually("the replica's link", || {
             let info = self.info("replication");
             let port = format!("master_port:{port}\r\n");
             if info.contains(&port) && info.contains("master_link_status:up") {
@@ -324,7 +324,7 @@ impl Server {
 
     /// Waits for the first PONG; false when another process took the port meanwhile.
     fn answers(&mut self) -> bool {
-        let deadline = Instant::now() + patience() * 4;
+        let deadline = Instant::now() + patience() * 2;
         loop {
             let child = self.child.as_mut().expect("it was just spawned");
             if let Some(status) = child.try_wait().expect("the server's state") {
