@@ -32,5 +32,5 @@ pub use programs::{WITHOUT_MODULE, built, module, redis_cli, server_binary};
 pub use server::{Server, eventually_gone};
 pub use tap::Tap;
 pub use wait::{
-    eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, say,
+    eventually, eventually_equal, eventually_within, in_time, lapse, one_at_a_time, patience, say,
 };
