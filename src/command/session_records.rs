@@ -18,7 +18,8 @@ mod tests;
 use super::options::{MOST_MS, number_in};
 use super::parse::LONGEST_GRACE_MS;
 use crate::engine::{
-    Attributes, Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, SessionId, SessionRecord, Token,
+    Attributes, Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, ModeKind, SessionId,
+    SessionRecord, Token,
 };
 
 /// The command's name and its arguments.
@@ -133,7 +134,8 @@ fn read_held(db: Db, words: &[&[u8]]) -> Option<Held> {
     };
     let mode = read_mode(mode)?;
     let (depth, shared_below) = read_depths(depth, below)?;
-    let has_below = shared_below > 0 && mode != Mode::Exclusive;
+    let may_have_below = mode != Mode::Shared && mode.reenters_as(Mode::Shared);
+    let has_below = shared_below > 0 && !may_have_below;
     let is_more = !label.is_empty() || depth > 1 || *lease != NO_LEASE;
     if has_below || mode == Mode::Temporary && is_more {
         return None;
@@ -189,28 +191,25 @@ fn read_depths(depth: &[u8], below: &[u8]) -> Option<(u32, u32)> {
 }
 
 fn mode_word(mode: Mode) -> Vec<u8> {
+    let word = mode.kind().word();
     match mode {
-        Mode::Temporary => b"temporary".to_vec(),
-        Mode::Exclusive => b"exclusive".to_vec(),
-        Mode::Shared => b"shared".to_vec(),
-        Mode::Permits { count, total } => format!("permits/{count}/{total}").into_bytes(),
+        Mode::Permits { count, total } => format!("{word}/{count}/{total}").into_bytes(),
+        _ => word.into(),
     }
 }
 
 fn read_mode(word: &[u8]) -> Option<Mode> {
-    match word {
-        b"temporary" => Some(Mode::Temporary),
-        b"exclusive" => Some(Mode::Exclusive),
-        b"shared" => Some(Mode::Shared),
-        _ => {
-            let rest = word.strip_prefix(b"permits/")?;
-            let slash = rest.iter().position(|byte| *byte == b'/')?;
-            let total = read(&rest[slash + 1..], 1, u32::MAX.into())?;
-            let count = read(&rest[..slash], 1, total)?;
-            let (count, total) = (count.try_into().ok()?, total.try_into().ok()?);
-            Some(Mode::Permits { count, total })
+    let mut parts = word.splitn(3, |byte| *byte == b'/');
+    let kind = ModeKind::with_word(parts.next()?)?;
+    let permits = match (parts.next(), parts.next()) {
+        (None, _) => None,
+        (Some(count), total) => {
+            let total = read(total?, 1, u32::MAX.into())?;
+            let count = read(count, 1, total)?;
+            Some((count.try_into().ok()?, total.try_into().ok()?))
         }
-    }
+    };
+    Mode::of(kind, permits)
 }
 
 /// Bytes in lower-case hexadecimal digits.

@@ -29,8 +29,7 @@ impl Engine {
             assert_eq!(self.keys.find(record.key()), Some(id));
             assert!(!record.is_idle(), "{:?} is kept for nothing", record.key());
             assert_eq!(record.is_ready(), self.ready.contains(&id));
-            let first = record.holds.head();
-            assert!(first.is_none_or(|id| self.holds.mode(id).stands() == record.stands()));
+            assert!(record.holds.is_empty() || record.held().stands() == record.stands());
         }
         self.clients.check();
     }

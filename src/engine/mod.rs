@@ -37,7 +37,7 @@ pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Wal
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::{Limits, MOST_DEPTH_TOLD};
-pub use mode::{Attributes, Mode};
+pub use mode::{Attributes, Mode, ModeKind};
 pub use record::{Held, SessionRecord};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;
@@ -272,8 +272,8 @@ impl Engine {
     /// What stands at a key that is there: a lock where one is held. O(1).
     pub fn stands(&self, key: Key<'_>) -> KeyState {
         let key = self.keys.find(key);
-        let held = key.and_then(|key| self.holds_at(key).next());
-        held.map_or(KeyState::Other, |hold| self.holds.mode(hold).stands())
+        let held = key.filter(|key| !self.is_flushed(*key));
+        held.map_or(KeyState::Other, |key| self.keys[key].held().stands())
     }
 
     /// Whether the new name of a key is about to be told.

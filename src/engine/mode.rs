@@ -1,4 +1,7 @@
-//! In what way a key is asked for and held, and which ways go together.
+//! In what way a key is asked for and held, and which ways go together. All in which modes differ is in one table.
+//!
+//! When you add a mode: a variant of [`Mode`] and of [`ModeKind`], and a row in [`MODES`], which is checked when it is
+//! compiled. Its option is read in `command/options.rs`, and told to clients in `command/table.rs`.
 
 use crate::engine::types::KeyState;
 
@@ -15,6 +18,251 @@ pub enum Mode {
     Permits { count: u32, total: u32 },
 }
 
+/// A mode without its numbers: its place in [`MODES`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModeKind {
+    Temporary,
+    Exclusive,
+    Shared,
+    Permits,
+}
+
+/// What is said of a mode.
+struct Row {
+    kind: ModeKind,
+    /// In records.
+    word: &'static str,
+    /// For operators.
+    shown: &'static str,
+    /// The option that asks for it.
+    option: Option<&'static str>,
+    /// The modes in which other owners can hold the key at once. (Of a semaphore there must also be enough permits.)
+    compatible: Modes,
+    /// The modes in which its owner, if it may, can take it again and so make its hold deeper. Never from shared to
+    /// exclusive, for which two readers would wait for each other.
+    reenters_as: Modes,
+    /// What stands at the key.
+    stands: KeyState,
+}
+
+const MODES: [Row; 4] = [
+    Row {
+        kind: ModeKind::Temporary,
+        word: "temporary",
+        shown: "temporary-key",
+        option: None,
+        compatible: Modes::NONE,
+        reenters_as: Modes::NONE,
+        stands: KeyState::Other,
+    },
+    Row {
+        kind: ModeKind::Exclusive,
+        word: "exclusive",
+        shown: "exclusive",
+        option: None,
+        compatible: Modes::NONE,
+        reenters_as: Modes::of(&[ModeKind::Exclusive, ModeKind::Shared]),
+        stands: KeyState::Lock,
+    },
+    Row {
+        kind: ModeKind::Shared,
+        word: "shared",
+        shown: "shared",
+        option: Some("SHARED"),
+        compatible: Modes::of(&[ModeKind::Shared]),
+        reenters_as: Modes::of(&[ModeKind::Shared]),
+        stands: KeyState::Lock,
+    },
+    Row {
+        kind: ModeKind::Permits,
+        word: "permits",
+        shown: "permits",
+        option: Some("PERMITS"),
+        compatible: Modes::of(&[ModeKind::Permits]),
+        reenters_as: Modes::of(&[ModeKind::Permits]),
+        stands: KeyState::Lock,
+    },
+];
+
+/// What all of the engine relies on.
+const _: () = {
+    let mut place = 0;
+    while place < MODES.len() {
+        let row = &MODES[place];
+        assert!(row.kind as usize == place, "rows stand in order");
+        let shared = &MODES[ModeKind::Shared as usize];
+        let deeper = row.reenters_as.without(row.kind);
+        assert!(
+            deeper.is_within(Modes::of(&[ModeKind::Shared])),
+            "what is taken again in another mode is shared: see `Extra::shared_below`"
+        );
+        assert!(
+            deeper.is_empty() || row.compatible.is_within(shared.compatible),
+            "who holds it beside one that is lowered to shared goes with that, too"
+        );
+        let mut other = 0;
+        while other < MODES.len() {
+            let (kind, other_row) = (MODES[other].kind, &MODES[other]);
+            let goes = row.compatible.has(kind);
+            assert!(goes == other_row.compatible.has(row.kind), "symmetric");
+            assert!(
+                !goes || LOCKS.has(kind) == LOCKS.has(row.kind),
+                "one thing stands at a key"
+            );
+            let are_many = row.compatible.has(row.kind) && other_row.compatible.has(kind);
+            assert!(
+                other == place || !(goes && are_many),
+                "of the modes of one key only one is held by several: see `Holds::loosen`"
+            );
+            other += 1;
+        }
+        place += 1;
+    }
+    place = 0;
+    while place < Mode::BRIEF.len() {
+        assert!(Mode::BRIEF[place].kind() as usize == place);
+        place += 1;
+    }
+};
+
+/// Those that are locks.
+const LOCKS: Modes = {
+    let (mut locks, mut place) = (Modes::NONE, 0);
+    while place < MODES.len() {
+        if matches!(MODES[place].stands, KeyState::Lock) {
+            locks = locks.with(MODES[place].kind);
+        }
+        place += 1;
+    }
+    locks
+};
+
+/// Those that go with no other, not even with themselves.
+const ALONE: Modes = {
+    let (mut alone, mut place) = (Modes::NONE, 0);
+    while place < MODES.len() {
+        if MODES[place].compatible.is_empty() {
+            alone = alone.with(MODES[place].kind);
+        }
+        place += 1;
+    }
+    alone
+};
+
+/// A set of modes: those in which a key is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes(u8);
+
+impl Modes {
+    pub const NONE: Modes = Modes(0);
+
+    pub const fn of(kinds: &[ModeKind]) -> Self {
+        let (mut modes, mut place) = (Modes::NONE, 0);
+        while place < kinds.len() {
+            modes = modes.with(kinds[place]);
+            place += 1;
+        }
+        modes
+    }
+
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub const fn has(self, kind: ModeKind) -> bool {
+        self.0 & (1 << kind as u8) != 0
+    }
+
+    pub const fn with(self, kind: ModeKind) -> Self {
+        Modes(self.0 | 1 << kind as u8)
+    }
+
+    pub const fn without(self, kind: ModeKind) -> Self {
+        Modes(self.0 & !(1 << kind as u8))
+    }
+
+    pub const fn is_within(self, others: Modes) -> bool {
+        self.0 & !others.0 == 0
+    }
+
+    /// Whether a key is held so by one owner, beside whom there can be no other.
+    pub const fn is_alone(self) -> bool {
+        self.0 & ALONE.0 != 0
+    }
+
+    /// Whether a key that is held in these ways is a lock.
+    pub const fn is_lock(self) -> bool {
+        self.0 & LOCKS.0 != 0
+    }
+
+    /// What stands at a key that is held in these ways.
+    pub fn stands(self) -> KeyState {
+        match self.is_lock() {
+            true => KeyState::Lock,
+            false => KeyState::Other,
+        }
+    }
+
+    /// Whether a key can be held in these ways with this standing there. A temporary key may have
+    /// been overwritten with anything; a lock that was is gone.
+    pub fn stand_as(self, standing: KeyState) -> bool {
+        match self.is_lock() {
+            true => standing == KeyState::Lock,
+            false => standing.is_present(),
+        }
+    }
+
+    /// The first of them in the table's order: the one that says most of the key.
+    pub fn first(self) -> Option<ModeKind> {
+        let place = self.0.trailing_zeros() as usize;
+        MODES.get(place).map(|row| row.kind)
+    }
+}
+
+impl ModeKind {
+    /// How many there are.
+    pub const COUNT: usize = MODES.len();
+
+    pub const ALL: [ModeKind; ModeKind::COUNT] = {
+        let (mut all, mut place) = ([ModeKind::Temporary; ModeKind::COUNT], 0);
+        while place < MODES.len() {
+            all[place] = MODES[place].kind;
+            place += 1;
+        }
+        all
+    };
+
+    /// Whether two owners can hold a key in these modes at once. Symmetric.
+    pub(in crate::engine) fn goes_with(self, other: ModeKind) -> bool {
+        MODES[self as usize].compatible.has(other)
+    }
+
+    /// As records have it.
+    pub fn word(self) -> &'static str {
+        MODES[self as usize].word
+    }
+
+    /// As operators read it.
+    pub fn shown(self) -> &'static str {
+        MODES[self as usize].shown
+    }
+
+    /// The option that asks for it.
+    pub const fn option(self) -> &'static str {
+        match MODES[self as usize].option {
+            Some(option) => option,
+            None => panic!("no option asks for it"),
+        }
+    }
+
+    /// The mode with this word.
+    pub fn with_word(word: &[u8]) -> Option<Self> {
+        let mut rows = MODES.iter();
+        let row = rows.find(|row| row.word.as_bytes() == word);
+        row.map(|row| row.kind)
+    }
+}
+
 /// What a request says besides, and the hold that it becomes keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
@@ -25,48 +273,77 @@ pub struct Attributes {
 }
 
 impl Mode {
+    /// Those that a hold's header has room for: the most frequent ones, which have no numbers.
+    pub(in crate::engine) const BRIEF: [Mode; 3] = [Mode::Temporary, Mode::Exclusive, Mode::Shared];
+
+    #[inline]
+    pub const fn kind(self) -> ModeKind {
+        match self {
+            Mode::Temporary => ModeKind::Temporary,
+            Mode::Exclusive => ModeKind::Exclusive,
+            Mode::Shared => ModeKind::Shared,
+            Mode::Permits { .. } => ModeKind::Permits,
+        }
+    }
+
+    /// The mode of this kind, with these numbers if it has any, and without them if it has none.
+    pub fn of(kind: ModeKind, permits: Option<(u32, u32)>) -> Option<Mode> {
+        match (kind, permits) {
+            (ModeKind::Temporary, None) => Some(Mode::Temporary),
+            (ModeKind::Exclusive, None) => Some(Mode::Exclusive),
+            (ModeKind::Shared, None) => Some(Mode::Shared),
+            (ModeKind::Permits, Some((count, total))) => Some(Mode::Permits { count, total }),
+            _ => None,
+        }
+    }
+
     /// Whether the key is a lock while it is held in this way, and not a string.
+    #[inline]
     pub fn is_lock(self) -> bool {
-        self != Mode::Temporary
+        LOCKS.has(self.kind())
+    }
+
+    /// Whether it goes with these modes, in which others hold the key. (Of a semaphore the total must be the same, too, and there
+    /// must be enough permits.)
+    #[inline]
+    pub(in crate::engine) fn goes_with(self, held: Modes) -> bool {
+        held.is_within(MODES[self.kind() as usize].compatible)
+    }
+
+    /// Whether others can hold the key at once, in whatever way.
+    pub(in crate::engine) fn is_for_many(self) -> bool {
+        !ALONE.has(self.kind())
     }
 
     /// Whether two different owners can hold a key in these ways at once, as far as the ways alone
     /// say it (a semaphore's permits must also suffice). Symmetric.
     pub fn is_compatible_with(self, other: Mode) -> bool {
-        match (self, other) {
-            (Mode::Shared, Mode::Shared) => true,
+        let is_same_semaphore = match (self, other) {
             (Mode::Permits { total, .. }, Mode::Permits { total: others, .. }) => total == others,
-            _ => false,
-        }
+            _ => true,
+        };
+        is_same_semaphore && self.kind().goes_with(other.kind())
     }
 
-    /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too, and
-    /// so make its hold deeper: in the same way again, or from exclusive to shared; never from shared to
-    /// exclusive, for which two readers would wait for each other.
-    pub(in crate::engine) fn reenters_as(self, asked: Mode) -> bool {
-        let same = self == asked || (self == Mode::Exclusive && asked == Mode::Shared);
-        self.is_lock() && same
+    /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too.
+    pub fn reenters_as(self, asked: Mode) -> bool {
+        let row = &MODES[self.kind() as usize];
+        row.reenters_as.has(asked.kind()) && (self == asked || self.kind() != asked.kind())
     }
 
     /// What stands at a key that is held in this way.
+    #[inline]
     pub(in crate::engine) fn stands(self) -> KeyState {
-        if self.is_lock() {
-            KeyState::Lock
-        } else {
-            KeyState::Other
-        }
+        Modes::of(&[self.kind()]).stands()
     }
 
-    /// Whether a key can be held in this way with this standing there. A temporary key may have
-    /// been overwritten with anything; a lock that was is gone.
+    /// The same as [`Modes::stand_as`].
     pub(in crate::engine) fn stands_as(self, standing: KeyState) -> bool {
-        match self {
-            Mode::Temporary => standing.is_present(),
-            _ => standing == KeyState::Lock,
-        }
+        Modes::of(&[self.kind()]).stand_as(standing)
     }
 
     /// The permits that it takes.
+    #[inline]
     pub fn permits(self) -> u32 {
         match self {
             Mode::Permits { count, .. } => count,

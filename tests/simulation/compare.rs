@@ -52,12 +52,8 @@ impl Trial {
             holder_count,
             waiters,
             waiter_count,
-        } = inspection.unwrap_or(KeyInspection {
-            holders: Vec::new(),
-            holder_count: 0,
-            waiters: Vec::new(),
-            waiter_count: 0,
-        });
+            ..
+        } = inspection.unwrap_or_default();
         if (holder_count, waiter_count) != (holders.len(), waiters.len()) {
             return Err(format!(
                 "at {spot:?} {holder_count} and {waiter_count} are counted of {holders:?} and {waiters:?}"

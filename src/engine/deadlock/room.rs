@@ -1,18 +1,20 @@
 //! What room is left at a key beside those who do not let it go.
 
 use super::edges::Owner;
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::{Attributes, Mode, ModeKind};
 use hashbrown::HashMap;
 
 /// Those who stay at a key: they hold it, or were served in this trial, do not let it go by
 /// themselves, and are stuck.
 ///
-/// Invariant: they go with each other, so `way`, the mode of one of them, answers for all. An owner
-/// that has made its hold deeper stays in the mode that it began with.
+/// Invariant: they go with each other. An owner that has made its hold deeper stays in the mode that it began with.
 #[derive(Default)]
 pub(super) struct Room<'a> {
     modes: HashMap<Owner<'a>, (Mode, Attributes)>,
-    way: Option<Mode>,
+    /// How many of them there are in each mode.
+    counts: [u32; ModeKind::COUNT],
+    /// The semaphore's permits, if they hold such.
+    total: u32,
     /// The permits that they have together: those of one owner once, however deep its hold will be.
     taken: u64,
     /// In the order in which they came; those who have left, too, until all is settled. Each with the
@@ -25,17 +27,31 @@ impl<'a> Room<'a> {
     pub fn enter(&mut self, owner: Owner<'a>, mode: Mode, attributes: Attributes) -> bool {
         let is_new = self.modes.try_insert(owner, (mode, attributes)).is_ok();
         if is_new {
-            self.way = Some(mode);
+            self.counts[mode.kind() as usize] += 1;
             self.taken += u64::from(mode.permits());
+            if let Mode::Permits { total, .. } = mode {
+                self.total = total;
+            }
             self.in_order.push((owner, 0));
         }
         is_new
     }
 
     pub fn leave(&mut self, owner: Owner<'a>) {
-        let mode = self.modes.remove(&owner);
-        self.taken -= mode.map_or(0, |(mode, _)| u64::from(mode.permits()));
-        self.way.take_if(|_| self.modes.is_empty());
+        if let Some((mode, _)) = self.modes.remove(&owner) {
+            self.counts[mode.kind() as usize] -= 1;
+            self.taken -= u64::from(mode.permits());
+        }
+    }
+
+    /// Whether somebody else can hold the key in this mode beside them, but for the permits that are left. O(modes).
+    fn goes(&self, asked: Mode) -> bool {
+        let mut all = ModeKind::ALL.into_iter();
+        let is_held = |kind: ModeKind| self.counts[kind as usize] > 0;
+        match asked {
+            Mode::Permits { total, .. } if is_held(asked.kind()) && total != self.total => false,
+            _ => all.all(|kind| !is_held(kind) || asked.kind().goes_with(kind)),
+        }
     }
 
     /// Whether this owner, too, can have the key. O(1).
@@ -45,16 +61,15 @@ impl<'a> Room<'a> {
         (asked, attributes): (Mode, Attributes),
         asks_for_one: bool,
     ) -> bool {
-        match (self.modes.get(&owner), self.way, asked) {
-            (Some((own, its)), ..) => {
+        match (self.modes.get(&owner), asked) {
+            (Some((own, its)), _) => {
                 let may_again = its.reentrant && attributes.reentrant;
                 may_again && asks_for_one && own.reenters_as(asked)
             }
-            (None, None, _) => true,
-            (None, Some(way), Mode::Permits { count, total }) => {
-                asked.is_compatible_with(way) && self.taken + u64::from(count) <= u64::from(total)
+            (None, Mode::Permits { count, total }) => {
+                self.goes(asked) && self.taken + u64::from(count) <= u64::from(total)
             }
-            (None, Some(way), _) => asked.is_compatible_with(way),
+            (None, _) => self.goes(asked),
         }
     }
 
@@ -69,9 +84,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// With whom there is no room for this owner any more. O(log of those who stay).
+    /// With whom there is no room for this owner any more. O(log of those who stay), or O(those of them with whom it goes).
     pub fn who_is_too_many(&self, owner: Owner<'a>, asked: Mode) -> Option<Owner<'a>> {
-        let goes = self.way.is_some_and(|way| asked.is_compatible_with(way));
+        let goes = self.goes(asked);
         if goes && self.modes.contains_key(&owner) {
             return Some(owner);
         }
@@ -80,7 +95,11 @@ impl<'a> Room<'a> {
                 let free = u64::from(total.saturating_sub(count));
                 self.in_order.partition_point(|(_, up_to)| *up_to <= free)
             }
-            _ => 0,
+            _ => {
+                let is_in_way =
+                    |(owner, _): &(Owner<'a>, u64)| !asked.is_compatible_with(self.modes[owner].0);
+                self.in_order.iter().position(is_in_way)?
+            }
         };
         self.in_order.get(fit).map(|(owner, _)| *owner)
     }

@@ -127,12 +127,11 @@ impl<'a> Search<'a> {
     /// Reaches the key's holders, unless they are not in the way of one who asks for it so.
     fn reach_holders(&mut self, key: Id<KeyRecord>, asked: Mode, waiter: Id<Waiter>) -> Option<()> {
         // Its own hold, which came by another name, is in its way.
-        let has_it = asked == Mode::Shared && self.has(waiter, key);
+        let shares = asked.permits() == 0 && asked.goes_with(self.engine.keys[key].held());
+        let has_it = shares && self.has(waiter, key);
         let line = self.lines.entry(key).or_default();
-        let first = self.engine.holds_at(key).next();
-        // They all go with each other, so the first answers for all.
-        let shares = |first| asked == Mode::Shared && self.engine.holds.mode(first) == asked;
-        if line.has_holders || first.is_none_or(|first| shares(first) && !has_it) {
+        let is_held = self.engine.holds_at(key).next().is_some();
+        if line.has_holders || !is_held || (shares && !has_it) {
             return Some(());
         }
         line.has_holders = true;

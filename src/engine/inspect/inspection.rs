@@ -1,6 +1,6 @@
 //! Who holds and who waits, for an operator at three in the morning.
 
-use crate::engine::mode::Mode;
+use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
@@ -16,8 +16,12 @@ const CROWD: usize = 16;
 const MANY: usize = 1000;
 
 /// What there is to tell about one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInspection {
+    /// In which mode it is held, or asked for by who is first in line; of several the one that says most of the key.
+    pub kind: Option<ModeKind>,
+    /// How many permits it has, if it is held as a semaphore.
+    pub total: Option<u32>,
     /// The oldest first, as many as were asked for.
     pub holders: Vec<Holder>,
     pub holder_count: usize,
@@ -89,19 +93,27 @@ impl Engine {
         let key = self.keys.find(key)?;
         let holders = self.holds_at(key);
         let waiters = self.queues.of_key(&self.keys, key);
+        let holders: Vec<_> = holders
+            .take(most.saturating_add(MANY))
+            .filter_map(|hold| self.holder_line(now, hold))
+            .take(most)
+            .collect();
+        let waiters: Vec<_> = waiters
+            .take(most.saturating_add(MANY))
+            .filter(|waiter| !self.is_faded(*waiter))
+            .map(|waiter| self.waiting_line(now, waiter))
+            .take(most)
+            .collect();
+        let asked = waiters.first().map(|waiter| waiter.mode.kind());
         let inspection = KeyInspection {
-            holders: holders
-                .take(most.saturating_add(MANY))
-                .filter_map(|hold| self.holder_line(now, hold))
-                .take(most)
-                .collect(),
+            kind: match holders.is_empty() {
+                true => asked,
+                false => self.keys[key].held().first(),
+            },
+            total: self.holds.total(key).filter(|_| !holders.is_empty()),
+            holders,
             holder_count: self.count_living(key),
-            waiters: waiters
-                .take(most.saturating_add(MANY))
-                .filter(|waiter| !self.is_faded(*waiter))
-                .map(|waiter| self.waiting_line(now, waiter))
-                .take(most)
-                .collect(),
+            waiters,
             waiter_count: self.count_waiting(key),
         };
         let anyone = inspection.holder_count > 0 || inspection.waiter_count > 0;

@@ -177,9 +177,9 @@ impl Engine {
         let KeySnapshot { key, standing } = seen;
         let mut spot = self.keys.spot(key);
         if let Some(known) = spot.found {
-            self.keys[known].set_stands(standing);
-            let hold = self.keys[known].holds.head();
-            if hold.is_some_and(|hold| !self.holds.mode(hold).stands_as(standing)) {
+            let record = &mut self.keys[known];
+            record.set_stands(standing);
+            if !record.holds.is_empty() && !record.held().stand_as(standing) {
                 let why = standing.loss_or(Loss::Deleted);
                 self.lose(known, Cause::Server, why, effects);
                 spot = self.keys.spot(key);
@@ -336,13 +336,10 @@ impl Engine {
     }
 
     fn other_total(&self, key: Id<KeyRecord>, mode: Mode) -> Option<u32> {
-        let first = self.keys[key].holds.head()?;
-        match (self.holds.mode(first), mode) {
-            (Mode::Permits { total, .. }, Mode::Permits { total: asked, .. }) => {
-                (total != asked).then_some(total)
-            }
-            _ => None,
-        }
+        let Mode::Permits { total: asked, .. } = mode else {
+            return None;
+        };
+        self.holds.total(key).filter(|total| *total != asked)
     }
 
     /// Whether a newcomer can have the key now.

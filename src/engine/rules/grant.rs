@@ -47,8 +47,10 @@ impl Engine {
         let stays = grant.mode.is_lock() && self.has_lock_that_stays(key, former);
         let hold = match former {
             Some(former) => {
-                self.holds.transfer(&mut self.clients, former, grant);
-                self.keys[key].set_stands(grant.mode.stands());
+                let record = &mut self.keys[key];
+                record.set_stands(grant.mode.stands());
+                self.holds
+                    .transfer(record, &mut self.clients, former, grant);
                 former
             }
             None => self.write_down(key, grant),

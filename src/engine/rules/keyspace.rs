@@ -205,10 +205,9 @@ impl Engine {
             return;
         };
         self.set_present(key, seen.standing.is_present(), effects);
-        self.keys[key].set_stands(seen.standing);
-        let held = self.keys[key].holds.head();
-        let is_there = held.is_some_and(|hold| self.holds.mode(hold).stands_as(seen.standing));
-        if !is_there {
+        let record = &mut self.keys[key];
+        record.set_stands(seen.standing);
+        if record.holds.is_empty() || !record.held().stand_as(seen.standing) {
             self.lose(key, Cause::Server, seen.standing.loss_or(gone), effects);
         }
     }

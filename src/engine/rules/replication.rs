@@ -250,10 +250,8 @@ impl Engine {
         }
         // What is orphaned already stays so. Beside a session that holds a lock there can be others; but a
         // temporary key has been made anew, without a word of the session that held it.
-        let stays = |hold| {
-            let is_lock = self.holds.mode(hold).is_lock();
-            is_lock == mode.is_lock() && (is_lock || !self.is_living(hold))
-        };
+        let is_lock = self.keys[key].held().is_lock();
+        let stays = |hold| is_lock == mode.is_lock() && (is_lock || !self.is_living(hold));
         if self.keys[key].holds.head().is_some_and(stays) {
             return;
         }

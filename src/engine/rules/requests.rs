@@ -113,7 +113,7 @@ impl Engine {
         if left == 0 {
             self.release(hold, effects);
         } else {
-            let serves = self.holds.lower(hold);
+            let serves = self.holds.lower(&mut self.keys, hold);
             self.replicate_hold(hold, effects);
             if serves {
                 let (key, most) = (self.holds[hold].key, self.limits.together);
@@ -175,8 +175,7 @@ impl Engine {
         }
         self.check_extras_of(&[hold])?;
         // Between its own token and the last one others can have held the key beside it.
-        let is_others =
-            token <= last && matches!(self.holds.mode(hold), Mode::Shared | Mode::Permits { .. });
+        let is_others = token <= last && self.holds.mode(hold).is_for_many();
         let token = match is_others {
             true => self.take_token(effects),
             false => self.know_token(token, effects),

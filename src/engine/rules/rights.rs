@@ -103,8 +103,7 @@ impl Engine {
         let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
             let waiter = &self.queues[*id];
-            let alone = !waiter.mode.is_compatible_with(waiter.mode);
-            alone && !waiter.attributes.reentrant && waiter.acks.is_none()
+            !waiter.mode.is_for_many() && !waiter.attributes.reentrant && waiter.acks.is_none()
         };
         let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
         if !self.queues.is_doubted(next) {

@@ -139,9 +139,8 @@ impl Engine {
         let Some(hold) = self.keys[key].holds.head() else {
             return false;
         };
-        let mode = self.holds.mode(hold);
         let owner = self.clients.owner(self.queues[first].client);
-        !mode.is_compatible_with(mode)
+        self.keys[key].held().is_alone()
             && self.holds[hold].client != owner
             && !self.is_fading()
             && !self.flushes.is_any()

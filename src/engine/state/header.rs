@@ -1,27 +1,16 @@
 //! A hold's header: what each hold has besides its key, its owner and its token, in eight bytes. There can be millions.
 //!
-//! A kind (2 bits), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
+//! A mode (2 bits; the last number says that it stands in the extra record), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
 //! [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
 //! again after a year: longer than that no hold is told to last).
 
 use crate::engine::mode::{Attributes, Mode};
-use crate::engine::state::rows::{Extra, Header, Kind};
+use crate::engine::state::rows::{Extra, Header};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::Moment;
 
-impl Kind {
-    pub fn of(mode: Mode) -> Self {
-        match mode {
-            Mode::Temporary => Kind::Temporary,
-            Mode::Exclusive => Kind::Exclusive,
-            Mode::Shared => Kind::Shared,
-            Mode::Permits { .. } => Kind::Permits,
-        }
-    }
-}
-
 impl Header {
-    const KIND: u64 = 0b11;
+    const MODE: u64 = 0b11;
     const REENTRANT: u64 = 0b100;
     const NOTIFY: u64 = 0b1000;
     const EXTRA_BITS: u32 = 26;
@@ -33,11 +22,11 @@ impl Header {
     /// What the beginning of a hold is counted in.
     const UNIT_MS: u64 = 2;
 
-    pub fn new(kind: Kind, attributes: Attributes, since: Moment) -> Self {
+    pub fn new(mode: Mode, attributes: Attributes, since: Moment) -> Self {
         let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;
         let notify = u64::from(attributes.notify) * Self::NOTIFY;
         let units = Self::ms(since).div_ceil(Self::UNIT_MS);
-        Header((units << Self::SINCE_AT) | reentrant | notify | kind as u64)
+        Header((units << Self::SINCE_AT) | reentrant | notify | Self::bits(mode))
     }
 
     fn ms(moment: Moment) -> u64 {
@@ -55,18 +44,24 @@ impl Header {
         self.0 = (self.0 & !Self::NOTIFY) | (u64::from(notify) * Self::NOTIFY);
     }
 
-    pub fn kind(self) -> Kind {
-        const KINDS: [Kind; 4] = [
-            Kind::Temporary,
-            Kind::Exclusive,
-            Kind::Shared,
-            Kind::Permits,
-        ];
-        KINDS[(self.0 & Self::KIND) as usize]
+    fn bits(mode: Mode) -> u64 {
+        (mode.kind() as u64).min(Mode::BRIEF.len() as u64)
     }
 
-    pub fn set_kind(&mut self, kind: Kind) {
-        self.0 = (self.0 & !Self::KIND) | kind as u64;
+    /// None if it stands in the extra record.
+    #[inline]
+    pub fn mode(self) -> Option<Mode> {
+        let place = (self.0 & Self::MODE) as usize;
+        Mode::BRIEF.get(place).copied()
+    }
+
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.0 = (self.0 & !Self::MODE) | Self::bits(mode);
+    }
+
+    #[inline]
+    pub fn is_temporary(self) -> bool {
+        self.0 & Self::MODE == Self::bits(Mode::Temporary)
     }
 
     pub fn extra(self) -> Option<Id<Extra>> {
@@ -99,27 +94,26 @@ mod tests {
     #[test]
     fn a_record_is_small_and_keeps_what_it_is_told() {
         assert_eq!(size_of::<Option<Hold>>(), 40);
-        for kind in [
-            Kind::Temporary,
-            Kind::Exclusive,
-            Kind::Shared,
-            Kind::Permits,
-        ] {
+        let (count, total) = (2, 3);
+        let permits = Mode::Permits { count, total };
+        for mode in Mode::BRIEF.into_iter().chain([permits]) {
+            let kept = (mode != permits).then_some(mode);
             for (reentrant, notify) in [(false, false), (false, true), (true, false), (true, true)]
             {
                 let attributes = Attributes { reentrant, notify };
-                let mut header = Header::new(Kind::Exclusive, attributes, Moment(7_000_000));
-                header.set_kind(kind);
-                assert!(header.kind() == kind && header.extra().is_none());
+                let mut header = Header::new(Mode::Exclusive, attributes, Moment(7_000_000));
+                header.set_mode(mode);
+                assert!(header.mode() == kept && header.extra().is_none());
+                assert_eq!(header.is_temporary(), mode == Mode::Temporary);
                 let extra = Id::of_number((1 << Header::EXTRA_BITS) - 1).unwrap();
                 header.set_extra(extra);
-                assert!(header.kind() == kind && header.extra() == Some(extra));
+                assert!(header.mode() == kept && header.extra() == Some(extra));
                 assert_eq!(header.attributes(), attributes);
                 assert_eq!(header.held_ms(Moment(8_000_999)), 1000);
                 header.set_notify(!notify);
                 assert_eq!(header.attributes().notify, !notify);
                 assert_eq!(header.attributes().reentrant, reentrant);
-                assert!(header.kind() == kind && header.extra() == Some(extra));
+                assert!(header.mode() == kept && header.extra() == Some(extra));
             }
         }
     }
@@ -132,7 +126,7 @@ mod tests {
         for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
             let begin = Moment::default().after_ms(begin);
             for passed in [0, 1, 1_000, 1_001, around - 2] {
-                let header = Header::new(Kind::Shared, Attributes::default(), begin);
+                let header = Header::new(Mode::Shared, Attributes::default(), begin);
                 let held = header.held_ms(begin.after_ms(passed));
                 assert!(held == passed || held + 1 == passed, "{held} of {passed}");
             }

@@ -5,12 +5,12 @@ mod notify;
 mod plain;
 mod sizes;
 
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::{Attributes, Mode, ModeKind};
 use crate::engine::state::acks::Acks;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
-use crate::engine::state::rows::{Ack, Client, Extra, Header, Hold, KeyRecord, Kind, PendingGrant};
+use crate::engine::state::rows::{Ack, Client, Extra, Header, Hold, KeyRecord, PendingGrant};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -46,7 +46,7 @@ pub(in crate::engine) struct Grant<'a> {
 
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
 /// go with each other, have different owners (a client with a label), and together take no more
-/// permits than there are; `permits` has their sum for each semaphore. `sizes` has how many holds
+/// permits than there are; `permits` has their sum for each semaphore. `held` of a key's record has their modes. `sizes` has how many holds
 /// each key with an overflow has. `extras` has the records that holds name, each once; those with a label stand in their
 /// owner's chain in `owners`. Only a hold that is being carried to another name stands in no key's chain.
 #[derive(Default)]
@@ -58,11 +58,18 @@ pub(in crate::engine) struct Holds {
     by_token: Overflow<Hold>,
     /// Of each owner with a label, the records of its holds.
     owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
-    permits: HashMap<Id<KeyRecord>, u32>,
+    permits: HashMap<Id<KeyRecord>, Permits>,
     sizes: Sizes,
     temporary: usize,
     /// The grants of some of them that replicas are to acknowledge.
     pub acks: Acks,
+}
+
+/// The permits of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Permits {
+    taken: u32,
+    total: u32,
 }
 
 impl Holds {
@@ -188,15 +195,8 @@ impl Holds {
     }
 
     pub fn mode(&self, id: Id<Hold>) -> Mode {
-        match self.all[id].header.kind() {
-            Kind::Temporary => Mode::Temporary,
-            Kind::Exclusive => Mode::Exclusive,
-            Kind::Shared => Mode::Shared,
-            Kind::Permits => {
-                let (count, total) = self.extra(id).map_or((0, 0), |extra| extra.permits);
-                Mode::Permits { count, total }
-            }
-        }
+        let in_extra = || self.extra(id).map_or(Mode::Exclusive, |extra| extra.mode);
+        self.all[id].header.mode().unwrap_or_else(in_extra)
     }
 
     pub fn label(&self, id: Id<Hold>) -> &[u8] {
@@ -254,15 +254,18 @@ impl Holds {
         }
     }
 
-    /// Released once, of several times. Whether it was exclusive and only shared holds are left.
-    pub fn lower(&mut self, id: Id<Hold>) -> bool {
+    /// Released once, of several times. Whether it is only shared from now on, and was not before.
+    pub fn lower(&mut self, keys: &mut Keys, id: Id<Hold>) -> bool {
+        let (former, mode) = (self.mode(id), Mode::Shared);
         let extra = self.extra_mut(id);
         if extra.depth > 1 {
             extra.depth -= 1;
             return false;
         }
         extra.depth = std::mem::take(&mut extra.shared_below);
-        self.all[id].header.set_kind(Kind::Shared);
+        self.all[id].header.set_mode(mode);
+        let record = &mut keys[self.all[id].key];
+        record.set_held(record.held().without(former.kind()).with(mode.kind()));
         true
     }
 
@@ -324,17 +327,24 @@ impl Holds {
         clients[client].holding.iter(&self.all)
     }
 
-    /// Whether the key's holders let another owner hold it in this way. O(1): they all go with each
-    /// other, so one of them answers for all.
+    /// Whether the key's holders let another owner hold it in this way. O(1).
     pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {
-        let Some(first) = keys[key].holds.head() else {
+        mode.goes_with(keys[key].held()) && self.has_permits(key, mode)
+    }
+
+    /// Whether what a semaphore has left is enough. O(1).
+    fn has_permits(&self, key: Id<KeyRecord>, mode: Mode) -> bool {
+        let Mode::Permits { count, total } = mode else {
             return true;
         };
-        let Mode::Permits { count, total } = mode else {
-            return self.mode(first).is_compatible_with(mode);
-        };
-        let taken = self.permits.get(&key).copied().unwrap_or(0);
-        self.mode(first).is_compatible_with(mode) && count <= total.saturating_sub(taken)
+        self.permits.get(&key).is_none_or(|permits| {
+            permits.total == total && count <= total.saturating_sub(permits.taken)
+        })
+    }
+
+    /// How many permits the semaphore has that a key is held as, if it is. O(1).
+    pub fn total(&self, key: Id<KeyRecord>) -> Option<u32> {
+        self.permits.get(&key).map(|permits| permits.total)
     }
 
     /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
@@ -350,15 +360,15 @@ impl Holds {
             key,
             client: grant.client,
             token: grant.token,
-            header: Header::new(Kind::of(grant.mode), grant.attributes, grant.since),
+            header: Header::new(grant.mode, grant.attributes, grant.since),
             by_key: Link::default(),
             by_client: Link::default(),
         });
         if !grant.label.is_empty() {
             self.set_label(id, grant.client, grant.label);
         }
-        if let Mode::Permits { count, total } = grant.mode {
-            self.extra_mut(id).permits = (count, total);
+        if self.all[id].header.mode().is_none() {
+            self.extra_mut(id).mode = grant.mode;
         }
         if grant.lease.is_some() {
             self.set_lease(timers, id, grant.lease);
@@ -390,7 +400,8 @@ impl Holds {
     /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
     pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
-        let (key, client, kind) = (hold.key, hold.client, hold.header.kind());
+        let (key, client) = (hold.key, hold.client);
+        let mode = self.mode(id);
         let record = &mut keys[key];
         if !record.has_one_hold() {
             let (label, token) = (hold.label(&self.extras), hold.token);
@@ -402,15 +413,26 @@ impl Holds {
         }
         record.set_one_hold(false);
         record.holds.remove(&mut self.all, id);
-        if kind == Kind::Permits {
-            self.give_permits_back(key, self.mode(id).permits());
+        if record.holds.is_empty() || !self.is_held_as(record, mode) {
+            record.set_held(record.held().without(mode.kind()));
+        }
+        if let Mode::Permits { count, .. } = mode {
+            self.give_permits_back(key, count);
         }
     }
 
+    /// Whether a key is held in such a mode by somebody else than who has just let it go. O(modes): of all modes in which a key
+    /// is held, one is that of several holders, so among the first few there is one of these.
+    fn is_held_as(&self, record: &KeyRecord, mode: Mode) -> bool {
+        let kind = mode.kind();
+        let mut holds = record.holds.iter(&self.all).take(ModeKind::COUNT);
+        kind.goes_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
+    }
+
     fn give_permits_back(&mut self, key: Id<KeyRecord>, count: u32) {
-        if let Some(taken) = self.permits.get_mut(&key) {
-            *taken -= count;
-            if *taken == 0 {
+        if let Some(permits) = self.permits.get_mut(&key) {
+            permits.taken -= count;
+            if permits.taken == 0 {
                 index::take(&mut self.permits, &key);
             }
         }
@@ -421,7 +443,7 @@ impl Holds {
         let record = &mut keys[key];
         let hold = &mut self.all[id];
         hold.key = key;
-        let (client, kind) = (hold.client, hold.header.kind());
+        let client = hold.client;
         // As a rule it is the key's first, which needs none of this.
         let is_first = record.holds.is_empty();
         record.set_one_hold(is_first);
@@ -433,10 +455,13 @@ impl Holds {
                 self.sizes.join(key);
             }
         }
-        if kind == Kind::Permits {
-            *self.permits.entry(key).or_default() += self.mode(id).permits();
-        }
         record.holds.push(&mut self.all, id);
+        let mode = self.mode(id);
+        record.set_held(record.held().with(mode.kind()));
+        if let Mode::Permits { count, total } = mode {
+            let permits = self.permits.entry(key);
+            permits.or_insert(Permits { taken: 0, total }).taken += count;
+        }
     }
 
     /// Ends a carried hold. O(1), with a lease O(log of leases).
@@ -457,7 +482,7 @@ impl Holds {
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
         self.all.remove(id);
-        self.temporary -= usize::from(header.kind() == Kind::Temporary);
+        self.temporary -= usize::from(header.is_temporary());
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).

@@ -1,6 +1,7 @@
 //! The keys that somebody watches, holds or waits for, and nothing else: a key that nobody cares for
 //! has no record here, and finding that out is one hash and one probe.
 
+use crate::engine::mode::Modes;
 use crate::engine::state::rows::{KeyRecord, Marks};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::Chain;
@@ -12,20 +13,21 @@ use std::hash::BuildHasher;
 use std::ops;
 
 impl Marks {
-    const PRESENT: u8 = 1;
-    const READY: u8 = 2;
-    const LOCK: u8 = 4;
-    const OTHER: u8 = 8;
-    const TIMED: u8 = 16;
+    const PRESENT: u16 = 1;
+    const READY: u16 = 2;
+    const LOCK: u16 = 4;
+    const OTHER: u16 = 8;
+    const TIMED: u16 = 16;
     /// Two bits.
     const ROUND_AT: u32 = 5;
-    const ONE_HOLD: u8 = 128;
+    const ONE_HOLD: u16 = 128;
+    const UNSEEN: u16 = 256;
 
-    fn has(self, mark: u8) -> bool {
+    fn has(self, mark: u16) -> bool {
         self.0 & mark != 0
     }
 
-    fn set(&mut self, mark: u8, on: bool) {
+    fn set(&mut self, mark: u16, on: bool) {
         if on {
             self.0 |= mark;
         } else {
@@ -38,37 +40,21 @@ impl KeyRecord {
     fn new(key: Key<'_>, standing: KeyState, round: Round) -> Self {
         let mut record = KeyRecord {
             name: key.name.into(),
-            db: [0; 3],
+            db: key.db,
             marks: Marks(round.0 << Marks::ROUND_AT),
+            held: Modes::NONE,
             watchers: Chain::default(),
             holds: Chain::default(),
             queue: Chain::default(),
         };
-        record.set_db(key.db);
         record.set_present(standing.is_present());
         record.set_stands(standing);
         record
     }
 
-    const UNSEEN: u8 = 128;
-
-    fn set_db(&mut self, db: Db) {
-        let [low, middle, high, _] = db.0.to_le_bytes();
-        self.db = [
-            low,
-            middle,
-            high & !Self::UNSEEN | self.db[2] & Self::UNSEEN,
-        ];
-    }
-
-    fn db(&self) -> Db {
-        let [low, middle, high] = self.db;
-        Db(u32::from_le_bytes([low, middle, high & !Self::UNSEEN, 0]))
-    }
-
     pub fn key(&self) -> Key<'_> {
         Key {
-            db: self.db(),
+            db: self.db,
             name: &self.name,
         }
     }
@@ -133,14 +119,21 @@ impl KeyRecord {
     /// Databases have exchanged their contents, and what stands here now has not been looked at since. What is held came with
     /// its holds.
     pub fn is_unseen(&self) -> bool {
-        self.db[2] & Self::UNSEEN != 0
+        self.marks.has(Marks::UNSEEN)
     }
 
     pub fn set_unseen(&mut self, unseen: bool) {
-        match unseen {
-            true => self.db[2] |= Self::UNSEEN,
-            false => self.db[2] &= !Self::UNSEEN,
-        }
+        self.marks.set(Marks::UNSEEN, unseen);
+    }
+
+    /// In which modes it is held, whoever holds it.
+    #[inline]
+    pub fn held(&self) -> Modes {
+        self.held
+    }
+
+    pub fn set_held(&mut self, held: Modes) {
+        self.held = held;
     }
 
     /// Whether something that is not ours stands here, or may, so that nobody can be granted the key.
@@ -174,10 +167,10 @@ impl KeyRecord {
 
 /// In which of the rounds of flushes a key was last worked off. There are never records of more than three at a time.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Round(u8);
+struct Round(u16);
 
 impl Round {
-    const MOST: u8 = 3;
+    const MOST: u16 = 3;
 
     fn next(self) -> Self {
         Round((self.0 + 1) & Self::MOST)
@@ -300,7 +293,7 @@ impl Keys {
         self.index.remove(hash, id);
         let record = self.records.remove(id);
         KeyBuf {
-            db: record.db(),
+            db: record.db,
             name: record.name,
         }
     }
@@ -315,13 +308,13 @@ impl Keys {
             if !(self.has(id) && self.records[id].is_only_held()) {
                 continue;
             }
-            let db = self.records[id].db().exchanged(one, other);
+            let db = self.records[id].db.exchanged(one, other);
             if is_near {
-                self.records[id].set_db(db);
+                self.records[id].db = db;
                 continue;
             }
             self.index.remove(self.hash(self.records[id].key()), id);
-            self.records[id].set_db(db);
+            self.records[id].db = db;
             self.index.insert(self.hash(self.records[id].key()), id);
         }
     }
@@ -427,8 +420,8 @@ mod tests {
 
     #[test]
     fn a_record_is_small_and_keeps_what_it_is_told() {
-        assert_eq!(size_of::<Option<KeyRecord>>(), 40);
-        let db = Db(0x002b_cdef);
+        assert_eq!(size_of::<Option<KeyRecord>>(), 48);
+        let db = Db(0xab2b_cdef);
         let mut record = KeyRecord::new(Key { db, name: b"k" }, KeyState::Lock, Round(2));
         assert_eq!(record.key(), Key { db, name: b"k" });
         for standing in [KeyState::Other, KeyState::Absent, KeyState::Lock] {
@@ -440,7 +433,7 @@ mod tests {
             assert_eq!(record.is_ready(), standing == KeyState::Other);
             assert!(record.is_present() && record.round() == Round(2));
         }
-        record.set_db(Db(7));
+        record.db = Db(7);
         assert!(record.key().db == Db(7) && record.is_unseen());
         for round in [3, 0, 1] {
             record.set_round(Round(round));

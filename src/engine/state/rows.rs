@@ -26,13 +26,13 @@
 //! When you add a field: a row is small because there can be millions of it, which tests count; see `Extra` for what only few
 //! have.
 
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::{Attributes, Mode, Modes};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Chained, Link};
 use crate::engine::storage::few::Few;
 use crate::engine::types::{
-    AskedAcks, ClientId, Digest, Form, KeyBuf, Loss, Moment, Origin, SessionId, Token,
+    AskedAcks, ClientId, Db, Digest, Form, KeyBuf, Loss, Moment, Origin, SessionId, Token,
 };
 
 // ---- keys (keys.rs) ----
@@ -40,18 +40,18 @@ use crate::engine::types::{
 /// What the engine knows of one key. It is there as long as somebody watches, holds or waits for the key, or the key is ready.
 pub(in crate::engine) struct KeyRecord {
     pub(super) name: Bytes,
-    /// The database's number in 23 bits: a server with more would need gigabytes for them alone. And one more mark, in the
-    /// highest bit.
-    pub(super) db: [u8; 3],
+    pub(super) db: Db,
     pub(super) marks: Marks,
+    /// In which modes it is held: those of all its holds.
+    pub(super) held: Modes,
     pub watchers: Chain<Watch, { Watch::BY_KEY }>,
     pub holds: Chain<Hold, { Hold::BY_KEY }>,
     pub queue: Chain<QueueEntry, { QueueEntry::BY_KEY }>,
 }
 
-/// Small facts about a key in one byte. With millions of keys it counts.
+/// Small facts about a key in few bytes. With millions of keys it counts.
 #[derive(Clone, Copy)]
-pub(super) struct Marks(pub(super) u8);
+pub(super) struct Marks(pub(super) u16);
 
 // ---- connections and sessions (clients.rs, sessions.rs) ----
 
@@ -146,15 +146,6 @@ pub(in crate::engine) struct Hold {
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Header(pub(super) u64);
 
-/// A mode without its numbers.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::engine) enum Kind {
-    Temporary,
-    Exclusive,
-    Shared,
-    Permits,
-}
-
 /// What a hold that is acquired once, without a label, a lease or permits does not have. Made when a hold comes to have any
 /// of it, and there as long as that hold.
 pub(in crate::engine) struct Extra {
@@ -167,8 +158,8 @@ pub(in crate::engine) struct Extra {
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has also taken it shared.
     pub shared_below: u32,
-    /// (count, total) of a semaphore.
-    pub permits: (u32, u32),
+    /// Its mode, if the header has no room for that.
+    pub mode: Mode,
     pub lease: Option<Moment>,
     /// Its key has come to go by another name since it was granted.
     pub renamed: bool,
@@ -187,7 +178,7 @@ impl Default for Extra {
             by_owner: Link::default(),
             depth: 1,
             shared_below: 0,
-            permits: (0, 0),
+            mode: Mode::Exclusive,
             lease: None,
             renamed: false,
             asked_in: 0,

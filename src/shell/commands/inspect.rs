@@ -2,8 +2,7 @@
 
 use crate::command::{List, Log, matches};
 use crate::engine::{
-    ClientId, Engine, Holder, Key, KeyBuf, KeyInspection, Lost, Mode, Origin, Page, Walk,
-    key_in_log,
+    ClientId, Engine, Holder, Key, KeyBuf, Lost, ModeKind, Origin, Page, Walk, key_in_log,
 };
 use crate::policy::attribution::field;
 use crate::shell::server::{keepalive, rights};
@@ -22,9 +21,9 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     };
     ctx.reply_map(6);
     ctx.reply_bulk(b"kind");
-    ctx.reply_bulk(kind(&inspection));
+    ctx.reply_bulk(inspection.kind.map_or("", ModeKind::shown).as_bytes());
     ctx.reply_bulk(b"total");
-    match total(&inspection) {
+    match inspection.total {
         Some(total) => ctx.reply_integer(total.into()),
         None => ctx.reply_null(),
     }
@@ -43,7 +42,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
         ctx.reply_map(6);
         Connection::of(ctx, waiter.client).reply(ctx);
         bytes(ctx, b"label", &waiter.label);
-        bytes(ctx, b"mode", mode(waiter.mode));
+        text(ctx, b"mode", waiter.mode.kind().shown());
         number(ctx, b"waiting-ms", waiter.waiting_ms);
     }
 }
@@ -149,7 +148,7 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
         text(ctx, b"addr", of(|origin| &origin.addr));
         text(ctx, b"name", of(|origin| &origin.name));
         text(ctx, b"user", of(|origin| &origin.user));
-        bytes(ctx, b"mode", mode(lost.mode));
+        text(ctx, b"mode", lost.mode.kind().shown());
         number(ctx, b"held-ms", lost.held_ms);
         text(ctx, b"reason", lost.why.word());
         number(ctx, b"waiters", lost.waiters as u64);
@@ -233,29 +232,6 @@ impl Connection {
         number(ctx, b"client", self.id.0);
         text(ctx, b"addr", self.field("addr="));
         text(ctx, b"name", self.field("name="));
-    }
-}
-
-/// What the key is, or will be for the first in line.
-fn kind(inspection: &KeyInspection) -> &'static [u8] {
-    let holder = inspection.holders.first().map(|holder| holder.mode);
-    let first = holder.or_else(|| inspection.waiters.first().map(|waiter| waiter.mode));
-    first.map_or(b"", mode)
-}
-
-fn total(inspection: &KeyInspection) -> Option<u32> {
-    match inspection.holders.first()?.mode {
-        Mode::Permits { total, .. } => Some(total),
-        _ => None,
-    }
-}
-
-fn mode(mode: Mode) -> &'static [u8] {
-    match mode {
-        Mode::Temporary => b"temporary-key",
-        Mode::Exclusive => b"exclusive",
-        Mode::Shared => b"shared",
-        Mode::Permits { .. } => b"permits",
     }
 }
 

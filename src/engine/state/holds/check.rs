@@ -1,8 +1,8 @@
 //! Whether holds, keys, connections and what is counted of them say the same.
 
-use crate::engine::mode::Mode;
+use crate::engine::mode::{Mode, Modes};
 use crate::engine::state::clients::Clients;
-use crate::engine::state::holds::Holds;
+use crate::engine::state::holds::{Holds, Permits};
 use crate::engine::state::keys::Keys;
 use hashbrown::HashMap;
 
@@ -26,11 +26,13 @@ impl Holds {
                     .check(place, (key, hold.client, self.label(*id)), *id);
                 self.by_token.check(place, (key, hold.token), *id);
                 if let Mode::Permits { count, total } = self.mode(*id) {
-                    let taken: &mut u32 = permits.entry(key).or_default();
-                    *taken += count;
-                    assert!(*taken <= total);
+                    let permits = permits.entry(key).or_insert(Permits { taken: 0, total });
+                    permits.taken += count;
+                    assert!(permits.taken <= total && permits.total == total);
                 }
             }
+            let kinds: Vec<_> = holds.iter().map(|id| self.mode(*id).kind()).collect();
+            assert_eq!(record.held(), Modes::of(&kinds));
             assert!(!record.has_one_hold() || holds.len() == 1);
             assert_eq!(self.count(keys, key), holds.len());
             chained += holds.len();

@@ -1,8 +1,9 @@
 //! Plain holds, as nearly all are: each alone at its key, and with nothing that only few have.
 
+use crate::engine::mode::Modes;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::holds::{Grant, Holds};
-use crate::engine::state::rows::{Header, Hold, KeyRecord, Kind};
+use crate::engine::state::rows::{Header, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 
 impl Holds {
@@ -17,16 +18,23 @@ impl Holds {
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
         let hold = self.all.remove(id);
-        self.temporary -= usize::from(hold.header.kind() == Kind::Temporary);
+        self.temporary -= usize::from(hold.header.is_temporary());
     }
 
-    /// Such a hold becomes another's, with a grant that is as plain. O(1).
-    pub fn transfer(&mut self, clients: &mut Clients, id: Id<Hold>, grant: &Grant<'_>) {
+    /// Such a hold of this key becomes another's, with a grant that is as plain. O(1).
+    pub fn transfer(
+        &mut self,
+        key: &mut KeyRecord,
+        clients: &mut Clients,
+        id: Id<Hold>,
+        grant: &Grant<'_>,
+    ) {
+        key.set_held(Modes::of(&[grant.mode.kind()]));
         let hold = &mut self.all[id];
-        let was_temporary = hold.header.kind() == Kind::Temporary;
+        let was_temporary = hold.header.is_temporary();
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
         hold.token = grant.token;
-        hold.header = Header::new(Kind::of(grant.mode), grant.attributes, grant.since);
+        hold.header = Header::new(grant.mode, grant.attributes, grant.since);
         giver.holding.remove(&mut self.all, id);
         giver.hold_count -= 1;
         let taker = &mut clients[grant.client];
