@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for each change, in slices of at most eight minutes each on two cores:
 #
-#   scripts/nightly.sh                all slices, one after the other; some hours
+#   scripts/nightly.sh                all slices; some hours
 #   scripts/nightly.sh NAME...        these
 #   scripts/nightly.sh --list         names, the paths that call for each, and what each runs
 #   scripts/nightly.sh --due SECONDS  for CI: one slice by the number of commits, then those whose paths have changed since the
@@ -9,10 +9,13 @@
 #                                     end in so many seconds. Says what it left out. Slices that compare times with a
 #                                     clock need an idle machine and are left out.
 #
+# Two slices run side by side, since most of them wait for their servers; those that compare times run alone, after the others.
 # It goes on after a failure, and ends with a table: slice, commit, passed or FAILED, seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
+
+SIDE_BY_SIDE=2
 
 # ---- the slices -----------------------------------------------------------------------------------------------
 
@@ -127,21 +130,38 @@ case ${1:-} in
         done ;;
 esac
 
-# ---- one after the other --------------------------------------------------------------------------------------
+# ---- some side by side ----------------------------------------------------------------------------------------
 
+# What each says is shown when it has ended.
 commit=$(git rev-parse --short HEAD)
-table=$(printf '%-26s %-10s %-8s %s' slice commit result seconds)
-failed=()
-for at in "${chosen[@]}"; do
-    printf '\n======== %s: %s ========\n\n' "${names[at]}" "${commands[at]}"
-    began=$SECONDS
-    result=passed
+results=$(mktemp -d)
+trap 'rm -rf "$results"' EXIT
+# Ctrl-C counts in tests, though bash has what runs in its background ignore it.
+heeding=(env --default-signal=INT,QUIT)
+"${heeding[@]}" true 2>/dev/null || heeding=()
+run_slice() {
+    local at=$1 began=$SECONDS result=passed
     # Three times as long as it should take at the most: what hangs is stopped.
-    timeout -k 30 1440 bash -c "${commands[at]}" || result=FAILED
-    [ $result = passed ] || failed+=("${names[at]}")
-    table+=$'\n'$(printf '%-26s %-10s %-8s %s' "${names[at]}" "$commit" "$result" $((SECONDS - began)))
+    ${heeding[@]+"${heeding[@]}"} timeout -k 30 1440 bash -c "${commands[at]}" > "$results/$at.said" 2>&1 || result=FAILED
+    printf '%-26s %-10s %-8s %s\n' "${names[at]}" "$commit" "$result" $((SECONDS - began)) > "$results/$at.row"
+    printf '\n======== %s: %s ========\n\n%s\n' "${names[at]}" "${commands[at]}" "$(cat "$results/$at.said")"
+    printf '======== %s ========\n' "$(cat "$results/$at.row")"
+}
+running=0
+for at in "${chosen[@]}"; do
+    [ -z "${timed[at]}" ] || continue
+    if [ $running = "$SIDE_BY_SIDE" ]; then
+        wait -n
+        running=$((running - 1))
+    fi
+    run_slice "$at" &
+    running=$((running + 1))
 done
+wait
+for at in "${chosen[@]}"; do [ -z "${timed[at]}" ] || run_slice "$at"; done
 
-printf '\n%s\n' "$table"
+printf '\n%-26s %-10s %-8s %s\n' slice commit result seconds
+for at in "${chosen[@]}"; do cat "$results/$at.row"; done
 [ ${#left_out[@]} -eq 0 ] || printf '\nnot run, for want of time or of an idle machine: %s\n' "${left_out[*]}"
+mapfile -t failed < <(sed -n 's/ .* FAILED .*//p' "$results"/*.row 2>/dev/null)
 [ ${#failed[@]} -eq 0 ] || { printf '\nFAILED: %s\n' "${failed[*]}"; exit 1; }
