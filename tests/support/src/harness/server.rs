@@ -10,6 +10,7 @@ use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
 use super::wait::{eventually, eventually_equal, patience};
 use crate::project;
+use crate::resp::Frame;
 use crate::resp::{int, simple};
 use std::env;
 use std::fs::{self, OpenOptions};
@@ -337,15 +338,9 @@ impl Server {
                     tail(&log)
                 );
             }
-            if let Ok(mut client) = Client::connect(("127.0.0.1", self.port))
-                && client.try_send_bytes(b"*1\r\n$4\r\nPING\r\n")
-                && client
-                    .try_read_reply()
-                    .is_some_and(|reply| reply == simple("PONG"))
-            {
+            if let Some(info) = self.try_info() {
                 // Or it is another's server, which took the port a moment before.
-                let own = format!("process_id:{}\r\n", self.pid());
-                return client.run("INFO server").text().contains(&own);
+                return info.contains(&format!("process_id:{}\r\n", self.pid()));
             }
             assert!(
                 Instant::now() < deadline,
@@ -353,6 +348,20 @@ impl Server {
                 tail(&self.log())
             );
             std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// What the server at our port says of itself, once it answers commands. Another's can end meanwhile.
+    fn try_info(&self) -> Option<String> {
+        let mut client = Client::connect(("127.0.0.1", self.port)).ok()?;
+        let mut call = |request: &[u8]| {
+            let is_sent = client.try_send_bytes(request);
+            is_sent.then(|| client.try_read_reply()).flatten()
+        };
+        call(b"*1\r\n$4\r\nPING\r\n").filter(|reply| *reply == simple("PONG"))?;
+        match call(b"*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n")? {
+            Frame::Bulk(info) => Some(String::from_utf8_lossy(&info).into_owned()),
+            _ => None,
         }
     }
 
