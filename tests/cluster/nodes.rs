@@ -26,6 +26,12 @@ pub struct Cluster {
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
+/// Has a server look for another. Once more does no harm.
+fn meet(client: &mut Client, other: &Server) {
+    let (port, bus) = (other.port(), bus_port(other));
+    client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+}
+
 impl Cluster {
     /// Masters that share the slots evenly, in their order.
     pub fn of_masters(count: usize, lines: &[&str]) -> Cluster {
@@ -37,8 +43,7 @@ impl Cluster {
             let slots = format!("{} {}", share(number), share(number + 1) - 1);
             client.run(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
             client.run(&format!("CLUSTER ADDSLOTSRANGE {slots}"));
-            let (port, bus) = (all[0].port(), bus_port(&all[0]));
-            client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+            meet(&mut client, &all[0]);
         }
         cluster.agree();
         // Nobody is to be replaced, however busy the machine; but to begin with, a short silence makes them agree sooner.
@@ -113,10 +118,9 @@ impl Cluster {
     pub fn add_replica(&mut self, of: usize, lines: &[&str]) -> usize {
         let number = self.servers.len();
         let added = Cluster::unconnected(1, lines).servers.remove(0);
-        let (port, bus) = (self.servers[of].port(), bus_port(&self.servers[of]));
         let master = self.id(of);
         let mut client = added.resp2();
-        client.run(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+        meet(&mut client, &self.servers[of]);
         eventually_within(AGREEMENT, "the replica's master", || {
             match client.call(["CLUSTER", "REPLICATE", &master]) {
                 reply if reply == ok() => Ok(()),
@@ -140,6 +144,10 @@ impl Cluster {
                 let mut client = self.servers[*number].resp2();
                 let info = client.run("CLUSTER INFO").text();
                 if !info.contains("cluster_state:ok") {
+                    // It gives a handshake up that takes too long, and then knows nobody.
+                    if info.contains("cluster_known_nodes:1\r\n") && *number != running[0] {
+                        meet(&mut client, &self.servers[running[0]]);
+                    }
                     return Err(format!("server {number}: {info}"));
                 }
                 maps.push(slots_by_id(&self.nodes(*number)));

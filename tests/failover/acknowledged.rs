@@ -265,6 +265,8 @@ fn each_grant_that_all_replicas_acknowledged_outlives_its_master() {
 
 #[test]
 fn grants_that_no_replica_acknowledged_are_lost_with_their_master() {
-    let outcome = by_hand(None, 2, 3);
-    assert!(outcome.missing > 0, "the test finds nothing: {outcome:?}");
+    // That a master dies in such a moment is likely, but not certain.
+    const TRIES: usize = 10;
+    let finds = (0..TRIES).any(|_| by_hand(None, 2, 3).missing > 0);
+    assert!(finds, "the test finds nothing");
 }
