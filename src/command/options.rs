@@ -1,11 +1,8 @@
 //! Options: words after a command's fixed arguments, each once, in any order.
 
 use super::parse::BadInput;
-use crate::engine::{AskedAcks, Attributes, Mode, Wait};
+use crate::engine::{AskedAcks, Attributes, MOST_MS, Mode, ModeKind, Terms, Wait};
 use std::num::NonZeroU32;
-
-/// The longest time that can be given: some 285 thousand years.
-pub(super) const MOST_MS: u64 = (1 << 53) - 1;
 
 /// An option: its number among all, its name, and how many words come after it.
 #[derive(Clone, Copy)]
@@ -18,9 +15,9 @@ pub(super) struct Word {
 pub(super) const TOKEN: Word = word(0, "TOKEN", 0);
 pub(super) const WAIT: Word = word(1, "WAIT", 1);
 pub(super) const PUSH: Word = word(2, "PUSH", 0);
-pub(super) const SHARED: Word = word(3, "SHARED", 0);
+pub(super) const SHARED: Word = word(3, ModeKind::Shared.option(), 0);
 /// `PERMITS n OF total`
-pub(super) const PERMITS: Word = word(4, "PERMITS", 3);
+pub(super) const PERMITS: Word = word(4, ModeKind::Permits.option(), 3);
 pub(super) const OWNER: Word = word(5, "OWNER", 1);
 pub(super) const LEASE: Word = word(6, "LEASE", 1);
 pub(super) const ALL: Word = word(7, "ALL", 0);
@@ -65,15 +62,32 @@ const fn word(number: usize, name: &'static str, values: usize) -> Word {
     }
 }
 
-/// In what way locks are asked for.
+/// What several locks can be asked for with, and a temporary key with some of it; one lock also in other modes.
+pub(super) const OF_LOCKS: &[Word] = &[
+    OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+];
+pub(super) const OF_LOCK: &[Word] = &[
+    SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+];
+pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT];
+
+/// Modes that a word alone asks for.
+const MODES: &[(Word, Mode)] = &[(SHARED, Mode::Shared)];
+
+/// In what way keys are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
-    pub mode: Mode,
-    pub label: &'a [u8],
-    pub lease_ms: Option<u64>,
-    pub attributes: Attributes,
+    pub terms: Terms<&'a [u8]>,
     pub wait: Option<Wait>,
-    pub acks: Option<AskedAcks>,
+}
+
+impl Ask<'_> {
+    /// With no other option.
+    #[inline]
+    pub fn of(mode: Mode, wait: Option<Wait>) -> Self {
+        let terms = Terms::of(mode);
+        Ask { terms, wait }
+    }
 }
 
 /// The options that were given, each once, in any order.
@@ -167,21 +181,28 @@ impl<'a, 'b> Options<'a, 'b> {
         }
     }
 
-    pub fn ask(&self) -> Result<Ask<'a>, BadInput> {
-        let mode = match self.permits()? {
-            Some(_) if self.has(SHARED) => return Err(BadInput::SharedPermits),
-            Some(permits) => permits,
-            None if self.has(SHARED) => Mode::Shared,
-            None => Mode::Exclusive,
-        };
-        Ok(Ask {
+    /// In the mode that they say.
+    pub fn ask_for_lock(&self) -> Result<Ask<'a>, BadInput> {
+        let permits = self.permits()?.map(|permits| (PERMITS, permits));
+        let words = MODES.iter().copied().filter(|(word, _)| self.has(*word));
+        let mut modes = words.chain(permits);
+        match (modes.next(), modes.next()) {
+            (Some((one, _)), Some((other, _))) => Err(BadInput::TwoModes(one.name, other.name)),
+            (only, _) => self.ask(only.map_or(Mode::Exclusive, |(_, mode)| mode)),
+        }
+    }
+
+    pub fn ask(&self, mode: Mode) -> Result<Ask<'a>, BadInput> {
+        let lease_ms = self.number(LEASE, 1, MOST_MS)?;
+        let wait = self.wait()?;
+        let terms = Terms {
             mode,
             label: self.label(),
-            lease_ms: self.number(LEASE, 1, MOST_MS)?,
             attributes: self.attributes(),
-            wait: self.wait()?,
+            lease_ms,
             acks: self.acks()?,
-        })
+        };
+        Ok(Ask { terms, wait })
     }
 
     fn permits(&self) -> Result<Option<Mode>, BadInput> {

@@ -4,12 +4,11 @@
 mod tests;
 
 use super::options::{
-    ACKS, ACKTIMEOUT, ALL, Ask, CLIENT, COUNT, GRACE, KEY, LEASE, MATCH, MOST_MS, NOTIFY, OWNER,
-    Options, PERMITS, PUSH, REENTRANT, RESET, SHARED, SINCE, TOKEN, WAIT, number_in,
-    refuse_repeated, wait,
+    ALL, Ask, CLIENT, COUNT, GRACE, KEY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY, OWNER,
+    Options, RESET, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
-use crate::engine::{AskedAcks, Attributes, Mode, Token, Wait};
+use crate::engine::{MOST_MS, Mode, Token};
 use std::fmt;
 
 /// A session's grace where none is given, and the longest: a day.
@@ -33,9 +32,7 @@ pub enum Request<'a, 'b> {
         key: &'a [u8],
         value: &'a [u8],
         token: bool,
-        attributes: Attributes,
-        wait: Option<Wait>,
-        acks: Option<AskedAcks>,
+        ask: Ask<'a>,
     },
     Deltp {
         keys: &'b [&'a [u8]],
@@ -147,7 +144,7 @@ pub enum BadInput {
     PushWithoutWait,
     AcktimeoutWithoutAcks,
     ReentrantAcks,
-    SharedPermits,
+    TwoModes(&'static str, &'static str),
     /// A command that `LOCK.GUARD` does not run.
     Unguarded(&'static str),
 }
@@ -180,7 +177,9 @@ impl fmt::Display for BadInput {
             BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
             BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
             BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
-            BadInput::SharedPermits => write!(f, "options SHARED and PERMITS exclude each other"),
+            BadInput::TwoModes(one, other) => {
+                write!(f, "options {one} and {other} exclude each other")
+            }
         }
     }
 }
@@ -198,20 +197,11 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         key,
         value,
         token: false,
-        attributes: Attributes::default(),
-        wait,
-        acks: None,
+        ask: Ask::of(Mode::Temporary, wait),
     };
     let acquire = |keys, wait| Request::Acquire {
         keys,
-        ask: Ask {
-            mode: Mode::Exclusive,
-            label: b"",
-            lease_ms: None,
-            attributes: Attributes::default(),
-            wait,
-            acks: None,
-        },
+        ask: Ask::of(Mode::Exclusive, wait),
     };
     match (verb, arguments) {
         // The most frequent ones are understood at a glance.
@@ -236,24 +226,19 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
 fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     match (verb, arguments) {
         (Verb::Settp, [key, value, options @ ..]) => {
-            let options = Options::read(options, &[TOKEN, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT])?;
+            let options = Options::read(options, OF_TEMPORARY)?;
             Ok(Request::Settp {
                 key,
                 value,
                 token: options.has(TOKEN),
-                attributes: options.attributes(),
-                wait: options.wait()?,
-                acks: options.acks()?,
+                ask: options.ask(Mode::Temporary)?,
             })
         }
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
         (Verb::Acquire, [_, options @ ..]) => {
-            let known = &[
-                SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
-            ];
-            let (keys, options) = (&arguments[..1], Options::read(options, known)?);
-            let ask = options.ask()?;
+            let ask = Options::read(options, OF_LOCK)?.ask_for_lock()?;
+            let keys = &arguments[..1];
             Ok(Request::Acquire { keys, ask })
         }
         (Verb::Macquire, [number, rest @ ..]) => macquire(number, rest),
@@ -346,10 +331,7 @@ fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, '
     }
     let (keys, options) = rest.split_at(count);
     refuse_repeated(keys)?;
-    let known = &[
-        OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
-    ];
-    let ask = Options::read(options, known)?.ask()?;
+    let ask = Options::read(options, OF_LOCKS)?.ask(Mode::Exclusive)?;
     Ok(Request::Acquire { keys, ask })
 }
 

@@ -15,11 +15,10 @@
 #[cfg(test)]
 mod tests;
 
-use super::options::{MOST_MS, number_in};
 use super::parse::LONGEST_GRACE_MS;
 use crate::engine::{
-    Attributes, Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, Mode, ModeKind, SessionId,
-    SessionRecord, Token,
+    Db, Digest, Held, KeyBuf, MARKS, MOST_DEPTH_TOLD, MOST_MS, Mode, SessionId, SessionRecord,
+    Terms, Token, read_number,
 };
 
 /// The command's name and its arguments.
@@ -52,35 +51,32 @@ pub fn words_of(record: &SessionRecord) -> (&'static str, Vec<Vec<u8>>) {
 }
 
 fn words_of_held(held: &Held) -> Vec<Vec<u8>> {
+    let [label, mode, lease] = held.terms.words();
     let mut words = vec![
         held.key.name.to_vec(),
         number(held.session.0),
-        held.label.to_vec(),
-        mode_word(held.mode),
+        label,
+        mode,
         number(held.depth.into()),
         number(held.shared_below.into()),
         number(held.token.0),
-        held.lease_ms.map_or(NO_LEASE.to_vec(), number),
+        lease,
     ];
     words.extend(held.timed.then(|| TIMED.to_vec()));
-    words.extend(held.attributes.reentrant.then(|| REENTRANT.to_vec()));
-    words.extend(held.attributes.notify.then(|| NOTIFY.to_vec()));
+    words.extend(held.terms.marks());
     words
 }
 
-/// So many words say how a key is held; after them may stand:
+/// So many words say how a key is held; after them may stand this one, and marks of its terms.
 const HELD: usize = 8;
 const TIMED: &[u8] = b"timed";
-const REENTRANT: &[u8] = b"reentrant";
-const NOTIFY: &[u8] = b"notify";
-const NO_LEASE: &[u8] = b"-";
 
 pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
 
 /// No command has more.
-pub const MOST_WORDS: usize = HELD + 3;
+pub const MOST_WORDS: usize = HELD + 1 + MARKS.len();
 
 /// The database whose key it is about, if it is about one.
 pub fn db_of(record: &SessionRecord) -> Option<Db> {
@@ -101,7 +97,7 @@ pub fn read_record(name: &str, db: Db, words: &[&[u8]]) -> Option<SessionRecord>
         (SESSION, [b"START", id, digest, grace]) => Some(SessionRecord::Session {
             id: read_id(id)?,
             digest: Digest(unhex(digest)?),
-            grace_ms: read(grace, 1, LONGEST_GRACE_MS)?,
+            grace_ms: read_number(grace, 1..=LONGEST_GRACE_MS)?,
         }),
         (SESSION, [b"END", id]) => Some(SessionRecord::SessionEnded(read_id(id)?)),
         (HOLD, words) => {
@@ -110,11 +106,7 @@ pub fn read_record(name: &str, db: Db, words: &[&[u8]]) -> Option<SessionRecord>
             for word in besides {
                 match *word {
                     TIMED if !held.timed => held.timed = true,
-                    REENTRANT if held.mode.is_lock() && !held.attributes.reentrant => {
-                        held.attributes.reentrant = true;
-                    }
-                    NOTIFY if !held.attributes.notify => held.attributes.notify = true,
-                    _ => return None,
+                    mark => held.terms.read_mark(mark)?,
                 }
             }
             Some(SessionRecord::Held(held))
@@ -132,12 +124,10 @@ fn read_held(db: Db, words: &[&[u8]]) -> Option<Held> {
     let [name, id, label, mode, depth, below, token, lease] = words else {
         return None;
     };
-    let mode = read_mode(mode)?;
+    let terms: Terms<Box<[u8]>> = Terms::read([label, mode, lease])?;
     let (depth, shared_below) = read_depths(depth, below)?;
-    let may_have_below = mode != Mode::Shared && mode.reenters_as(Mode::Shared);
-    let has_below = shared_below > 0 && !may_have_below;
-    let is_more = !label.is_empty() || depth > 1 || *lease != NO_LEASE;
-    if has_below || mode == Mode::Temporary && is_more {
+    let may_have_below = terms.mode != Mode::Shared && terms.mode.reenters_as(Mode::Shared);
+    if shared_below > 0 && !may_have_below || depth > 1 && !terms.mode.is_lock() {
         return None;
     }
     Some(Held {
@@ -146,16 +136,10 @@ fn read_held(db: Db, words: &[&[u8]]) -> Option<Held> {
             db,
             name: (*name).into(),
         },
-        label: (*label).into(),
-        mode,
-        attributes: Attributes::default(),
+        terms,
         depth,
         shared_below,
         token: read_token(token)?,
-        lease_ms: match *lease {
-            NO_LEASE => None,
-            lease => Some(read(lease, 0, MOST_MS)?),
-        },
         timed: false,
     })
 }
@@ -164,18 +148,14 @@ fn number(value: u64) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-fn read(word: &[u8], least: u64, most: u64) -> Option<u64> {
-    number_in("", word, least, most).ok()
-}
-
 /// The word of a token.
 pub fn read_token(word: &[u8]) -> Option<Token> {
-    Token::checked(read(word, 1, u64::MAX)?)
+    Token::checked(read_number(word, 1..=u64::MAX)?)
 }
 
 /// The word of a moment, in milliseconds since 1970.
 pub fn read_moment_ms(word: &[u8]) -> Option<i64> {
-    read(word, 1, MOST_MS)?.try_into().ok()
+    read_number(word, 1..=MOST_MS)?.try_into().ok()
 }
 
 /// Sessions have the numbers of tokens.
@@ -185,31 +165,9 @@ fn read_id(word: &[u8]) -> Option<SessionId> {
 
 fn read_depths(depth: &[u8], below: &[u8]) -> Option<(u32, u32)> {
     let most = u64::from(MOST_DEPTH_TOLD);
-    let depth = read(depth, 1, most)?;
-    let below = read(below, 0, most - depth)?;
+    let depth = read_number(depth, 1..=most)?;
+    let below = read_number(below, 0..=most - depth)?;
     Some((depth.try_into().ok()?, below.try_into().ok()?))
-}
-
-fn mode_word(mode: Mode) -> Vec<u8> {
-    let word = mode.kind().word();
-    match mode {
-        Mode::Permits { count, total } => format!("{word}/{count}/{total}").into_bytes(),
-        _ => word.into(),
-    }
-}
-
-fn read_mode(word: &[u8]) -> Option<Mode> {
-    let mut parts = word.splitn(3, |byte| *byte == b'/');
-    let kind = ModeKind::with_word(parts.next()?)?;
-    let permits = match (parts.next(), parts.next()) {
-        (None, _) => None,
-        (Some(count), total) => {
-            let total = read(total?, 1, u32::MAX.into())?;
-            let count = read(count, 1, total)?;
-            Some((count.try_into().ok()?, total.try_into().ok()?))
-        }
-    };
-    Mode::of(kind, permits)
 }
 
 /// Bytes in lower-case hexadecimal digits.

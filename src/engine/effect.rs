@@ -5,7 +5,7 @@
 
 use crate::engine::record::SessionRecord;
 use crate::engine::storage::bytes::Bytes;
-use crate::engine::types::{ClientId, Form, KeyBuf, Kind, Loss, NoRight, Token};
+use crate::engine::types::{ClientId, Form, KeyBuf, Kind, Loss, NoRight, ReplyTo, Token};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -92,7 +92,8 @@ impl WaitEnd {
     /// Tells it to who asked: of the request's first key with its label by a push, where that was wanted, and otherwise as the
     /// answer for which the connection is blocked.
     #[inline]
-    pub fn told(self, client: ClientId, form: Form, about: Option<(KeyBuf, &[u8])>) -> Effect {
+    pub fn told(self, to: ReplyTo, about: Option<(KeyBuf, &[u8])>) -> Effect {
+        let ReplyTo { client, form, .. } = to;
         if let Some((key, label)) = about {
             let kind = form.kind();
             let news = match self {

@@ -3,10 +3,11 @@
 //! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
 //! place in the simulation's random worlds.
 
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;
+use crate::engine::terms::Terms;
 use crate::engine::types::{
-    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, NoRight, SessionId, Token,
+    Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, NoRight, ReplyTo, SessionId, Token,
     Wait, WaitId,
 };
 
@@ -23,27 +24,22 @@ pub struct Acquire<'a> {
     pub client: ClientId,
     /// The keys, each once; more than one only for an exclusive lock.
     pub seen: &'a [KeySnapshot<'a>],
-    pub mode: Mode,
-    pub attributes: Attributes,
+    pub terms: Terms<&'a [u8]>,
     /// A temporary key's value.
     pub value: &'a [u8],
-    pub label: &'a [u8],
-    pub lease_ms: Option<u64>,
     pub wait: Option<Wait>,
-    /// Not together with the attribute `reentrant`.
-    pub acks: Option<AskedAcks>,
     pub form: Form,
     /// The shell has the (only) key open, and can make it without being told its name.
     pub in_command: bool,
 }
 
 impl Acquire<'_> {
-    /// Whether it asks for nothing that most holds have not.
-    pub(super) fn is_plain(&self) -> bool {
-        self.label.is_empty()
-            && self.lease_ms.is_none()
-            && self.acks.is_none()
-            && self.mode.permits() == 0
+    pub(super) fn reply_to(&self) -> ReplyTo {
+        ReplyTo {
+            client: self.client,
+            form: self.form,
+            push: self.wait.is_some_and(|wait| wait.push),
+        }
     }
 }
 
@@ -275,7 +271,9 @@ impl Event<'_> {
     pub(super) fn timing(&self) -> Timing {
         match self {
             Event::Acquire(ask)
-                if ask.wait.is_none() && ask.lease_ms.is_none() && ask.acks.is_none() =>
+                if ask.wait.is_none()
+                    && ask.terms.lease_ms.is_none()
+                    && ask.terms.acks.is_none() =>
             {
                 Timing::Late
             }

@@ -7,6 +7,7 @@
 //!   event.rs, effect.rs   what it is told, and what it answers
 //!   record.rs             what is persisted, and told from one server to the next
 //!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
+//!   terms.rs              on what terms keys are asked for and held
 //!   limits.rs             of what there can be too much
 //!   tables.rs             all that it knows: `Engine`
 //!   rules/                what follows from each fact       deadlock/   cycles
@@ -28,6 +29,7 @@ mod rules;
 mod state;
 mod storage;
 mod tables;
+mod terms;
 mod types;
 
 pub use effect::{Effect, Name, News, Push, Refusal, Reply, Waits};
@@ -37,7 +39,7 @@ pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Wal
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::{Limits, MOST_DEPTH_TOLD};
-pub use mode::{Attributes, Mode, ModeKind};
+pub use mode::{Mode, ModeKind};
 pub use record::{Held, SessionRecord};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;
@@ -45,9 +47,10 @@ pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
+pub use terms::{Attributes, MARKS, Terms, read_number};
 pub use types::{
-    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, Moment,
-    NoRight, Origin, SessionId, Token, Wait, WaitId,
+    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, MOST_MS,
+    Moment, NoRight, Origin, SessionId, Token, Wait, WaitId,
 };
 
 use state::rows::KeyRecord;

@@ -263,18 +263,15 @@ impl ModeKind {
     }
 }
 
-/// What a request says besides, and the hold that it becomes keeps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Attributes {
-    /// Its owner may take the lock again.
-    pub reentrant: bool,
-    /// Its owner is to be told when it loses it.
-    pub notify: bool,
-}
-
 impl Mode {
     /// Those that a hold's header has room for: the most frequent ones, which have no numbers.
     pub(in crate::engine) const BRIEF: [Mode; 3] = [Mode::Temporary, Mode::Exclusive, Mode::Shared];
+
+    /// Whether that is one of them.
+    #[inline]
+    pub(in crate::engine) const fn is_brief(self) -> bool {
+        (self.kind() as usize) < Mode::BRIEF.len()
+    }
 
     #[inline]
     pub const fn kind(self) -> ModeKind {

@@ -3,7 +3,7 @@
 //! Only sessions go on at another server, so of these all is told. Of other keys it is told that they are held, and in what
 //! mode ([`Event::Inherited`](super::event::Event::Inherited)), for their owners are connections, which end with their server.
 
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::terms::Terms;
 use crate::engine::types::{Digest, KeyBuf, SessionId, Token};
 
 /// What sessions hold. Each can be told again without harm.
@@ -32,15 +32,12 @@ pub enum SessionRecord {
 pub struct Held {
     pub session: SessionId,
     pub key: KeyBuf,
-    pub label: Box<[u8]>,
-    pub mode: Mode,
-    pub attributes: Attributes,
+    /// With what is left of its lease.
+    pub terms: Terms<Box<[u8]>>,
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has also taken it shared.
     pub shared_below: u32,
     pub token: Token,
-    /// What is left of its lease.
-    pub lease_ms: Option<u64>,
     /// Somebody gave this temporary key a time to live, which goes before its backstop.
     pub timed: bool,
 }

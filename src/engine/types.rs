@@ -85,6 +85,9 @@ impl fmt::Debug for KeyBuf {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(pub u64);
 
+/// The longest time that can be told: some 285 thousand years.
+pub const MOST_MS: u64 = (1 << 53) - 1;
+
 impl Moment {
     /// The moment so many milliseconds later.
     pub fn after_ms(self, ms: u64) -> Moment {
@@ -186,6 +189,15 @@ pub struct Wait {
     /// For how long at most.
     pub limit_ms: Option<u64>,
     /// Its connection is not blocked, and is told by a push.
+    pub push: bool,
+}
+
+/// To whom it is told what becomes of a request, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyTo {
+    pub client: ClientId,
+    pub form: Form,
+    /// By a push; otherwise its connection is blocked.
     pub push: bool,
 }
 

@@ -10,7 +10,7 @@ use crate::words::key_of;
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise,
-    SessionId, SessionRecord, Start, Token, Wait,
+    SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
 impl Machine {
@@ -232,19 +232,21 @@ impl Machine {
         let ask = Acquire {
             client,
             seen: &seen,
-            mode,
-            attributes: Attributes {
-                reentrant: ask.reentrant,
-                notify: is_notified(ask.notify, ask.wait),
+            terms: Terms {
+                mode,
+                attributes: Attributes {
+                    reentrant: ask.reentrant,
+                    notify: is_notified(ask.notify, ask.wait),
+                },
+                label: LABELS[ask.label],
+                lease_ms: ask.lease_ms,
+                acks: ask.acks.map(|acks| AskedAcks {
+                    replicas: NonZeroU32::new(acks.replicas).expect("at least one"),
+                    timeout_ms: acks.timeout_ms as u32,
+                }),
             },
             value: b"",
-            label: LABELS[ask.label],
-            lease_ms: ask.lease_ms,
             wait,
-            acks: ask.acks.map(|acks| AskedAcks {
-                replicas: NonZeroU32::new(acks.replicas).expect("at least one"),
-                timeout_ms: acks.timeout_ms as u32,
-            }),
             form,
             in_command,
         };

@@ -2,7 +2,7 @@
 
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot,
-    KeyState, Loss, Mode, Moment, News, Wait,
+    KeyState, Loss, Mode, Moment, News, Terms, Wait,
 };
 
 const KEY: Key<'static> = Key {
@@ -26,16 +26,15 @@ fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: KeyState) -> 
     let ask = Acquire {
         client: ClientId(client),
         seen: &seen,
-        mode,
-        attributes: Attributes {
-            notify: true,
-            ..Attributes::default()
+        terms: Terms {
+            attributes: Attributes {
+                notify: true,
+                ..Attributes::default()
+            },
+            ..Terms::of(mode)
         },
         value: b"v",
-        label: b"",
-        lease_ms: None,
         wait,
-        acks: None,
         form: Form::Settp,
         in_command: true,
     };

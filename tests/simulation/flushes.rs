@@ -9,7 +9,7 @@ use crate::random::{Random, seed, steps};
 use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot,
-    KeyState, Limits, Loss, Mode, Moment, News, Reply, Wait,
+    KeyState, Limits, Loss, Mode, Moment, News, Reply, Terms, Wait,
 };
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
@@ -72,7 +72,7 @@ impl Side {
     fn tell(&mut self, event: Event<'_>) {
         let mut effects = Vec::new();
         let asked = match &event {
-            Event::Acquire(ask) => Some((spot(ask.seen[0].key), ask.mode.is_lock())),
+            Event::Acquire(ask) => Some((spot(ask.seen[0].key), ask.terms.mode.is_lock())),
             _ => None,
         };
         let watched = match &event {
@@ -387,19 +387,20 @@ impl World {
             side.tell(Event::Acquire(Acquire {
                 client,
                 seen: &[KeySnapshot { key, standing }],
-                mode,
-                attributes: Attributes {
-                    notify: true,
-                    ..Attributes::default()
+                terms: Terms {
+                    attributes: Attributes {
+                        notify: true,
+                        ..Attributes::default()
+                    },
+                    label,
+                    lease_ms: (leased && mode.is_lock()).then_some(12),
+                    ..Terms::of(mode)
                 },
                 value: b"",
-                label,
-                lease_ms: (leased && mode.is_lock()).then_some(12),
                 wait: waits.then_some(Wait {
                     limit_ms: Some(1000),
                     push: true,
                 }),
-                acks: None,
                 form,
                 in_command: true,
             }));

@@ -4,7 +4,7 @@
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
     KeySnapshot, KeyState, Kind, Loss, Mode, Moment, Name, News, Refusal, Reply, SessionId,
-    SessionRecord, Start, Token, Wait,
+    SessionRecord, Start, Terms, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -45,13 +45,10 @@ pub fn held(number: u8, name: &'static str, mode: Mode) -> SessionRecord {
     SessionRecord::Held(Held {
         session: SessionId(number.into()),
         key: key(name).to_owned(),
-        label: b"".as_slice().into(),
-        mode,
-        attributes: Attributes::default(),
+        terms: Terms::of(mode),
         depth: 1,
         shared_below: 0,
         token: Token(1 << 30),
-        lease_ms: None,
         timed: false,
     })
 }
@@ -133,16 +130,15 @@ impl Server {
         self.reply(Event::Acquire(Acquire {
             client: client(number),
             seen: &[KeySnapshot { key, standing }],
-            mode,
-            attributes: Attributes {
-                notify: true,
-                ..Attributes::default()
+            terms: Terms {
+                attributes: Attributes {
+                    notify: true,
+                    ..Attributes::default()
+                },
+                ..Terms::of(mode)
             },
             value: b"",
-            label: b"",
-            lease_ms: None,
             wait: Some(Wait { limit_ms, push }),
-            acks: None,
             form: Form::Lock,
             in_command: true,
         }))

@@ -4,8 +4,8 @@ use crate::random::Random;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode,
-    Moment, Page, Walk,
+    Acquire, ClientId, Db, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode, Moment, Page,
+    Terms, Walk,
 };
 
 #[derive(Default)]
@@ -35,13 +35,9 @@ impl Server {
         self.tell(Event::Acquire(Acquire {
             client: ClientId(who),
             seen: &[seen],
-            mode: Mode::Exclusive,
-            attributes: Attributes::default(),
+            terms: Terms::of(Mode::Exclusive),
             value: b"",
-            label: b"",
-            lease_ms: None,
             wait: None,
-            acks: None,
             form: Form::Lock,
             in_command: true,
         }));

@@ -1,8 +1,8 @@
 //! What comes between a wait and its grant: a server that refuses to block the connection, a right that is gone.
 
 use tether::engine::{
-    Acquire, Attributes, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState,
-    Mode, Moment, NoRight, Refusal, Reply, Wait,
+    Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode, Moment,
+    NoRight, Refusal, Reply, Terms, Wait,
 };
 
 const OWNER: ClientId = ClientId(1);
@@ -32,16 +32,12 @@ fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, KeyState)]) -> Vec<
     let ask = Acquire {
         client,
         seen: &seen,
-        mode: Mode::Exclusive,
-        attributes: Attributes::default(),
+        terms: Terms::of(Mode::Exclusive),
         value: b"",
-        label: b"",
-        lease_ms: None,
         wait: Some(Wait {
             limit_ms: Some(1000),
             push: false,
         }),
-        acks: None,
         form: Form::Lock,
         in_command: false,
     };

@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use tether::engine::{
-    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
-    KeyBuf, KeySnapshot, KeyState, Loss, Mode, Moment, News, Refusal, Reply, SessionId,
-    SessionRecord, Token, Wait,
+    Acquire, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key, KeyBuf,
+    KeySnapshot, KeyState, Loss, Mode, Moment, News, Refusal, Reply, SessionId, SessionRecord,
+    Terms, Token, Wait,
 };
 
 const BACKSTOP_MS: u64 = 60_000;
@@ -110,13 +110,9 @@ fn ask<'a>(client: u64, seen: &'a [KeySnapshot<'a>], wait: Option<Wait>) -> Acqu
     Acquire {
         client: ClientId(client),
         seen,
-        mode: Mode::Temporary,
-        attributes: Attributes::default(),
+        terms: Terms::of(Mode::Temporary),
         value: b"v",
-        label: b"",
-        lease_ms: None,
         wait,
-        acks: None,
         form: Form::Settp,
         in_command: true,
     }
@@ -327,13 +323,10 @@ fn a_promoted_server_knows_which_times_are_of_users() {
         let held = Held {
             session: id,
             key: key(name).to_owned(),
-            label: (*b"").into(),
-            mode: Mode::Temporary,
-            attributes: Attributes::default(),
+            terms: Terms::of(Mode::Temporary),
             depth: 1,
             shared_below: 0,
             token: Token(7),
-            lease_ms: None,
             timed,
         };
         world.tell(Event::SessionRecord(&SessionRecord::Held(held)));

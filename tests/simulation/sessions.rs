@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key,
-    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, SessionRecord, Start, Wait,
+    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, SessionRecord, Start, Terms, Wait,
 };
 
 #[derive(Clone, Debug)]
@@ -241,19 +241,20 @@ impl Pair {
         let ask = Acquire {
             client: self.clients[who],
             seen: &seen,
-            mode,
-            attributes: Attributes {
-                reentrant: reentrant && mode.is_lock(),
-                notify: notify || waits,
+            terms: Terms {
+                attributes: Attributes {
+                    reentrant: reentrant && mode.is_lock(),
+                    notify: notify || waits,
+                },
+                label: LABELS[label],
+                lease_ms,
+                ..Terms::of(mode)
             },
             value: b"v",
-            label: LABELS[label],
-            lease_ms,
             wait: waits.then_some(Wait {
                 limit_ms: Some(50),
                 push,
             }),
-            acks: None,
             form: if mode.is_lock() {
                 Form::Lock
             } else {
@@ -320,7 +321,7 @@ proptest! {
         replica.handle(pair.now, Event::Work { most: usize::MAX }, &mut effects);
         replica.check_invariants();
         // Leases that were over go, and so does what connections held; all else stays.
-        let lapsed = |told: &SessionRecord| matches!(told, SessionRecord::Held(held) if held.lease_ms == Some(0));
+        let lapsed = |told: &SessionRecord| matches!(told, SessionRecord::Held(held) if held.terms.lease_ms == Some(0));
         let stays: Vec<_> = held.iter().filter(|told| !lapsed(told)).cloned().collect();
         prop_assert_eq!(told(replica, pair.now), stays.clone());
         let mut count = 0;

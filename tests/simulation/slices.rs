@@ -7,7 +7,7 @@ mod together;
 
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Gauges, Key,
-    KeySnapshot, KeyState, Loss, Mode, Moment, News, Reply, Start, Wait,
+    KeySnapshot, KeyState, Loss, Mode, Moment, News, Reply, Start, Terms, Wait,
 };
 
 const LEASES: usize = 1000;
@@ -60,19 +60,20 @@ impl Server {
                 key: key(name),
                 standing,
             }],
-            mode: what.mode,
-            attributes: Attributes {
-                notify: true,
-                ..Attributes::default()
+            terms: Terms {
+                attributes: Attributes {
+                    notify: true,
+                    ..Attributes::default()
+                },
+                label: what.label,
+                lease_ms: what.lease_ms,
+                ..Terms::of(what.mode)
             },
             value: b"",
-            label: what.label,
-            lease_ms: what.lease_ms,
             wait: what.waits.then_some(Wait {
                 limit_ms: None,
                 push: true,
             }),
-            acks: None,
             form: Form::Lock,
             in_command: true,
         }))

@@ -1,6 +1,7 @@
 //! What is written is understood, and nothing else is.
 
 use super::*;
+use crate::engine::Attributes;
 use proptest::prelude::*;
 
 fn bytes() -> impl Strategy<Value = Box<[u8]>> {
@@ -64,16 +65,18 @@ fn held(((session, key, label, mode), extras): (Whose, Extras)) -> SessionRecord
     SessionRecord::Held(Held {
         session,
         key,
-        label: if is_temporary { [].into() } else { label },
-        mode,
-        attributes: Attributes {
-            reentrant: reentrant && !is_temporary,
-            notify,
+        terms: Terms {
+            label: if is_temporary { [].into() } else { label },
+            attributes: Attributes {
+                reentrant: reentrant && !is_temporary,
+                notify,
+            },
+            lease_ms: lease_ms.filter(|_| !is_temporary),
+            ..Terms::of(mode)
         },
         depth: if is_temporary { 1 } else { depth },
         shared_below: if mode == Mode::Exclusive { below } else { 0 },
         token: Token(token),
-        lease_ms: lease_ms.filter(|_| !is_temporary),
         timed,
     })
 }

@@ -72,20 +72,15 @@ impl<'a> Walk<'a> {
                 if self.reach(ahead, link, newest, false) {
                     return Some(link());
                 }
-                let Waiter {
-                    client,
-                    label,
-                    mode,
-                    lease_ms,
-                    ..
-                } = &engine.queues[ahead];
+                let Waiter { client, terms, .. } = &engine.queues[ahead];
+                let (client, label) = (*client, &*terms.label);
                 // What its own earlier request makes deeper depends on all of them.
                 let waiter = &engine.queues[id];
-                let is_own = (waiter.client, &waiter.label) == (*client, label);
-                if lease_ms.is_none()
+                let is_own = (waiter.client, &*waiter.terms.label) == (client, label);
+                if terms.lease_ms.is_none()
                     && !is_own
-                    && must_go(engine, id, (*client, label, *mode))
-                    && self.reach_waits_of((*client, label), link, newest, false)
+                    && must_go(engine, id, (client, label, terms.mode))
+                    && self.reach_waits_of((client, label), link, newest, false)
                 {
                     return Some(link());
                 }
@@ -163,9 +158,10 @@ fn must_go(
     (client, label, mode): (Id<Client>, &[u8], Mode),
 ) -> bool {
     let waiter = &engine.queues[id];
-    let is_own = waiter.client == client && *waiter.label == *label;
+    let asked = waiter.terms.mode;
+    let is_own = waiter.client == client && *waiter.terms.label == *label;
     if is_own {
-        return !(engine.queues.asks_for_one(id) && mode.reenters_as(waiter.mode));
+        return !(engine.queues.asks_for_one(id) && mode.reenters_as(asked));
     }
-    !mode.is_compatible_with(waiter.mode)
+    !mode.is_compatible_with(asked)
 }

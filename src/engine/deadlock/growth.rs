@@ -8,8 +8,8 @@ use crate::engine::state::queues::Request;
 use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::types::{ClientId, Db, Form, Key, KeyState, Moment};
-use crate::engine::{Attributes, Mode};
+use crate::engine::types::{ClientId, Db, Form, Key, KeyState, Moment, ReplyTo};
+use crate::engine::{Mode, Terms};
 
 #[derive(Default)]
 struct World(Engine);
@@ -29,13 +29,12 @@ impl World {
         let ask = Acquire {
             client: ClientId(client),
             seen: &[KeySnapshot { key, standing }],
-            mode,
-            attributes: Attributes::default(),
+            terms: Terms {
+                label: label.as_bytes(),
+                ..Terms::of(mode)
+            },
             value: b"",
-            label: label.as_bytes(),
-            lease_ms: None,
             wait: None,
-            acks: None,
             form: Form::Lock,
             in_command: false,
         };
@@ -47,7 +46,8 @@ impl World {
 
     /// Queues, and is not asked whether that closes a cycle. All keys are held by somebody.
     fn waits(&mut self, (client, label, mode): Asker, keys: &[&str]) -> Id<Waiter> {
-        let (client, _) = self.0.clients.find_or_add(ClientId(client));
+        let id = ClientId(client);
+        let (client, _) = self.0.clients.find_or_add(id);
         let key = |key: &&str| {
             let name = key.as_bytes();
             self.0.keys.find(Key { db: Db(0), name }).expect("held")
@@ -56,16 +56,18 @@ impl World {
         let label = label.to_string();
         let request = Request {
             client,
-            label: label.as_bytes(),
-            mode,
-            attributes: Attributes::default(),
+            terms: Terms {
+                label: label.as_bytes(),
+                ..Terms::of(mode)
+            },
             value: b"",
-            acks: None,
-            lease_ms: None,
             since: Moment(0),
             deadline: None,
-            push: true,
-            form: Form::Lock,
+            reply_to: ReplyTo {
+                client: id,
+                form: Form::Lock,
+                push: true,
+            },
         };
         self.0.enqueue(&keys, &request)
     }

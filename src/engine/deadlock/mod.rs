@@ -68,9 +68,14 @@ impl Engine {
     /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it, as far as that can be seen at
     /// a glance. (A wait that blocks its connection stops the owners of all its labels.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
-        let Waiter { client, push, .. } = self.queues[newest];
+        let Waiter {
+            client,
+            terms,
+            reply_to,
+            ..
+        } = &self.queues[newest];
+        let (client, label, push) = (*client, &*terms.label, reply_to.push);
         let owner = self.clients.owner(client);
-        let label = &*self.queues[newest].label;
         let is_wanted = |id| !self.keys[self.holds[id].key].queue.is_empty();
         // What other labels hold is no matter, unless they are blocked with this one.
         let has_wanted = match push && !label.is_empty() {
@@ -116,7 +121,7 @@ impl Engine {
     fn describe(&self, path: Vec<Obstacle>) -> Vec<Waits> {
         let link = |link: Obstacle| Waits {
             client: self.clients[self.queues[link.waiter].client].id,
-            label: self.queues[link.waiter].label[..].into(),
+            label: self.queues[link.waiter].terms.label[..].into(),
             key: self.keys[link.key].key().to_owned(),
         };
         path.into_iter().map(link).collect()

@@ -1,7 +1,8 @@
 //! What room is left at a key beside those who do not let it go.
 
 use super::edges::Owner;
-use crate::engine::mode::{Attributes, Mode, ModeKind};
+use crate::engine::mode::{Mode, ModeKind};
+use crate::engine::terms::Attributes;
 use hashbrown::HashMap;
 
 /// Those who stay at a key: they hold it, or were served in this trial, do not let it go by

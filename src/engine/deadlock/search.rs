@@ -7,10 +7,11 @@
 
 use super::edges::{Budget, Obstacle, Owner, SEARCH_STEPS, holder_of, is_lasting, living_ahead};
 use super::room::Room;
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
+use crate::engine::terms::Attributes;
 use hashbrown::HashMap;
 use std::mem::{replace, take};
 
@@ -97,8 +98,13 @@ impl<'a> Search<'a> {
     /// Reaches the waiter, those that it waits for, those that these wait for, and so on. Nothing if the steps do not suffice.
     fn reach(&mut self, newest: Id<Waiter>) -> Option<()> {
         let engine = self.engine;
-        let Waiter { client, push, .. } = engine.queues[newest];
-        let label = &*engine.queues[newest].label;
+        let Waiter {
+            client,
+            terms,
+            reply_to,
+            ..
+        } = &engine.queues[newest];
+        let (client, label, push) = (*client, &*terms.label, reply_to.push);
         let mut connection = Connection {
             is_blocked: !push,
             labels: HashMap::new(),
@@ -110,7 +116,7 @@ impl<'a> Search<'a> {
         let mut next = 0;
         while let Some(&waiter) = self.reached.get(next) {
             next += 1;
-            let mode = engine.queues[waiter].mode;
+            let mode = engine.queues[waiter].terms.mode;
             for (key, place) in engine.queues.places_of(waiter) {
                 self.budget.take()?;
                 *self.stuck.entry(waiter).or_default() += 1;
@@ -145,8 +151,8 @@ impl<'a> Search<'a> {
     }
 
     fn has(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
-        let Waiter { client, label, .. } = &self.engine.queues[waiter];
-        let owner = self.engine.clients.owner(*client);
+        let (client, label) = self.owner_of(waiter);
+        let owner = self.engine.clients.owner(client);
         let hold = self.engine.holds.find(&self.engine.keys, key, owner, label);
         hold.is_some()
     }
@@ -239,8 +245,8 @@ impl<'a> Search<'a> {
         self.stuck.remove(&id);
         let free = self.owners_freed_by(waiter);
         for key in engine.queues.keys_of(id) {
-            if waiter.lease_ms.is_none() {
-                self.stay(owner, key, (waiter.mode, waiter.attributes));
+            if waiter.terms.lease_ms.is_none() {
+                self.stay(owner, key, (waiter.terms.mode, waiter.terms.attributes));
             }
             if let Some(line) = self.lines.get_mut(&key) {
                 line.served += 1;
@@ -265,19 +271,20 @@ impl<'a> Search<'a> {
         let Some(connection) = self.connections.get_mut(&client) else {
             return Vec::new();
         };
-        if !waiter.push {
+        if !waiter.reply_to.push {
             connection.is_blocked = false;
             let labels = connection.labels.iter_mut();
             let free = labels.filter(|(_, label)| label.stuck == 0);
             let free = free.map(|(name, label)| ((client, *name), take(&mut label.stays_at)));
             return free.collect();
         }
-        let label = connection.labels.entry(&waiter.label).or_default();
+        let name = &*waiter.terms.label;
+        let label = connection.labels.entry(name).or_default();
         label.stuck -= 1;
         if connection.is_blocked || label.stuck > 0 {
             return Vec::new();
         }
-        vec![((client, &*waiter.label), take(&mut label.stays_at))]
+        vec![((client, name), take(&mut label.stays_at))]
     }
 
     /// Looks whether the next in a queue can have its key.
@@ -288,15 +295,13 @@ impl<'a> Search<'a> {
         let Some(&id) = line.queue.get(line.served) else {
             return;
         };
-        let Waiter {
-            client,
-            mode,
-            attributes,
-            ..
-        } = self.engine.queues[id];
-        let owner = (client, &*self.engine.queues[id].label);
+        let owner = (
+            self.engine.queues[id].client,
+            &*self.engine.queues[id].terms.label,
+        );
+        let asked = way_of(&self.engine.queues[id]);
         let asks_for_one = self.engine.queues.asks_for_one(id);
-        line.is_open = line.room.admits(owner, (mode, attributes), asks_for_one);
+        line.is_open = line.room.admits(owner, asked, asks_for_one);
         if line.is_open
             && let Some(left) = self.stuck.get_mut(&id)
         {
@@ -313,17 +318,15 @@ impl<'a> Search<'a> {
     /// way that does not go with its own, or the first of those ahead of it who are stuck.
     pub fn obstacle(&self, waiter: Id<Waiter>) -> Option<Obstacle> {
         let owner = self.owner_of(waiter);
-        let Waiter {
-            mode, attributes, ..
-        } = self.engine.queues[waiter];
+        let asked = way_of(&self.engine.queues[waiter]);
         let asks_for_one = self.engine.queues.asks_for_one(waiter);
         self.engine.queues.keys_of(waiter).find_map(|key| {
             let line = self.lines.get(&key)?;
-            let other = if line.room.admits(owner, (mode, attributes), asks_for_one) {
+            let other = if line.room.admits(owner, asked, asks_for_one) {
                 let first = line.queue.get(line.served).copied();
                 first.filter(|first| *first != waiter)
             } else {
-                let other = line.room.who_is_too_many(owner, mode);
+                let other = line.room.who_is_too_many(owner, asked.0);
                 other.and_then(|other| self.stuck_wait_of(other))
             };
             other.map(|waiter| Obstacle { key, waiter })
@@ -337,7 +340,12 @@ impl<'a> Search<'a> {
     }
 
     fn owner_of(&self, waiter: Id<Waiter>) -> Owner<'a> {
-        let Waiter { client, label, .. } = &self.engine.queues[waiter];
-        (*client, label)
+        let Waiter { client, terms, .. } = &self.engine.queues[waiter];
+        (*client, &terms.label)
     }
+}
+
+/// In what way a waiter is to hold its keys.
+fn way_of(waiter: &Waiter) -> (Mode, Attributes) {
+    (waiter.terms.mode, waiter.terms.attributes)
 }

@@ -247,9 +247,9 @@ impl Engine {
     fn waiting_line(&self, now: Moment, id: Id<Waiter>) -> Waiting {
         let waiter = &self.queues[id];
         Waiting {
-            client: self.clients[waiter.client].id,
-            label: waiter.label[..].into(),
-            mode: waiter.mode,
+            client: waiter.reply_to.client,
+            label: waiter.terms.label[..].into(),
+            mode: waiter.terms.mode,
             waiting_ms: now.ms_since(waiter.since),
         }
     }

@@ -10,7 +10,7 @@ use crate::engine::state::rows::{Ack, Asker, Client, Hold, KeyRecord, PendingGra
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
-use crate::engine::types::{AskedAcks, ClientId, Db, KeyBuf, Moment, Token};
+use crate::engine::types::{AskedAcks, ClientId, Db, Moment, Token};
 
 /// A grant whose acknowledgements are to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,8 @@ impl Engine {
         key: Id<KeyRecord>,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let Waiter { client, acks, .. } = self.queues[waiter];
+        let Waiter { client, terms, .. } = &self.queues[waiter];
+        let (client, acks) = (*client, terms.acks);
         let Some(refusal) = acks.and_then(|acks| self.why_not_acked(client, acks)) else {
             return false;
         };
@@ -96,21 +97,10 @@ impl Engine {
             self.keys.remove_if_idle(*other);
         }
         if let Some(key) = name {
-            let asker = self.asker_of(&waiter, key);
+            let asker = Asker::of(&waiter, key);
             effects.push(asker.told(WaitEnd::Refused(refusal)));
         }
         true
-    }
-
-    /// Who waits for a request of which this is the first key.
-    pub(in crate::engine) fn asker_of(&self, waiter: &Waiter, key: KeyBuf) -> Asker {
-        Asker {
-            client: self.clients[waiter.client].id,
-            key,
-            label: waiter.label.clone(),
-            form: waiter.form,
-            push: waiter.push,
-        }
     }
 
     /// What is granted next, with this token, waits for acknowledgements. O(log of such grants).
@@ -217,7 +207,7 @@ impl Engine {
 
     fn is_asker_here(&self, token: Token) -> bool {
         let grant = self.holds.acks.get(token);
-        grant.is_some_and(|grant| self.knows_client(grant.asker.client))
+        grant.is_some_and(|grant| self.knows_client(grant.asker.reply_to.client))
     }
 
     /// A grant is withdrawn, and its asker is told so, if that is there.

@@ -4,7 +4,7 @@ use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, KeySnapshot};
 use crate::engine::limits::MOST_DEPTH;
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::holds::Grant;
@@ -14,6 +14,7 @@ use crate::engine::state::rows::{Asker, Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
+use crate::engine::terms::Attributes;
 use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 
 /// A key that is asked for, once what stands there is reconciled.
@@ -87,13 +88,15 @@ impl Engine {
             .collect::<Few<_>>();
         self.reconcile(ask, &mut asked, effects);
         let wrong = |asked: &Asked<'_>| asked.standing == KeyState::Other;
-        if ask.mode.is_lock() && asked.iter().any(wrong) {
+        if ask.terms.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
         if let Reentry::Answered(token) = self.re_enter(ask, &asked, effects)? {
             return Ok(token.map_or(Outcome::Not, Outcome::Granted));
         }
-        let free = asked.iter().all(|asked| self.is_free(asked, ask.mode));
+        let free = asked
+            .iter()
+            .all(|asked| self.is_free(asked, ask.terms.mode));
         if !free && ask.wait.is_none() {
             return Ok(Outcome::Not);
         }
@@ -117,7 +120,7 @@ impl Engine {
     ) -> Result<Id<Client>, Refusal> {
         let client = self.attend(ask.client, effects);
         self.check_room(client, ask.seen.len())?;
-        if ask.mode.is_lock() && !is_plain {
+        if ask.terms.mode.is_lock() && !is_plain {
             self.check_extras(ask.seen.len())?;
         }
         Ok(client)
@@ -132,23 +135,18 @@ impl Engine {
     ) -> Result<(), Refusal> {
         // Whoever waits may come to have what plain holds have not.
         let client = self.admit(ask, false, effects)?;
-        if ask.acks.is_some() && self.clients[client].session.is_none() {
+        if ask.terms.acks.is_some() && self.clients[client].session.is_none() {
             return Err(Refusal::AcksWithoutSession);
         }
         let wait = ask.wait.expect("what is not free is waited for");
         let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
         let request = Request {
             client,
-            label: ask.label,
-            mode: ask.mode,
-            attributes: ask.attributes,
+            terms: ask.terms,
             value: ask.value,
-            lease_ms: ask.lease_ms,
-            acks: ask.acks,
             since: self.now,
             deadline: wait.limit_ms.map(|ms| self.now.after_ms(ms)),
-            push: wait.push,
-            form: ask.form,
+            reply_to: ask.reply_to(),
         };
         let waiter = self.enqueue(&keys, &request);
         let verdict = self.circle_of(waiter);
@@ -205,7 +203,7 @@ impl Engine {
                 if !self.keys[known].holds.is_empty() {
                     asked.standing = KeyState::Absent;
                 }
-                self.end_own_lease(ask.client, known, ask.label, effects);
+                self.end_own_lease(ask.client, known, ask.terms.label, effects);
             }
             if let Some(known) = self.keys.find(asked.key) {
                 self.release_orphaned(known, &mut looks, effects);
@@ -226,20 +224,20 @@ impl Engine {
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<Reentry, Refusal> {
-        if !ask.mode.is_lock() {
+        if !ask.terms.mode.is_lock() {
             return Ok(Reentry::No);
         }
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
         let mut is_once = false;
         for key in asked.iter().filter_map(|asked| asked.spot.found) {
-            if let Some(total) = self.other_total(key, ask.mode) {
+            if let Some(total) = self.other_total(key, ask.terms.mode) {
                 return Err(Refusal::OtherTotal { total });
             }
             let Some(client) = client else { continue };
             is_once |= self.is_once(key, client, ask);
             let owner = self.clients.owner(client);
-            held.extend(self.holds.find(&self.keys, key, owner, ask.label));
+            held.extend(self.holds.find(&self.keys, key, owner, ask.terms.label));
         }
         match held.first() {
             _ if is_once && ask.wait.is_none() => Ok(Reentry::Answered(None)),
@@ -257,19 +255,19 @@ impl Engine {
 
     /// Whether the owner of a request has this key or waits for it, and may not take it again.
     fn is_once(&self, key: Id<KeyRecord>, client: Id<Client>, ask: &Acquire<'_>) -> bool {
-        let may_not = |of: Attributes| !(of.reentrant && ask.attributes.reentrant);
-        let waits = match ask.attributes.reentrant {
+        let may_not = |of: Attributes| !(of.reentrant && ask.terms.attributes.reentrant);
+        let waits = match ask.terms.attributes.reentrant {
             true => Sort::ONCE,
             false => Sort::ALL,
         };
         let owner = self.clients.owner(client);
-        let held = self.holds.find(&self.keys, key, owner, ask.label);
+        let held = self.holds.find(&self.keys, key, owner, ask.terms.label);
         held.is_some_and(|hold| {
             may_not(self.holds[hold].header.attributes()) || !self.is_settled(hold)
         }) || self.clients[client].wait_count > 0
             && self
                 .queues
-                .find_pushed(key, client, ask.label, waits)
+                .find_pushed(key, client, ask.terms.label, waits)
                 .is_some()
     }
 
@@ -290,7 +288,7 @@ impl Engine {
             return Err(Refusal::HeldApart);
         }
         for id in &held {
-            if !self.holds.mode(*id).reenters_as(ask.mode) {
+            if !self.holds.mode(*id).reenters_as(ask.terms.mode) {
                 return Err(Refusal::HeldOtherwise);
             }
             if self.holds.depth(*id) >= MOST_DEPTH {
@@ -298,9 +296,8 @@ impl Engine {
             }
         }
         self.check_extras_of(&held)?;
-        let lease = ask.lease_ms.map(|ms| self.now.after_ms(ms));
         for id in held {
-            self.re_enter_hold(id, (ask.mode, ask.attributes), lease, effects);
+            self.re_enter_hold(id, &ask.terms, effects);
         }
         Ok(token)
     }
@@ -317,11 +314,11 @@ impl Engine {
         let is_own = |key: &Id<KeyRecord>, client| {
             let owner = self.clients.owner(client);
             self.holds
-                .find(&self.keys, *key, owner, ask.label)
+                .find(&self.keys, *key, owner, ask.terms.label)
                 .is_some()
                 || self
                     .queues
-                    .find_pushed(*key, client, ask.label, Sort::ALL)
+                    .find_pushed(*key, client, ask.terms.label, Sort::ALL)
                     .is_some()
         };
         let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
@@ -362,33 +359,28 @@ impl Engine {
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let client = self.admit(ask, ask.is_plain(), effects)?;
-        if let Some(refusal) = ask.acks.and_then(|acks| self.why_not_acked(client, acks)) {
+        let client = self.admit(ask, ask.terms.is_plain(), effects)?;
+        if let Some(refusal) = ask
+            .terms
+            .acks
+            .and_then(|acks| self.why_not_acked(client, acks))
+        {
             return Err(refusal);
         }
         let token = self.next_token(effects);
-        // That of a grant which is to be acknowledged begins with that.
-        let lease = ask.lease_ms.filter(|_| ask.acks.is_none());
-        let lease = lease.map(|ms| self.now.after_ms(ms));
         let grant = Grant {
             client: self.clients.owner(client),
-            label: ask.label,
-            mode: ask.mode,
-            attributes: ask.attributes,
+            terms: ask.terms,
             token,
             since: self.now,
-            lease,
-            pending: ask.acks.is_some(),
         };
-        if let Some(acks) = ask.acks {
+        if let Some(acks) = ask.terms.acks {
             let asker = Asker {
-                client: ask.client,
+                reply_to: ask.reply_to(),
                 key: asked[0].key.to_owned(),
-                label: ask.label.into(),
-                form: ask.form,
-                push: ask.wait.is_some_and(|wait| wait.push),
+                label: ask.terms.label.into(),
             };
-            self.begin_pending(token, acks, (asker, ask.lease_ms), effects);
+            self.begin_pending(token, acks, (asker, ask.terms.lease_ms), effects);
         }
         for asked in asked {
             let key = self.fill(asked);
@@ -399,7 +391,7 @@ impl Engine {
             self.grant_key(key, &grant, making, None, effects);
         }
         self.guard(client, effects);
-        Ok(match ask.acks {
+        Ok(match ask.terms.acks {
             Some(_) => Outcome::Comes,
             None => Outcome::Granted(token),
         })

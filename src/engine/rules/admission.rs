@@ -113,7 +113,7 @@ mod tests {
     use crate::engine::limits::MOST_DEPTH;
     use crate::engine::{
         Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
-        Moment, Reply, Wait,
+        Moment, Reply, Terms, Wait,
     };
 
     struct World(Engine);
@@ -141,16 +141,16 @@ mod tests {
             self.tell(Event::Acquire(Acquire {
                 client: ClientId(client),
                 seen: &[KeySnapshot { key, standing }],
-                mode: Mode::Exclusive,
-                attributes: Attributes {
-                    reentrant: true,
-                    ..Attributes::default()
+                terms: Terms {
+                    attributes: Attributes {
+                        reentrant: true,
+                        ..Attributes::default()
+                    },
+                    label,
+                    ..Terms::of(Mode::Exclusive)
                 },
                 value: b"",
-                label,
-                lease_ms: None,
                 wait: push.then_some(Wait { limit_ms, push }),
-                acks: None,
                 form: Form::Lock,
                 in_command: true,
             }))

@@ -1,13 +1,14 @@
 //! The one grant: all that follows when somebody is granted a key, whatever led to it.
 
 use crate::engine::effect::Effect;
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::tables::Engine;
-use crate::engine::types::{ClientId, Key, KeyState, Moment, Token};
+use crate::engine::terms::Terms;
+use crate::engine::types::{ClientId, Key, KeyState, Token};
 
 /// How a key is made when it is granted.
 pub(in crate::engine) enum Making {
@@ -44,11 +45,11 @@ impl Engine {
         former: Option<Id<Hold>>,
         effects: &mut Vec<Effect>,
     ) {
-        let stays = grant.mode.is_lock() && self.has_lock_that_stays(key, former);
+        let stays = grant.terms.mode.is_lock() && self.has_lock_that_stays(key, former);
         let hold = match former {
             Some(former) => {
                 let record = &mut self.keys[key];
-                record.set_stands(grant.mode.stands());
+                record.set_stands(grant.terms.mode.stands());
                 self.holds
                     .transfer(record, &mut self.clients, former, grant);
                 former
@@ -58,7 +59,7 @@ impl Engine {
         if !stays {
             let record = &mut self.keys[key];
             record.set_timed(false);
-            effects.push(making.effect(record.key(), grant.mode));
+            effects.push(making.effect(record.key(), grant.terms.mode));
         }
         self.losses.granted(self.keys[key].key(), grant.token);
         self.replicate_hold(hold, effects);
@@ -85,20 +86,20 @@ impl Engine {
     ) -> Id<Hold> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let hold = self.holds.add(keys, clients, &mut self.timers, key, grant);
-        self.keys[key].set_stands(grant.mode.stands());
+        self.keys[key].set_stands(grant.terms.mode.stands());
         hold
     }
 
-    /// An owner that holds a lock is granted it once more, in this mode.
+    /// An owner that holds a lock is granted it once more, on these terms.
     pub(in crate::engine) fn re_enter_hold(
         &mut self,
         hold: Id<Hold>,
-        (mode, attributes): (Mode, Attributes),
-        lease: Option<Moment>,
+        terms: &Terms<&[u8]>,
         effects: &mut Vec<Effect>,
     ) {
-        self.holds.reenter(hold, mode);
-        self.deepen_notice(hold, attributes.notify);
+        self.holds.reenter(hold, terms.mode);
+        self.deepen_notice(hold, terms.attributes.notify);
+        let lease = terms.lease_from(self.now);
         if lease.is_some() {
             self.holds.set_lease(&mut self.timers, hold, lease);
         }

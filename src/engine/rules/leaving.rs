@@ -49,10 +49,8 @@ impl Engine {
             self.keys.remove_if_idle(*key);
         }
         Left {
-            client: waiter.client,
-            label: waiter.label,
-            push: waiter.push,
-            form: waiter.form,
+            reply_to: waiter.reply_to,
+            label: waiter.terms.label,
         }
     }
 

@@ -249,7 +249,7 @@ impl Engine {
         }
         let client = self.clients.find(client)?;
         let waiter = self.clients[client].blocked?;
-        Some(self.leave_queues(waiter).form.not_granted())
+        Some(self.leave_queues(waiter).reply_to.form.not_granted())
     }
 
     /// The server does not block this connection, which was to wait.
@@ -355,10 +355,10 @@ impl Engine {
         let key = self.queues.keys_of(waiter).next();
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);
-        let client = self.clients[waiter.client].id;
-        let about = key.filter(|_| waiter.push).map(|key| (key, &*waiter.label));
+        let key = key.filter(|_| waiter.reply_to.push);
+        let about = key.map(|key| (key, &*waiter.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
-        effects.push(end.told(client, waiter.form, about));
+        effects.push(end.told(waiter.reply_to, about));
     }
 
     /// Turns everyone away who waits for this key. It is looked up by its name each time: one that nobody here holds is

@@ -60,8 +60,8 @@ impl Engine {
 mod tests {
     use crate::engine::tables::Engine;
     use crate::engine::{
-        Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
-        Moment, Refusal, Reply, Wait,
+        Acquire, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode, Moment,
+        Refusal, Reply, Terms, Wait,
     };
 
     /// What the request for a lock that is not there comes to.
@@ -73,16 +73,12 @@ mod tests {
         let acquire = Event::Acquire(Acquire {
             client: ClientId(7),
             seen: &seen,
-            mode: Mode::Exclusive,
-            attributes: Attributes::default(),
+            terms: Terms::of(Mode::Exclusive),
             value: b"",
-            label: b"",
-            lease_ms: None,
             wait: wait_ms.map(|ms| Wait {
                 limit_ms: Some(ms),
                 push: true,
             }),
-            acks: None,
             form: Form::Lock,
             in_command: false,
         });

@@ -6,12 +6,13 @@
 
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
+use crate::engine::terms::Terms;
 use crate::engine::types::{Key, Moment, SessionId};
 
 impl Engine {
@@ -35,7 +36,6 @@ impl Engine {
 
     fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
         let (depth, shared_below) = self.holds.depths(hold);
-        let mode = self.holds.mode(hold);
         let key = &self.keys[self.holds[hold].key];
         let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
         // Whoever goes on after this server does not hear when a grant was acknowledged.
@@ -44,14 +44,14 @@ impl Engine {
         Held {
             session,
             key: key.key().to_owned(),
-            label: self.holds.label(hold).into(),
-            mode,
-            attributes: self.holds[hold].header.attributes(),
+            terms: Terms {
+                lease_ms: left_ms.or(begins_ms),
+                ..self.holds.terms(hold).owned()
+            },
             depth,
             shared_below,
             token: self.holds[hold].token,
-            lease_ms: left_ms.or(begins_ms),
-            timed: key.is_timed() && !mode.is_lock(),
+            timed: key.is_timed() && !self.holds.mode(hold).is_lock(),
         }
     }
 
@@ -170,40 +170,38 @@ impl Engine {
     fn apply_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
         self.tokens.know(held.token);
         let Some(owner) = self.sessions.numbered(held.session) else {
-            return self.inherited(held.key.as_key(), held.mode, effects);
+            return self.inherited(held.key.as_key(), held.terms.mode, effects);
         };
         if self.is_at_home(owner) {
-            return self.inherited(held.key.as_key(), held.mode, effects);
+            return self.inherited(held.key.as_key(), held.terms.mode, effects);
         }
-        let key = self.keys.find_or_add(held.key.as_key(), held.mode.stands());
+        let key = self
+            .keys
+            .find_or_add(held.key.as_key(), held.terms.mode.stands());
         self.set_present(key, true, effects);
         if self.is_known_best_here(key) {
             return;
         }
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
-            let is_itself = client == owner && self.holds.has_label(*id, &held.label);
+            let is_itself = client == owner && self.holds.has_label(*id, &held.terms.label);
             is_itself || !self.is_living(*id)
         };
         let holds = self.holds.all_of_key(&self.keys, key);
         self.forget_holds(holds.filter(is_gone).collect());
-        if !self.holds.admit(&self.keys, key, held.mode) {
+        if !self.holds.admit(&self.keys, key, held.terms.mode) {
             self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
         }
         let grant = Grant {
             client: owner,
-            label: &held.label,
-            mode: held.mode,
-            attributes: held.attributes,
+            terms: held.terms.borrowed(),
             token: held.token,
             since: self.now,
-            lease: held.lease_ms.map(|ms| self.now.after_ms(ms)),
-            pending: false,
         };
         let hold = self.write_down(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
         // A lock may have a time to live, of which nobody told.
-        self.mark_timed(key, held.timed || held.mode.is_lock());
+        self.mark_timed(key, held.timed || held.terms.mode.is_lock());
     }
 
     fn apply_freed(
@@ -281,18 +279,13 @@ impl Engine {
         self.mark_timed(key, mode.is_lock());
         let grant = Grant {
             client: self.clients.former(),
-            label: b"",
             // How it was held no longer matters: it is held by nobody.
-            mode: if mode.is_lock() {
-                Mode::Exclusive
-            } else {
-                mode
-            },
-            attributes: Attributes::default(),
+            terms: Terms::of(match mode.is_lock() {
+                true => Mode::Exclusive,
+                false => mode,
+            }),
             token: self.tokens.last(),
             since: self.now,
-            lease: None,
-            pending: false,
         };
         self.write_down(key, &grant);
     }

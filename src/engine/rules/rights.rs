@@ -97,13 +97,13 @@ impl Engine {
         const MOST: usize = 16;
         let first = self.queues.of_key(&self.keys, key).take(MOST);
         let leaves = |waiter: &Waiter| {
-            Some(waiter.client) == leaver && !waiter.mode.is_lock() && waiter.push
+            Some(waiter.client) == leaver && !waiter.terms.mode.is_lock() && waiter.reply_to.push
         };
         let stays = |id: &Id<Waiter>| !self.is_faded(*id) && !leaves(&self.queues[*id]);
         let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
-            let waiter = &self.queues[*id];
-            !waiter.mode.is_for_many() && !waiter.attributes.reentrant && waiter.acks.is_none()
+            let terms = &self.queues[*id].terms;
+            !terms.mode.is_for_many() && !terms.attributes.reentrant && terms.acks.is_none()
         };
         let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
         if !self.queues.is_doubted(next) {
@@ -112,8 +112,8 @@ impl Engine {
         let keys = self.queues.keys_of(next);
         Some(Doubt {
             wait: WaitId(next.number()),
-            client: self.clients[self.queues[next].client].id,
-            form: self.queues[next].form,
+            client: self.queues[next].reply_to.client,
+            form: self.queues[next].reply_to.form,
             keys: keys.map(|key| self.keys[key].key().to_owned()).collect(),
         })
     }

@@ -7,7 +7,7 @@ use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{Hold, KeyRecord, Waiter};
+use crate::engine::state::rows::{Asker, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -107,7 +107,7 @@ impl Engine {
         let id = self.queues.head(&self.keys, key)?;
         let waiter = &self.queues[id];
         let is_heir = self.holds.is_plain_and_alone(&self.keys[key], hold)
-            && waiter.is_plain()
+            && waiter.terms.is_plain()
             && self.queues.asks_for_one(id)
             && !self.is_quarantined()
             && !self.is_faded(id)
@@ -166,7 +166,8 @@ impl Engine {
                 self.make_ready(key);
                 break;
             }
-            if self.queues[waiter].acks.is_some() && self.refuse_unacked(waiter, key, effects) {
+            if self.queues[waiter].terms.acks.is_some() && self.refuse_unacked(waiter, key, effects)
+            {
                 refused += 1;
                 continue;
             }
@@ -295,22 +296,16 @@ impl Engine {
         if self.keys[key].holds.is_empty() {
             return true;
         }
-        let Waiter {
-            client,
-            label,
-            mode,
-            attributes,
-            ..
-        } = &self.queues[waiter];
+        let Waiter { client, terms, .. } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
-        match self.holds.find(&self.keys, key, owner, label) {
+        match self.holds.find(&self.keys, key, owner, &terms.label) {
             Some(own) => {
                 let may_again =
-                    attributes.reentrant && self.holds[own].header.attributes().reentrant;
-                let reenters = self.holds.mode(own).reenters_as(*mode);
+                    terms.attributes.reentrant && self.holds[own].header.attributes().reentrant;
+                let reenters = self.holds.mode(own).reenters_as(terms.mode);
                 may_again && reenters && self.queues.asks_for_one(waiter)
             }
-            None => self.holds.admit(&self.keys, key, *mode),
+            None => self.holds.admit(&self.keys, key, terms.mode),
         }
     }
 
@@ -319,36 +314,31 @@ impl Engine {
         let (asked, mut waiter) = self.dequeue(waiter);
         let owner = self.clients.owner(waiter.client);
         self.waits.note(self.now.us_since(waiter.since));
-        let lease = waiter.lease_ms.filter(|_| waiter.acks.is_none());
-        let lease = lease.map(|ms| self.now.after_ms(ms));
+        let terms = waiter.terms.borrowed();
         // Two requests of one owner can have waited, for this one key.
         let own = match former {
             Some(_) => None,
-            None => (self.holds).find(&self.keys, asked[0], owner, &waiter.label),
+            None => (self.holds).find(&self.keys, asked[0], owner, terms.label),
         };
         let token = match own {
             Some(own) => {
                 let token = self.holds[own].token;
-                self.re_enter_hold(own, (waiter.mode, waiter.attributes), lease, effects);
+                self.re_enter_hold(own, &terms, effects);
                 token
             }
             None => {
                 let token = self.next_token(effects);
-                if let Some(acks) = waiter.acks {
+                if let Some(acks) = terms.acks {
                     let key = self.keys[asked[0]].key().to_owned();
-                    let asker = self.asker_of(&waiter, key);
-                    self.begin_pending(token, acks, (asker, waiter.lease_ms), effects);
+                    let asker = Asker::of(&waiter, key);
+                    self.begin_pending(token, acks, (asker, terms.lease_ms), effects);
                 }
                 let mut value = std::mem::take(&mut waiter.value);
                 let grant = Grant {
                     client: owner,
-                    label: &waiter.label,
-                    mode: waiter.mode,
-                    attributes: waiter.attributes,
+                    terms,
                     token,
                     since: self.now,
-                    lease,
-                    pending: waiter.acks.is_some(),
                 };
                 for key in &*asked {
                     let making = Making::ByName(std::mem::take(&mut value));
@@ -362,7 +352,7 @@ impl Engine {
             // The owner's next request for one of them alone can make its hold deeper.
             asked.iter().for_each(|key| self.make_ready(*key));
         }
-        if waiter.acks.is_none() {
+        if terms.acks.is_none() {
             self.notify_granted(asked[0], &waiter, token, effects);
         }
     }
@@ -375,9 +365,8 @@ impl Engine {
         token: Token,
         effects: &mut Vec<Effect>,
     ) {
-        let client = self.clients[waiter.client].id;
-        let key = || (self.keys[key].key().to_owned(), &*waiter.label);
-        let about = waiter.push.then(key);
-        effects.push(WaitEnd::Granted(token).told(client, waiter.form, about));
+        let key = || (self.keys[key].key().to_owned(), &*waiter.terms.label);
+        let about = waiter.reply_to.push.then(key);
+        effects.push(WaitEnd::Granted(token).told(waiter.reply_to, about));
     }
 }

@@ -5,17 +5,26 @@
 //! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
 
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::state::rows::{Ack, Asker, Client, Hold, PendingGrant};
+use crate::engine::state::rows::{Ack, Asker, Client, Hold, PendingGrant, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Moment, Token};
+use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Asker {
+    /// Who waits for a request of which this is the first key.
+    pub fn of(waiter: &Waiter, key: KeyBuf) -> Self {
+        Asker {
+            reply_to: waiter.reply_to,
+            key,
+            label: waiter.terms.label.clone(),
+        }
+    }
+
     /// Tells it what became of its request.
     pub fn told(self, end: WaitEnd) -> Effect {
-        let about = self.push.then(|| (self.key, &*self.label));
-        end.told(self.client, self.form, about)
+        let about = self.reply_to.push.then(|| (self.key, &*self.label));
+        end.told(self.reply_to, about)
     }
 }
 
@@ -53,9 +62,9 @@ impl Acks {
     pub fn add(&mut self, timers: &mut Timers, grant: PendingGrant) {
         let token = grant.token;
         timers.set(Timer::Acks(token), None, Some(grant.deadline));
-        self.asked.insert((grant.asker.client, token));
-        if !grant.asker.push {
-            self.blocked.insert(grant.asker.client, token);
+        self.asked.insert((grant.asker.reply_to.client, token));
+        if !grant.asker.reply_to.push {
+            self.blocked.insert(grant.asker.reply_to.client, token);
         }
         self.by_wanted
             .entry(grant.wanted)
@@ -69,9 +78,9 @@ impl Acks {
     pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
         let grant = self.grants.remove(&token)?;
         timers.set(Timer::Acks(token), Some(grant.deadline), None);
-        self.asked.remove(&(grant.asker.client, token));
-        if !grant.asker.push {
-            self.blocked.remove(&grant.asker.client);
+        self.asked.remove(&(grant.asker.reply_to.client, token));
+        if !grant.asker.reply_to.push {
+            self.blocked.remove(&grant.asker.reply_to.client);
         }
         let same = self.by_wanted.get_mut(&grant.wanted);
         if same.is_some_and(|same| same.remove(&token) && same.is_empty()) {
@@ -204,8 +213,8 @@ impl Acks {
             assert_eq!(self.unplaced.contains(token), grant.offset.is_none());
             assert!(self.by_wanted[&grant.wanted].contains(token));
             let asker = &grant.asker;
-            assert!(self.asked.contains(&(asker.client, *token)));
-            assert!(asker.push || self.blocked.get(&asker.client) == Some(token));
+            assert!(self.asked.contains(&(asker.reply_to.client, *token)));
+            assert!(asker.reply_to.push || self.blocked.get(&asker.reply_to.client) == Some(token));
             assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
             assert!(grant.offset.is_none() || last <= grant.offset);
             last = grant.offset.or(last);
@@ -214,7 +223,10 @@ impl Acks {
         assert!(same.clone().all(|same| !same.is_empty()));
         assert_eq!(same.map(BTreeSet::len).sum::<usize>(), self.grants.len());
         assert!(self.unplaced.len() <= self.grants.len());
-        let blocking = self.grants.values().filter(|grant| !grant.asker.push);
+        let blocking = self
+            .grants
+            .values()
+            .filter(|grant| !grant.asker.reply_to.push);
         assert_eq!(blocking.count(), self.blocked.len());
         assert_eq!(self.asked.len(), self.grants.len());
         let mut pending = 0;

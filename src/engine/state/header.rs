@@ -4,9 +4,10 @@
 //! [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
 //! again after a year: longer than that no hold is told to last).
 
-use crate::engine::mode::{Attributes, Mode};
+use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Extra, Header};
 use crate::engine::storage::arena::Id;
+use crate::engine::terms::Attributes;
 use crate::engine::types::Moment;
 
 impl Header {

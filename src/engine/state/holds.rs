@@ -5,7 +5,7 @@ mod notify;
 mod plain;
 mod sizes;
 
-use crate::engine::mode::{Attributes, Mode, ModeKind};
+use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::acks::Acks;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
@@ -16,6 +16,7 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::index;
 use crate::engine::storage::overflow::Overflow;
+use crate::engine::terms::{Kept, Terms};
 use crate::engine::types::{Moment, Token};
 use hashbrown::HashMap;
 use sizes::Sizes;
@@ -27,21 +28,17 @@ impl Hold {
     }
 
     pub fn label<'a>(&self, extras: &'a Arena<Extra>) -> &'a [u8] {
-        self.extra(extras).map_or(&[], |extra| &extra.label)
+        self.extra(extras).map_or(&[], |extra| &extra.kept.label)
     }
 }
 
 /// A grant, as it is written down.
 pub(in crate::engine) struct Grant<'a> {
     pub client: Id<Client>,
-    pub label: &'a [u8],
-    pub mode: Mode,
-    pub attributes: Attributes,
+    /// With `acks` it waits for acknowledgements, see [`Acks`].
+    pub terms: Terms<&'a [u8]>,
     pub token: Token,
     pub since: Moment,
-    pub lease: Option<Moment>,
-    /// It waits for acknowledgements, see [`Acks`].
-    pub pending: bool,
 }
 
 /// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
@@ -96,7 +93,7 @@ impl Holds {
     /// The memory that a hold takes.
     pub fn bytes_of(&self, id: Id<Hold>) -> usize {
         let extra = self.extra(id);
-        let bytes = |extra: &Extra| size_of::<Extra>() + extra.label.len();
+        let bytes = |extra: &Extra| size_of::<Extra>() + extra.kept.label.len();
         size_of::<Hold>() + extra.map_or(0, bytes)
     }
 
@@ -195,8 +192,22 @@ impl Holds {
     }
 
     pub fn mode(&self, id: Id<Hold>) -> Mode {
-        let in_extra = || self.extra(id).map_or(Mode::Exclusive, |extra| extra.mode);
+        let in_extra = || {
+            self.extra(id)
+                .map_or(Mode::Exclusive, |extra| extra.kept.mode)
+        };
         self.all[id].header.mode().unwrap_or_else(in_extra)
+    }
+
+    /// On what terms it is held, but for its lease.
+    pub fn terms(&self, id: Id<Hold>) -> Terms<&[u8]> {
+        let mode = self.mode(id);
+        let kept = self.extra(id).map(|extra| extra.kept.terms());
+        Terms {
+            mode,
+            attributes: self.all[id].header.attributes(),
+            ..kept.unwrap_or(Terms::of(mode))
+        }
     }
 
     pub fn label(&self, id: Id<Hold>) -> &[u8] {
@@ -276,12 +287,15 @@ impl Holds {
         extras.filter_map(|extra| self.extras[extra].hold)
     }
 
-    /// Once, and no empty one.
-    fn set_label(&mut self, id: Id<Hold>, client: Id<Client>, label: &[u8]) {
+    /// Once.
+    fn set_kept(&mut self, id: Id<Hold>, client: Id<Client>, kept: Kept) {
         let extra = self.extra_mut(id);
-        extra.label = label.into();
+        extra.kept = kept;
+        if extra.kept.label.is_empty() {
+            return;
+        }
         extra.hold = Some(id);
-        let owner = (client, extra.label.clone());
+        let owner = (client, extra.kept.label.clone());
         if let Some(extra) = self.all[id].header.extra() {
             let chain = self.owners.entry(owner).or_default();
             chain.push(&mut self.extras, extra);
@@ -289,7 +303,7 @@ impl Holds {
     }
 
     fn forget_label(&mut self, client: Id<Client>, id: Id<Extra>) {
-        let label = std::mem::take(&mut self.extras[id].label);
+        let label = std::mem::take(&mut self.extras[id].kept.label);
         let owner = Owner(client, &label);
         if let Some(chain) = self.owners.get_mut(&owner).filter(|_| !label.is_empty()) {
             chain.remove(&mut self.extras, id);
@@ -356,29 +370,28 @@ impl Holds {
         key: Id<KeyRecord>,
         grant: &Grant<'_>,
     ) -> Id<Hold> {
+        let terms = &grant.terms;
         let id = self.all.insert(Hold {
             key,
             client: grant.client,
             token: grant.token,
-            header: Header::new(grant.mode, grant.attributes, grant.since),
+            header: Header::new(terms.mode, terms.attributes, grant.since),
             by_key: Link::default(),
             by_client: Link::default(),
         });
-        if !grant.label.is_empty() {
-            self.set_label(id, grant.client, grant.label);
+        if let Some(kept) = terms.kept() {
+            self.set_kept(id, grant.client, kept);
         }
-        if self.all[id].header.mode().is_none() {
-            self.extra_mut(id).mode = grant.mode;
+        let lease = terms.lease_from(grant.since);
+        if lease.is_some() {
+            self.set_lease(timers, id, lease);
         }
-        if grant.lease.is_some() {
-            self.set_lease(timers, id, grant.lease);
-        }
-        if grant.pending {
+        if terms.acks.is_some() {
             self.extra_mut(id).ack = Ack::Pending(grant.token);
             self.acks.hold_begins(grant.token, id);
         }
         self.fasten(keys, id, key);
-        self.temporary += usize::from(!grant.mode.is_lock());
+        self.temporary += usize::from(!terms.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
         client.hold_count += 1;

@@ -8,7 +8,6 @@ mod doubts;
 pub(in crate::engine) mod leaving;
 mod piles;
 
-use crate::engine::mode::{Attributes, Mode};
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
@@ -18,7 +17,8 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
-use crate::engine::types::{AskedAcks, Form, Moment};
+use crate::engine::terms::Terms;
+use crate::engine::types::{Moment, ReplyTo};
 use doubts::Doubts;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::ops;
@@ -39,18 +39,10 @@ impl Sort {
 }
 
 impl Waiter {
-    /// Whether it asks for nothing that most holds have not.
-    pub fn is_plain(&self) -> bool {
-        self.label.is_empty()
-            && self.lease_ms.is_none()
-            && self.acks.is_none()
-            && self.mode.permits() == 0
-    }
-
     fn sort(&self) -> Sort {
-        match self.mode.is_lock() {
+        match self.terms.mode.is_lock() {
             false => Sort::Temporary,
-            true if self.attributes.reentrant => Sort::Reentrant,
+            true if self.terms.attributes.reentrant => Sort::Reentrant,
             true => Sort::Lock,
         }
     }
@@ -59,16 +51,11 @@ impl Waiter {
 /// A request that is about to wait.
 pub(in crate::engine) struct Request<'a> {
     pub client: Id<Client>,
-    pub label: &'a [u8],
-    pub mode: Mode,
-    pub attributes: Attributes,
+    pub terms: Terms<&'a [u8]>,
     pub value: &'a [u8],
-    pub lease_ms: Option<u64>,
-    pub acks: Option<AskedAcks>,
     pub since: Moment,
     pub deadline: Option<Moment>,
-    pub push: bool,
-    pub form: Form,
+    pub reply_to: ReplyTo,
 }
 
 /// Invariant: a waiter has at least one place, and stands in its client's chain; a place stands in its
@@ -117,16 +104,11 @@ impl Queues {
     ) -> Id<Waiter> {
         let id = self.waiters.insert(Waiter {
             client: request.client,
-            label: request.label.into(),
-            mode: request.mode,
-            attributes: request.attributes,
+            terms: request.terms.owned(),
             value: request.value.into(),
-            lease_ms: request.lease_ms,
-            acks: request.acks,
             since: request.since,
             deadline: request.deadline,
-            push: request.push,
-            form: request.form,
+            reply_to: request.reply_to,
             rights: self.doubts.stamp(),
             places: Chain::default(),
             by_client: Link::default(),
@@ -146,7 +128,7 @@ impl Queues {
             let head = keys[*key].queue.head().unwrap_or(place);
             self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
-            if request.push {
+            if request.reply_to.push {
                 self.pile(place);
             }
         }
@@ -155,8 +137,8 @@ impl Queues {
         client.waiting.push(&mut self.waiters, id);
         client.wait_count += 1;
         client.place_count += asked.len() as u32;
-        if request.push {
-            let owner = (request.client, request.label.into());
+        if request.reply_to.push {
+            let owner = (request.client, request.terms.label.into());
             let chain = self.pushed.entry(owner).or_default();
             chain.push(&mut self.waiters, id);
         } else {
@@ -202,17 +184,21 @@ impl Queues {
         if client.blocked == Some(id) {
             client.blocked = None;
         }
-        let Waiter { client, push, .. } = self.waiters[id];
-        let label = std::mem::take(&mut self.waiters[id].label);
+        let Waiter {
+            client, reply_to, ..
+        } = self.waiters[id];
+        let label = std::mem::take(&mut self.waiters[id].terms.label);
         let owner = Owner(client, &label);
-        if push && let Some(chain) = self.pushed.get_mut(&owner) {
+        if reply_to.push
+            && let Some(chain) = self.pushed.get_mut(&owner)
+        {
             chain.remove(&mut self.waiters, id);
             if chain.is_empty() {
                 index::take(&mut self.pushed, &owner);
             }
         }
         let mut waiter = self.waiters.remove(id);
-        waiter.label = label;
+        waiter.terms.label = label;
         self.doubts.settle(waiter.rights);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
@@ -251,10 +237,10 @@ impl Queues {
     pub fn has_other_wait(&self, clients: &Clients, id: Id<Waiter>) -> bool {
         let waiter = &self.waiters[id];
         let client = &clients[waiter.client];
-        if !waiter.push {
+        if !waiter.reply_to.push {
             return client.wait_count > 1;
         }
-        let mut own = self.of_owner(waiter.client, &waiter.label);
+        let mut own = self.of_owner(waiter.client, &waiter.terms.label);
         client.blocked.is_some() || own.any(|other| other != id)
     }
 

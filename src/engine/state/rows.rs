@@ -26,13 +26,14 @@
 //! When you add a field: a row is small because there can be millions of it, which tests count; see `Extra` for what only few
 //! have.
 
-use crate::engine::mode::{Attributes, Mode, Modes};
+use crate::engine::mode::Modes;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::{Chain, Chained, Link};
 use crate::engine::storage::few::Few;
+use crate::engine::terms::{Kept, Terms};
 use crate::engine::types::{
-    AskedAcks, ClientId, Db, Digest, Form, KeyBuf, Loss, Moment, Origin, SessionId, Token,
+    ClientId, Db, Digest, KeyBuf, Loss, Moment, Origin, ReplyTo, SessionId, Token,
 };
 
 // ---- keys (keys.rs) ----
@@ -149,8 +150,7 @@ pub(in crate::engine) struct Header(pub(super) u64);
 /// What a hold that is acquired once, without a label, a lease or permits does not have. Made when a hold comes to have any
 /// of it, and there as long as that hold.
 pub(in crate::engine) struct Extra {
-    /// Tells the owners apart that share one connection.
-    pub label: Bytes,
+    pub kept: Kept,
     /// Whose record this is, if it has a label.
     pub hold: Option<Id<Hold>>,
     pub by_owner: Link<Extra>,
@@ -158,8 +158,6 @@ pub(in crate::engine) struct Extra {
     pub depth: u32,
     /// Below an exclusive hold: how often its owner has also taken it shared.
     pub shared_below: u32,
-    /// Its mode, if the header has no room for that.
-    pub mode: Mode,
     pub lease: Option<Moment>,
     /// Its key has come to go by another name since it was granted.
     pub renamed: bool,
@@ -173,12 +171,11 @@ pub(in crate::engine) struct Extra {
 impl Default for Extra {
     fn default() -> Self {
         Extra {
-            label: Bytes::default(),
+            kept: Kept::default(),
             hold: None,
             by_owner: Link::default(),
             depth: 1,
             shared_below: 0,
-            mode: Mode::Exclusive,
             lease: None,
             renamed: false,
             asked_in: 0,
@@ -206,18 +203,12 @@ pub(in crate::engine) enum Ack {
 /// granted them, gives up, or its connection has ended and it is forgotten.
 pub(in crate::engine) struct Waiter {
     pub client: Id<Client>,
-    pub label: Bytes,
-    pub mode: Mode,
-    pub attributes: Attributes,
+    pub terms: Terms<Bytes>,
     /// A temporary key's value.
     pub value: Bytes,
-    pub lease_ms: Option<u64>,
-    pub acks: Option<AskedAcks>,
     pub since: Moment,
     pub deadline: Option<Moment>,
-    /// It is told by a push; otherwise its connection is blocked.
-    pub push: bool,
-    pub form: Form,
+    pub reply_to: ReplyTo,
     pub(super) rights: Stamp,
     pub(super) places: Chain<QueueEntry, { QueueEntry::BY_WAITER }>,
     pub(super) by_client: Link<Waiter>,
@@ -266,13 +257,10 @@ pub(in crate::engine) struct PendingGrant {
 /// Who asked for a grant, and how that one is told.
 #[derive(Debug)]
 pub(in crate::engine) struct Asker {
-    pub client: ClientId,
+    pub reply_to: ReplyTo,
     /// The first key, as it was asked for.
     pub key: KeyBuf,
     pub label: Bytes,
-    pub form: Form,
-    /// It is told by a push; otherwise its connection is blocked.
-    pub push: bool,
 }
 
 // ---- links: in which chains a row can stand ----

@@ -2,8 +2,8 @@
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
-    Acquire, AskedAcks, Attributes, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Mode,
-    Raise, SessionId, Start, Token, Wait,
+    Acquire, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Raise, SessionId, Start,
+    Token, Wait,
 };
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
@@ -172,10 +172,8 @@ impl<'c> Caller<'c> {
                 key,
                 value,
                 token,
-                attributes,
-                wait,
-                acks,
-            } => self.settp(key, value, token, attributes, (wait, acks)),
+                ask,
+            } => self.settp(key, value, token, ask),
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
@@ -281,40 +279,26 @@ impl<'c> Caller<'c> {
         });
     }
 
-    fn settp(
-        &self,
-        name: &[u8],
-        value: &[u8],
-        token: bool,
-        attributes: Attributes,
-        (wait, acks): (Option<Wait>, Option<AskedAcks>),
-    ) {
+    fn settp(&self, name: &[u8], value: &[u8], token: bool, ask: Ask<'_>) {
         let (in_command, seen) = self.open(name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
-            mode: Mode::Temporary,
-            attributes,
             value,
-            wait,
-            acks,
             form: if token { Form::SettpToken } else { Form::Settp },
-            ..self.ask()
+            ..self.asked(ask)
         };
         self.request(Some(&in_command), ask);
     }
 
-    /// What is asked for with no option.
-    fn ask(&self) -> Acquire<'static> {
+    /// What is asked for; of which keys is not known yet.
+    #[inline(always)]
+    fn asked<'b>(&self, ask: Ask<'b>) -> Acquire<'b> {
         Acquire {
             client: self.client,
             seen: &[],
-            mode: Mode::Exclusive,
-            attributes: Attributes::default(),
+            terms: ask.terms,
             value: b"",
-            label: b"",
-            lease_ms: None,
-            wait: None,
-            acks: None,
+            wait: ask.wait,
             form: match self.spec.keys {
                 KeyPlaces::First => Form::Lock,
                 _ => Form::Locks,
@@ -324,23 +308,7 @@ impl<'c> Caller<'c> {
     }
 
     fn acquire(&self, names: &[&[u8]], ask: Ask<'_>) {
-        let Ask {
-            mode,
-            label,
-            lease_ms,
-            attributes,
-            wait,
-            acks,
-        } = ask;
-        let ask = Acquire {
-            mode,
-            label,
-            lease_ms,
-            attributes,
-            wait,
-            acks,
-            ..self.ask()
-        };
+        let ask = self.asked(ask);
         if ask.in_command {
             let (in_command, seen) = self.open(names[0], None);
             let seen = &[seen];
@@ -361,10 +329,10 @@ impl<'c> Caller<'c> {
     #[inline(always)]
     fn request(&self, in_command: Option<&CommandContext<'_>>, ask: Acquire<'_>) {
         // Whoever is told of its turn is told of a loss, too.
-        if ask.attributes.notify && !self.may_push() {
+        if ask.terms.attributes.notify && !self.may_push() {
             return;
         }
-        if ask.acks.is_some() && !self.may_count_acks() {
+        if ask.terms.acks.is_some() && !self.may_count_acks() {
             return;
         }
         let wait = self.wait_allowed(ask.wait, ask.seen);

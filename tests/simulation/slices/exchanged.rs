@@ -19,16 +19,12 @@ fn acquire(server: &mut Server, who: u64, key: Key<'_>) {
     server.tell(Event::Acquire(Acquire {
         client: ClientId(who),
         seen: &[KeySnapshot { key, standing }],
-        mode: Mode::Exclusive,
-        attributes: Attributes::default(),
+        terms: Terms::of(Mode::Exclusive),
         value: b"",
-        label: b"",
-        lease_ms: None,
         wait: Some(Wait {
             limit_ms: None,
             push: true,
         }),
-        acks: None,
         form: Form::Lock,
         in_command: true,
     }));

@@ -13,16 +13,15 @@ fn request<'a>(
     Acquire {
         client: ClientId(who),
         seen,
-        mode: Mode::Exclusive,
-        attributes: Attributes {
-            reentrant,
-            ..Attributes::default()
+        terms: Terms {
+            attributes: Attributes {
+                reentrant,
+                ..Attributes::default()
+            },
+            ..Terms::of(Mode::Exclusive)
         },
         value: b"",
-        label: b"",
-        lease_ms: None,
         wait,
-        acks: None,
         form: Form::Lock,
         in_command: true,
     }

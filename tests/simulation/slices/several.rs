@@ -37,16 +37,12 @@ fn with_requests(mode: Mode, lease_ms: Option<u64>) -> Server {
         server.tell(Event::Acquire(Acquire {
             client: ClientId(2),
             seen: &seen,
-            mode: Mode::Exclusive,
-            attributes: Attributes::default(),
+            terms: Terms::of(Mode::Exclusive),
             value: b"",
-            label: b"",
-            lease_ms: None,
             wait: Some(Wait {
                 limit_ms: None,
                 push: true,
             }),
-            acks: None,
             form: Form::Locks,
             in_command: true,
         }));

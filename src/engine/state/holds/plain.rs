@@ -29,18 +29,19 @@ impl Holds {
         id: Id<Hold>,
         grant: &Grant<'_>,
     ) {
-        key.set_held(Modes::of(&[grant.mode.kind()]));
+        let terms = &grant.terms;
+        key.set_held(Modes::of(&[terms.mode.kind()]));
         let hold = &mut self.all[id];
         let was_temporary = hold.header.is_temporary();
         let giver = &mut clients[std::mem::replace(&mut hold.client, grant.client)];
         hold.token = grant.token;
-        hold.header = Header::new(grant.mode, grant.attributes, grant.since);
+        hold.header = Header::new(terms.mode, terms.attributes, grant.since);
         giver.holding.remove(&mut self.all, id);
         giver.hold_count -= 1;
         let taker = &mut clients[grant.client];
         taker.holding.push(&mut self.all, id);
         taker.hold_count += 1;
         self.temporary -= usize::from(was_temporary);
-        self.temporary += usize::from(!grant.mode.is_lock());
+        self.temporary += usize::from(!terms.mode.is_lock());
     }
 }

@@ -31,7 +31,10 @@ impl Queues {
         for (client, record) in clients.iter() {
             let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();
             assert!(mine.iter().all(|id| self.waiters[*id].client == client));
-            let blocking: Vec<_> = mine.iter().filter(|id| !self.waiters[**id].push).collect();
+            let blocking: Vec<_> = mine
+                .iter()
+                .filter(|id| !self.waiters[**id].reply_to.push)
+                .collect();
             if !clients.are_leavers(client) {
                 assert!(blocking.len() <= 1);
                 assert!(blocking.first().copied() == record.blocked.as_ref());
@@ -42,13 +45,17 @@ impl Queues {
             counted += mine.len();
         }
         assert_eq!(counted, self.len());
-        let pushed = self.waiters.iter().filter(|(_, waiter)| waiter.push);
+        let pushed = self
+            .waiters
+            .iter()
+            .filter(|(_, waiter)| waiter.reply_to.push);
         let mut chained = 0;
         for ((client, label), chain) in &self.pushed {
             assert!(!chain.is_empty());
             for id in chain.iter(&self.waiters) {
                 let waiter = &self.waiters[id];
-                assert!(waiter.push && waiter.client == *client && waiter.label == *label);
+                assert!(waiter.reply_to.push);
+                assert!(waiter.client == *client && waiter.terms.label == *label);
                 chained += 1;
             }
         }

@@ -10,14 +10,12 @@ use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::index;
-use crate::engine::types::Form;
+use crate::engine::types::ReplyTo;
 
 /// What must be known of a wait that is over, to tell of it.
 pub(in crate::engine) struct Left {
-    pub client: Id<Client>,
+    pub reply_to: ReplyTo,
     pub label: Bytes,
-    pub push: bool,
-    pub form: Form,
 }
 
 impl Queues {
@@ -41,16 +39,11 @@ impl Queues {
     /// The same with one wait, of whichever sort. O(places).
     pub fn give_up_one(&mut self, clients: &mut Clients, id: Id<Waiter>) -> Left {
         let Waiter {
-            client, push, form, ..
+            client, reply_to, ..
         } = self.waiters[id];
-        let label = self.waiters[id].label.clone();
+        let label = self.waiters[id].terms.label.clone();
         self.give_up(clients, Owner(client, &label), &[id]);
-        Left {
-            client,
-            label,
-            push,
-            form,
-        }
+        Left { reply_to, label }
     }
 
     /// Waits of one owner. They keep their places, which share no pile with those of others any more.
@@ -65,7 +58,7 @@ impl Queues {
         for id in waiters {
             places += self.part_from_others(*id);
             self.waiters[*id].client = nobody;
-            if std::mem::replace(&mut self.waiters[*id].push, false) {
+            if std::mem::replace(&mut self.waiters[*id].reply_to.push, false) {
                 pushed.remove(&mut self.waiters, *id);
             }
             let former = &mut clients[client];

@@ -112,7 +112,7 @@ impl Queues {
         PileOf {
             key,
             client: waiter.client,
-            label: &waiter.label,
+            label: &waiter.terms.label,
             sort: waiter.sort(),
         }
     }
@@ -127,7 +127,7 @@ impl Queues {
     pub(super) fn check_piles(&self) {
         let (mut piled, mut piles) = (0, 0);
         for (id, place) in self.places.iter() {
-            if !self.waiters[place.waiter].push {
+            if !self.waiters[place.waiter].reply_to.push {
                 assert!(!place.by_pile.is_in_use() || !self.is_piled_with_others(id));
                 piles += usize::from(place.by_pile.is_in_use());
                 continue;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tether::engine::{
     Acquire, Attributes, ClientId, Db, Digest, Effect, Engine, Event, Form, Key, KeySnapshot,
     KeyState, Loss, Mode, Moment, News, Push, Raise, Refusal, Reply as Answer, SessionRecord,
-    Start, Token, Wait,
+    Start, Terms, Token, Wait,
 };
 
 /// The time since 1970 at which worlds begin: a moment in 2026.
@@ -288,19 +288,19 @@ impl Machine {
                     Event::Acquire(Acquire {
                         client,
                         seen: &seen,
-                        mode: Mode::Exclusive,
-                        attributes: Attributes {
-                            reentrant: false,
-                            notify: true,
+                        terms: Terms {
+                            attributes: Attributes {
+                                reentrant: false,
+                                notify: true,
+                            },
+                            label,
+                            ..Terms::of(Mode::Exclusive)
                         },
                         value: b"",
-                        label,
-                        lease_ms: None,
                         wait: words.iter().any(|word| word == b"PUSH").then_some(Wait {
                             limit_ms: None,
                             push: true,
                         }),
-                        acks: None,
                         form: Form::Lock,
                         in_command: false,
                     }),
