@@ -17,7 +17,7 @@ mod tests;
 
 use super::parse::LONGEST_GRACE_MS;
 use crate::engine::{
-    Db, Digest, Held, KeyBuf, MARKS, MOST_DEPTH_TOLD, MOST_MS, Mode, SessionId, SessionRecord,
+    Db, Digest, Held, KeyBuf, MOST_DEPTH_TOLD, MOST_MARKS, MOST_MS, Mode, SessionId, SessionRecord,
     Terms, Token, read_number,
 };
 
@@ -76,7 +76,7 @@ pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
 
 /// No command has more.
-pub const MOST_WORDS: usize = HELD + 1 + MARKS.len();
+pub const MOST_WORDS: usize = HELD + 1 + MOST_MARKS;
 
 /// The database whose key it is about, if it is about one.
 pub fn db_of(record: &SessionRecord) -> Option<Db> {

@@ -47,7 +47,7 @@ pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
-pub use terms::{Attributes, MARKS, Terms, read_number};
+pub use terms::{Attributes, MOST_MARKS, Terms, read_number};
 pub use types::{
     AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, MOST_MS,
     Moment, NoRight, Origin, SessionId, Token, Wait, WaitId,

@@ -126,27 +126,24 @@ const _: () = {
 };
 
 /// Those that are locks.
-const LOCKS: Modes = {
-    let (mut locks, mut place) = (Modes::NONE, 0);
-    while place < MODES.len() {
-        if matches!(MODES[place].stands, KeyState::Lock) {
-            locks = locks.with(MODES[place].kind);
-        }
-        place += 1;
-    }
-    locks
-};
+const LOCKS: Modes = SORTED.0;
 
 /// Those that go with no other, not even with themselves.
-const ALONE: Modes = {
-    let (mut alone, mut place) = (Modes::NONE, 0);
+const ALONE: Modes = SORTED.1;
+
+const SORTED: (Modes, Modes) = {
+    let (mut locks, mut alone, mut place) = (Modes::NONE, Modes::NONE, 0);
     while place < MODES.len() {
-        if MODES[place].compatible.is_empty() {
-            alone = alone.with(MODES[place].kind);
+        let row = &MODES[place];
+        if matches!(row.stands, KeyState::Lock) {
+            locks = locks.with(row.kind);
+        }
+        if row.compatible.is_empty() {
+            alone = alone.with(row.kind);
         }
         place += 1;
     }
-    alone
+    (locks, alone)
 };
 
 /// A set of modes: those in which a key is held.
@@ -222,15 +219,6 @@ impl Modes {
 impl ModeKind {
     /// How many there are.
     pub const COUNT: usize = MODES.len();
-
-    pub const ALL: [ModeKind; ModeKind::COUNT] = {
-        let (mut all, mut place) = ([ModeKind::Temporary; ModeKind::COUNT], 0);
-        while place < MODES.len() {
-            all[place] = MODES[place].kind;
-            place += 1;
-        }
-        all
-    };
 
     /// Whether two owners can hold a key in these modes at once. Symmetric.
     pub(in crate::engine) fn goes_with(self, other: ModeKind) -> bool {

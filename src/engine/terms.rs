@@ -94,6 +94,11 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         }
     }
 
+    /// The memory that they take beside what all take.
+    pub(in crate::engine) fn bytes(&self) -> usize {
+        self.label.len()
+    }
+
     /// Whether most holds have the same.
     #[inline]
     pub(in crate::engine) fn is_plain(&self) -> bool {
@@ -131,7 +136,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
     /// What is told besides where it is so: a word each.
     pub fn marks(&self) -> impl Iterator<Item = Vec<u8>> {
         let is_so = [self.attributes.reentrant, self.attributes.notify];
-        let marks = MARKS.into_iter().zip(is_so);
+        let marks = [REENTRANT, NOTIFY].into_iter().zip(is_so);
         let marks = marks.filter(|(_, is_so)| *is_so);
         marks.map(|(mark, _)| mark.to_vec())
     }
@@ -174,8 +179,8 @@ const NO_LEASE: &[u8] = b"-";
 const REENTRANT: &[u8] = b"reentrant";
 const NOTIFY: &[u8] = b"notify";
 
-/// In the order in which they are told.
-pub const MARKS: [&[u8]; 2] = [REENTRANT, NOTIFY];
+/// No terms have more marks.
+pub const MOST_MARKS: usize = 2;
 
 /// `shared`, or with numbers `permits/2/3`.
 fn mode_word(mode: Mode) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! What room is left at a key beside those who do not let it go.
 
 use super::edges::Owner;
-use crate::engine::mode::{Mode, ModeKind};
+use crate::engine::mode::{Mode, ModeKind, Modes};
 use crate::engine::terms::Attributes;
 use hashbrown::HashMap;
 
@@ -12,7 +12,8 @@ use hashbrown::HashMap;
 #[derive(Default)]
 pub(super) struct Room<'a> {
     modes: HashMap<Owner<'a>, (Mode, Attributes)>,
-    /// How many of them there are in each mode.
+    /// In which modes, and how many of them in each.
+    held: Modes,
     counts: [u32; ModeKind::COUNT],
     /// The semaphore's permits, if they hold such.
     total: u32,
@@ -28,6 +29,7 @@ impl<'a> Room<'a> {
     pub fn enter(&mut self, owner: Owner<'a>, mode: Mode, attributes: Attributes) -> bool {
         let is_new = self.modes.try_insert(owner, (mode, attributes)).is_ok();
         if is_new {
+            self.held = self.held.with(mode.kind());
             self.counts[mode.kind() as usize] += 1;
             self.taken += u64::from(mode.permits());
             if let Mode::Permits { total, .. } = mode {
@@ -40,18 +42,21 @@ impl<'a> Room<'a> {
 
     pub fn leave(&mut self, owner: Owner<'a>) {
         if let Some((mode, _)) = self.modes.remove(&owner) {
-            self.counts[mode.kind() as usize] -= 1;
+            let count = &mut self.counts[mode.kind() as usize];
+            *count -= 1;
+            if *count == 0 {
+                self.held = self.held.without(mode.kind());
+            }
             self.taken -= u64::from(mode.permits());
         }
     }
 
-    /// Whether somebody else can hold the key in this mode beside them, but for the permits that are left. O(modes).
+    /// Whether somebody else can hold the key in this mode beside them, but for the permits that are left.
     fn goes(&self, asked: Mode) -> bool {
-        let mut all = ModeKind::ALL.into_iter();
-        let is_held = |kind: ModeKind| self.counts[kind as usize] > 0;
+        let is_other = |total| self.held.has(ModeKind::Permits) && total != self.total;
         match asked {
-            Mode::Permits { total, .. } if is_held(asked.kind()) && total != self.total => false,
-            _ => all.all(|kind| !is_held(kind) || asked.kind().goes_with(kind)),
+            Mode::Permits { total, .. } if is_other(total) => false,
+            _ => asked.goes_with(self.held),
         }
     }
 

@@ -25,7 +25,7 @@ impl Engine {
     /// A place at a key, and the request that has it.
     fn bytes_of_wait(&self, id: Id<Waiter>) -> usize {
         let waiter = &self.queues[id];
-        let whole = size_of::<Waiter>() + waiter.terms.label.len() + waiter.value.len();
+        let whole = size_of::<Waiter>() + waiter.terms.bytes() + waiter.value.len();
         size_of::<QueueEntry>() + whole
     }
 }

@@ -93,7 +93,7 @@ impl Holds {
     /// The memory that a hold takes.
     pub fn bytes_of(&self, id: Id<Hold>) -> usize {
         let extra = self.extra(id);
-        let bytes = |extra: &Extra| size_of::<Extra>() + extra.kept.label.len();
+        let bytes = |extra: &Extra| size_of::<Extra>() + extra.kept.terms().bytes();
         size_of::<Hold>() + extra.map_or(0, bytes)
     }
 
