@@ -133,6 +133,19 @@ impl Step {
         self.has(|part| matches!(part, Command::Copy { .. }))
     }
 
+    /// Whether commands follow at once on one that ends a connection.
+    pub fn goes_on_after_a_kill(&self) -> bool {
+        let Step::Pipeline { commands, .. } = self else {
+            return false;
+        };
+        let kills = |command: &Command| {
+            let mut parts = command.parts().iter();
+            parts.any(|part| matches!(part, Command::Kill { .. }))
+        };
+        let all_but_last = &commands[..commands.len().saturating_sub(1)];
+        all_but_last.iter().any(kills)
+    }
+
     fn has(&self, is_meant: impl Fn(&Command) -> bool) -> bool {
         let commands = match self {
             Step::Run { command, .. } => std::slice::from_ref(command),
