@@ -6,10 +6,10 @@
 #   scripts/nightly.sh --list         names, the paths that call for each, and what each runs
 #   scripts/nightly.sh --due SECONDS  for CI: one slice by the number of commits, then those whose paths have changed since the
 #                                     last release (or in the last 30 commits, whichever is shorter), as many as are expected to
-#                                     end in so many seconds. Says what it left out. Slices that compare times with a
-#                                     clock need an idle machine and are left out.
+#                                     end in so many seconds. Says what it left out. Slices that want the machine for
+#                                     themselves are left out.
 #
-# Two slices run side by side, since most of them wait for their servers; those that compare times run alone, after the others.
+# Two slices run side by side, since most of them wait for their servers; those that want the machine for themselves run after the others.
 # It goes on after a failure, and ends with a table: slice, commit, passed or FAILED, seconds.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -21,7 +21,8 @@ SIDE_BY_SIDE=2
 
 names=() paths=() seconds=() commands=() timed=()
 
-# slice NAME SECONDS PATHS COMMAND...: SECONDS is about what it takes on two idle cores. A name that ends in `!` compares times.
+# slice NAME SECONDS PATHS COMMAND...: SECONDS is about what it takes on two idle cores. A name that ends in `!` wants them for itself:
+# it compares times, or its servers' threads spin.
 slice() {
     timed+=("$([[ $1 != *! ]] || echo timed)")
     names+=("${1%!}")
@@ -44,8 +45,8 @@ long_client() { echo "TETHER_STEPS=$1 scripts/test.sh --soak-clients $2"; }
 for server in $SERVERS; do
     slice "suites-$server" 280 "$MODULE $SUITES" make test-servers SERVERS="$server"
 done
-for server in redis-8.6 valkey-9.1; do
-    slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="$server"
+for server in redis-8.6 valkey-9.1!; do
+    slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="${server%!}"
 done
 for server in redis-7.0 valkey-9.1; do
     slice "storm-$server" 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm "$server" 400000
@@ -64,7 +65,7 @@ done
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
 slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90
-slice exhaustive 300 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --test simulation exhaustive
+slice exhaustive 400 "src/engine/* tests/simulation/* tests/support/src/model/*" scripts/test.sh --soak --profile bench --test simulation exhaustive
 slice random-worlds 400 "src/engine/* tests/simulation/* tests/support/src/model/*" "$(long 3000000 simulation random_worlds)"
 slice random-histories 400 "src/* tests/history/* tests/support/src/model/*" "$(long 60000 history random_histories)"
 slice crashes 400 "$MODULE tests/failover/*" "$(long 60 failover crashes)"
