@@ -18,7 +18,7 @@ pub enum Mode {
     Permits { count: u32, total: u32 },
 }
 
-/// A mode without its numbers: its place in [`MODES`].
+/// A mode without its numbers: its place in `MODES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModeKind {
     Temporary,
