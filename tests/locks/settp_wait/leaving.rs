@@ -153,6 +153,10 @@ fn client_unblock_of_one_whose_owner_died_just_before_takes_nothing_away() {
 fn client_unblock_of_a_granted_one_ends_no_server_without_private_functions() {
     for (deed, in_transaction) in [("DELTP k", true), ("DELTP k", false), ("DEL k", false)] {
         let server = Server::with(&["tether.private-functions never"]);
+        if !server.is_at_least((7, 2), (0, 0)) {
+            // Redis 7.0 never answers that client (docs/servers.md).
+            return;
+        }
         let (mut owner, mut first) = (server.resp3(), server.resp3());
         owner.run("SETTP k owner");
         let id = first.id();
