@@ -48,14 +48,15 @@ done
 for server in redis-8.6 valkey-9.1!; do
     slice "threads-$server" 280 "$MODULE $SUITES" env TETHER_CONFIG="'io-threads 4'" make test-servers SERVERS="${server%!}"
 done
-for server in redis-7.0 valkey-9.1; do
+for server in $SERVERS; do
     slice "storm-$server" 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm "$server" 400000
+done
+for server in redis-7.0 valkey-9.1; do
     for suite in locks server sessions; do
         slice "sanitize-$suite-$server" 420 "src/shell/* build.rs scripts/sanitize.sh" make sanitize SANITIZE="$suite" SERVERS="$server"
     done
     slice "hostile-$server!" 400 "src/* benches/servers/hostile/*" make hostile SERVERS="$server"
 done
-slice storm-redis-8.6 240 "$MODULE tests/fuzz/*" scripts/fuzz.sh --storm redis-8.6 400000
 slice fuzz 300 "src/command/* src/shell/persistence/* fuzz/*" make fuzz FUZZ=--short
 slice instructions 200 "src/* benches/instructions.txt benches/servers/*" make instructions
 for part in 1 2 3 4; do

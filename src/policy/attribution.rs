@@ -83,17 +83,6 @@ pub fn sets_time(line: &str) -> bool {
     is_executing(line) && SET_TIMES.contains(&command)
 }
 
-/// Whether a command is a `CLIENT UNBLOCK` of this connection as if its time were over.
-pub fn unblocks(words: &[&[u8]], client: ClientId) -> bool {
-    let [command, what, id, how @ ..] = words else {
-        return false;
-    };
-    let is_client = *id == client.0.to_string().as_bytes();
-    let is_unblock =
-        command.eq_ignore_ascii_case(b"client") && what.eq_ignore_ascii_case(b"unblock");
-    is_client && is_unblock && how.iter().all(|how| how.eq_ignore_ascii_case(b"timeout"))
-}
-
 /// Commands that can end a key, or run one that can.
 #[rustfmt::skip]
 const ENDS_KEYS: &[&str] = &[
@@ -154,17 +143,6 @@ mod tests {
         assert!(!noted.may_be_postponed(|| false, at(80_000)));
         assert!(!noted.may_be_postponed(|| false, at(0)));
         assert_eq!((noted.last, noted.before), (ClientId(1), ClientId(2)));
-    }
-
-    #[test]
-    fn who_is_told_an_error_is_not_unblocked_as_if_its_time_were_over() {
-        let unblocks = |line: &str| {
-            let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
-            unblocks(&words, ClientId(7))
-        };
-        assert!(unblocks("client unblock 7") && unblocks("CLIENT UNBLOCK 7 Timeout"));
-        assert!(!unblocks("CLIENT UNBLOCK 7 ERROR") && !unblocks("CLIENT UNBLOCK 70"));
-        assert!(!unblocks("CLIENT UNBLOCK") && !unblocks("CLIENT KILL 7"));
     }
 
     #[test]

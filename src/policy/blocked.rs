@@ -10,8 +10,6 @@ pub struct Blocked<H> {
     all: HashMap<ClientId, Block<H>>,
     /// Answered, and to be ended at the end of the current command.
     ending: Vec<(ClientId, H)>,
-    /// Answered, and to be ended by the timer.
-    waking: Vec<H>,
     spent: Vec<H>,
 }
 
@@ -41,7 +39,6 @@ impl<H> Default for Blocked<H> {
         Blocked {
             all: HashMap::new(),
             ending: Vec::new(),
-            waking: Vec::new(),
             spent: Vec::new(),
         }
     }
@@ -80,16 +77,6 @@ impl<H> Blocked<H> {
         let (client, handle) = self.ending.pop()?;
         let is_answered = matches!(self.all.get(&client), Some(Block::Answered(_)));
         Some((client, handle, is_answered))
-    }
-
-    /// The block of an answered client is to be ended by the timer.
-    pub fn wake_later(&mut self, handle: H) {
-        self.waking.push(handle);
-    }
-
-    /// The handles of those.
-    pub fn take_waking(&mut self) -> Vec<H> {
-        std::mem::take(&mut self.waking)
     }
 
     /// Keeps the handle of a block that is over.

@@ -38,8 +38,8 @@ pub struct Server {
     pub looks_at_all: bool,
     /// What stands in a slot that it loses goes without an event (Redis 7.0).
     pub slots_go_silently: bool,
-    /// A `CLIENT UNBLOCK` of a client whose block a module has ended earlier in the same turn of its loop is its own end
-    /// (Redis 7.2.4, and so Valkey 7.2).
+    /// A `CLIENT UNBLOCK` of a client whose block a module has ended earlier in the same turn of its loop leaves the client
+    /// without a reply (Redis 7.0), or is its own end (Redis 7.2.4, and so Valkey 7.2).
     pub fails_late_unblock: bool,
 }
 
@@ -71,7 +71,7 @@ impl Server {
             loses_count_of_pushes: valkey >= Some((8, 1)),
             looks_at_all: valkey >= Some((8, 1)),
             slots_go_silently: is_cluster && !names_clients,
-            fails_late_unblock: version.is_some_and(|version| version.series == (7, 2)),
+            fails_late_unblock: version.is_some_and(|version| version.series <= (7, 2)),
             // Each Valkey came from a Redis that can.
             counts_aof: valkey.is_some() || redis >= Some((7, 2)),
             threads_own_clients: redis >= Some((8, 0)) && has_io_threads,

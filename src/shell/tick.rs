@@ -42,6 +42,4 @@ fn go_off(ctx: Ctx<'_>) {
     slices::go_on(ctx);
     push::send_waiting(ctx);
     push::close_again(ctx);
-    // Last, since what goes before may answer.
-    blocked::wake_answered();
 }

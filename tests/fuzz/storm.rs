@@ -86,11 +86,14 @@ impl Storm {
         control.run_all(&["SET dumped text", "LPUSH listed 1 2", "LOCK.ACQUIRE locked"]);
         let dumps = ["dumped", "listed", "locked"].map(|key| control.run(["DUMP", key]).bytes());
         control.run_all(&["LOCK.RELEASE locked", "FLUSHALL"]);
+        let may_redirect = server.is_at_least((7, 2), (8, 0));
+        let may_flush =
+            !server.is_at_least((7, 4), (u32::MAX, 0)) || server.is_at_least((8, 0), (8, 0));
         Storm {
             control,
             lines: Vec::new(),
             gone: Vec::new(),
-            speaker: Speaker::new(seed, server.is_at_least((7, 2), (8, 0))),
+            speaker: Speaker::new(seed, may_redirect, may_flush),
             world: World {
                 ids: vec![0],
                 secrets: vec![vec![b'0'; 32]],

@@ -97,12 +97,17 @@ pub struct Speaker {
 }
 
 impl Speaker {
-    /// On Redis 7.0 what is tracked for another connection (`may_redirect`) is told to that in the middle of its
-    /// transaction's reply, also without the module: so nobody there asks for it.
-    pub fn new(seed: u64, may_redirect: bool) -> Speaker {
+    /// Two things that a server does without the module too are not provoked. On Redis 7.0 what is tracked for another connection is
+    /// told to that in the middle of its transaction's reply (`may_redirect`). Redis 7.4.1 ends itself by a `CLIENT UNBLOCK` of one
+    /// that waits for a flush (`may_flush`).
+    pub fn new(seed: u64, may_redirect: bool, may_flush: bool) -> Speaker {
         let plain = PLAIN.split(['|', '\n']).map(str::trim);
-        let is_said =
-            |line: &&str| !line.is_empty() && (may_redirect || !line.contains("REDIRECT"));
+        let waits = |line: &str| line.starts_with("FLUSH") && !line.ends_with("ASYNC");
+        let is_said = |line: &&str| {
+            !line.is_empty()
+                && (may_redirect || !line.contains("REDIRECT"))
+                && (may_flush || !waits(line))
+        };
         Speaker {
             random: Random::new(seed),
             plain: plain.filter(is_said).collect(),

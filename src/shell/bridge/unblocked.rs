@@ -1,14 +1,12 @@
 //! Blocks that the server ends by itself.
 
-use crate::engine::{ClientId, Event};
+use crate::engine::Event;
 use crate::policy::blocked::Block;
 use crate::shell::bridge::acks;
 use crate::shell::bridge::tell::handle;
 use crate::shell::delivery::blocked::forget;
 use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
-use crate::shell::server::attribution;
-use crate::shell::state::shell;
 use crate::shell::sys::raw::Ctx;
 use redis_module::raw as c;
 use std::ffi::c_int;
@@ -36,13 +34,7 @@ pub unsafe extern "C" fn on_unblock(
     c::REDISMODULE_OK as c_int
 }
 
-/// Whether a client has not ended. Nothing may be asked about one that has.
-fn lives(client: ClientId) -> bool {
-    shell().engine.with(|engine| engine.knows_client(client))
-}
-
-/// The client is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role). Or it is Redis 7.0, which
-/// was told `CLIENT UNBLOCK` of one whose answer is on its way, and would answer it nothing.
+/// The client is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role).
 pub unsafe extern "C" fn on_abandoned(
     ctx: *mut c::RedisModuleCtx,
     _handle: *mut c::RedisModuleBlockedClient,
@@ -52,12 +44,6 @@ pub unsafe extern "C" fn on_abandoned(
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
         let granted = match forget(client) {
-            Some(Block::Answered(answer))
-                if lives(client) && attribution::is_unblocking(client) =>
-            {
-                push::send_first(ctx, client);
-                return reply::send(ctx, &answer.reply);
-            }
             Some(Block::Answered(answer)) => answer.granted,
             Some(Block::Waits(handle)) => {
                 handle.unblock();

@@ -31,7 +31,7 @@ pub unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         if shell().server.get().late_pushes && !shell().knows_executing.get() {
-            let knows = shim::learn_executing(ctx.client(), arguments);
+            let knows = shim::learn_executing(ctx.client());
             shell().knows_executing.set(knows);
         }
         raw::on_our_own(|| strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..])));

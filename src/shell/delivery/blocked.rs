@@ -54,24 +54,14 @@ pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) 
     }
 }
 
-/// Ends an answered client's block the server's way: the client is written to before the loop sleeps. Where a `CLIENT UNBLOCK`
-/// of it must not come in between, the timer does, which goes off after this turn's commands. (Commands that TLS has read
-/// ahead come later still.)
-fn wake(handle: BlockHandle) {
-    if shell().server.get().fails_late_unblock {
-        shell()
-            .blocked
-            .with_mut(|blocked| blocked.wake_later(handle));
-        timer::wake_promptly();
-    } else {
-        handle.unblock();
+/// Ends an answered client's block the server's way: the client is written to before the loop sleeps.
+fn wake(mut handle: BlockHandle) {
+    let shell = shell();
+    if shell.server.get().fails_late_unblock {
+        // SAFETY: these are the servers.
+        unsafe { handle.forgo_unblock(shell.callbacks.on_unblock) };
     }
-}
-
-/// Ends the blocks that are left to the timer.
-pub fn wake_answered() {
-    let waking = shell().blocked.with_mut(|blocked| blocked.take_waking());
-    waking.into_iter().for_each(BlockHandle::unblock);
+    handle.unblock();
 }
 
 /// Ends the blocks that a command of ours has answered, once it has its own reply: the server writes to the last one first

@@ -14,9 +14,7 @@
 //! a command looks the same, and is not told of another client that is quicker.)
 
 use crate::engine::{Cause, ClientId, Key};
-use crate::policy::attribution::{
-    Noted, can_be_executing, field, is_executing, sets_time, unblocks,
-};
+use crate::policy::attribution::{Noted, can_be_executing, field, is_executing, sets_time};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, have};
@@ -191,15 +189,6 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
         .then(|| ctx.client_line(killer))
         .flatten();
     line.is_some_and(|line| is_executing(&line) && field(&line, "cmd=") == Some("client|kill"))
-}
-
-/// Whether the current command is a `CLIENT UNBLOCK` of this connection as if its time were over. Only for Redis 7.0, which
-/// forgets to answer a connection by that whose answer is on its way. It is one that has not ended.
-pub fn is_unblocking(client: ClientId) -> bool {
-    shim::executing_arguments(|arguments| {
-        let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
-        unblocks(&words, client)
-    })
 }
 
 fn noted() -> Cause {

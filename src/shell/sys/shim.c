@@ -159,11 +159,9 @@ char *tether_describe(uint64_t client_id) {
 
 void tether_free_description(char *description) { sdsfree(description); }
 
-/* In Redis 7.0 a client's structure begins with identity, buffers and then `int argc; robj **argv;`, all within its first words
- * (it has some hundred), and the server's own (it has some thousand) names early the client whose command is executed. Where
- * exactly depends on how it was compiled. */
-enum { CLIENT_WORDS = 32, SERVER_WORDS = 512 };
-static int argv_word = 0;
+/* In Redis 7.0 the server's structure (it has some thousand words) names early the client whose command is executed. Where exactly
+ * depends on how it was compiled. */
+enum { SERVER_WORDS = 512 };
 static int executing_word = 0;
 
 /* Which of these words is the only one that says this; 0 if none is, or several are. */
@@ -177,32 +175,18 @@ static int only_word(void **words, int count, const void *said) {
     return found;
 }
 
-int tether_learn_executing(uint64_t client_id, void **argv, int argc) {
-    void **words;
-    int of_argv, of_executing;
+int tether_learn_executing(uint64_t client_id) {
+    void **c;
     if (executing_word != 0) return 1;
-    if ((words = (void **)client_of(client_id)) == NULL || *(uint64_t *)words != client_id) return 0;
-    of_argv = only_word(words, CLIENT_WORDS, argv);
-    of_executing = only_word(server, SERVER_WORDS, words);
-    if (of_argv == 0 || of_executing == 0 || *(int *)&words[of_argv - 1] != argc) return 0;
-    argv_word = of_argv;
-    executing_word = of_executing;
-    return 1;
+    if ((c = (void **)client_of(client_id)) == NULL || *(uint64_t *)c != client_id) return 0;
+    executing_word = only_word(server, SERVER_WORDS, c);
+    return executing_word != 0;
 }
-
-/* Whose command is executed; null for nobody's, and where that cannot be told. */
-static void **executing(void) { return allowed && executing_word != 0 ? server[executing_word] : NULL; }
 
 int tether_executing(uint64_t *client_id) {
-    void **c = executing();
+    void **c = allowed && executing_word != 0 ? server[executing_word] : NULL;
     *client_id = c == NULL ? 0 : *(uint64_t *)c;
     return allowed && executing_word != 0;
-}
-
-int tether_executing_arguments(void ***argv) {
-    void **c = executing();
-    *argv = c == NULL ? NULL : (void **)c[argv_word];
-    return *argv == NULL ? 0 : *(int *)&c[argv_word - 1];
 }
 
 int tether_can_count_acks(void) {

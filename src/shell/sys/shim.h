@@ -61,14 +61,11 @@ void tether_let_go_of_main_thread(uint64_t client_id);
 char *tether_describe(uint64_t client_id);
 void tether_free_description(char *description);
 
-/* Redis 7.0 only: finds out where the server names the connection whose command it executes, and a connection the arguments
- * of that, from one that is executing a command of ours with these. 1 once that is known. */
-int tether_learn_executing(uint64_t client_id, void **argv, int argc);
+/* Redis 7.0 only: finds out where the server names the connection whose command it executes, from one that is executing a command
+ * of ours. 1 once that is known. */
+int tether_learn_executing(uint64_t client_id);
 
 /* Redis 7.0 only: whose command is executed, 0 for nobody's. 0 is given where that cannot be told. */
 int tether_executing(uint64_t *client_id);
-
-/* Redis 7.0 only: the arguments of that command, and their number; 0 for nobody's, and where that cannot be told. */
-int tether_executing_arguments(void ***argv);
 
 #endif

@@ -1,9 +1,9 @@
 //! The C shim (`shim.c`): pushes, which the module API does not offer.
 
 use crate::engine::ClientId;
-use crate::shell::sys::raw::strings::{Str, Text};
+use crate::shell::sys::raw::strings::Text;
 use crate::shell::sys::scoped::nothing_is_lent;
-use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient, RedisModuleString};
+use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient};
 use std::ffi::{CStr, c_void};
 
 #[allow(
@@ -148,19 +148,10 @@ pub fn describe(client: ClientId) -> Option<String> {
     }
 }
 
-/// See `tether_learn_executing`. The arguments are those of the current command, its name among them.
-pub fn learn_executing(client: ClientId, arguments: &[Str<'_>]) -> bool {
-    let Ok(count) = i32::try_from(arguments.len()) else {
-        return false;
-    };
-    // SAFETY: compares pointers within the first words of the client's structure and of the server's, which are longer.
-    unsafe {
-        server!(tether_learn_executing(
-            client.0,
-            arguments.as_ptr().cast_mut().cast(),
-            count
-        )) != 0
-    }
+/// See `tether_learn_executing`. The client is the one whose command is executed.
+pub fn learn_executing(client: ClientId) -> bool {
+    // SAFETY: compares pointers within the first words of the server's structure, which is longer.
+    unsafe { server!(tether_learn_executing(client.0)) != 0 }
 }
 
 /// Whose command is executed: 0 for nobody's. Nothing where that cannot be told: see `tether_executing`.
@@ -169,19 +160,4 @@ pub fn executing() -> Option<ClientId> {
     // SAFETY: reads a word of the server's, which names a client that is there or nobody.
     let is_told = unsafe { server!(tether_executing(&raw mut client)) != 0 };
     is_told.then_some(ClientId(client))
-}
-
-/// The arguments of the command that is executed; none where that cannot be told: see `tether_executing_arguments`.
-pub fn executing_arguments<T>(look: impl FnOnce(&[Str<'_>]) -> T) -> T {
-    let mut strings: *mut *mut c_void = std::ptr::null_mut();
-    // SAFETY: reads words of the server's and of the connection that it names there.
-    let count = unsafe { server!(tether_executing_arguments(&raw mut strings)) };
-    match usize::try_from(count) {
-        Err(_) | Ok(0) => look(&[]),
-        // SAFETY: the server has that many strings there, none null; nobody changes them while we
-        // look. A `Str` is a pointer to one.
-        Ok(count) => look(unsafe {
-            std::slice::from_raw_parts(strings.cast::<*mut RedisModuleString>().cast(), count)
-        }),
-    }
 }

@@ -135,7 +135,10 @@ fn client_unblock_of_one_whose_owner_died_just_before_takes_nothing_away() {
     let kill = format!("CLIENT KILL ID {}", owner.id());
     let mut other = server.resp2();
     other.pipeline(&[&kill, &format!("CLIENT UNBLOCK {id} TIMEOUT")]);
-    assert_eq!(other.read_replies(2), [int(1), int(1)]);
+    assert_eq!(other.read_reply(), int(1));
+    // Where the first one has gone on by then, there is nobody to unblock.
+    let unblocked = other.read_reply();
+    assert!(unblocked == int(1) || unblocked == int(0));
     let granted = first.read_reply();
     if !server.is_at_least((7, 2), (7, 2)) && granted == int(0) {
         // There a command can come between a CLIENT KILL and what follows from it.
@@ -153,10 +156,6 @@ fn client_unblock_of_one_whose_owner_died_just_before_takes_nothing_away() {
 fn client_unblock_of_a_granted_one_ends_no_server_without_private_functions() {
     for (deed, in_transaction) in [("DELTP k", true), ("DELTP k", false), ("DEL k", false)] {
         let server = Server::with(&["tether.private-functions never"]);
-        if !server.is_at_least((7, 2), (0, 0)) {
-            // Redis 7.0 never answers that client (docs/servers.md).
-            return;
-        }
         let (mut owner, mut first) = (server.resp3(), server.resp3());
         owner.run("SETTP k owner");
         let id = first.id();

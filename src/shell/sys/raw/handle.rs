@@ -53,6 +53,23 @@ impl BlockHandle {
         self.0.as_ptr()
     }
 
+    /// From now on `CLIENT UNBLOCK` does not reach this client. No function of the module API takes a callback back, so the word
+    /// that names it is overwritten.
+    ///
+    /// # Safety
+    /// The server is a Redis 7.0 or 7.2, or a Valkey 7.2: there a handle begins with client, module and callbacks.
+    pub unsafe fn forgo_unblock(&mut self, on_unblock: OnAnswer) {
+        const WORDS: usize = 6;
+        // SAFETY: what the server keeps for a block is longer, and is ours to give back. The words are pointers, or null.
+        let words =
+            unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr().cast::<usize>(), WORDS) };
+        for word in words {
+            if *word == on_unblock as usize {
+                *word = 0;
+            }
+        }
+    }
+
     /// Ends the block. The server calls nobody back before this command or event is over.
     pub fn unblock(self) {
         // SAFETY: the table; a handle that was not unblocked yet, since that takes it.

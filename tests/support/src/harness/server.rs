@@ -463,7 +463,12 @@ fn parse_version(text: &str) -> (u32, u32) {
     )
 }
 
+/// What a log says last. Where the server reports its own end, the report begins with why.
 pub fn tail(log: &str) -> String {
+    const LINES: usize = 40;
     let lines: Vec<_> = log.lines().collect();
-    lines[lines.len().saturating_sub(40)..].join("\n")
+    let report = lines.iter().position(|line| line.contains("REPORT START"));
+    let first = report.unwrap_or(lines.len().saturating_sub(LINES));
+    let last = lines.len().min(first + LINES);
+    lines[first..last].join("\n")
 }
