@@ -1,6 +1,13 @@
-//! Compiles the C shim of the server's weak symbols and makes its Rust declarations.
+//! Compiles the C shim of the server's weak symbols and makes its Rust declarations. Has a release say of which commit it is.
+
+#[path = "build/commit.rs"]
+mod commit;
 
 fn main() {
+    let folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
+    if let Some(commit) = commit::of_release(std::path::Path::new(&folder)) {
+        println!("cargo:rustc-env=TETHER_COMMIT={commit}");
+    }
     #[cfg(feature = "server")]
     shim();
 }

@@ -6,8 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::command::{pack, session_records};
-use tether::engine::{Db, Engine, Event, Moment};
+use tether::command::pack;
+use tether::engine::{Db, Engine, Event, Moment, SessionRecord};
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::default();
@@ -24,7 +24,7 @@ fuzz_target!(|data: &[u8]| {
             let mut words = piece.split(|byte| *byte == b' ');
             let name = String::from_utf8_lossy(words.next().unwrap_or_default());
             let words: Vec<&[u8]> = words.collect();
-            if let Some(record) = session_records::read_record(&name, Db(0), &words) {
+            if let Some(record) = SessionRecord::read(&name, Db(0), &words) {
                 engine.handle(now, Event::SessionRecord(&record), &mut effects);
             }
         }

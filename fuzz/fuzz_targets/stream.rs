@@ -6,8 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::command::session_records::{db_of, read_moment_ms, read_record, read_token, words_of};
-use tether::engine::{Db, Engine, Event, Moment, SessionRecord};
+use tether::engine::{Db, Engine, Event, Moment, SessionRecord, read_moment_ms, read_token};
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::default();
@@ -20,7 +19,7 @@ fuzz_target!(|data: &[u8]| {
         }
         let name = String::from_utf8_lossy(words[0]);
         let db = Db(at as u32 % 3);
-        let Some(record) = read_record(&name, db, &words[1..]) else {
+        let Some(record) = SessionRecord::read(&name, db, &words[1..]) else {
             continue;
         };
         assert_eq!(again(&record), Some(&record).cloned());
@@ -36,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// The same, as another server understands it.
 fn again(record: &SessionRecord) -> Option<SessionRecord> {
-    let (name, words) = words_of(record);
+    let (name, words) = record.words();
     let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-    read_record(name, db_of(record).unwrap_or(Db(0)), &words)
+    SessionRecord::read(name, record.db().unwrap_or(Db(0)), &words)
 }

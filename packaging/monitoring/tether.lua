@@ -14,6 +14,7 @@ local counters = {
     tether_deadlocks_refused = 'tether_deadlocks_refused_total',
     tether_deadlock_searches_cut = 'tether_deadlock_searches_cut_total',
     tether_lost_total = 'tether_lost_total',
+    tether_records_refused = 'tether_records_refused_total',
 }
 local waits = { tether_wait_usec_p50 = '0.5', tether_wait_usec_p99 = '0.99' }
 
@@ -29,7 +30,7 @@ for name, value in string.gmatch(redis.call('INFO', 'tether'), '(tether_[%w_]+):
         fault = 1
     elseif waits[name] then
         tell('tether_wait_seconds|' .. waits[name], tonumber(value) / 1e6)
-    elseif string.find(value, '^%d+$') then
+    elseif name ~= 'tether_commit' and string.find(value, '^%d+$') then
         local reason = string.match(name, '^tether_lost_%l+$')
         tell(counters[name] or reason and reason .. '_total' or name, value)
     end

@@ -1,12 +1,11 @@
 //! What clients may say, before it means anything to the engine: bytes in, a typed request or a
-//! refusal out ([`parse()`]), and the one [`TABLE`] of commands. And what servers tell each other
-//! ([`session_records`]), and what their files say ([`pack`]). It knows nothing of servers.
+//! refusal out ([`parse()`]), and the one [`TABLE`] of commands. And what their files say ([`pack`]). It knows nothing of
+//! servers.
 
 mod glob;
 mod options;
 pub mod pack;
 mod parse;
-pub mod session_records;
 mod table;
 pub use glob::matches;
 pub use options::Ask;

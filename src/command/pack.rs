@@ -1,9 +1,9 @@
-//! The names of many keys in one piece of bytes.
+//! Pieces of bytes, of which RDB files consist: the names of many keys, and words.
 //!
 //! A value of an RDB file costs the server about as much to read as a key costs the engine to take
 //! in, and there can be millions of names: so they are saved many at a time.
 
-use crate::engine::{Db, Key};
+use crate::engine::{Db, Key, SessionRecord};
 
 /// So large a piece is enough.
 const FULL: usize = 1 << 16;
@@ -21,10 +21,8 @@ impl Pack {
     }
 
     pub fn push(&mut self, key: Key<'_>) {
-        let length = u32::try_from(key.name.len()).expect("the server's names are shorter");
         self.0.extend(key.db.0.to_le_bytes());
-        self.0.extend(length.to_le_bytes());
-        self.0.extend(key.name);
+        push_word(&mut self.0, key.name);
     }
 
     pub fn is_full(&self) -> bool {
@@ -36,19 +34,56 @@ impl Pack {
     }
 }
 
+fn push_word(bytes: &mut Vec<u8>, word: &[u8]) {
+    let length = u32::try_from(word.len()).expect("the server's strings are shorter");
+    bytes.extend(length.to_le_bytes());
+    bytes.extend(word);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u32> {
+    let (number, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(u32::from_le_bytes(*number))
+}
+
+fn take_word<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk()?;
+    let (word, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    *bytes = rest;
+    Some(word)
+}
+
 /// Takes the first key off a pack's bytes; none where they end, or are no pack.
 pub fn take_first<'a>(bytes: &mut &'a [u8]) -> Option<Key<'a>> {
-    let (db, rest) = bytes.split_first_chunk()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let (name, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+    let mut rest = *bytes;
+    let db = Db(take_number(&mut rest)?);
+    let name = take_word(&mut rest)?;
     *bytes = rest;
-    let db = Db(u32::from_le_bytes(*db));
     Some(Key { db, name })
+}
+
+/// A record's database in four bytes, and its words: each one's length in four bytes, and then the word.
+pub fn pack_record(record: &SessionRecord) -> Vec<u8> {
+    let mut bytes = record.db().unwrap_or(Db(0)).0.to_le_bytes().to_vec();
+    let (command, words) = record.words();
+    push_word(&mut bytes, command.as_bytes());
+    words.iter().for_each(|word| push_word(&mut bytes, word));
+    bytes
+}
+
+/// Understands what is packed so. Nothing where it makes no sense; what database there is is not looked at.
+pub fn unpack_record(mut bytes: &[u8]) -> Option<(Db, SessionRecord)> {
+    let db = Db(take_number(&mut bytes)?);
+    let command = std::str::from_utf8(take_word(&mut bytes)?).ok()?;
+    let words: Vec<&[u8]> = std::iter::from_fn(|| take_word(&mut bytes)).collect();
+    let record = SessionRecord::read(command, db, &words)?;
+    bytes.is_empty().then_some((db, record))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::SessionId;
 
     #[test]
     fn what_is_packed_is_found_in_order() {
@@ -64,6 +99,24 @@ mod tests {
         let whole = pack.bytes();
         for cut in 1..9 {
             assert_eq!(take_first(&mut &whole[..cut.min(8)]), None);
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_whole_or_not_at_all() {
+        let record = SessionRecord::Freed {
+            session: SessionId(5),
+            key: Key {
+                db: Db(3),
+                name: b"k\0",
+            }
+            .to_owned(),
+            label: b"job".as_slice().into(),
+        };
+        let bytes = pack_record(&record);
+        assert_eq!(unpack_record(&bytes), Some((Db(3), record)));
+        for cut in 0..bytes.len() {
+            assert_eq!(unpack_record(&bytes[..cut]), None, "{cut}");
         }
     }
 }

@@ -8,12 +8,11 @@ use super::options::{
     Options, RESET, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
-use crate::engine::{MOST_MS, Mode, Token};
+use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
 use std::fmt;
 
-/// A session's grace where none is given, and the longest: a day.
+/// A session's grace where none is given.
 const GRACE_MS: u64 = 10_000;
-pub(super) const LONGEST_GRACE_MS: u64 = 86_400_000;
 
 /// One LOCK.MACQUIRE names at most so many keys: they are granted in one step, which no slice can share.
 const MOST_KEYS: usize = 1024;

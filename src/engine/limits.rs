@@ -47,9 +47,6 @@ impl Default for Limits {
 /// there are far fewer of those than the type has numbers left.
 pub const MOST_DEPTH: u32 = 1 << 31;
 
-/// No server tells of a deeper hold.
-pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
-
 /// So many holds can have a label, a lease, permits or more than one depth. Numbers are left for what must be written
 /// down although nobody asked for it.
 pub(in crate::engine) const MOST_EXTRAS: usize = if cfg!(test) {

@@ -8,6 +8,7 @@
 //!   record.rs             what is persisted, and told from one server to the next
 //!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
 //!   terms.rs              on what terms keys are asked for and held
+//!   pairs.rs              names with values, as servers of different versions tell each other
 //!   limits.rs             of what there can be too much
 //!   tables.rs             all that it knows: `Engine`
 //!   rules/                what follows from each fact       deadlock/   cycles
@@ -24,6 +25,7 @@ mod event;
 mod inspect;
 mod limits;
 mod mode;
+mod pairs;
 mod record;
 mod rules;
 mod state;
@@ -38,19 +40,20 @@ pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
-pub use limits::{Limits, MOST_DEPTH_TOLD};
+pub use limits::Limits;
 pub use mode::{Mode, ModeKind};
-pub use record::{Held, SessionRecord};
+pub use pairs::{Pair, read_number, read_pairs};
+pub use record::{FREE, HOLD, Held, SESSION, SessionRecord, hex, read_moment_ms, read_token};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;
 pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
-pub use terms::{Attributes, MOST_MARKS, Terms, read_number};
+pub use terms::{Attributes, Terms};
 pub use types::{
-    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, MOST_MS,
-    Moment, NoRight, Origin, SessionId, Token, Wait, WaitId,
+    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, LONGEST_GRACE_MS,
+    Loss, MOST_MS, Moment, NoRight, Origin, SessionId, Token, Wait, WaitId,
 };
 
 use state::rows::KeyRecord;

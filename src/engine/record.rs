@@ -2,9 +2,29 @@
 //!
 //! Only sessions go on at another server, so of these all is told. Of other keys it is told that they are held, and in what
 //! mode ([`Event::Inherited`](super::event::Event::Inherited)), for their owners are connections, which end with their server.
+//!
+//! A record in words: a command's name, fixed words, and then names, each with its value.
+//!
+//! ```text
+//!   TETHER.SESSION START id digest grace-ms          ... [name value]...
+//!   TETHER.SESSION END id                            ... [name value]...
+//!   TETHER.HOLD key id label mode <mode> token <n>   ... [name value]...      names: below, and in `terms.rs`
+//!   TETHER.FREE key id label                         ... [name value]...
+//! ```
+//!
+//! What a server does not know it skips or refuses: see `pairs.rs`. A number is in the range that it has when a client gives it.
+//! The database is told apart.
+//!
+//! When you add a field of a hold: here, or of [`Terms`] in `terms.rs`. The version before skips its name, so without it must be
+//! meant what that version does.
 
-use crate::engine::terms::Terms;
-use crate::engine::types::{Digest, KeyBuf, SessionId, Token};
+#[cfg(test)]
+mod tests;
+
+use crate::engine::mode::Mode;
+use crate::engine::pairs::{self, MOST_WORDS, Pair, number, read_number, read_pairs};
+use crate::engine::terms::{MODE, NOTIFY, REENTRANT, Terms, read_lease, read_mode};
+use crate::engine::types::{Db, Digest, KeyBuf, LONGEST_GRACE_MS, MOST_MS, SessionId, Token};
 
 /// What sessions hold. Each can be told again without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,4 +60,250 @@ pub struct Held {
     pub token: Token,
     /// Somebody gave this temporary key a time to live, which goes before its backstop.
     pub timed: bool,
+}
+
+pub const SESSION: &str = "TETHER.SESSION";
+pub const HOLD: &str = "TETHER.HOLD";
+pub const FREE: &str = "TETHER.FREE";
+
+/// No server tells of a deeper hold.
+pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
+
+const DEPTH: &[u8] = b"depth";
+const BELOW: &[u8] = b"below";
+const TOKEN: &[u8] = b"token";
+const TIMED: &[u8] = b"timed";
+
+impl SessionRecord {
+    /// The command's name and its arguments.
+    pub fn words(&self) -> (&'static str, Vec<Vec<u8>>) {
+        match self {
+            SessionRecord::Session {
+                id,
+                digest,
+                grace_ms,
+            } => {
+                let start = b"START".to_vec();
+                let words = vec![start, number(id.0), hex(&digest.0), number(*grace_ms)];
+                (SESSION, words)
+            }
+            SessionRecord::SessionEnded(id) => (SESSION, vec![b"END".to_vec(), number(id.0)]),
+            SessionRecord::Held(held) => (HOLD, held.words()),
+            SessionRecord::Freed {
+                session,
+                key,
+                label,
+            } => {
+                let words = vec![key.name.to_vec(), number(session.0), label.to_vec()];
+                (FREE, words)
+            }
+        }
+    }
+
+    /// The database whose key it is about, if it is about one.
+    pub fn db(&self) -> Option<Db> {
+        match self {
+            SessionRecord::Held(held) => Some(held.key.db),
+            SessionRecord::Freed { key, .. } => Some(key.db),
+            SessionRecord::Session { .. } | SessionRecord::SessionEnded(_) => None,
+        }
+    }
+
+    /// Understands [`words`](Self::words), those of the former version too. Total: nothing where they make no sense.
+    pub fn read(command: &str, db: Db, words: &[&[u8]]) -> Option<Self> {
+        if words.len() > MOST_WORDS {
+            return None;
+        }
+        match (command, words) {
+            (SESSION, [b"START", id, digest, grace, pairs @ ..]) => {
+                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                Some(SessionRecord::Session {
+                    id: read_id(id)?,
+                    digest: Digest(unhex(digest)?),
+                    grace_ms: read_number(grace, 1..=LONGEST_GRACE_MS)?,
+                })
+            }
+            (SESSION, [b"END", id, pairs @ ..]) => {
+                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                read_id(id).map(SessionRecord::SessionEnded)
+            }
+            (HOLD, words) => {
+                let held = Held::read_former(db, words).or_else(|| Held::read(db, words));
+                held.map(SessionRecord::Held)
+            }
+            (FREE, [name, id, label, pairs @ ..]) => {
+                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                Some(SessionRecord::Freed {
+                    session: read_id(id)?,
+                    key: key(db, name),
+                    label: (*label).into(),
+                })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Held {
+    fn words(&self) -> Vec<Vec<u8>> {
+        let (id, label) = (number(self.session.0), self.terms.label.to_vec());
+        let mut words = vec![self.key.name.to_vec(), id, label];
+        self.terms.write(&mut words);
+        pairs::push(&mut words, TOKEN, number(self.token.0));
+        if self.depth != 1 {
+            pairs::push(&mut words, DEPTH, number(self.depth.into()));
+        }
+        if self.shared_below > 0 {
+            pairs::push(&mut words, BELOW, number(self.shared_below.into()));
+        }
+        if self.timed {
+            pairs::push(&mut words, TIMED, pairs::yes());
+        }
+        words
+    }
+
+    fn read(db: Db, words: &[&[u8]]) -> Option<Held> {
+        let [name, id, label, pairs @ ..] = words else {
+            return None;
+        };
+        let mut held = Held {
+            session: read_id(id)?,
+            key: key(db, name),
+            terms: Terms {
+                label: (*label).into(),
+                ..Terms::of(Mode::Exclusive)
+            },
+            depth: 1,
+            shared_below: 0,
+            token: Token::default(),
+            timed: false,
+        };
+        let mut has_mode = false;
+        read_pairs(pairs, |name, value| {
+            has_mode |= name == MODE;
+            held.read_pair(name, value)
+        })?;
+        (has_mode && held.token != Token::default() && held.makes_sense()).then_some(held)
+    }
+
+    /// As 0.1.0 told of it: eight words, and marks of what is so. Nothing where it is told in another way, or makes no sense.
+    ///
+    /// ```text
+    ///   key id label mode depth shared-below token lease-ms [timed] [reentrant] [notify]
+    /// ```
+    fn read_former(db: Db, words: &[&[u8]]) -> Option<Held> {
+        const NO_LEASE: &[u8] = b"-";
+        let [
+            name,
+            id,
+            label,
+            mode,
+            depth,
+            below,
+            token,
+            lease,
+            marks @ ..,
+        ] = words
+        else {
+            return None;
+        };
+        let mut held = Held {
+            session: read_id(id)?,
+            key: key(db, name),
+            terms: Terms {
+                label: (*label).into(),
+                lease_ms: match *lease {
+                    NO_LEASE => None,
+                    lease => Some(read_lease(lease)?),
+                },
+                // No name of today's is a mode's.
+                ..Terms::of(read_mode(mode)?)
+            },
+            depth: read_depth(depth, 1)?,
+            shared_below: read_depth(below, 0)?,
+            token: read_token(token)?,
+            timed: false,
+        };
+        for word in marks {
+            let mark = match *word {
+                TIMED => &mut held.timed,
+                REENTRANT => &mut held.terms.attributes.reentrant,
+                NOTIFY => &mut held.terms.attributes.notify,
+                _ => return None,
+            };
+            if std::mem::replace(mark, true) {
+                return None;
+            }
+        }
+        held.makes_sense().then_some(held)
+    }
+
+    fn read_pair(&mut self, name: &[u8], value: &[u8]) -> Pair {
+        match name {
+            TOKEN => Pair::set(&mut self.token, read_token(value)),
+            DEPTH => Pair::set(&mut self.depth, read_depth(value, 1)),
+            BELOW => Pair::set(&mut self.shared_below, read_depth(value, 0)),
+            TIMED => Pair::set(&mut self.timed, pairs::read_yes(value)),
+            name => self.terms.read_pair(name, value),
+        }
+    }
+
+    /// Whether a key can be held so.
+    fn makes_sense(&self) -> bool {
+        let mode = self.terms.mode;
+        let may_have_below = mode != Mode::Shared && mode.reenters_as(Mode::Shared);
+        let depths = u64::from(self.depth) + u64::from(self.shared_below);
+        self.terms.make_sense()
+            && (self.shared_below == 0 || may_have_below)
+            && (self.depth == 1 || mode.is_lock())
+            && depths <= MOST_DEPTH_TOLD.into()
+    }
+}
+
+fn key(db: Db, name: &[u8]) -> KeyBuf {
+    KeyBuf {
+        db,
+        name: name.into(),
+    }
+}
+
+/// The word of a token.
+pub fn read_token(word: &[u8]) -> Option<Token> {
+    Token::checked(read_number(word, 1..=u64::MAX)?)
+}
+
+/// The word of a moment, in milliseconds since 1970.
+pub fn read_moment_ms(word: &[u8]) -> Option<i64> {
+    read_number(word, 1..=MOST_MS)?.try_into().ok()
+}
+
+/// Sessions have the numbers of tokens.
+fn read_id(word: &[u8]) -> Option<SessionId> {
+    read_token(word).map(|token| SessionId(token.0))
+}
+
+fn read_depth(word: &[u8], least: u64) -> Option<u32> {
+    let depth = read_number(word, least..=MOST_DEPTH_TOLD.into())?;
+    depth.try_into().ok()
+}
+
+/// Bytes in lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> Vec<u8> {
+    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+    let digits = bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+    digits.collect()
+}
+
+fn unhex(word: &[u8]) -> Option<[u8; 32]> {
+    let text = std::str::from_utf8(word).ok()?;
+    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; 32];
+    for (place, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * place..2 * place + 2], 16).ok()?;
+    }
+    Some(bytes)
 }

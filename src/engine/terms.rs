@@ -1,13 +1,15 @@
 //! On what terms a key is asked for, and held from then on. They move whole: from the request to its wait and its hold, and to
 //! whoever goes on after this server.
 //!
-//! When you add one: a field of [`Terms`], of [`Kept`] if the hold is to keep it, and its words if other servers are to know
-//! it. Its option is read in `command/options.rs`, and told to clients in `command/table.rs`.
+//! When you add one: a field of [`Terms`], of [`Kept`] if the hold is to keep it, and its name in [`Terms::write`] and
+//! [`Terms::read_pair`] if other servers are to know it (see `pairs.rs`). Its option is read in `command/options.rs`, and told to
+//! clients in `command/table.rs`.
 
 use crate::engine::mode::{Mode, ModeKind};
+use crate::engine::pairs::{self, Pair, read_number};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::types::{AskedAcks, MOST_MS, Moment};
-use std::ops::{Deref, RangeInclusive};
+use std::ops::Deref;
 
 /// What is asked for. `L` are bytes, borrowed or owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,61 +128,43 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         lease_ms.map(|ms| since.after_ms(ms))
     }
 
-    /// As servers tell each other: the label, the mode, and the lease.
-    pub fn words(&self) -> [Vec<u8>; 3] {
-        let lease = |ms: u64| ms.to_string().into_bytes();
-        let lease = self.lease_ms.map_or(NO_LEASE.to_vec(), lease);
-        [self.label.to_vec(), mode_word(self.mode), lease]
-    }
-
-    /// What is told besides where it is so: a word each.
-    pub fn marks(&self) -> impl Iterator<Item = Vec<u8>> {
-        let is_so = [self.attributes.reentrant, self.attributes.notify];
-        let marks = [REENTRANT, NOTIFY].into_iter().zip(is_so);
-        let marks = marks.filter(|(_, is_so)| *is_so);
-        marks.map(|(mark, _)| mark.to_vec())
-    }
-}
-
-impl<L> Terms<L>
-where
-    L: Default + for<'a> From<&'a [u8]>,
-{
-    /// Understands what [`words`](Self::words) are. Nothing where they make no sense.
-    pub fn read([label, mode, lease]: [&[u8]; 3]) -> Option<Self> {
-        let mode = read_mode(mode)?;
-        // A temporary key has neither.
-        let has_any = !label.is_empty() || lease != NO_LEASE;
-        if has_any && !mode.is_lock() {
-            return None;
+    /// As servers tell each other, but for the label.
+    pub fn write(&self, words: &mut Vec<Vec<u8>>) {
+        pairs::push(words, MODE, mode_word(self.mode));
+        if let Some(ms) = self.lease_ms {
+            pairs::push(words, LEASE, pairs::number(ms));
         }
-        Some(Terms {
-            label: label.into(),
-            lease_ms: match lease {
-                NO_LEASE => None,
-                lease => Some(read_number(lease, 0..=MOST_MS)?),
-            },
-            ..Terms::of(mode)
-        })
+        let Attributes { reentrant, notify } = self.attributes;
+        for (name, is_so) in [(REENTRANT, reentrant), (NOTIFY, notify)] {
+            if is_so {
+                pairs::push(words, name, pairs::yes());
+            }
+        }
     }
 
-    /// Takes in one of [`marks`](Self::marks), each once. Nothing where it makes no sense.
-    pub fn read_mark(&mut self, word: &[u8]) -> Option<()> {
-        let mark = match word {
-            REENTRANT if self.mode.is_lock() => &mut self.attributes.reentrant,
-            NOTIFY => &mut self.attributes.notify,
-            _ => return None,
-        };
-        (!std::mem::replace(mark, true)).then_some(())
+    /// Takes in one of the names that are [written](Self::write).
+    pub fn read_pair(&mut self, name: &[u8], value: &[u8]) -> Pair {
+        match name {
+            MODE => Pair::set(&mut self.mode, read_mode(value)),
+            LEASE => Pair::set(&mut self.lease_ms, read_lease(value).map(Some)),
+            REENTRANT => Pair::set(&mut self.attributes.reentrant, pairs::read_yes(value)),
+            NOTIFY => Pair::set(&mut self.attributes.notify, pairs::read_yes(value)),
+            _ => Pair::Unknown,
+        }
+    }
+
+    /// Whether something can be held on these terms: a temporary key has neither label nor lease, and is taken once.
+    pub fn make_sense(&self) -> bool {
+        let has_any =
+            !self.label.is_empty() || self.lease_ms.is_some() || self.attributes.reentrant;
+        self.mode.is_lock() || !has_any
     }
 }
 
-const NO_LEASE: &[u8] = b"-";
-const REENTRANT: &[u8] = b"reentrant";
-const NOTIFY: &[u8] = b"notify";
-
-/// No terms have more marks.
-pub const MOST_MARKS: usize = 2;
+pub const MODE: &[u8] = b"mode";
+const LEASE: &[u8] = b"lease";
+pub const REENTRANT: &[u8] = b"reentrant";
+pub const NOTIFY: &[u8] = b"notify";
 
 /// `shared`, or with numbers `permits/2/3`.
 fn mode_word(mode: Mode) -> Vec<u8> {
@@ -191,7 +175,7 @@ fn mode_word(mode: Mode) -> Vec<u8> {
     }
 }
 
-fn read_mode(word: &[u8]) -> Option<Mode> {
+pub fn read_mode(word: &[u8]) -> Option<Mode> {
     let mut parts = word.splitn(3, |byte| *byte == b'/');
     let kind = ModeKind::with_word(parts.next()?)?;
     let permits = match (parts.next(), parts.next()) {
@@ -205,13 +189,7 @@ fn read_mode(word: &[u8]) -> Option<Mode> {
     Mode::of(kind, permits)
 }
 
-/// A plain decimal number.
-pub fn read_number(word: &[u8], range: RangeInclusive<u64>) -> Option<u64> {
-    let digits = word.iter().map(|c| c.wrapping_sub(b'0'));
-    let mut number: u64 = 0;
-    for digit in digits {
-        let digit = (digit <= 9).then_some(u64::from(digit))?;
-        number = number.checked_mul(10)?.checked_add(digit)?;
-    }
-    (!word.is_empty() && range.contains(&number)).then_some(number)
+/// Milliseconds.
+pub fn read_lease(word: &[u8]) -> Option<u64> {
+    read_number(word, 0..=MOST_MS)
 }

@@ -88,6 +88,9 @@ pub struct Moment(pub u64);
 /// The longest time that can be told: some 285 thousand years.
 pub const MOST_MS: u64 = (1 << 53) - 1;
 
+/// The longest grace of a session: a day.
+pub const LONGEST_GRACE_MS: u64 = 86_400_000;
+
 impl Moment {
     /// The moment so many milliseconds later.
     pub fn after_ms(self, ms: u64) -> Moment {

@@ -5,6 +5,7 @@
 //!   slots.rs        whose a slot is                   recheck.rs      keys that are to be looked at again
 //!   rights.rs       rights that may have changed      blocked.rs      what became of each blocked client
 //!   outbox.rs       pushes that wait, and how much    io_threads.rs   clients that are kept from I/O threads
+//!   release.rs      which tether this is, and which one wrote what it reads
 //! ```
 
 pub mod attribution;
@@ -12,6 +13,7 @@ pub mod blocked;
 pub mod io_threads;
 pub mod outbox;
 pub mod recheck;
+pub mod release;
 pub mod rights;
 pub mod server;
 pub mod slots;

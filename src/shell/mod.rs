@@ -36,6 +36,7 @@ mod sys;
 mod tick;
 mod timer;
 
+use crate::policy::release;
 use crate::policy::server::{Server, Version};
 use bridge::{command_filter, event_loop, keyspace_events, server_events, tell, unblocked};
 use commands::{info, register, settings};
@@ -47,18 +48,6 @@ use std::ffi::c_int;
 use sys::raw::{Ctx, api};
 
 const NAME: &std::ffi::CStr = c"tether";
-
-/// The package's version as `MODULE LIST` shows it: 10203 is 1.2.3.
-const VERSION: c_int = part(env!("CARGO_PKG_VERSION_MAJOR")) * 10_000
-    + part(env!("CARGO_PKG_VERSION_MINOR")) * 100
-    + part(env!("CARGO_PKG_VERSION_PATCH"));
-
-const fn part(digits: &str) -> c_int {
-    match c_int::from_str_radix(digits, 10) {
-        Ok(number) if number < 100 => number,
-        _ => panic!("each part of a version has one digit or two"),
-    }
-}
 
 /// Valkey 9's option of this name; on Redis the number may mean anything.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
@@ -90,7 +79,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
         c::Export_RedisModule_Init(
             ctx,
             NAME.as_ptr(),
-            VERSION,
+            release::NUMBER as c_int,
             c::REDISMODULE_APIVER_1 as c_int,
         )
     };

@@ -6,6 +6,7 @@ use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::Threads;
 use crate::policy::outbox::Outbox;
 use crate::policy::recheck::Queue;
+use crate::policy::release::Release;
 use crate::policy::rights::Rights;
 use crate::policy::server::{Server, Wanted};
 use crate::policy::slots::{Own, Slots};
@@ -101,6 +102,13 @@ pub struct Shell {
     pub rewrite_is_due: Cell<bool>,
     /// A replica has come that may not know the epoch of tokens.
     pub newcomer: Cell<bool>,
+    /// The tether that told what was read last: a file, or this server's master.
+    pub sender: Scoped<Release>,
+    /// How often something of that was refused.
+    pub refused: Cell<u64>,
+    /// Of those things this server's master told some, which acknowledges them all the same: until it is told everything anew
+    /// this server does not know what sessions hold.
+    pub misses_something: Cell<bool>,
     /// Keys were renewed and that was not replicated, because the server wanted no writes.
     pub unreplicated: Cell<bool>,
     /// Whether there were as many replicas as the server wants, when that was last looked at.
@@ -183,6 +191,9 @@ impl Shell {
             rechecks: Scoped::default(),
             rewrite_is_due: Cell::default(),
             newcomer: Cell::default(),
+            sender: Scoped::default(),
+            refused: Cell::default(),
+            misses_something: Cell::default(),
             unreplicated: Cell::default(),
             enough_replicas: Cell::default(),
             nobody_counts: Cell::default(),

@@ -153,6 +153,14 @@ fn lock_server_tells_what_is_so() {
         of_server(&mut resp3, "version"),
         bulk(env!("CARGO_PKG_VERSION"))
     );
+    let commit = of_server(&mut resp3, "commit").text();
+    let info = server.info("tether");
+    for line in [
+        concat!("tether_version:", env!("CARGO_PKG_VERSION")).to_owned(),
+        format!("tether_commit:{commit}"),
+    ] {
+        assert!(info.contains(&format!("{line}\r\n")), "{line}: {info}");
+    }
     let run_id = of_server(&mut resp3, "run-id").text();
     assert!(
         server

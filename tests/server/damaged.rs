@@ -30,7 +30,7 @@ fn saved(server: &Server) -> Vec<u8> {
 }
 
 /// Where what the module has said stands in a file: after the keys, and in front of the end and the checksum.
-fn own_part(file: &[u8]) -> std::ops::Range<usize> {
+pub fn own_part(file: &[u8]) -> std::ops::Range<usize> {
     // The mark of a module's part, and that of the number that says whose it is.
     const MARKS: [u8; 2] = [0xf7, 0x81];
     let end = file.len() - 9;
@@ -44,13 +44,13 @@ fn own_part(file: &[u8]) -> std::ops::Range<usize> {
 }
 
 /// A start of a server that loads this file; it ends by itself, or it is up.
-struct Start {
+pub struct Start {
     child: Child,
     folder: std::path::PathBuf,
 }
 
 impl Start {
-    fn with(file: &[u8], config: &str, folder: &Path) -> Start {
+    pub fn with(file: &[u8], config: &str, folder: &Path) -> Start {
         fs::create_dir(folder).expect("a folder");
         fs::write(folder.join("dump.rdb"), file).expect("the file");
         let folder = folder.to_owned();
@@ -69,12 +69,12 @@ impl Start {
         Start { child, folder }
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.folder.join("log")).unwrap_or_default()
     }
 
     /// Whether it refused the file; a panic with what it says if it crashed over it.
-    fn refuses(mut self, damage: &str) -> bool {
+    pub fn refuses(&mut self, damage: &str) -> bool {
         let deadline = Instant::now() + Duration::from_secs(60);
         let is_refused = loop {
             if let Some(status) = self.child.try_wait().expect("its state") {

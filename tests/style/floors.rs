@@ -29,7 +29,7 @@ struct House {
 const ENGINE: House = House {
     root: "src/engine",
     floors: &[
-        &["types.rs", "mode.rs", "terms.rs", "storage/"],
+        &["types.rs", "mode.rs", "terms.rs", "pairs.rs", "storage/"],
         &["event.rs", "effect.rs", "record.rs"],
         &["state/rows.rs", "limits.rs"],
         &["state/"],

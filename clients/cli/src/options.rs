@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Locks of a Redis or Valkey server with the module tether.
 #[derive(Parser, Debug)]
-#[command(name = "tether", version, max_term_width = 100)]
+#[command(name = "tether", version = env!("TETHER_VERSION"), max_term_width = 100)]
 pub struct Options {
     /// The server: redis://[user:password@]host[:port][/database], rediss:// for TLS, unix:///path
     #[arg(

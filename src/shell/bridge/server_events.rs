@@ -208,10 +208,13 @@ unsafe extern "C" fn on_loading(
             slots::renew_all(ctx);
             timer::wake_in_ms(0);
         } else {
+            shell.misses_something.set(false);
             handle(ctx, Event::LoadBegins);
         }
     });
 }
+
+const A_DAY_MS: u64 = 86_400_000;
 
 unsafe extern "C" fn on_role(
     ctx: *mut c::RedisModuleCtx,
@@ -237,6 +240,13 @@ unsafe extern "C" fn on_role(
                 ctx.log(c"notice", &text);
             }
             handle(ctx, Event::Promoted);
+            if shell().misses_something.take() {
+                ctx.log(
+                    c"warning",
+                    "promoted, and nothing is granted for a day: this server refused what its master told of sessions (see above)",
+                );
+                handle(ctx, Event::Quarantine { ms: A_DAY_MS });
+            }
             slots::renew_all(ctx);
         }
         timer::wake_in_ms(0);

@@ -1,6 +1,7 @@
 //! `INFO tether`.
 
 use crate::engine::{Engine, Loss};
+use crate::policy::release;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::main_thread::is_main_thread;
@@ -42,6 +43,8 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
         }
         let private = shell.server.get().private.map(|private| private.word());
         let words = [
+            (c"version", Some(release::VERSION.to_owned())),
+            (c"commit", Some(release::COMMIT.to_owned())),
             (c"private_functions", private.map(str::to_owned)),
             (
                 c"fault",
@@ -105,6 +108,7 @@ fn numbers(engine: &Engine) -> Vec<(&'static CStr, u64)> {
         (c"wait_usec_p50", engine.wait_quantile_us(0.5)),
         (c"wait_usec_p99", engine.wait_quantile_us(0.99)),
         (c"last_token", engine.last_token().0),
+        (c"records_refused", shell().refused.get()),
     ];
     let lost = LOST.iter().copied().zip(totals.lost_by);
     numbers.extend(lost);

@@ -5,6 +5,7 @@ use crate::engine::{
     ClientId, Engine, Holder, Key, KeyBuf, Lost, ModeKind, Origin, Page, Walk, key_in_log,
 };
 use crate::policy::attribution::field;
+use crate::policy::release;
 use crate::shell::server::{keepalive, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Text};
@@ -195,8 +196,9 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
     let can_push = shim::can_push() && (settings.resp2_push || ctx.state().resp3());
     let left = |engine: &Engine| engine.quarantine_left_ms(clock::now());
     let left_ms = shell.engine.with(left);
-    ctx.reply_map(7);
-    text(ctx, b"version", env!("CARGO_PKG_VERSION"));
+    ctx.reply_map(8);
+    text(ctx, b"version", release::VERSION);
+    text(ctx, b"commit", release::COMMIT);
     text(ctx, b"run-id", &run_id);
     text(ctx, b"role", role);
     number(ctx, b"pushes", can_push.into());

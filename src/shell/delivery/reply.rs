@@ -86,7 +86,7 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
             "ERR this owner holds these locks with different tokens; acquire each of them again".to_owned()
         }
         Refusal::Quarantine { left_ms } => format!(
-            "QUARANTINE {left_ms} ms are left in which this server grants nothing, since it was just started"
+            "QUARANTINE {left_ms} ms are left in which this server grants nothing"
         ),
         Refusal::NoAcks { got, wanted } => format!("NOACKS {got} of {wanted}"),
         Refusal::AcksWithoutSession => {

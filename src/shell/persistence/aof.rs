@@ -7,7 +7,6 @@
 //! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one
 //! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
 
-use crate::command::session_records;
 use crate::engine::{Db, Key};
 use crate::shell::bridge::tell::settle_flush;
 use crate::shell::guard::guard;
@@ -91,11 +90,7 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
         }
     }
     for record in &records {
-        let (command, words) = session_records::words_of(record);
-        ctx.log_words(
-            session_records::db_of(record).unwrap_or(Db(0)),
-            command,
-            &words,
-        );
+        let (command, words) = record.words();
+        ctx.log_words(record.db().unwrap_or(Db(0)), command, &words);
     }
 }

@@ -45,7 +45,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
 }
 
 unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mut c_void {
-    if encoding > rdb::ENCODING {
+    if !rdb::has_readable_values(encoding) {
         return std::ptr::null_mut();
     }
     guard((), || {

@@ -1,23 +1,49 @@
 //! What RDB files say beside the keys: which of them are temporary keys, the last token given, and all of sessions.
 //!
+//! ```text
+//!   the least version that can read it, as a number; then sections: a kind and bytes; then END
+//! ```
+//!
+//! A kind that is not known is skipped if it is even, and the file refused if it is odd. So a newer version chooses an odd one for
+//! what must not be overlooked; the first section says which version that is.
+//!
 //! Locks of connections need no mention: their type tells (see `lock_type.rs`). Where nothing is bound nothing is
 //! written, so that a server without the module can load the file; Redis 7.0 offers no way for that.
 
 use crate::command::pack::{self, Pack};
-use crate::command::session_records;
-use crate::engine::{Db, Engine, Event, Key, Mode, SessionRecord, Token};
-use crate::shell::bridge::tell::subscribe_and_handle;
+use crate::engine::{Engine, Key, read_number, read_token};
+use crate::policy::release::{self, Release};
 use crate::shell::guard::guard;
-use crate::shell::server::subscriptions;
+use crate::shell::persistence::{former, intake};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Damaged, Loading, Saving, have};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// Of what is written here and of the values of locks. When you change the form, raise it, and go on reading the former
-/// ones: 0 has no sessions, 0 and 1 have the names of keys one by one.
-pub const ENCODING: c_int = 2;
+/// Of what is written here and of the values of locks. It stays as it is: what changes has another section.
+pub const ENCODING: c_int = 0;
+
+/// Whether a file's values of locks have an encoding that is understood: all of them say nothing.
+pub fn has_readable_values(encoding: c_int) -> bool {
+    matches!(encoding, ENCODING | former::ENCODING)
+}
+
+/// The first version that could read what this one writes. When you add a section that this one does not know and must not
+/// skip, give it an odd kind; raise this number only where a section means something else from now on.
+const LEAST_READER: u64 = 200;
+
+// The kinds of sections.
+const END: u64 = 0;
+/// Which version wrote the file, in words.
+const WRITER: u64 = 2;
+/// The last token given, in digits.
+const TOKEN: u64 = 1;
+/// How many temporary keys follow, in digits.
+const COUNT: u64 = 4;
+/// Names of temporary keys of connections.
+const KEYS: u64 = 3;
+const RECORD: u64 = 5;
 
 /// Adds saving and loading to the methods of the lock type.
 pub fn add_to(methods: &mut c::RedisModuleTypeMethods) {
@@ -38,38 +64,30 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         // Mostly a child process saves, which has the engine as it was when it was born.
         let (token, (count, packs), mut records) = shell().engine.with(|engine| {
             let records: Vec<_> = engine.session_records(now).collect();
-            (
-                engine.last_token_given().unwrap_or_default(),
-                pack_up(engine),
-                records,
-            )
+            (engine.last_token_given(), pack_up(engine), records)
         });
-        records.retain(|record| {
-            session_records::db_of(record).is_none_or(|db| !shell().is_flushed(db))
-        });
+        records.retain(|record| record.db().is_none_or(|db| !shell().is_flushed(db)));
         if count + records.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
             return;
         }
-        file.number(token.0);
-        file.number(count as u64);
+        let section = |kind: u64, bytes: &[u8]| {
+            file.number(kind);
+            file.bytes(bytes);
+        };
+        file.number(LEAST_READER);
+        section(WRITER, release::WORDS.join(" ").as_bytes());
+        if let Some(token) = token {
+            section(TOKEN, token.0.to_string().as_bytes());
+        }
+        section(COUNT, count.to_string().as_bytes());
         for pack in packs {
-            file.bytes(pack.bytes());
+            section(KEYS, pack.bytes());
         }
-        file.number(records.len() as u64);
         for record in &records {
-            save_record(file, record);
+            section(RECORD, &pack::pack_record(record));
         }
+        file.number(END);
     });
-}
-
-fn save_record(file: Saving<'_>, record: &SessionRecord) {
-    let (name, words) = session_records::words_of(record);
-    file.number(session_records::db_of(record).unwrap_or(Db(0)).0.into());
-    file.number(words.len() as u64);
-    file.bytes(name.as_bytes());
-    for word in &words {
-        file.bytes(word);
-    }
 }
 
 /// The names of all temporary keys of connections, and their number. The server is called only when this is over: so for
@@ -89,125 +107,83 @@ fn pack_up(engine: &Engine) -> (usize, Vec<Pack>) {
 
 unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_int) -> c_int {
     let err = c::REDISMODULE_ERR as c_int;
-    if encoding > ENCODING {
-        return err;
-    }
     guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { Loading::new(io) };
         let Some(ctx) = raw::detached() else {
             return err;
         };
-        match take_in(ctx, file, encoding) {
-            Ok(()) => c::REDISMODULE_OK as c_int,
-            Err(Damaged) => {
-                let what = "what the RDB file says of temporary keys and sessions makes no sense";
-                ctx.log(c"warning", what);
+        shell()
+            .sender
+            .with_mut(|sender| *sender = Release::default());
+        let refused = match encoding {
+            ENCODING => load_sections(ctx, file).err(),
+            former::ENCODING => former::load(ctx, file).err().map(Refused::from),
+            _ => Some(Refused("of an unknown encoding".to_owned())),
+        };
+        match refused {
+            None => c::REDISMODULE_OK as c_int,
+            Some(Refused(why)) => {
+                let what = "what the RDB file says of temporary keys and sessions";
+                intake::refused(ctx, &format!("{what} ({why})"));
                 err
             }
         }
     })
 }
 
-/// While it reads the server attends to others, who have us called: so each piece is read first, and then handed to the engine.
-fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Damaged> {
-    let token = Token::checked(file.number()?);
-    let token = token.filter(|token| token.is_credible(clock::since_1970()));
-    let token = token.ok_or(Damaged)?;
-    let count = file.number()?;
-    if token != Token::default() {
-        subscriptions::to_server_events(ctx);
+/// Why a file is not taken in.
+struct Refused(String);
+
+impl From<Damaged> for Refused {
+    fn from(Damaged: Damaged) -> Self {
+        Refused("it is damaged".to_owned())
     }
-    let now = clock::now();
-    let mut effects = Vec::new();
-    let engine = &shell().engine;
-    engine.with_mut(|engine| {
-        engine.apply_token(token);
-        // Not more than a file can mean; and memory for no more is taken before they are there.
-        engine.make_room(count.min(1 << 20) as usize);
-    });
-    if count > 0 {
-        // What becomes of them matters from now on.
-        subscriptions::to_keys(ctx);
-    }
-    load_keys(ctx, file, encoding, count, |keys| {
-        engine.with_mut(|engine| engine.inherit(now, keys, &mut effects));
-    })?;
-    let records = if encoding > 0 { file.number()? } else { 0 };
-    for _ in 0..records {
-        let record = load_record(ctx, file)?;
-        subscriptions::to_keys(ctx);
-        engine.with_mut(|engine| engine.handle(now, Event::SessionRecord(&record), &mut effects));
-    }
-    // What is loaded is told to nobody before all of it is there.
-    debug_assert!(effects.is_empty());
-    Ok(())
 }
 
-fn load_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
-    let db = u32::try_from(number).map(Db).map_err(|_| Damaged)?;
-    ctx.has_db(db).then_some(db).ok_or(Damaged)
-}
-
-fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<SessionRecord, Damaged> {
-    let db = load_db(ctx, file.number()?)?;
-    let count = file.number()?;
-    if count > session_records::MOST_WORDS as u64 {
-        return Err(Damaged);
-    }
-    let name = file.bytes()?;
-    let words: Result<Vec<_>, _> = (0..count).map(|_| file.bytes()).collect();
-    let words = words?;
-    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
-    let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
-    let record = session_records::read_record(name, db, &words);
-    record.filter(is_credible).ok_or(Damaged)
-}
-
-fn load_keys(
-    ctx: Ctx<'_>,
-    file: Loading<'_>,
-    encoding: c_int,
-    count: u64,
-    mut take_in: impl FnMut(&[Key<'_>]),
-) -> Result<(), Damaged> {
-    let mut left = count;
-    while left > 0 && encoding < 2 {
-        let db = load_db(ctx, file.number()?)?;
-        let name = file.bytes()?;
-        take_in(&[Key { db, name: &name }]);
-        left -= 1;
-    }
-    while left > 0 {
-        let pack = file.bytes()?;
-        let mut bytes = &*pack;
-        let keys: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut bytes)).collect();
-        let is_whole = bytes.is_empty() && !keys.is_empty() && keys.len() as u64 <= left;
-        let mut dbs = keys.chunk_by(|one, other| one.db == other.db);
-        if !is_whole || !dbs.all(|keys| ctx.has_db(keys[0].db)) {
-            return Err(Damaged);
+fn load_sections(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Refused> {
+    let least = file.number()?;
+    loop {
+        let kind = file.number()?;
+        if kind == END {
+            return Ok(());
         }
-        take_in(&keys);
-        left -= keys.len() as u64;
+        let bytes = file.bytes()?;
+        if kind == WRITER {
+            let words: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();
+            let writer = Release::read(&words).ok_or(Damaged)?;
+            shell().sender.with_mut(|sender| *sender = writer);
+        }
+        // Only now, so that both versions can be told.
+        if least > u64::from(release::NUMBER) {
+            let (major, minor, patch) = (least / 10_000, least / 100 % 100, least % 100);
+            let needed = format!("it needs tether {major}.{minor}.{patch} or later");
+            return Err(Refused(needed));
+        }
+        load_section(ctx, kind, &bytes)?;
+    }
+}
+
+fn load_section(ctx: Ctx<'_>, kind: u64, bytes: &[u8]) -> Result<(), Refused> {
+    match kind {
+        TOKEN => {
+            let token = read_token(bytes).ok_or(Damaged)?;
+            intake::token(ctx, token).then_some(()).ok_or(Damaged)?;
+        }
+        COUNT => {
+            let count = read_number(bytes, 0..=u64::MAX).ok_or(Damaged)?;
+            intake::expect_keys(ctx, count);
+        }
+        KEYS => {
+            intake::pack(ctx, bytes)?;
+        }
+        RECORD => {
+            let (db, record) = pack::unpack_record(bytes).ok_or(Damaged)?;
+            intake::db(ctx, db.0.into())?;
+            intake::saved_record(ctx, Some(&record))?;
+        }
+        kind if kind.is_multiple_of(2) => {}
+        kind => return Err(Refused(format!("a section of kind {kind}"))),
     }
     Ok(())
-}
-
-/// A key in the file belonged to a connection of the server that wrote it.
-pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
-    let key = Key { db, name };
-    subscribe_and_handle(ctx, Event::Inherited { key, mode });
-}
-
-/// Whether a server can have told this by now.
-pub fn is_credible(record: &SessionRecord) -> bool {
-    match record {
-        SessionRecord::Held(held) => held.token.is_credible(clock::since_1970()),
-        _ => true,
-    }
-}
-
-/// A session, or what it holds, on the server that wrote the file or the stream.
-pub fn apply_record(ctx: Ctx<'_>, record: &SessionRecord) {
-    subscribe_and_handle(ctx, Event::SessionRecord(record));
 }

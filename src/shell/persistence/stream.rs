@@ -3,17 +3,20 @@
 //! There a command of ours means that it was granted: the key was made, and somebody at the former
 //! server held it. Here nobody does. A replica leaves such keys alone; as soon as this server may
 //! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
-//! stream says all, in words that only it has (see `command/session_records.rs`).
+//! stream says all, in words that only it has (see `engine/record.rs`).
 
-use crate::command::{Request, session_records};
-use crate::engine::{Cause, Event, Key, KeyState, Mode};
+use crate::command::Request;
+use crate::engine::{
+    Cause, Event, FREE, HOLD, Key, KeyState, Mode, SESSION, SessionRecord, read_moment_ms,
+    read_token,
+};
+use crate::policy::release::Release;
 use crate::shell::bridge::perform::{replicate_grant, write};
 use crate::shell::bridge::{recheck, tell};
 use crate::shell::guard::guard;
-use crate::shell::persistence::rdb;
-use crate::shell::server::{cluster, look, subscriptions};
+use crate::shell::persistence::intake;
+use crate::shell::server::{cluster, look};
 use crate::shell::state::shell;
-use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
@@ -47,7 +50,7 @@ fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
             return ctx.replicate(db, Word::Set, string, value);
         }
         true if !shell().is_replica() => recheck::restored(key),
-        _ => rdb::inherited(ctx, db, name, mode),
+        _ => intake::inherited(ctx, db, name, mode),
     }
     // Of use to this server's own append-only file, and to replicas of it.
     let has_options = strings.len() > 1 + usize::from(value.is_some());
@@ -76,9 +79,9 @@ struct InternalCommand {
 const INTERNAL_COMMANDS: [InternalCommand; 6] = [
     internal_command("TETHER.TOKEN", 0, apply_token),
     internal_command("TETHER.BOUND", 0, apply_bound),
-    internal_command(session_records::SESSION, 0, apply_session_record),
-    internal_command(session_records::HOLD, 1, apply_session_record),
-    internal_command(session_records::FREE, 1, apply_session_record),
+    internal_command(SESSION, 0, apply_session_record),
+    internal_command(HOLD, 1, apply_session_record),
+    internal_command(FREE, 1, apply_session_record),
     internal_command("TETHER.RENEW", 1, apply_renewal),
 ];
 
@@ -135,15 +138,12 @@ unsafe extern "C" fn entry<const N: usize>(
             return ctx.reply_error(&format!("ERR {name} is for replication only"));
         }
         let key = (key > 0).then(|| arguments[0].bytes());
-        if matches!(
-            name,
-            session_records::SESSION | session_records::HOLD | session_records::FREE
-        ) && is_import(ctx, key)
-        {
+        if matches!(name, SESSION | HOLD | FREE) && is_import(ctx, key) {
             // Sessions do not move with a slot, and what they hold is nobody's there.
             return ctx.reply_integer(1);
         }
         if !know(ctx, name, arguments) {
+            intake::refused(ctx, name);
             return ctx.reply_error(&format!("ERR {name} makes no sense"));
         }
         // Of use to this server's own append-only file, and to replicas of it.
@@ -153,15 +153,15 @@ unsafe extern "C" fn entry<const N: usize>(
     c::REDISMODULE_OK as c_int
 }
 
-/// `TETHER.TOKEN token`: tokens from this one on may have been given.
+/// `TETHER.TOKEN token [name value]...`: tokens from this one on may have been given. The first word of each link and file: it says
+/// of which tether the server is that tells this.
 fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let token = session_records::read_token(arguments[0].bytes());
-    let token = token.filter(|token| token.is_credible(clock::since_1970()));
-    if let Some(token) = token {
-        subscriptions::to_server_events(ctx);
-        shell().engine.with_mut(|engine| engine.apply_token(token));
-    }
-    token.is_some()
+    let words: Vec<_> = arguments[1..].iter().map(|word| word.bytes()).collect();
+    let Some(sender) = Release::read(&words) else {
+        return false;
+    };
+    shell().sender.with_mut(|last| *last = sender);
+    read_token(arguments[0].bytes()).is_some_and(|token| intake::token(ctx, token))
 }
 
 /// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
@@ -169,7 +169,7 @@ fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
         if look::standing(ctx, db, *key) == KeyState::Other {
-            rdb::inherited(ctx, db, key.bytes(), Mode::Temporary);
+            intake::inherited(ctx, db, key.bytes(), Mode::Temporary);
         }
     }
     true
@@ -181,7 +181,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end] = arguments else {
         return false;
     };
-    let Some(end) = session_records::read_moment_ms(end.bytes()) else {
+    let Some(end) = read_moment_ms(end.bytes()) else {
         return false;
     };
     let open = ctx.open_quietly(*key);
@@ -195,13 +195,9 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     true
 }
 
-/// See `command/session_records.rs`.
+/// See `engine/record.rs`.
 fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
-    let record = session_records::read_record(name, ctx.db(), &words);
-    let record = record.filter(rdb::is_credible);
-    if let Some(record) = &record {
-        rdb::apply_record(ctx, record);
-    }
-    record.is_some()
+    let record = SessionRecord::read(name, ctx.db(), &words);
+    record.is_some_and(|record| intake::told_record(ctx, &record))
 }

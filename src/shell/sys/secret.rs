@@ -1,7 +1,6 @@
 //! Secrets of sessions: who knows one may take the session over. Nothing is kept of them but a digest.
 
-use crate::command::session_records::hex;
-use crate::engine::Digest;
+use crate::engine::{Digest, hex};
 use crate::shell::sys::raw::api;
 use sha2::{Digest as _, Sha256};
 

@@ -1,13 +1,14 @@
 //! Keys: opened, made, removed, and told to replicas.
 
 use crate::engine::{Db, KeyState, Token};
+use crate::policy::release;
 use crate::shell::sys::raw::ask::Answer;
 use crate::shell::sys::raw::calls::{api, call, in_our_own_unit, often, published_classes};
 use crate::shell::sys::raw::context::Ctx;
 use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::strings::{Str, Text, c_string};
 use redis_module::raw;
-use std::ffi::{CStr, c_int, c_longlong, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 
 /// The command in which replicas and the append-only file are told of a key.
@@ -228,19 +229,21 @@ impl<'a> Ctx<'a> {
         }
     }
 
-    /// Tells the append-only file alone that tokens up to this one have been given.
+    /// Tells the append-only file alone that tokens up to this one have been given, and which tether tells it.
     pub fn log_token(self, token: Token) {
         self.token_to(Target::File, token);
     }
 
-    /// Tells replicas and the append-only file that tokens from this one on may be given.
+    /// Tells replicas and the append-only file that tokens from this one on may be given, and which tether tells it.
     pub fn replicate_token(self, token: Token) {
         self.token_to(Target::All, token);
     }
 
     fn token_to(self, target: Target, token: Token) {
-        let token = Text::new((token.0 as c_longlong).to_string().as_bytes());
-        self.words_to(target, self.db(), "TETHER.TOKEN", &[token]);
+        let token = token.0.to_string();
+        let words = std::iter::once(&*token).chain(release::WORDS);
+        let words: Vec<_> = words.map(|word| Text::new(word.as_bytes())).collect();
+        self.words_to(target, self.db(), "TETHER.TOKEN", &words);
     }
 
     /// Tells replicas and the append-only file up to when a key of this database is renewed, or that it never ends.

@@ -18,7 +18,7 @@ use Kind::{Counter, Gauge, Wait};
 const WAIT: &str = "tether_wait_seconds";
 
 #[rustfmt::skip]
-const METRICS: [Metric; 31] = [
+const METRICS: [Metric; 32] = [
     ("tether_temporary_keys", Gauge, "tether_temporary_keys", "Temporary keys."),
     ("tether_holds", Gauge, "tether_holds", "Holds of locks: one for each owner of each key."),
     ("tether_grants_pending", Gauge, "tether_grants_pending", "Grants that wait for acknowledgements of replicas."),
@@ -47,6 +47,7 @@ const METRICS: [Metric; 31] = [
     ("tether_lost_ended", Counter, "tether_lost_ended_total", "Holds that ended by a session that was ended."),
     ("tether_lost_died", Counter, "tether_lost_died_total", "Holds that ended by a connection that ended."),
     ("tether_lost_killed", Counter, "tether_lost_killed_total", "Holds that ended by a connection that was killed."),
+    ("tether_records_refused", Counter, "tether_records_refused_total", "Records of files and of the master that this version does not understand."),
     ("tether_last_token", Gauge, "tether_last_token", "The last token given."),
     ("tether_wait_usec_p50", Wait("0.5"), WAIT, "The time from request to grant, of grants that were waited for."),
     ("tether_wait_usec_p99", Wait("0.99"), WAIT, ""),

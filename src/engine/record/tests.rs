@@ -1,7 +1,7 @@
 //! What is written is understood, and nothing else is.
 
 use super::*;
-use crate::engine::Attributes;
+use crate::engine::terms::Attributes;
 use proptest::prelude::*;
 
 fn bytes() -> impl Strategy<Value = Box<[u8]>> {
@@ -81,12 +81,80 @@ fn held(((session, key, label, mode), extras): (Whose, Extras)) -> SessionRecord
     })
 }
 
+/// Reads a hold in the words of 0.1.0, and in today's, which mean the same.
+fn read_hold(words: [&str; 8]) -> Option<SessionRecord> {
+    let read = |words: &[&str]| {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
+        SessionRecord::read(HOLD, Db(0), &words)
+    };
+    let [key, id, label, mode, depth, below, token, lease] = words;
+    let mut today = vec![key, id, label, "below", below, "mode", mode];
+    today.extend(["token", token, "depth", depth]);
+    if lease != "-" {
+        today.extend(["lease", lease]);
+    }
+    let held = read(&today);
+    assert_eq!(read(&words), held, "{words:?}");
+    held
+}
+
 /// The words of a hold, with one of them in another one's place.
 fn held_but(place: usize, word: &str) -> Option<SessionRecord> {
-    let words = ["k", "5", "job", "exclusive", "1", "0", "9", "100"];
-    let mut words = words.map(str::as_bytes);
-    words[place] = word.as_bytes();
-    read_record(HOLD, Db(0), &words)
+    let mut words = ["k", "5", "job", "exclusive", "1", "0", "9", "100"];
+    words[place] = word;
+    read_hold(words)
+}
+
+/// A newer version says more, of each kind of record.
+#[test]
+fn what_a_newer_version_adds_is_skipped_unless_it_is_in_capitals() {
+    let digest = "ab".repeat(32);
+    for (command, words) in [
+        (SESSION, vec!["START", "5", &digest, "1000"]),
+        (SESSION, vec!["END", "5"]),
+        (HOLD, vec!["k", "5", "", "mode", "shared", "token", "9"]),
+        (FREE, vec!["k", "5", "job"]),
+    ] {
+        let read = |more: &[&str]| {
+            let words = words.iter().chain(more);
+            let words: Vec<_> = words.map(|word| word.as_bytes()).collect();
+            SessionRecord::read(command, Db(1), &words)
+        };
+        let record = read(&[]);
+        assert!(record.is_some(), "{words:?}");
+        assert_eq!(read(&["more", "", "task", "Job"]), record, "{words:?}");
+        for refused in [&["more"][..], &["TASK", "job"], &["more", "1", "more", "2"]] {
+            assert_eq!(read(refused), None, "{words:?} {refused:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hold_says_its_mode_and_its_token_and_0_1_0_marked_what_is_so() {
+    let read = |line: &str| {
+        let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+        SessionRecord::read(HOLD, Db(0), &words)
+    };
+    assert!(read("k 5 job mode shared token 9").is_some());
+    for refused in [
+        "k 5 job",
+        "k 5 job mode shared",
+        "k 5 job token 9",
+        "k 5 job mode other token 9",
+        "k 5 job mode shared token 9 timed no",
+        "k 5 job mode temporary token 9",
+        "k 5 job exclusive 1 0 9 - timed timed",
+        "k 5 job exclusive 1 0 9 - other",
+    ] {
+        assert_eq!(read(refused), None, "{refused}");
+    }
+    let former = read("k 5 job shared 2 0 9 70 reentrant notify");
+    let today = "k 5 job mode shared lease 70 token 9 depth 2 reentrant yes notify yes";
+    assert_eq!(former, read(today));
+    let former = former.expect("a hold");
+    let (command, words) = former.words();
+    let words: Vec<_> = words.iter().map(Vec::as_slice).collect();
+    assert_eq!(SessionRecord::read(command, Db(0), &words), Some(former));
 }
 
 #[test]
@@ -130,7 +198,7 @@ fn a_number_is_in_the_range_that_a_client_has() {
     let digest = "0".repeat(64);
     let session = |id: &str, grace: &str| {
         let words = ["START", id, &digest, grace].map(str::as_bytes);
-        read_record(SESSION, Db(0), &words)
+        SessionRecord::read(SESSION, Db(0), &words)
     };
     assert!(session("5", "1").is_some() && session("5", "86400000").is_some());
     for (id, grace) in [
@@ -143,11 +211,11 @@ fn a_number_is_in_the_range_that_a_client_has() {
         assert_eq!(session(id, grace), None, "{id} {grace}");
     }
     assert_eq!(
-        read_record(SESSION, Db(0), &[b"END", most.as_bytes()]),
+        SessionRecord::read(SESSION, Db(0), &[b"END", most.as_bytes()]),
         None
     );
     assert_eq!(
-        read_record(FREE, Db(0), &[b"k", most.as_bytes(), b""]),
+        SessionRecord::read(FREE, Db(0), &[b"k", most.as_bytes(), b""]),
         None
     );
     assert_eq!(read_token(b"9007199254740991"), Some(Token(Token::MOST)));
@@ -161,26 +229,25 @@ fn a_number_is_in_the_range_that_a_client_has() {
 
 #[test]
 fn a_temporary_key_is_held_once_and_by_nobody_else() {
-    let plain = ["k", "5", "", "temporary", "1", "0", "9", "-"];
     let with = |place: usize, word| {
-        let mut words = plain.map(str::as_bytes);
+        let mut words = ["k", "5", "", "temporary", "1", "0", "9", "-"];
         words[place] = word;
-        read_record(HOLD, Db(0), &words)
+        read_hold(words)
     };
-    assert!(with(0, b"other").is_some());
+    assert!(with(0, "other").is_some());
     for (place, word) in [(2, "job"), (4, "2"), (5, "1"), (7, "100")] {
-        assert_eq!(with(place, word.as_bytes()), None, "{word}");
+        assert_eq!(with(place, word), None, "{word}");
     }
 }
 
 proptest! {
     #[test]
     fn what_is_written_is_understood(record in any_record()) {
-        let (name, words) = words_of(&record);
+        let (name, words) = record.words();
         prop_assert!(words.len() <= MOST_WORDS);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let db = db_of(&record).unwrap_or(Db(0));
-        prop_assert_eq!(read_record(name, db, &words), Some(record));
+        let db = record.db().unwrap_or(Db(0));
+        prop_assert_eq!(SessionRecord::read(name, db, &words), Some(record));
     }
 
     #[test]
@@ -190,7 +257,7 @@ proptest! {
             prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..5),
                 proptest::sample::select(
-                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant", "notify"]
+                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant", "notify", "yes", "mode", "token", "depth", "below", "lease", "TASK"]
                         .map(|word| word.as_bytes().to_vec())
                         .to_vec()
                 ),
@@ -199,6 +266,6 @@ proptest! {
         )
     ) {
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
-        let _ = read_record(name, Db(0), &words);
+        let _ = SessionRecord::read(name, Db(0), &words);
     }
 }

@@ -1,0 +1,41 @@
+//! RDB files of 0.1.0: the last token, the number of temporary keys and their packs, the number of records and their words.
+
+use crate::engine::{SessionRecord, Token};
+use crate::shell::persistence::intake;
+use crate::shell::sys::raw::{Ctx, Damaged, Loading};
+
+/// What such files have as the type's encoding.
+pub const ENCODING: i32 = 2;
+
+pub fn load(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
+    let token = Token::checked(file.number()?).ok_or(Damaged)?;
+    if !intake::token(ctx, token) {
+        return Err(Damaged);
+    }
+    let mut left = file.number()?;
+    intake::expect_keys(ctx, left);
+    while left > 0 {
+        let keys = intake::pack(ctx, &file.bytes()?)?;
+        left = left.checked_sub(keys).ok_or(Damaged)?;
+    }
+    for _ in 0..file.number()? {
+        load_record(ctx, file)?;
+    }
+    Ok(())
+}
+
+fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
+    /// Of its longest record.
+    const MOST_WORDS: u64 = 11;
+    let db = intake::db(ctx, file.number()?)?;
+    let count = file.number()?;
+    if count > MOST_WORDS {
+        return Err(Damaged);
+    }
+    let name = file.bytes()?;
+    let words: Result<Vec<_>, _> = (0..count).map(|_| file.bytes()).collect();
+    let words = words?;
+    let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
+    let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
+    intake::saved_record(ctx, SessionRecord::read(name, db, &words).as_ref())
+}
