@@ -18,6 +18,10 @@ fuzz_target!(|data: &[u8]| {
     while let [kind, length, bytes @ ..] = rest {
         let (piece, left) = bytes.split_at(bytes.len().min(usize::from(*length)));
         rest = left;
+        if let Some((_, record)) = pack::unpack_record(piece) {
+            let again = pack::pack_record(&record);
+            assert_eq!(pack::unpack_record(&again).map(|(_, again)| again), Some(record));
+        }
         if kind % 2 == 0 {
             take_in_pack(&mut engine, piece, &mut effects);
         } else {

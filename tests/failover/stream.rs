@@ -56,6 +56,28 @@ fn replicas_are_told_what_was_granted_and_never_how_it_was_asked_for() {
     }
 }
 
+/// So does a file that is written from the first grant on.
+#[test]
+fn the_first_word_of_a_link_says_the_senders_version() {
+    let server = Server::with(&["repl-diskless-sync no", "appendonly yes"]);
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    one.run("SESSION.START");
+    for link in 1..=2 {
+        let mut tap = Tap::open(&server);
+        server.settle();
+        one.run("LOCK.ACQUIRE k");
+        let told = told(&mut tap, &mut other);
+        let first: Vec<&str> = told[0].split(' ').collect();
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(first[0], "tether.token", "link {link}: {told:?}");
+        assert_eq!(first[2..5], ["version", version, "commit"], "{told:?}");
+        one.run("LOCK.RELEASE k");
+    }
+    let file = server.append_only_text();
+    let first = file.find("TETHER.").map(|start| &file[start..]);
+    assert!(first.is_some_and(|first| first.starts_with("TETHER.TOKEN")));
+}
+
 /// Also of a grant that waits for acknowledgements, and of what a session holds.
 #[test]
 fn an_acknowledged_grant_is_told_as_any_other_to_replicas_and_files() {

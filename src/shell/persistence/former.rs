@@ -1,27 +1,40 @@
-//! RDB files of 0.1.0: the last token, the number of temporary keys and their packs, the number of records and their words.
+//! RDB files of 0.1.0 and before it: the last token, the number of temporary keys and their packs, the number of records and their
+//! words. Before that there were no sessions (0), and the keys stood one by one (0 and 1).
 
-use crate::engine::{SessionRecord, Token};
+use crate::engine::{Key, SessionRecord, Token};
 use crate::shell::persistence::intake;
 use crate::shell::sys::raw::{Ctx, Damaged, Loading};
 
-/// What such files have as the type's encoding.
+/// What the last such files have as the type's encoding.
 pub const ENCODING: i32 = 2;
 
-pub fn load(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
-    let token = Token::checked(file.number()?).ok_or(Damaged)?;
+/// Loads what follows the token.
+pub fn load(ctx: Ctx<'_>, file: Loading<'_>, encoding: i32, token: u64) -> Result<(), Damaged> {
+    let token = Token::checked(token).ok_or(Damaged)?;
     if !intake::token(ctx, token) {
         return Err(Damaged);
     }
     let mut left = file.number()?;
     intake::expect_keys(ctx, left);
     while left > 0 {
-        let keys = intake::pack(ctx, &file.bytes()?)?;
+        let keys = match encoding {
+            ENCODING => intake::pack(ctx, &file.bytes()?)?,
+            _ => load_key(ctx, file)?,
+        };
         left = left.checked_sub(keys).ok_or(Damaged)?;
     }
-    for _ in 0..file.number()? {
+    let records = if encoding > 0 { file.number()? } else { 0 };
+    for _ in 0..records {
         load_record(ctx, file)?;
     }
     Ok(())
+}
+
+fn load_key(ctx: Ctx<'_>, file: Loading<'_>) -> Result<u64, Damaged> {
+    let db = intake::db(ctx, file.number()?)?;
+    let name = file.bytes()?;
+    intake::keys(&[Key { db, name: &name }]);
+    Ok(1)
 }
 
 fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {

