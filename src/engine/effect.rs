@@ -193,8 +193,10 @@ pub enum Refusal {
     HoldsAlready,
     /// The connection waits for something.
     WaitsAlready,
-    /// The owner has or waits for a key itself, and did not say each time that it takes it again.
+    /// The owner has a key itself, and did not say each time that it takes it again.
     Reentry,
+    /// The owner waits for a key already.
+    WaitsForIt,
     /// It would block behind its own connection, which has the key or waits for it with another label.
     Standstill(Box<Waits>),
     /// Everyone in the cycle would wait for the next, for ever; it begins with the caller.

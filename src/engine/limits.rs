@@ -22,8 +22,6 @@ pub struct Limits {
     /// As soon as requests for several keys each were granted so many keys in one step, further such requests follow in
     /// slices. At least one.
     pub several: usize,
-    /// So many places in queues are left in the step in which waits end; where they are more, they fade. At least one.
-    pub left: usize,
 }
 
 impl Default for Limits {
@@ -38,13 +36,11 @@ impl Default for Limits {
             at_once: 1000,
             together: 128,
             several: 256,
-            left: 256,
         }
     }
 }
 
-/// So often at most a client can acquire a lock that it holds. Who waits for it more than once makes it deeper still, and
-/// there are far fewer of those than the type has numbers left.
+/// So often at most a client can acquire a lock that it holds.
 pub const MOST_DEPTH: u32 = 1 << 31;
 
 /// So many holds can have a label, a lease, permits or more than one depth. Numbers are left for what must be written

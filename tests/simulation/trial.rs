@@ -32,12 +32,6 @@ impl Trial {
             watches_per_client: limits.watches as u32,
             keys_per_client: limits.keys as u32,
             together: limits.together,
-            // Some worlds are such that more fades than in others.
-            left: if scope.names.is_multiple_of(2) {
-                256
-            } else {
-                1
-            },
             ..tether::engine::Limits::default()
         };
         Trial {

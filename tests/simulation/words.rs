@@ -98,7 +98,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::HeldAlready { .. } => "ERR this owner holds '",
         Refusal::HeldApart => "ERR this owner holds these locks",
         Refusal::Deadlock { .. } | Refusal::Standstill(_) => "DEADLOCK",
-        Refusal::Reentry => "DEADLOCK this owner",
+        Refusal::Reentry | Refusal::WaitsForIt => "DEADLOCK this owner",
         Refusal::Quarantine { .. } => "QUARANTINE",
         Refusal::NoAcks { .. } => "NOACKS",
         Refusal::TokenAhead { .. } => "ERR the token is more than a second ahead",

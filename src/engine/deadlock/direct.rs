@@ -74,11 +74,7 @@ impl<'a> Walk<'a> {
                 }
                 let Waiter { client, terms, .. } = &engine.queues[ahead];
                 let (client, label) = (*client, &*terms.label);
-                // What its own earlier request makes deeper depends on all of them.
-                let waiter = &engine.queues[id];
-                let is_own = (waiter.client, &*waiter.terms.label) == (client, label);
                 if terms.lease_ms.is_none()
-                    && !is_own
                     && must_go(engine, id, (client, label, terms.mode))
                     && self.reach_waits_of((client, label), link, newest, false)
                 {
@@ -160,8 +156,5 @@ fn must_go(
     let waiter = &engine.queues[id];
     let asked = waiter.terms.mode;
     let is_own = waiter.client == client && *waiter.terms.label == *label;
-    if is_own {
-        return !(engine.queues.asks_for_one(id) && mode.reenters_as(asked));
-    }
-    !mode.is_compatible_with(asked)
+    is_own || !mode.is_compatible_with(asked)
 }

@@ -2,22 +2,21 @@
 
 use super::edges::Owner;
 use crate::engine::mode::{Mode, ModeKind, Modes};
-use crate::engine::terms::Attributes;
 use hashbrown::HashMap;
 
 /// Those who stay at a key: they hold it, or were served in this trial, do not let it go by
 /// themselves, and are stuck.
 ///
-/// Invariant: they go with each other. An owner that has made its hold deeper stays in the mode that it began with.
+/// Invariant: they go with each other.
 #[derive(Default)]
 pub(super) struct Room<'a> {
-    modes: HashMap<Owner<'a>, (Mode, Attributes)>,
+    modes: HashMap<Owner<'a>, Mode>,
     /// In which modes, and how many of them in each.
     held: Modes,
     counts: [u32; ModeKind::COUNT],
     /// The semaphore's permits, if they hold such.
     total: u32,
-    /// The permits that they have together: those of one owner once, however deep its hold will be.
+    /// The permits that they have together.
     taken: u64,
     /// In the order in which they came; those who have left, too, until all is settled. Each with the
     /// permits of all up to it, as soon as that is so.
@@ -26,8 +25,8 @@ pub(super) struct Room<'a> {
 
 impl<'a> Room<'a> {
     /// Whether it was not there yet.
-    pub fn enter(&mut self, owner: Owner<'a>, mode: Mode, attributes: Attributes) -> bool {
-        let is_new = self.modes.try_insert(owner, (mode, attributes)).is_ok();
+    pub fn enter(&mut self, owner: Owner<'a>, mode: Mode) -> bool {
+        let is_new = self.modes.try_insert(owner, mode).is_ok();
         if is_new {
             self.held = self.held.with(mode.kind());
             self.counts[mode.kind() as usize] += 1;
@@ -41,7 +40,7 @@ impl<'a> Room<'a> {
     }
 
     pub fn leave(&mut self, owner: Owner<'a>) {
-        if let Some((mode, _)) = self.modes.remove(&owner) {
+        if let Some(mode) = self.modes.remove(&owner) {
             let count = &mut self.counts[mode.kind() as usize];
             *count -= 1;
             if *count == 0 {
@@ -61,22 +60,12 @@ impl<'a> Room<'a> {
     }
 
     /// Whether this owner, too, can have the key. O(1).
-    pub fn admits(
-        &self,
-        owner: Owner<'a>,
-        (asked, attributes): (Mode, Attributes),
-        asks_for_one: bool,
-    ) -> bool {
-        match (self.modes.get(&owner), asked) {
-            (Some((own, its)), _) => {
-                let may_again = its.reentrant && attributes.reentrant;
-                may_again && asks_for_one && own.reenters_as(asked)
-            }
-            (None, Mode::Permits { count, total }) => {
-                self.goes(asked) && self.taken + u64::from(count) <= u64::from(total)
-            }
-            (None, _) => self.goes(asked),
-        }
+    pub fn admits(&self, owner: Owner<'a>, asked: Mode) -> bool {
+        let has_permits = match asked {
+            Mode::Permits { count, total } => self.taken + u64::from(count) <= u64::from(total),
+            _ => true,
+        };
+        has_permits && self.goes(asked) && !self.modes.contains_key(&owner)
     }
 
     /// Nobody leaves any more.
@@ -85,7 +74,7 @@ impl<'a> Room<'a> {
         self.in_order.retain(|(owner, _)| modes.contains_key(owner));
         let mut taken = 0;
         for (owner, up_to) in &mut self.in_order {
-            taken += u64::from(modes[owner].0.permits());
+            taken += u64::from(modes[owner].permits());
             *up_to = taken;
         }
     }
@@ -103,7 +92,7 @@ impl<'a> Room<'a> {
             }
             _ => {
                 let is_in_way =
-                    |(owner, _): &(Owner<'a>, u64)| !asked.is_compatible_with(self.modes[owner].0);
+                    |(owner, _): &(Owner<'a>, u64)| !asked.is_compatible_with(self.modes[owner]);
                 self.in_order.iter().position(is_in_way)?
             }
         };

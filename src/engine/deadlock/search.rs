@@ -11,7 +11,6 @@ use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::terms::Attributes;
 use hashbrown::HashMap;
 use std::mem::{replace, take};
 
@@ -206,11 +205,7 @@ impl<'a> Search<'a> {
             if self.lines[&key].has_holders {
                 let holds = engine.holds.all_of_key(&engine.keys, key);
                 for hold in holds.filter(|hold| is_lasting(engine, *hold)) {
-                    let way = (
-                        engine.holds.mode(hold),
-                        engine.holds[hold].header.attributes(),
-                    );
-                    self.stay(holder_of(engine, hold), key, way);
+                    self.stay(holder_of(engine, hold), key, engine.holds.mode(hold));
                 }
             }
             self.look(key);
@@ -218,12 +213,7 @@ impl<'a> Search<'a> {
     }
 
     /// An owner has the key from now on, as long as it is stuck.
-    fn stay(
-        &mut self,
-        owner: Owner<'a>,
-        key: Id<KeyRecord>,
-        (mode, attributes): (Mode, Attributes),
-    ) {
+    fn stay(&mut self, owner: Owner<'a>, key: Id<KeyRecord>, mode: Mode) {
         let (client, name) = owner;
         let Some(connection) = self.connections.get_mut(&client) else {
             return;
@@ -231,7 +221,7 @@ impl<'a> Search<'a> {
         let label = connection.labels.entry(name).or_default();
         let line = self.lines.get_mut(&key);
         if (connection.is_blocked || label.stuck > 0)
-            && line.is_some_and(|line| line.room.enter(owner, mode, attributes))
+            && line.is_some_and(|line| line.room.enter(owner, mode))
         {
             label.stays_at.push(key);
         }
@@ -246,7 +236,7 @@ impl<'a> Search<'a> {
         let free = self.owners_freed_by(waiter);
         for key in engine.queues.keys_of(id) {
             if waiter.terms.lease_ms.is_none() {
-                self.stay(owner, key, (waiter.terms.mode, waiter.terms.attributes));
+                self.stay(owner, key, waiter.terms.mode);
             }
             if let Some(line) = self.lines.get_mut(&key) {
                 line.served += 1;
@@ -295,13 +285,8 @@ impl<'a> Search<'a> {
         let Some(&id) = line.queue.get(line.served) else {
             return;
         };
-        let owner = (
-            self.engine.queues[id].client,
-            &*self.engine.queues[id].terms.label,
-        );
-        let asked = way_of(&self.engine.queues[id]);
-        let asks_for_one = self.engine.queues.asks_for_one(id);
-        line.is_open = line.room.admits(owner, asked, asks_for_one);
+        let Waiter { client, terms, .. } = &self.engine.queues[id];
+        line.is_open = line.room.admits((*client, &terms.label), terms.mode);
         if line.is_open
             && let Some(left) = self.stuck.get_mut(&id)
         {
@@ -318,15 +303,14 @@ impl<'a> Search<'a> {
     /// way that does not go with its own, or the first of those ahead of it who are stuck.
     pub fn obstacle(&self, waiter: Id<Waiter>) -> Option<Obstacle> {
         let owner = self.owner_of(waiter);
-        let asked = way_of(&self.engine.queues[waiter]);
-        let asks_for_one = self.engine.queues.asks_for_one(waiter);
+        let asked = self.engine.queues[waiter].terms.mode;
         self.engine.queues.keys_of(waiter).find_map(|key| {
             let line = self.lines.get(&key)?;
-            let other = if line.room.admits(owner, asked, asks_for_one) {
+            let other = if line.room.admits(owner, asked) {
                 let first = line.queue.get(line.served).copied();
                 first.filter(|first| *first != waiter)
             } else {
-                let other = line.room.who_is_too_many(owner, asked.0);
+                let other = line.room.who_is_too_many(owner, asked);
                 other.and_then(|other| self.stuck_wait_of(other))
             };
             other.map(|waiter| Obstacle { key, waiter })
@@ -343,9 +327,4 @@ impl<'a> Search<'a> {
         let Waiter { client, terms, .. } = &self.engine.queues[waiter];
         (*client, &terms.label)
     }
-}
-
-/// In what way a waiter is to hold its keys.
-fn way_of(waiter: &Waiter) -> (Mode, Attributes) {
-    (waiter.terms.mode, waiter.terms.attributes)
 }

@@ -92,10 +92,7 @@ impl Engine {
         let name = first.map(|key| self.keys[key].key().to_owned());
         let (asked, waiter) = self.dequeue(waiter);
         // The caller is about to look at this one again.
-        for other in asked.iter().filter(|other| **other != key) {
-            self.make_ready(*other);
-            self.keys.remove_if_idle(*other);
-        }
+        self.look_behind(&asked, Some(key));
         if let Some(key) = name {
             let asker = Asker::of(&waiter, key);
             effects.push(asker.told(WaitEnd::Refused(refusal)));

@@ -9,12 +9,11 @@ use crate::engine::rules::grant::Making;
 use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::keys::Spot;
-use crate::engine::state::queues::{Request, Sort};
+use crate::engine::state::queues::Request;
 use crate::engine::state::rows::{Asker, Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
-use crate::engine::terms::Attributes;
 use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 
 /// A key that is asked for, once what stands there is reconciled.
@@ -217,58 +216,70 @@ impl Engine {
         }
     }
 
-    /// Re-enters a hold that the owner already has, if both requests asked for that.
+    /// Re-enters a hold that the owner already has, if both requests asked for that. Who waits for one of the keys does not ask
+    /// for it again.
     fn re_enter(
         &mut self,
         ask: &Acquire<'_>,
         asked: &[Asked<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<Reentry, Refusal> {
-        if !ask.terms.mode.is_lock() {
-            return Ok(Reentry::No);
-        }
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
-        let mut is_once = false;
+        let mut refused = None;
         for key in asked.iter().filter_map(|asked| asked.spot.found) {
             if let Some(total) = self.other_total(key, ask.terms.mode) {
                 return Err(Refusal::OtherTotal { total });
             }
             let Some(client) = client else { continue };
-            is_once |= self.is_once(key, client, ask);
-            let owner = self.clients.owner(client);
-            held.extend(self.holds.find(&self.keys, key, owner, ask.terms.label));
+            let own = self.own_lock(key, client, ask);
+            held.extend(own);
+            refused = refused.or_else(|| self.why_once(key, own, client, ask));
         }
-        match held.first() {
-            _ if is_once && ask.wait.is_none() => Ok(Reentry::Answered(None)),
-            _ if is_once => {
+        match (refused, held.first()) {
+            (Some(_), _) if ask.wait.is_none() => Ok(Reentry::Answered(None)),
+            (Some(refused), _) => {
                 self.totals.deadlocks_refused += 1;
-                Err(Refusal::Reentry)
+                Err(refused)
             }
-            Some(_) => {
+            (None, Some(_)) => {
                 let token = self.reenter(ask, held, effects)?;
                 Ok(Reentry::Answered(Some(token)))
             }
-            None => Ok(Reentry::No),
+            (None, None) => Ok(Reentry::No),
         }
     }
 
-    /// Whether the owner of a request has this key or waits for it, and may not take it again.
-    fn is_once(&self, key: Id<KeyRecord>, client: Id<Client>, ask: &Acquire<'_>) -> bool {
-        let may_not = |of: Attributes| !(of.reentrant && ask.terms.attributes.reentrant);
-        let waits = match ask.terms.attributes.reentrant {
-            true => Sort::ONCE,
-            false => Sort::ALL,
-        };
+    /// What the owner of a request for a lock holds of this key.
+    fn own_lock(
+        &self,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        ask: &Acquire<'_>,
+    ) -> Option<Id<Hold>> {
+        if !ask.terms.mode.is_lock() {
+            return None;
+        }
         let owner = self.clients.owner(client);
-        let held = self.holds.find(&self.keys, key, owner, ask.terms.label);
-        held.is_some_and(|hold| {
-            may_not(self.holds[hold].header.attributes()) || !self.is_settled(hold)
-        }) || self.clients[client].wait_count > 0
-            && self
-                .queues
-                .find_pushed(key, client, ask.terms.label, waits)
-                .is_some()
+        self.holds.find(&self.keys, key, owner, ask.terms.label)
+    }
+
+    /// Why the owner of a request, which holds this key by `own` or waits for it, may not ask for it again, if so.
+    fn why_once(
+        &self,
+        key: Id<KeyRecord>,
+        own: Option<Id<Hold>>,
+        client: Id<Client>,
+        ask: &Acquire<'_>,
+    ) -> Option<Refusal> {
+        let Some(own) = own else {
+            let waits = self.clients[client].wait_count > 0
+                && (self.queues.find_pushed(key, client, ask.terms.label)).is_some();
+            return waits.then_some(Refusal::WaitsForIt);
+        };
+        let of = self.holds[own].header.attributes();
+        let may_again = of.reentrant && ask.terms.attributes.reentrant && self.is_settled(own);
+        (!may_again).then_some(Refusal::Reentry)
     }
 
     fn reenter(
@@ -313,13 +324,8 @@ impl Engine {
         let stands_still = ask.wait.is_some_and(|wait| !wait.push);
         let is_own = |key: &Id<KeyRecord>, client| {
             let owner = self.clients.owner(client);
-            self.holds
-                .find(&self.keys, *key, owner, ask.terms.label)
-                .is_some()
-                || self
-                    .queues
-                    .find_pushed(*key, client, ask.terms.label, Sort::ALL)
-                    .is_some()
+            let own = self.holds.find(&self.keys, *key, owner, ask.terms.label);
+            own.is_some()
         };
         let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
         match self.clients.find(ask.client) {

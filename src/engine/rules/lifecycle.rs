@@ -32,7 +32,7 @@ impl Engine {
         self.clients.end(client, killed.or(Some(Loss::Died)));
     }
 
-    /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues.
+    /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues: all of a wait's.
     pub(in crate::engine) fn fade(&mut self, most: usize, effects: &mut Vec<Effect>) {
         self.go_on_flushing(most, effects);
         let mut left = most;
@@ -40,15 +40,15 @@ impl Engine {
             && let Some(client) = self.clients.first_fading()
         {
             match self.clients[client].waiting.head() {
-                Some(waiter) => self.leave_first_queue(waiter),
+                Some(waiter) => left = left.saturating_sub(self.forget_wait(waiter)),
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
                     let (waits, watches) = (0, 1);
                     clients.fade(client, Faded { waits, watches });
+                    left -= 1;
                 }
             }
-            left -= 1;
         }
     }
 
@@ -71,7 +71,12 @@ impl Engine {
                 return Some(head);
             }
             *looks = looks.checked_sub(1)?;
-            self.leave_queue(head, key);
+            if self.queues.asks_for_one(head) {
+                self.dequeue(head);
+            } else {
+                let (keys, clients) = (&mut self.keys, &mut self.clients);
+                self.queues.leave_first(keys, clients, key);
+            }
         }
     }
 
@@ -227,8 +232,7 @@ impl Engine {
                 return;
             }
             if self.is_faded(waiter) {
-                looks -= 1;
-                self.queues.forget_deadline(&mut self.timers, waiter);
+                looks = looks.saturating_sub(self.forget_wait(waiter));
                 continue;
             }
             self.totals.timeouts += 1;
@@ -356,7 +360,7 @@ impl Engine {
         let key = key.map(|key| self.keys[key].key().to_owned());
         let waiter = self.leave_queues(waiter);
         let key = key.filter(|_| waiter.reply_to.push);
-        let about = key.map(|key| (key, &*waiter.label));
+        let about = key.map(|key| (key, &*waiter.terms.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
         effects.push(end.told(waiter.reply_to, about));
     }
@@ -374,8 +378,7 @@ impl Engine {
         {
             match self.is_faded(waiter) {
                 true => {
-                    self.leave_queue(waiter, found);
-                    self.keys.remove_if_idle(found);
+                    self.forget_wait(waiter);
                 }
                 false => self.turn_away(waiter, Some(why.clone()), effects),
             }

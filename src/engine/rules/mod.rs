@@ -6,7 +6,6 @@
 //!   requests.rs    the other commands             keyspace.rs what happened to keys
 //!   lifecycle.rs   connections, waits and leases that end     sessions.rs  sessions that come and go
 //!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
-//!   leaving.rs     who gives up a place in a queue
 //!   quarantine.rs  the time after a start in which nothing is granted
 //!   rights.rs      rights that may be gone since somebody began to wait
 //!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
@@ -22,7 +21,6 @@ pub(in crate::engine) mod exchange;
 pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod grant;
 pub(in crate::engine) mod keyspace;
-pub(in crate::engine) mod leaving;
 pub(in crate::engine) mod lifecycle;
 pub(in crate::engine) mod notify;
 pub(in crate::engine) mod quarantine;

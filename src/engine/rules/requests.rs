@@ -3,8 +3,7 @@
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::{KeySnapshot, Raise};
 use crate::engine::mode::Mode;
-use crate::engine::state::queues::Sort;
-use crate::engine::state::rows::{Client, Hold};
+use crate::engine::state::rows::{Client, Hold, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Token};
@@ -20,9 +19,8 @@ impl Engine {
         let mut deleted = 0;
         if let Some(client) = self.clients.find(client) {
             for name in keys {
-                if self.clients[client].wait_count > 0 {
-                    self.give_up_waiting(client, *name, b"", &[Sort::Temporary]);
-                }
+                let is_temporary = |waiter: &Waiter| !waiter.terms.mode.is_lock();
+                self.give_up_waiting(client, *name, b"", is_temporary);
                 let Some(key) = self.keys.find(*name) else {
                     continue;
                 };
@@ -41,7 +39,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(deleted)));
     }
 
-    /// Ends an owner's waits for a key; where it has none, tells what it holds.
+    /// Ends an owner's wait for a key; where it has none, tells what it holds.
     pub(in crate::engine) fn cancel(
         &mut self,
         client: ClientId,
@@ -50,9 +48,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let client = self.clients.find(client);
-        let waited = client
-            .filter(|client| self.clients[*client].wait_count > 0)
-            .is_some_and(|client| self.give_up_waiting(client, key, label, Sort::ALL));
+        let waited =
+            client.is_some_and(|client| self.give_up_waiting(client, key, label, |_| true));
         let pending = client.and_then(|client| {
             let owner = self.clients.owner(client);
             self.holds
@@ -66,6 +63,26 @@ impl Engine {
             token().map_or(0, |token| token.0 as i64)
         };
         effects.push(Effect::Reply(Reply::Integer(answer)));
+    }
+
+    /// Ends an owner's wait for a key, if that is meant, and says whether there was such a one. O(its places).
+    fn give_up_waiting(
+        &mut self,
+        client: Id<Client>,
+        name: Key<'_>,
+        label: &[u8],
+        is_meant: impl Fn(&Waiter) -> bool,
+    ) -> bool {
+        if self.clients[client].wait_count == 0 {
+            return false;
+        }
+        let key = self.keys.find(name);
+        let found = key.and_then(|key| self.queues.find_pushed(key, client, label));
+        let meant = found.filter(|waiter| is_meant(&self.queues[*waiter]));
+        meant.is_some_and(|waiter| {
+            self.leave_queues(waiter);
+            true
+        })
     }
 
     /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.

@@ -103,7 +103,7 @@ impl Engine {
         let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
             let terms = &self.queues[*id].terms;
-            !terms.mode.is_for_many() && !terms.attributes.reentrant && terms.acks.is_none()
+            !terms.mode.is_for_many() && terms.acks.is_none()
         };
         let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
         if !self.queues.is_doubted(next) {

@@ -130,20 +130,12 @@ impl Engine {
         }
     }
 
-    /// Whether nobody waits for this key, or somebody else holds it alone: mostly who was served right before. O(1).
+    /// Whether nobody waits for this key, or somebody holds it alone: mostly who was served right before. O(1).
     #[inline]
     fn is_shut(&self, key: Id<KeyRecord>) -> bool {
-        let Some(first) = self.queues.head(&self.keys, key) else {
-            return true;
-        };
-        let Some(hold) = self.keys[key].holds.head() else {
-            return false;
-        };
-        let owner = self.clients.owner(self.queues[first].client);
-        self.keys[key].held().is_alone()
-            && self.holds[hold].client != owner
-            && !self.is_fading()
-            && !self.flushes.is_any()
+        let record = &self.keys[key];
+        record.queue.is_empty()
+            || record.held().is_alone() && !self.is_fading() && !self.flushes.is_any()
     }
 
     fn serve_queue(&mut self, key: Id<KeyRecord>, most: usize, effects: &mut Vec<Effect>) -> usize {
@@ -281,6 +273,32 @@ impl Engine {
         (asked, waiter)
     }
 
+    /// Ends a wait; those behind it may be served now. O(places).
+    pub(in crate::engine) fn leave_queues(&mut self, waiter: Id<Waiter>) -> Waiter {
+        let (asked, waiter) = self.dequeue(waiter);
+        self.look_behind(&asked, None);
+        waiter
+    }
+
+    /// The same where nobody is told, and how many places that were.
+    pub(in crate::engine) fn forget_wait(&mut self, waiter: Id<Waiter>) -> usize {
+        let (asked, _) = self.dequeue(waiter);
+        self.look_behind(&asked, None);
+        asked.len()
+    }
+
+    /// Somebody has left the queues of these keys. To the key `but` the caller sees itself.
+    pub(in crate::engine) fn look_behind(
+        &mut self,
+        left: &[Id<KeyRecord>],
+        but: Option<Id<KeyRecord>>,
+    ) {
+        for key in left.iter().filter(|key| Some(**key) != but) {
+            self.make_ready(*key);
+            self.keys.remove_if_idle(*key);
+        }
+    }
+
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.
     fn can_serve(&self, waiter: Id<Waiter>) -> bool {
         self.queues.keys_of(waiter).all(|key| {
@@ -290,23 +308,19 @@ impl Engine {
         })
     }
 
-    /// Whether a key's holders let the waiter hold it, too. Is its owner one of them (two of its
-    /// requests have waited, or what it held came to go by this name), then if it can make its hold deeper.
+    /// Whether a key's holders let the waiter hold it, too. Its owner can be one of them, if what it held came to go by this
+    /// name: then it waits for its own release.
     fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
         if self.keys[key].holds.is_empty() {
             return true;
         }
         let Waiter { client, terms, .. } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
-        match self.holds.find(&self.keys, key, owner, &terms.label) {
-            Some(own) => {
-                let may_again =
-                    terms.attributes.reentrant && self.holds[own].header.attributes().reentrant;
-                let reenters = self.holds.mode(own).reenters_as(terms.mode);
-                may_again && reenters && self.queues.asks_for_one(waiter)
-            }
-            None => self.holds.admit(&self.keys, key, terms.mode),
-        }
+        self.holds.admit(&self.keys, key, terms.mode)
+            && self
+                .holds
+                .find(&self.keys, key, owner, &terms.label)
+                .is_none()
     }
 
     /// Grants a waiter what it asks for; in the place of the hold `former`, see [`grant_key`](Self::grant_key).
@@ -315,42 +329,25 @@ impl Engine {
         let owner = self.clients.owner(waiter.client);
         self.waits.note(self.now.us_since(waiter.since));
         let terms = waiter.terms.borrowed();
-        // Two requests of one owner can have waited, for this one key.
-        let own = match former {
-            Some(_) => None,
-            None => (self.holds).find(&self.keys, asked[0], owner, terms.label),
+        let token = self.next_token(effects);
+        if let Some(acks) = terms.acks {
+            let key = self.keys[asked[0]].key().to_owned();
+            let asker = Asker::of(&waiter, key);
+            self.begin_pending(token, acks, (asker, terms.lease_ms), effects);
+        }
+        let mut value = std::mem::take(&mut waiter.value);
+        let grant = Grant {
+            client: owner,
+            terms,
+            token,
+            since: self.now,
         };
-        let token = match own {
-            Some(own) => {
-                let token = self.holds[own].token;
-                self.re_enter_hold(own, &terms, effects);
-                token
-            }
-            None => {
-                let token = self.next_token(effects);
-                if let Some(acks) = terms.acks {
-                    let key = self.keys[asked[0]].key().to_owned();
-                    let asker = Asker::of(&waiter, key);
-                    self.begin_pending(token, acks, (asker, terms.lease_ms), effects);
-                }
-                let mut value = std::mem::take(&mut waiter.value);
-                let grant = Grant {
-                    client: owner,
-                    terms,
-                    token,
-                    since: self.now,
-                };
-                for key in &*asked {
-                    let making = Making::ByName(std::mem::take(&mut value));
-                    self.grant_key(*key, &grant, making, former, effects);
-                }
-                token
-            }
-        };
+        for key in &*asked {
+            let making = Making::ByName(std::mem::take(&mut value));
+            self.grant_key(*key, &grant, making, former, effects);
+        }
         if asked.len() > 1 {
             self.several_granted += asked.len();
-            // The owner's next request for one of them alone can make its hold deeper.
-            asked.iter().for_each(|key| self.make_ready(*key));
         }
         if terms.acks.is_none() {
             self.notify_granted(asked[0], &waiter, token, effects);

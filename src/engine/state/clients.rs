@@ -25,8 +25,6 @@ pub(in crate::engine) struct Clients {
     fading: Chain<Client, { Client::FADING }>,
     faded: Faded,
     former: Option<Id<Client>>,
-    /// Ended, too, and never anybody: see [`leavers`](Self::leavers).
-    leavers: Option<Id<Client>>,
     /// How many sessions have a connection.
     attached: usize,
 }
@@ -170,7 +168,6 @@ impl Clients {
         let record = &self.records[id];
         if record.wait_count + record.watch_count == 0 {
             self.fading.remove(&mut self.records, id);
-            self.leavers.take_if(|leavers| *leavers == id);
             if !self.records[id].leaves_holds {
                 self.records.remove(id);
             }
@@ -193,23 +190,6 @@ impl Clients {
         self.leave_holds(former);
         self.former = Some(former);
         former
-    }
-
-    /// Whoever waits and has given up: nobody's, as the waits of a connection that has ended. There are about to be so many
-    /// more. O(1).
-    pub fn leavers(&mut self, more: usize) -> Id<Client> {
-        self.faded.waits += more;
-        *self.leavers.get_or_insert_with(|| {
-            let leavers = self.records.insert(Client::new(NOBODY));
-            self.records[leavers].ended = true;
-            self.fading.push(&mut self.records, leavers);
-            leavers
-        })
-    }
-
-    /// Whether this record is theirs.
-    pub fn are_leavers(&self, id: Id<Client>) -> bool {
-        self.leavers == Some(id)
     }
 
     pub fn is_former(&self, id: Id<Client>) -> bool {

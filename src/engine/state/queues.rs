@@ -5,8 +5,6 @@
 
 mod check;
 mod doubts;
-pub(in crate::engine) mod leaving;
-mod piles;
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
@@ -21,32 +19,8 @@ use crate::engine::terms::Terms;
 use crate::engine::types::{Moment, ReplyTo};
 use doubts::Doubts;
 use hashbrown::{DefaultHashBuilder, HashMap};
+use std::hash::BuildHasher;
 use std::ops;
-
-/// What is asked for when an owner's waits are looked for: only some of them are meant, and of each sort it may have many.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(in crate::engine) enum Sort {
-    Temporary,
-    Lock,
-    /// A lock that its owner may take again.
-    Reentrant,
-}
-
-impl Sort {
-    pub const ALL: &[Sort] = &[Sort::Temporary, Sort::Lock, Sort::Reentrant];
-    /// After which nothing can be taken again.
-    pub const ONCE: &[Sort] = &[Sort::Temporary, Sort::Lock];
-}
-
-impl Waiter {
-    fn sort(&self) -> Sort {
-        match self.terms.mode.is_lock() {
-            false => Sort::Temporary,
-            true if self.terms.attributes.reentrant => Sort::Reentrant,
-            true => Sort::Lock,
-        }
-    }
-}
 
 /// A request that is about to wait.
 pub(in crate::engine) struct Request<'a> {
@@ -60,26 +34,18 @@ pub(in crate::engine) struct Request<'a> {
 
 /// Invariant: a waiter has at least one place, and stands in its client's chain; a place stands in its
 /// key's queue and in its waiter's chain. A connection has
-/// at most one waiter that blocks it, and `blocked` of its record names that; every other one that has not been
-/// [given up](Self::give_up) stands in its owner's chain in `pushed`, and `piles` has exactly the places of those.
+/// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands in its owner's chain in
+/// `pushed`, and `by_owner_and_key` has exactly the places of those. An owner has one place in a key's queue.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<QueueEntry>,
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, { Waiter::BY_OWNER }>>,
-    /// Their places, under their key and owner: of one that is blocked nobody asks.
-    piles: Piles,
-    doubts: Doubts,
-}
-
-/// The piles of `piles.rs`.
-///
-/// Invariant: `lowest` has the head of each pile, and nothing else.
-#[derive(Default)]
-struct Piles {
-    lowest: Index<QueueEntry>,
+    /// Their places: of a wait that blocks its connection nobody asks.
+    by_owner_and_key: Index<QueueEntry>,
     hasher: DefaultHashBuilder,
+    doubts: Doubts,
 }
 
 impl Queues {
@@ -119,17 +85,16 @@ impl Queues {
                 waiter: id,
                 key: *key,
                 length: 0,
-                mark: 0,
                 by_key: Link::default(),
                 by_waiter: Link::default(),
-                by_pile: Link::default(),
             });
             keys[*key].queue.push(&mut self.places, place);
             let head = keys[*key].queue.head().unwrap_or(place);
             self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.reply_to.push {
-                self.pile(place);
+                let hash = self.hash(*key, request.client, request.terms.label);
+                self.by_owner_and_key.insert(hash, place);
             }
         }
         timers.set(Timer::Wait(id), None, request.deadline);
@@ -148,13 +113,18 @@ impl Queues {
     }
 
     /// Leaves one queue. O(1).
-    fn take_place(&mut self, keys: &mut Keys, clients: &mut Clients, place: Id<QueueEntry>) {
+    fn take_place(&mut self, keys: &mut Keys, place: Id<QueueEntry>) {
         let QueueEntry { waiter, key, .. } = self.places[place];
-        let client = self.waiters[waiter].client;
-        if self.is_piled(place) {
-            self.unpile(place);
+        let Waiter {
+            client,
+            terms,
+            reply_to,
+            ..
+        } = &self.waiters[waiter];
+        if reply_to.push {
+            let hash = self.hash(key, *client, &terms.label);
+            self.by_owner_and_key.remove(hash, place);
         }
-        clients[client].place_count -= 1;
         let queue = &mut keys[key].queue;
         let length = queue.head().map_or(0, |head| self.places[head].length);
         queue.remove(&mut self.places, place);
@@ -164,6 +134,14 @@ impl Queues {
         let places = &mut self.waiters[waiter].places;
         places.remove(&mut self.places, place);
         self.places.remove(place);
+    }
+
+    /// Who is first in line for a key, and asks for others, too, leaves this queue. O(1).
+    pub fn leave_first(&mut self, keys: &mut Keys, clients: &mut Clients, key: Id<KeyRecord>) {
+        let first = keys[key].queue.head().expect("somebody is first");
+        let waiter = self.places[first].waiter;
+        clients[self.waiters[waiter].client].place_count -= 1;
+        self.take_place(keys, first);
     }
 
     /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of those).
@@ -176,11 +154,12 @@ impl Queues {
     ) -> (Few<Id<KeyRecord>>, Waiter) {
         let asked = self.asked_by(id);
         while let Some(place) = self.waiters[id].places.head() {
-            self.take_place(keys, clients, place);
+            self.take_place(keys, place);
         }
         let client = &mut clients[self.waiters[id].client];
         client.waiting.remove(&mut self.waiters, id);
         client.wait_count -= 1;
+        client.place_count -= asked.len() as u32;
         if client.blocked == Some(id) {
             client.blocked = None;
         }
@@ -202,6 +181,29 @@ impl Queues {
         self.doubts.settle(waiter.rights);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
+    }
+
+    /// The wait of this owner for this key, if it is told by a push. O(1).
+    pub fn find_pushed(
+        &self,
+        key: Id<KeyRecord>,
+        client: Id<Client>,
+        label: &[u8],
+    ) -> Option<Id<Waiter>> {
+        if self.by_owner_and_key.is_empty() {
+            return None;
+        }
+        let hash = self.hash(key, client, label);
+        let found = self.by_owner_and_key.find(hash, |place| {
+            let entry = &self.places[place];
+            let waiter = &self.waiters[entry.waiter];
+            entry.key == key && waiter.client == client && *waiter.terms.label == *label
+        });
+        found.map(|place| self.places[place].waiter)
+    }
+
+    fn hash(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8]) -> u32 {
+        index::fold(self.hasher.hash_one((key, client, label)))
     }
 
     /// Who is served next. O(1).

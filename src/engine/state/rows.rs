@@ -226,11 +226,8 @@ pub(in crate::engine) struct QueueEntry {
     pub(super) key: Id<KeyRecord>,
     /// At the head of a queue: how many places that has.
     pub(super) length: u32,
-    /// Under which its pile is found, if it is on one.
-    pub(super) mark: u32,
     pub(super) by_key: Link<QueueEntry>,
     pub(super) by_waiter: Link<QueueEntry>,
-    pub(super) by_pile: Link<QueueEntry>,
 }
 
 // ---- grants that wait for acknowledgements (acks.rs) ----
@@ -292,7 +289,6 @@ links! {
     Waiter: BY_OWNER = 1, by_owner;
     QueueEntry: BY_KEY = 0, by_key;
     QueueEntry: BY_WAITER = 1, by_waiter;
-    QueueEntry: BY_PILE = 2, by_pile;
     Client: ENDING = 0, ending;
     Client: FADING = 1, fading;
 }

@@ -18,13 +18,6 @@ impl<T> Default for Link<T> {
     }
 }
 
-impl<T> Link<T> {
-    /// Whether the record stands in such a chain.
-    pub fn is_in_use(&self) -> bool {
-        self.next.is_some()
-    }
-}
-
 /// A record that can stand in the chain numbered `N`.
 pub trait Chained<const N: usize>: Sized {
     fn link(&self) -> &Link<Self>;
@@ -46,11 +39,6 @@ impl<T, const N: usize> Default for Chain<T, N> {
 }
 
 impl<T: Chained<N>, const N: usize> Chain<T, N> {
-    /// The chain in which this record stands, seen from there.
-    pub fn of(id: Id<T>) -> Self {
-        Chain { head: Some(id) }
-    }
-
     pub fn is_empty(&self) -> bool {
         self.head.is_none()
     }
@@ -67,12 +55,6 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
     pub fn before(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
         let prev = arena[id].link().prev;
         prev.filter(|_| self.head != Some(id))
-    }
-
-    /// The record right after one of this chain. O(1).
-    pub fn after(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
-        let next = arena[id].link().next;
-        next.filter(|next| self.head != Some(*next))
     }
 
     /// Puts a record that is in no such chain at the end. O(1).

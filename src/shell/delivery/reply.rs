@@ -104,9 +104,10 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::WaitsAlready => {
             "ERR this connection waits for keys; resume on one that does not".to_owned()
         }
-        Refusal::Reentry => "DEADLOCK this owner has or waits for the lock itself; \
+        Refusal::Reentry => "DEADLOCK this owner has the lock itself; \
              to take it more than once, use REENTRANT each time"
             .to_owned(),
+        Refusal::WaitsForIt => "DEADLOCK this owner waits for the key already".to_owned(),
         Refusal::Standstill(waits) => standstill(waits),
         Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
     }

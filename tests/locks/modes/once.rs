@@ -1,4 +1,4 @@
-//! Who has a lock, or waits for it, has it once: unless it says REENTRANT each time, the first time included.
+//! Who has a lock has it once, unless it says REENTRANT each time, the first time included. Who waits for a key waits once.
 
 use crate::harness::*;
 use crate::line::*;
@@ -8,15 +8,36 @@ fn depth(server: &Server, key: &str) -> i64 {
     field(&field(&info, "holders").items()[0], "depth").number()
 }
 
-/// A request with WAIT is refused, and the error says why and what to do; one without gets null.
+/// Its owner has the lock: a request with WAIT is refused, and the error says why and what to do; one without gets null.
 #[track_caller]
 fn assert_once(client: &mut Client, request: &str) {
-    assert_eq!(client.call(request), null(), "{request}");
+    assert_refused(client, request, &null(), &["itself", "REENTRANT"]);
+}
+
+/// Its owner waits for the key, and REENTRANT does not help.
+#[track_caller]
+fn assert_waits(client: &mut Client, request: &str) {
+    let not_granted = match request.starts_with("SETTP") {
+        true => int(0),
+        false => null(),
+    };
+    assert_refused(
+        client,
+        request,
+        &not_granted,
+        &["waits for the key already"],
+    );
+}
+
+#[track_caller]
+fn assert_refused(client: &mut Client, request: &str, not_granted: &Frame, says: &[&str]) {
+    assert_eq!(client.call(request), *not_granted, "{request}");
     client.run_all(&["MULTI", request, &format!("{request} WAIT 0")]);
-    assert_eq!(client.call("EXEC"), array([null(), null()]), "{request}");
+    let replies = array([not_granted.clone(), not_granted.clone()]);
+    assert_eq!(client.call("EXEC"), replies, "{request}");
     for wait in ["WAIT 0", "WAIT 1000", "WAIT 0 PUSH"] {
         let error = client.refused(&format!("{request} {wait}"));
-        let says = ["DEADLOCK this owner ", "itself", "REENTRANT"];
+        let says = [&["DEADLOCK this owner "], says].concat();
         assert!(
             says.iter().all(|word| error.contains(word)),
             "{request} {wait}: {error}"
@@ -110,8 +131,8 @@ fn of_several_keys_one_is_enough() {
     assert_once(&mut client, "LOCK.MACQUIRE 2 a b REENTRANT");
     other.run("LOCK.ACQUIRE d");
     queue_push(&mut client, "LOCK.MACQUIRE 2 c d WAIT 0 PUSH");
-    assert_once(&mut client, "LOCK.ACQUIRE c");
-    assert_once(&mut client, "LOCK.MACQUIRE 2 d e REENTRANT");
+    assert_waits(&mut client, "LOCK.ACQUIRE c");
+    assert_waits(&mut client, "LOCK.MACQUIRE 2 d e REENTRANT");
     assert_eq!(
         client.call("LOCK.ACQUIRE c OWNER two"),
         null(),
@@ -129,22 +150,53 @@ fn who_waits_once_is_served_once() {
     let (mut holder, mut reader) = (server.resp3(), server.resp3());
     holder.run("LOCK.ACQUIRE k NOTIFY");
     queue_push(&mut reader, "LOCK.ACQUIRE k SHARED WAIT 0 PUSH");
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED NOTIFY");
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT NOTIFY");
+    assert_waits(&mut reader, "LOCK.ACQUIRE k SHARED NOTIFY");
+    assert_waits(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT NOTIFY");
+    assert_waits(&mut reader, "LOCK.MACQUIRE 2 free k REENTRANT");
+    assert_waits(&mut reader, "SETTP k v");
     queue_push(
         &mut reader,
         "LOCK.ACQUIRE k SHARED OWNER two REENTRANT WAIT 0 PUSH",
     );
-    assert_once(&mut reader, "LOCK.ACQUIRE k SHARED OWNER two NOTIFY");
-    queue_push(
-        &mut reader,
-        "LOCK.ACQUIRE k SHARED OWNER two REENTRANT WAIT 0 PUSH",
-    );
+    for request in [
+        "LOCK.ACQUIRE k SHARED OWNER two NOTIFY",
+        "LOCK.ACQUIRE k SHARED OWNER two REENTRANT",
+        "LOCK.ACQUIRE k SHARED OWNER two REENTRANT LEASE 100000",
+        "LOCK.ACQUIRE k PERMITS 1 OF 2 OWNER two REENTRANT",
+    ] {
+        assert_waits(&mut reader, request);
+    }
     holder.run("LOCK.RELEASE k");
-    assert_eq!(reader.next_pushes(3).len(), 3);
+    assert_eq!(reader.next_pushes(2).len(), 2);
     assert_eq!(reader.call("LOCK.RELEASE k"), int(0));
-    assert_eq!(reader.call("LOCK.RELEASE k OWNER two"), int(1));
+    assert_eq!(reader.call("LOCK.RELEASE k OWNER two"), int(0));
     assert_eq!(server.settled(&mut reader), [""; 0]);
+}
+
+/// Whatever it waits for, and with a lease, after which it could be granted the next one.
+#[test]
+fn who_waits_for_a_temporary_key_waits_once_too() {
+    for first in [
+        "SETTP k v WAIT 0 PUSH",
+        "LOCK.ACQUIRE k LEASE 100 WAIT 0 PUSH",
+    ] {
+        let server = Server::start();
+        let (mut holder, mut client) = (server.resp3(), server.resp3());
+        let kind = match first.starts_with("SETTP") {
+            true => "SETTP k w",
+            false => "LOCK.ACQUIRE k",
+        };
+        holder.run(kind);
+        queue_push(&mut client, first);
+        assert_waits(&mut client, "SETTP k v");
+        // Which a lock is not, where a temporary key is.
+        if first.starts_with("LOCK") {
+            assert_waits(&mut client, "LOCK.ACQUIRE k REENTRANT");
+        }
+        assert_eq!(tether(&server, "waiters"), 1, "{first}");
+        assert_eq!(client.call("LOCK.CANCEL k"), int(1), "{first}");
+        queue_push(&mut client, first);
+    }
 }
 
 #[test]

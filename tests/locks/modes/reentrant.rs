@@ -154,17 +154,22 @@ fn other_ways_to_hold_what_one_holds_are_errors() {
     assert_eq!((depth(&server, "x"), depth(&server, "s")), (1, 1));
 }
 
+/// What it holds came to go by the name for which it waits.
 #[test]
-fn two_waits_of_one_reader_become_one_hold_with_one_token() {
+fn who_holds_a_lock_goes_deeper_past_its_own_wait() {
     let server = Server::start();
-    let (mut writer, mut reader) = (server.resp3(), server.resp3());
-    writer.run("LOCK.ACQUIRE k");
-    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT WAIT 0 PUSH");
-    queue_push(&mut reader, "LOCK.ACQUIRE k SHARED REENTRANT WAIT 0 PUSH");
-    writer.run("LOCK.RELEASE k");
-    let granted = format!("lock k {}", token_of(&server, "k"));
-    assert_eq!(depth(&server, "k"), 2);
-    assert_eq!(reader.next_pushes(2), [granted.clone(), granted]);
-    assert_eq!(reader.call("LOCK.RELEASE k"), int(1));
-    assert_eq!(reader.call("LOCK.RELEASE k"), int(0));
+    let (mut reader, mut other) = (server.resp3(), server.resp3());
+    other.run("LOCK.ACQUIRE new");
+    let token = reader.run("LOCK.ACQUIRE old SHARED REENTRANT").number();
+    queue_push(&mut reader, "LOCK.ACQUIRE new SHARED REENTRANT WAIT 0 PUSH");
+    other.run("RENAME old new");
+    server.settle();
+    assert_eq!(reader.call("LOCK.ACQUIRE new SHARED REENTRANT"), int(token));
+    assert_eq!(reader.call("LOCK.ACQUIRE new SHARED"), null());
+    assert_eq!(depth(&server, "new"), 2);
+    assert_eq!(tether(&server, "waiters"), 1);
+    assert_eq!(reader.call("LOCK.RELEASE new ALL"), int(0));
+    let granted = format!("lock new {}", token_of(&server, "new"));
+    assert_eq!(reader.next_push(), granted);
+    assert_eq!(depth(&server, "new"), 1);
 }

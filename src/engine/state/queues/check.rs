@@ -35,10 +35,8 @@ impl Queues {
                 .iter()
                 .filter(|id| !self.waiters[**id].reply_to.push)
                 .collect();
-            if !clients.are_leavers(client) {
-                assert!(blocking.len() <= 1);
-                assert!(blocking.first().copied() == record.blocked.as_ref());
-            }
+            assert!(blocking.len() <= 1);
+            assert!(blocking.first().copied() == record.blocked.as_ref());
             assert_eq!(mine.len(), record.wait_count as usize);
             let places = mine.iter().map(|id| self.keys_of(*id).count());
             assert_eq!(places.sum::<usize>(), record.place_count as usize);
@@ -49,7 +47,7 @@ impl Queues {
             .waiters
             .iter()
             .filter(|(_, waiter)| waiter.reply_to.push);
-        let mut chained = 0;
+        let (mut chained, mut indexed) = (0, 0);
         for ((client, label), chain) in &self.pushed {
             assert!(!chain.is_empty());
             for id in chain.iter(&self.waiters) {
@@ -57,9 +55,16 @@ impl Queues {
                 assert!(waiter.reply_to.push);
                 assert!(waiter.client == *client && waiter.terms.label == *label);
                 chained += 1;
+                for key in self.keys_of(id) {
+                    assert!(
+                        self.find_pushed(key, *client, label) == Some(id),
+                        "one wait"
+                    );
+                    indexed += 1;
+                }
             }
         }
         assert_eq!(chained, pushed.count());
-        self.check_piles();
+        assert_eq!(indexed, self.by_owner_and_key.len());
     }
 }

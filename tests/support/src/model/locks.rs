@@ -80,15 +80,13 @@ impl World {
         for spot in &request.spots {
             self.remove_left_at(*spot, (request.who, request.label));
         }
-        if request.mode != Mode::Temporary {
-            if self.is_any_no_lock(&request.spots) {
-                return Reply::refused("WRONGTYPE");
-            }
-            match self.again(&request) {
-                Ok(Some(serial)) => return Reply::Token(serial),
-                Ok(None) => {}
-                Err(refusal) => return refusal,
-            }
+        if request.mode != Mode::Temporary && self.is_any_no_lock(&request.spots) {
+            return Reply::refused("WRONGTYPE");
+        }
+        match self.again(&request) {
+            Ok(Some(serial)) => return Reply::Token(serial),
+            Ok(None) => {}
+            Err(refusal) => return refusal,
         }
         let is_free = |spot: &Spot| {
             !self.is_strangers(*spot)
@@ -124,7 +122,7 @@ impl World {
         entries.any(|entry| entry.value != Value::Lock)
     }
 
-    /// An owner that has what it asks for has it one deeper, if it said each time that it may; else once is all.
+    /// An owner that has the lock it asks for has it one deeper, if it said each time that it may; else once is all.
     fn again(&mut self, request: &Request) -> Result<Option<Serial>, Reply> {
         for spot in &request.spots {
             if let (Mode::Permits { total, .. }, Some(hold)) =
@@ -144,8 +142,9 @@ impl World {
                 }
             });
         }
-        let own = |spot: &Spot| self.own_hold(request.who, request.label, *spot);
-        let own: Vec<usize> = request.spots.iter().filter_map(own).collect();
+        let own: Vec<usize> = (request.spots.iter())
+            .filter_map(|spot| self.own_lock_at(request, *spot))
+            .collect();
         let Some(first) = own.first().map(|at| self.holds[*at].clone()) else {
             return Ok(None);
         };
@@ -169,27 +168,29 @@ impl World {
         Ok(Some(first.serial))
     }
 
-    /// Whether the owner has one of the keys or waits for it, and did not say each time that it takes it again.
+    /// Whether the owner has one of the locks and did not say each time that it takes it again, or waits for one of the keys
+    /// that it has not.
     fn is_once(&self, request: &Request) -> bool {
-        let (who, label) = (request.who, request.label);
-        let may_not = |reentrant: bool| !(reentrant && request.reentrant);
-        let is_held = |spot: &Spot| {
-            let own = self.own_hold(who, label, *spot);
-            own.is_some_and(|at| {
-                may_not(self.holds[at].reentrant) || self.holds[at].ack != Ack::Settled
-            })
-        };
-        let is_awaited = |spot: &Spot| {
-            let its = |waiter: &&&Waiter| waiter.who == who && waiter.label == label;
-            self.queue(*spot)
-                .iter()
-                .filter(its)
-                .any(|waiter| may_not(waiter.reentrant))
-        };
         request
             .spots
             .iter()
-            .any(|spot| is_held(spot) || is_awaited(spot))
+            .any(|spot| match self.own_lock_at(request, *spot) {
+                Some(at) => {
+                    let own = &self.holds[at];
+                    !(own.reentrant && request.reentrant && own.ack == Ack::Settled)
+                }
+                None => {
+                    let queue = self.queue(*spot);
+                    let mut owners = queue.iter().map(|waiter| (waiter.who, waiter.label));
+                    owners.any(|owner| owner == (request.who, request.label))
+                }
+            })
+    }
+
+    /// What the owner of a request for locks has of this key.
+    fn own_lock_at(&self, request: &Request, spot: Spot) -> Option<usize> {
+        let own = self.own_hold(request.who, request.label, spot);
+        own.filter(|_| request.mode != Mode::Temporary)
     }
 
     pub(super) fn reenter(&mut self, at: usize, mode: Mode, ends: Option<u64>, notify: bool) {

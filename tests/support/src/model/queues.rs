@@ -51,15 +51,8 @@ impl World {
         let (who, label) = (waiter.who, waiter.label);
         !self.is_quarantined()
             && waiter.spots.iter().all(|spot| {
-                let own = self.own_hold(who, label, *spot).map(|at| &self.holds[at]);
-                let admitted = match own {
-                    // It asked twice before it had the lock: this makes its hold deeper.
-                    Some(own) => {
-                        let again = own.reentrant && waiter.reentrant;
-                        again && waiter.spots.len() == 1 && own.mode.reenters_as(waiter.mode)
-                    }
-                    None => self.admits(*spot, waiter.mode),
-                };
+                let has_it = self.own_hold(who, label, *spot).is_some();
+                let admitted = !has_it && self.admits(*spot, waiter.mode);
                 let first = self.queue(*spot)[0];
                 std::ptr::eq(first, waiter) && !self.is_strangers(*spot) && admitted
             })
@@ -148,16 +141,8 @@ impl World {
         let (who, label) = (waiter.who, waiter.label);
         let lease_ms = waiter.lease_ms.filter(|_| waiter.acks.is_none());
         let ends = lease_ms.map(|ms| self.now + ms);
-        let own = self.own_hold(who, label, waiter.spots[0]);
-        let serial = match own {
-            Some(at) => self.holds[at].serial,
-            None => self.next_serial(),
-        };
+        let serial = self.next_serial();
         for spot in &waiter.spots {
-            if let Some(at) = self.own_hold(who, label, *spot) {
-                self.reenter(at, waiter.mode, ends, waiter.notify);
-                continue;
-            }
             let owner = self.owner(who);
             let hold = Hold {
                 owner,
@@ -204,7 +189,7 @@ impl World {
             self.push_to(&waiter, news);
         } else {
             self.answer_late(who, waiter.form.granted(serial));
-            self.just_granted[who] = own.is_none().then_some(serial);
+            self.just_granted[who] = Some(serial);
         }
     }
 

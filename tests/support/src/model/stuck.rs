@@ -9,7 +9,6 @@ struct Held {
     label: Label,
     spot: Spot,
     mode: Mode,
-    reentrant: bool,
 }
 
 impl World {
@@ -32,7 +31,6 @@ impl World {
                     label,
                     spot,
                     mode,
-                    reentrant: hold.reentrant,
                 });
             }
         }
@@ -49,20 +47,12 @@ impl World {
             let Some(served) = served else { return waiting };
             let waiter = &self.waiters[waiting.remove(served)];
             for spot in waiter.spots.iter().filter(|_| waiter.lease_ms.is_none()) {
-                let new = Held {
+                held.push(Held {
                     who: waiter.who,
                     label: waiter.label,
                     spot: *spot,
                     mode: waiter.mode,
-                    reentrant: waiter.reentrant,
-                };
-                // Who has it already has it deeper now.
-                let is_own = |held: &Held| {
-                    (held.who, held.label, held.spot) == (new.who, new.label, new.spot)
-                };
-                if !held.iter().any(is_own) {
-                    held.push(new);
-                }
+                });
             }
         }
     }
@@ -77,10 +67,7 @@ impl World {
             let there: Vec<&Held> = held.iter().filter(|held| held.spot == *spot).collect();
             let is_own = |held: &&&Held| (held.who, held.label) == (waiter.who, waiter.label);
             let admitted = match (there.iter().find(is_own), waiter.mode) {
-                (Some(own), asked) => {
-                    let again = own.reentrant && waiter.reentrant;
-                    again && waiter.spots.len() == 1 && own.mode.reenters_as(asked)
-                }
+                (Some(_), _) => false,
                 (None, Mode::Temporary | Mode::Exclusive) => there.is_empty(),
                 (None, Mode::Shared) => there.iter().all(|held| held.mode == Mode::Shared),
                 (None, Mode::Permits { count, total }) => {

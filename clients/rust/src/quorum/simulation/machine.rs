@@ -352,7 +352,10 @@ impl Machine {
             Answer::Refused(refusal) => Reply::Error(match refusal {
                 Refusal::NotHeld => "NOTHELD".to_owned(),
                 Refusal::NoSession => "NOSESSION".to_owned(),
-                Refusal::Deadlock { .. } | Refusal::Reentry | Refusal::Standstill(_) => {
+                Refusal::Deadlock { .. }
+                | Refusal::Reentry
+                | Refusal::WaitsForIt
+                | Refusal::Standstill(_) => {
                     format!("DEADLOCK {refusal:?}")
                 }
                 other => format!("ERR {other:?}"),
