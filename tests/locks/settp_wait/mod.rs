@@ -207,7 +207,11 @@ fn in_a_transaction_wait_is_as_if_not_given() {
 #[test]
 fn waits_count_among_a_connection_s_keys() {
     let (server, mut owner, _) = line_of(0);
-    owner.run_all(&["SETTP l mine", "CONFIG SET tether.max-keys-per-client 3"]);
+    owner.run_all(&[
+        "SETTP l mine",
+        "SETTP m mine",
+        "CONFIG SET tether.max-keys-per-client 3",
+    ]);
     let mut client = server.resp3();
     assert_eq!(client.call("SETTP own v"), int(1));
     // In one piece: no time is over in its midst.
@@ -215,7 +219,7 @@ fn waits_count_among_a_connection_s_keys() {
         "SETTP k v WAIT 200 PUSH",
         "SETTP l v WAIT 0 PUSH",
         "SETTP more v",
-        "SETTP k v WAIT 0",
+        "SETTP m v WAIT 0",
         "LOCK.ACQUIRE more",
         "LOCK.ACQUIRE more WAIT 0 PUSH",
         "EXISTS more",
