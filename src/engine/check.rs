@@ -20,7 +20,6 @@ impl Engine {
         self.holds.check(&self.keys, &self.clients);
         self.queues.check(&self.keys, &self.clients);
         self.sessions.check(&self.clients);
-        self.losses.check();
         assert!(self.carried.is_empty());
         self.check_flushes();
         self.check_unseen();

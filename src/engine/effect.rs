@@ -3,9 +3,12 @@
 //! The shell carries them out in order, after the engine has been let go. What becomes of a key by
 //! an order is not told back: the engine knows it.
 
+use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;
 use crate::engine::storage::bytes::Bytes;
-use crate::engine::types::{ClientId, Form, KeyBuf, Kind, Loss, NoRight, ReplyTo, Token};
+use crate::engine::types::{
+    ClientId, Form, KeyBuf, Kind, Loss, NoRight, Origin, ReplyTo, Since, Token,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -52,6 +55,33 @@ pub enum Effect {
     TrackDisconnect(ClientId),
     /// There is a grant whose acknowledgements are to be counted.
     CountAcks,
+    /// Log this, as [`Engine::set_logs_losses`](crate::engine::Engine::set_logs_losses) has asked for.
+    Lost(Box<Lost>),
+    /// Somebody was granted this key, whose loss is perhaps in the log.
+    NextHolder { key: KeyBuf, token: Token },
+}
+
+/// A hold that its owner did not end; or many that ended at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Of many, that of the first; and so is what follows.
+    pub key: KeyBuf,
+    pub token: Token,
+    pub label: Box<[u8]>,
+    /// Two that are there at the same time have different numbers.
+    pub owner: u32,
+    /// 0 where nobody was attached to the session that held it.
+    pub client: ClientId,
+    /// None if the server has not said it yet.
+    pub origin: Option<Box<Origin>>,
+    pub mode: Mode,
+    pub since: Since,
+    pub why: Loss,
+    pub waiters: usize,
+    /// Its owner loses many for this reason.
+    pub is_one_of_many: bool,
+    /// How many holds.
+    pub count: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -277,9 +277,8 @@ impl Event<'_> {
             {
                 Timing::Late
             }
-            // Losses that come one after the other are counted together, unless some time passes between them.
-            Event::Gone { .. } => Timing::Late,
             Event::Drop { .. }
+            | Event::Gone { .. }
             | Event::Release { .. }
             | Event::Watch { .. }
             | Event::Unwatch { .. }

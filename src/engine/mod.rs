@@ -34,7 +34,7 @@ mod tables;
 mod terms;
 mod types;
 
-pub use effect::{Effect, Name, News, Push, Refusal, Reply, Waits};
+pub use effect::{Effect, Lost, Name, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
@@ -46,14 +46,13 @@ pub use pairs::{Pair, read_number, read_pairs};
 pub use record::{FREE, HOLD, Held, SESSION, SessionRecord, hex, read_moment_ms, read_token};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;
-pub use state::losses::{Lost, key_in_log};
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
 pub use terms::{Attributes, Terms};
 pub use types::{
     AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, LONGEST_GRACE_MS,
-    Loss, MOST_MS, Moment, NoRight, Origin, SessionId, Token, Wait, WaitId,
+    Loss, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait, WaitId,
 };
 
 use state::rows::KeyRecord;
@@ -140,7 +139,7 @@ impl Engine {
             Event::Found { seen, gone } => self.found(seen, gone, effects),
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
             Event::SessionRecord(record) => self.apply_record(record, effects),
-            Event::LoadBegins => self.load_begins(),
+            Event::LoadBegins => self.load_begins(effects),
             Event::LoadEnded => self.load_ended(),
             Event::Propagated { offset } => self.propagated(offset),
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
@@ -148,7 +147,7 @@ impl Engine {
             Event::Ended { client } => self.ended(client),
             Event::Fade { most } => self.fade(most, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
-            Event::Promoted => self.promoted(),
+            Event::Promoted => self.promoted(effects),
             Event::RightsChanged => self.queues.doubt_all(),
             Event::Rights { wait, lost } => self.looked_at_rights(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),

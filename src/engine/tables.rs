@@ -10,7 +10,6 @@ use crate::engine::state::clients::Clients;
 use crate::engine::state::flushes::Flushes;
 use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::Keys;
-use crate::engine::state::losses::Losses;
 use crate::engine::state::queues::Queues;
 use crate::engine::state::renewals::Renewals;
 use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
@@ -74,7 +73,10 @@ pub struct Engine {
     /// A master decides about the keys.
     pub(super) is_replica: bool,
     pub(super) tokens: Tokens,
-    pub(super) losses: Losses,
+    /// Losses are effects, for a log.
+    pub(super) logs_losses: bool,
+    /// So are grants, since the next holder of some key belongs into that log.
+    pub(super) log_is_open: bool,
     pub(super) renewals: Renewals,
     pub(super) waits: WaitTimes,
     pub(super) limits: Limits,

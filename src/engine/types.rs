@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 pub struct ClientId(pub u64);
 
 /// An id that no connection has.
-pub(in crate::engine) const NOBODY: ClientId = ClientId(0);
+pub const NOBODY: ClientId = ClientId(0);
 
 /// A session, on every server that is told of it. No two ever have the same.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -287,6 +287,34 @@ impl Loss {
     }
 }
 
+/// When a hold began: in which two milliseconds, in so few bits that it comes around again after a year. Longer than that no
+/// hold is told to last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Since(pub(in crate::engine) u64);
+
+impl Since {
+    pub(in crate::engine) const BITS: u32 = 34;
+    const UNIT_MS: u64 = 2;
+    pub(in crate::engine) const AROUND_MS: u64 = Self::UNIT_MS << Self::BITS;
+
+    pub(in crate::engine) fn at(moment: Moment) -> Self {
+        let units = Self::ms(moment).div_ceil(Self::UNIT_MS);
+        Since(units & ((1 << Self::BITS) - 1))
+    }
+
+    fn ms(moment: Moment) -> u64 {
+        moment.ms_since(Moment::default())
+    }
+
+    /// For how many milliseconds it is held; or one less, and never more.
+    pub fn held_ms(self, now: Moment) -> u64 {
+        let since_ms = self.0 * Self::UNIT_MS;
+        // The beginning may be told one too late.
+        let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % Self::AROUND_MS;
+        and_one.saturating_sub(1)
+    }
+}
+
 /// What the server says of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -308,7 +336,7 @@ impl Origin {
     }
 
     /// How much memory they take.
-    pub(in crate::engine) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         self.addr.len() + self.name.len() + self.user.len()
     }
 }

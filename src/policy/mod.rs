@@ -6,11 +6,13 @@
 //!   rights.rs       rights that may have changed      blocked.rs      what became of each blocked client
 //!   outbox.rs       pushes that wait, and how much    io_threads.rs   clients that are kept from I/O threads
 //!   release.rs      which tether this is, and which one wrote what it reads
+//!   losses.rs       the log of lost holds
 //! ```
 
 pub mod attribution;
 pub mod blocked;
 pub mod io_threads;
+pub mod losses;
 pub mod outbox;
 pub mod recheck;
 pub mod release;

@@ -4,6 +4,7 @@ use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Token};
 use crate::policy::attribution::Noted;
 use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::Threads;
+use crate::policy::losses::LossLog;
 use crate::policy::outbox::Outbox;
 use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
@@ -86,6 +87,8 @@ pub struct Shell {
     pub is_behind: Cell<bool>,
     /// A buffer for the engine's effects, so that a command allocates none.
     pub spare: Cell<Vec<Effect>>,
+    /// What `LOCK.LOG` returns.
+    pub losses: Scoped<LossLog>,
     pub outbox: Scoped<Outbox>,
     /// See [`hold`](crate::shell::delivery::push::hold).
     pub holds_pushes: Cell<bool>,
@@ -181,6 +184,7 @@ impl Shell {
             hears_of_cron: Cell::default(),
             is_behind: Cell::default(),
             spare: Cell::default(),
+            losses: Scoped::default(),
             outbox: Scoped::default(),
             holds_pushes: Cell::default(),
             pushes_in_event: Cell::default(),

@@ -257,8 +257,11 @@ impl Trial {
             if got != expected {
                 return Err(format!("lost by {words:?}: {got} and not {expected}"));
             }
-            let logged = engine.log().filter(|lost| is_meant(&lost.why));
-            let logged = logged.map(|lost| lost.count).sum::<u64>();
+            let logged = self.machine.losses.iter().map(|entry| &entry.lost);
+            let logged = logged
+                .filter(|lost| is_meant(&lost.why))
+                .map(|lost| lost.count)
+                .sum::<u64>();
             if logged != expected {
                 return Err(format!("{logged} logged by {words:?} and not {expected}"));
             }

@@ -60,7 +60,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
     ] {
         for event in between {
             let (mut engine, mut effects) = (Engine::default(), Vec::new());
-            engine.set_log_most(1 << 20);
+            engine.set_logs_losses(true);
             acquire(&mut engine, 1, mode, KeyState::Absent);
             acquire(&mut engine, 2, mode, stands);
             let now = Moment::default();

@@ -6,7 +6,8 @@ use crate::model::endings::Ending;
 use crate::model::world::REASONS;
 use crate::trial::Trial;
 use crate::words::key_of;
-use tether::engine::{Loss, Lost};
+use tether::engine::Loss;
+use tether::policy::losses::Entry;
 
 /// How much of the log was compared.
 #[derive(Default)]
@@ -23,42 +24,43 @@ impl Trial {
     /// The entries of this step are the endings of this step, in whatever order; and who is granted a key is the next holder in
     /// the entries of those that lost it.
     pub fn compare_log(&mut self) -> Result<(), String> {
-        let new = self.machine.engine.log();
-        let mut new: Vec<Lost> = new
-            .take_while(|lost| lost.id > self.logged.last)
+        let new = self.machine.losses.iter();
+        let mut new: Vec<Entry> = new
+            .take_while(|entry| entry.id > self.logged.last)
             .cloned()
             .collect();
-        self.logged.last = new.first().map_or(self.logged.last, |lost| lost.id);
+        self.logged.last = new.first().map_or(self.logged.last, |entry| entry.id);
         // What connections of a former server held was nobody's here.
-        new.retain(|lost| lost.why != Loss::Promoted);
+        new.retain(|entry| entry.lost.why != Loss::Promoted);
         new.reverse();
         let first = self.logged.endings;
         let mut endings: Vec<usize> = (first..self.world.endings.len()).collect();
-        if new.len() != endings.len() || new.iter().any(|lost| lost.count != 1) {
+        if new.len() != endings.len() || new.iter().any(|entry| entry.lost.count != 1) {
             let expected = &self.world.endings[first..];
             return Err(format!("{new:?} is logged and not {expected:?}"));
         }
         // Those whose token was heard of come first, and of the others tokens rise with the grants.
-        new.sort_by_key(|lost| lost.token);
+        new.sort_by_key(|entry| entry.lost.token);
         endings.sort_by_key(|at| self.world.endings[*at].serial);
-        for lost in &new {
+        for entry in &new {
             let meant = endings.iter().position(|at| {
                 let ending = &self.world.endings[*at];
-                self.is_logged_as(ending, lost)
-                    && self.tokens.was(ending.serial, lost.token.0 as i64)
+                self.is_logged_as(ending, entry)
+                    && self.tokens.was(ending.serial, entry.lost.token.0 as i64)
             });
             let Some(at) = meant else {
                 let expected: Vec<&Ending> =
                     endings.iter().map(|at| &self.world.endings[*at]).collect();
-                return Err(format!("{lost:?} is logged, and none of {expected:?}"));
+                return Err(format!("{entry:?} is logged, and none of {expected:?}"));
             };
-            self.logged.open.push((lost.id, endings.remove(at)));
+            self.logged.open.push((entry.id, endings.remove(at)));
         }
         self.logged.endings = self.world.endings.len();
         self.compare_next_holders()
     }
 
-    fn is_logged_as(&self, ending: &Ending, lost: &Lost) -> bool {
+    fn is_logged_as(&self, ending: &Ending, entry: &Entry) -> bool {
+        let lost = &entry.lost;
         let who = ending.who.map(|who| self.machine.id(who));
         lost.key.as_key() == key_of(ending.spot.db, ending.spot.name)
             && *lost.label == *LABELS[ending.label]
@@ -73,17 +75,17 @@ impl Trial {
         let mut wrong = None;
         open.retain(|(id, at)| {
             let ending = &self.world.endings[*at];
-            let mut log = self.machine.engine.log();
-            let lost = log
-                .find(|lost| lost.id == *id)
+            let mut log = self.machine.losses.iter();
+            let entry = log
+                .find(|entry| entry.id == *id)
                 .expect("the log is long enough");
-            let is_right = match (ending.next, lost.next) {
+            let is_right = match (ending.next, entry.next) {
                 (None, None) => true,
                 (Some(serial), Some(token)) => self.tokens.was(serial, token.0 as i64),
                 _ => false,
             };
             if !is_right {
-                wrong = Some(format!("{lost:?} is logged and not {ending:?}"));
+                wrong = Some(format!("{entry:?} is logged and not {ending:?}"));
             }
             ending.next.is_none()
         });

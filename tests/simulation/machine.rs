@@ -13,9 +13,11 @@ use tether::engine::{
     Acquire, ClientId, Effect, Engine, Event, Key, KeySnapshot, KeyState, Limits, Moment, News,
     Push, Timing, Token,
 };
+use tether::policy::losses::LossLog;
 
 pub struct Machine {
     pub engine: Engine,
+    pub losses: LossLog,
     /// The same once more, by the short ways and by the long ones.
     pub twins: Option<Twins>,
     pub things: BTreeMap<Spot, Thing>,
@@ -66,10 +68,13 @@ pub(super) struct Line {
 impl Machine {
     pub fn new(places: usize, limits: Limits) -> Machine {
         let mut engine = Engine::default();
-        engine.set_log_most(1 << 20);
+        engine.set_logs_losses(true);
+        let mut losses = LossLog::default();
+        losses.set_most(1 << 20);
         engine.set_limits(limits);
         Machine {
             engine,
+            losses,
             twins: None,
             things: BTreeMap::new(),
             lines: (0..places).map(|_| None).collect(),
@@ -331,6 +336,10 @@ impl Machine {
                 assert!(!std::mem::replace(&mut line.attended, true));
             }
             Effect::CountAcks => {}
+            Effect::Lost(lost) => {
+                self.losses.add(self.now, lost);
+            }
+            Effect::NextHolder { key, token } => self.losses.granted(key.as_key(), token),
             Effect::TrackDisconnect(client) => {
                 let line = self.line(client).expect("who is guarded lives");
                 assert!(!std::mem::replace(&mut line.guarded, true));

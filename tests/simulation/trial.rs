@@ -69,6 +69,7 @@ impl Trial {
         }
         if self.taken.is_multiple_of(self.check_every) {
             self.machine.engine.check_invariants();
+            self.machine.losses.check();
             self.machine.twins.iter().for_each(Twins::check_invariants);
         }
         Ok(())

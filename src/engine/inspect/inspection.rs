@@ -223,7 +223,7 @@ impl Engine {
             key: self.keys[id].key().to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
             waiters: self.count_waiting(id),
-            oldest_ms: living().map(|hold| hold.header.held_ms(now)).max(),
+            oldest_ms: living().map(|hold| hold.header.since().held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)
     }
@@ -238,7 +238,7 @@ impl Engine {
             mode: self.holds.mode(id),
             token: hold.token,
             depth: self.holds.depth(id),
-            held_ms: hold.header.held_ms(now),
+            held_ms: hold.header.since().held_ms(now),
             lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
             acks: (self.holds.pending(id)).map(|grant| (grant.got, grant.wanted)),
         })

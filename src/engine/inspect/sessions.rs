@@ -12,7 +12,7 @@ pub struct SessionLine {
     /// 0 where nobody is attached.
     pub client: ClientId,
     /// What is known of the last connection where nobody is attached.
-    pub origin: Option<Origin>,
+    pub origin: Option<Box<Origin>>,
     /// What is left of its grace; all of it while somebody is attached.
     pub grace_ms: u64,
     /// Temporary keys.
@@ -49,7 +49,7 @@ impl Engine {
         SessionLine {
             id: session.id,
             client: record.id,
-            origin: record.origin.as_deref().cloned(),
+            origin: record.origin.clone(),
             grace_ms: session.left_ms(now),
             keys,
             holds,

@@ -45,6 +45,10 @@ impl Engine {
         former: Option<Id<Hold>>,
         effects: &mut Vec<Effect>,
     ) {
+        if self.log_is_open {
+            let (key, token) = (self.keys[key].key().to_owned(), grant.token);
+            effects.push(Effect::NextHolder { key, token });
+        }
         let stays = grant.terms.mode.is_lock() && self.has_lock_that_stays(key, former);
         let hold = match former {
             Some(former) => {
@@ -61,7 +65,6 @@ impl Engine {
             record.set_timed(false);
             effects.push(making.effect(record.key(), grant.terms.mode));
         }
-        self.losses.granted(self.keys[key].key(), grant.token);
         self.replicate_hold(hold, effects);
         self.back_up(key, effects);
         self.set_present(key, true, effects);

@@ -138,7 +138,7 @@ impl Engine {
             return self.release_one_withdrawn(hold, effects);
         }
         let client = self.holds[hold].client;
-        self.note_end(hold);
+        self.note_end(hold, effects);
         self.release(hold, effects);
         self.totals.keys_removed_by_disconnect += 1;
         self.clients.forget_if_done(client);
@@ -327,9 +327,9 @@ impl Engine {
     }
 
     /// This server has no master any more.
-    pub(in crate::engine) fn promoted(&mut self) {
+    pub(in crate::engine) fn promoted(&mut self, effects: &mut Vec<Effect>) {
         self.is_replica = false;
-        self.note_former();
+        self.note_former(effects);
         self.begin_all_graces();
     }
 

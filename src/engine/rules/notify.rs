@@ -3,12 +3,11 @@
 //! That is asked for with each hold, and kept with it. A session can change its connection: the new one is told of what
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
-use crate::engine::effect::{Effect, Name, News, Push};
-use crate::engine::state::losses::{Ended, Lost};
+use crate::engine::effect::{Effect, Lost, Name, News, Push};
 use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::types::{ClientId, Kind, Loss, Moment, NOBODY, Origin};
+use crate::engine::types::{ClientId, Kind, Loss, NOBODY, Origin};
 
 /// An owner that holds more loses many when it ends, or by a flush.
 const MANY: u32 = 100;
@@ -50,11 +49,11 @@ impl Engine {
             return;
         }
         if owner.ended && !self.went_before_its_owner(why, hold.client) {
-            return self.note_end(id);
+            return self.note_end(id, effects);
         }
         let owner_id = if owner.ended { NOBODY } else { owner.id };
         self.totals.lost += 1;
-        self.note_loss(id, why);
+        self.note_loss(id, why, effects);
         let hold = &self.holds[id];
         if owner_id == NOBODY || !self.is_to_hear(id) {
             return;
@@ -75,9 +74,9 @@ impl Engine {
     }
 
     /// A hold ends whose owner has ended: for the reason for which that did. O(1).
-    pub(in crate::engine) fn note_end(&mut self, id: Id<Hold>) {
+    pub(in crate::engine) fn note_end(&mut self, id: Id<Hold>, effects: &mut Vec<Effect>) {
         if let Some(why) = self.clients[self.holds[id].client].ended_by {
-            self.note_loss(id, why);
+            self.note_loss(id, why, effects);
         }
     }
 
@@ -87,10 +86,10 @@ impl Engine {
     }
 
     /// This server has no master any more, so what connections of that one held ends: one entry of the log is for all. O(1).
-    pub(in crate::engine) fn note_former(&mut self) {
+    pub(in crate::engine) fn note_former(&mut self, effects: &mut Vec<Effect>) {
         if let Some(hold) = self.clients.first_held_by_former() {
             let count = self.clients.held_by_former() as u64;
-            self.log_loss(hold, Loss::Promoted, count);
+            self.log_loss(hold, Loss::Promoted, count, effects);
         }
     }
 
@@ -100,14 +99,14 @@ impl Engine {
     }
 
     /// Counts a hold that ends for this reason. O(1).
-    fn note_loss(&mut self, id: Id<Hold>, why: Loss) {
+    fn note_loss(&mut self, id: Id<Hold>, why: Loss, effects: &mut Vec<Effect>) {
         self.totals.lost_by[why as usize] += 1;
-        self.log_loss(id, why, 1);
+        self.log_loss(id, why, 1, effects);
     }
 
     /// Notes in the log that so many holds end for this reason, one of which is this one. O(1).
-    fn log_loss(&mut self, id: Id<Hold>, why: Loss, count: u64) {
-        if self.losses.most() == 0 {
+    fn log_loss(&mut self, id: Id<Hold>, why: Loss, count: u64, effects: &mut Vec<Effect>) {
+        if !self.logs_losses {
             return;
         }
         let hold = &self.holds[id];
@@ -116,21 +115,22 @@ impl Engine {
             why,
             Loss::Flushed | Loss::Moved | Loss::Demoted | Loss::Ended | Loss::Died | Loss::Killed
         );
-        let ended = Ended {
-            key: self.keys[hold.key].key(),
-            owner: hold.client,
+        let lost = Lost {
+            key: self.keys[hold.key].key().to_owned(),
+            owner: hold.client.number(),
             client: owner.id,
             origin: owner.origin.clone(),
             token: hold.token,
-            label: self.holds.label(id),
+            label: self.holds.label(id).into(),
             mode: self.holds.mode(id),
-            since: hold.header,
+            since: hold.header.since(),
             why,
             waiters: self.count_waiting(hold.key),
             is_one_of_many: together && owner.hold_count > MANY,
             count,
         };
-        self.losses.add(self.now, &ended);
+        self.log_is_open = true;
+        effects.push(Effect::Lost(Box::new(lost)));
     }
 
     /// What the server says of a connection that is about to end, and whether somebody ends it. Of use where it holds
@@ -146,44 +146,20 @@ impl Engine {
 
     /// Whether it is of use to know what this connection is, since it has a session, or holds something. O(1).
     pub fn wants_origin(&self, client: ClientId) -> bool {
-        let logs = self.losses.most() > 0;
+        let logs = self.logs_losses;
         self.clients.find(client).is_some_and(|client| {
             let owner = &self.clients[self.clients.owner(client)];
             owner.is_session || (logs && owner.hold_count > 0)
         })
     }
 
-    /// How many entries the log of losses has at most.
-    pub fn log_most(&self) -> usize {
-        self.losses.most()
+    /// Whether [`Effect::Lost`] is wanted.
+    pub fn set_logs_losses(&mut self, logs: bool) {
+        self.logs_losses = logs;
     }
 
-    pub fn set_log_most(&mut self, most: usize) {
-        self.losses.set_most(most);
-    }
-
-    /// How holds ended that their owners did not end, the latest first.
-    pub fn log(&self) -> impl Iterator<Item = &Lost> {
-        self.losses.iter()
-    }
-
-    pub fn clear_log(&mut self) {
-        self.losses.clear();
-    }
-
-    /// Whether entries of the log want what only the server knows. O(1).
-    #[inline]
-    pub fn has_new_losses(&self) -> bool {
-        self.losses.is_anything_undescribed()
-    }
-
-    /// The living connections that these entries are about.
-    pub fn clients_to_describe(&self) -> Vec<ClientId> {
-        self.losses.to_describe()
-    }
-
-    /// Completes these entries. The connections come in their order.
-    pub fn describe_losses(&mut self, now: Moment, clients: &[(ClientId, Origin)]) {
-        self.losses.describe(now, clients);
+    /// No key in the log lacks its next holder: [`Effect::NextHolder`] is not wanted until the next loss.
+    pub fn close_log(&mut self) {
+        self.log_is_open = false;
     }
 }

@@ -291,7 +291,7 @@ impl Engine {
     }
 
     /// What a data set brings along is told while it is loaded. What this server itself knows best stays.
-    pub(in crate::engine) fn load_begins(&mut self) {
+    pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
         self.loading = true;
         let mut away: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
         away.retain(|session| !self.is_at_home(*session));
@@ -307,7 +307,7 @@ impl Engine {
             let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
             for hold in holds {
                 let key = self.holds[hold].key;
-                self.note_end(hold);
+                self.note_end(hold, effects);
                 self.forget_hold(hold);
                 self.make_ready(key);
                 self.keys.remove_if_idle(key);

@@ -1,14 +1,15 @@
 //! A hold's header: what each hold has besides its key, its owner and its token, in eight bytes. There can be millions.
 //!
 //! A mode (2 bits; the last number says that it stands in the extra record), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
-//! [`limits`](crate::engine::limits)), and in which two milliseconds the hold began (34 bits, which come around
-//! again after a year: longer than that no hold is told to last).
+//! [`limits`](crate::engine::limits)), and when the hold began (34 bits: [`Since`]).
 
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Extra, Header};
 use crate::engine::storage::arena::Id;
 use crate::engine::terms::Attributes;
-use crate::engine::types::Moment;
+use crate::engine::types::{Moment, Since};
+
+const _: () = assert!(Header::SINCE_AT + Since::BITS == u64::BITS);
 
 impl Header {
     const MODE: u64 = 0b11;
@@ -20,18 +21,11 @@ impl Header {
     /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
     pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
 
-    /// What the beginning of a hold is counted in.
-    const UNIT_MS: u64 = 2;
-
     pub fn new(mode: Mode, attributes: Attributes, since: Moment) -> Self {
         let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;
         let notify = u64::from(attributes.notify) * Self::NOTIFY;
-        let units = Self::ms(since).div_ceil(Self::UNIT_MS);
-        Header((units << Self::SINCE_AT) | reentrant | notify | Self::bits(mode))
-    }
-
-    fn ms(moment: Moment) -> u64 {
-        moment.ms_since(Moment::default())
+        let since = Since::at(since).0 << Self::SINCE_AT;
+        Header(since | reentrant | notify | Self::bits(mode))
     }
 
     pub fn attributes(self) -> Attributes {
@@ -77,13 +71,8 @@ impl Header {
         self.0 |= number << Self::EXTRA_AT;
     }
 
-    /// For how many milliseconds it is held; or one less, and never more.
-    pub fn held_ms(self, now: Moment) -> u64 {
-        const AROUND_MS: u64 = Header::UNIT_MS << (u64::BITS - Header::SINCE_AT);
-        let since_ms = (self.0 >> Self::SINCE_AT) * Self::UNIT_MS;
-        // The beginning may be told one too late.
-        let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % AROUND_MS;
-        and_one.saturating_sub(1)
+    pub fn since(self) -> Since {
+        Since(self.0 >> Self::SINCE_AT)
     }
 }
 
@@ -110,7 +99,7 @@ mod tests {
                 header.set_extra(extra);
                 assert!(header.mode() == kept && header.extra() == Some(extra));
                 assert_eq!(header.attributes(), attributes);
-                assert_eq!(header.held_ms(Moment(8_000_999)), 1000);
+                assert_eq!(header.since().held_ms(Moment(8_000_999)), 1000);
                 header.set_notify(!notify);
                 assert_eq!(header.attributes().notify, !notify);
                 assert_eq!(header.attributes().reentrant, reentrant);
@@ -121,14 +110,14 @@ mod tests {
 
     #[test]
     fn time_passes_and_comes_around_without_going_wrong() {
-        let around = Header::UNIT_MS << (u64::BITS - Header::SINCE_AT);
+        let around = Since::AROUND_MS;
         let year_ms = 365 * 86_400_000;
         assert!(around > year_ms);
         for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
             let begin = Moment::default().after_ms(begin);
             for passed in [0, 1, 1_000, 1_001, around - 2] {
                 let header = Header::new(Mode::Shared, Attributes::default(), begin);
-                let held = header.held_ms(begin.after_ms(passed));
+                let held = header.since().held_ms(begin.after_ms(passed));
                 assert!(held == passed || held + 1 == passed, "{held} of {passed}");
             }
         }

@@ -6,8 +6,8 @@
 //!   holds.rs, header.rs   who holds what          queues.rs    who waits for what
 //!   watches.rs            who watches what        sessions.rs  which sessions there are
 //!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
-//!   losses.rs             how holds were lost     acks.rs      which grants replicas are to acknowledge
-//!   owner.rs              how records are found by owner       wait_times.rs  how long grants were waited for
+//!   owner.rs              how records are found by owner       acks.rs        which grants replicas are to acknowledge
+//!   wait_times.rs         how long grants were waited for
 //!   flushes.rs            flushes that are still being done    unseen.rs      keys to look at after an exchange
 //!   renewals.rs           how far a renewal of backstops is
 //! ```
@@ -18,7 +18,6 @@ pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod header;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
-pub(in crate::engine) mod losses;
 pub(in crate::engine) mod owner;
 pub(in crate::engine) mod queues;
 pub(in crate::engine) mod renewals;

@@ -1,25 +1,40 @@
-//! What only the server knows of holds that their owners did not end: when that was, and of which connections.
+//! The log of lost holds, and what only the server knows of their connections.
 
-use crate::engine::{ClientId, Engine, Origin};
+use crate::engine::{ClientId, Engine, Lost, Origin};
 use crate::policy::attribution::field;
+use crate::policy::losses::LossLog;
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx};
 
-/// Completes the new entries of the log: O(1) for each of their connections, of which there are as many as the log has entries
-/// at most.
+/// Adds a hold to the log. O(1).
 #[cold]
-pub fn describe(ctx: Ctx<'_>) {
-    let clients = shell().engine.with(Engine::clients_to_describe);
-    let clients: Vec<_> = clients
-        .into_iter()
-        .filter_map(|client| Some((client, origin(ctx, client)?)))
-        .collect();
-    let now = clock::now();
+pub fn log(ctx: Ctx<'_>, lost: Box<Lost>) {
+    let entry = change(|log| log.add(clock::now(), lost));
+    if let Some((entry, client)) = entry
+        && let Some(origin) = origin(ctx, client)
+    {
+        change(|log| log.describe(entry, origin));
+    }
+}
+
+/// Changes the log, of which the engine must know whether it is open.
+pub fn change<T>(act: impl FnOnce(&mut LossLog) -> T) -> T {
+    let shell = shell();
+    let (result, is_open) = shell.losses.with_mut(|log| (act(log), log.is_open()));
+    if !is_open {
+        shell.engine.with_mut(Engine::close_log);
+    }
+    result
+}
+
+/// So many entries at most from now on.
+pub fn set_most(most: usize) {
+    change(|log| log.set_most(most));
     shell()
         .engine
-        .with_mut(|engine| engine.describe_losses(now, &clients));
+        .with_mut(|engine| engine.set_logs_losses(most > 0));
 }
 
 /// A connection is about to end: notes what it is while the server knows that, if it holds something.

@@ -2,6 +2,7 @@
 
 use crate::engine::{ClientId, Db, Effect, Key, KeyBuf, KeyState};
 use crate::policy::blocked::Answer;
+use crate::shell::bridge::losses;
 use crate::shell::delivery::{blocked, push, replication, reply};
 use crate::shell::server::{attribution, epochs, io_threads, keepalive, subscriptions};
 use crate::shell::state::{self, shell};
@@ -103,6 +104,8 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             shell().counts_acks.set(true);
             subscriptions::to_event_loop(ctx);
         }
+        Effect::Lost(lost) => losses::log(ctx, lost),
+        Effect::NextHolder { key, token } => losses::change(|log| log.granted(key.as_key(), token)),
     }
     Follows::Nothing
 }

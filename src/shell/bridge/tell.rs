@@ -10,7 +10,6 @@ use crate::engine::{
     Effect, Engine, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment, Timing,
 };
 use crate::policy::slots::SlotOwner;
-use crate::shell::bridge::losses;
 use crate::shell::bridge::perform::{CommandContext, Follows, perform};
 use crate::shell::delivery::push;
 use crate::shell::server::{cluster, epochs, rights, subscriptions};
@@ -88,7 +87,7 @@ fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>)
         look_at_rights(ctx, &event);
     }
     let mut effects = shell.spare.take();
-    let (now, next_work) = decide(ctx, event, &mut effects);
+    let (now, next_work) = decide(event, &mut effects);
     for effect in effects.drain(..) {
         match perform(ctx, in_command, effect) {
             Follows::Nothing => {}
@@ -103,10 +102,10 @@ fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>)
 
 /// Has the engine decide what follows from a fact, and lets it go. Says when that was, and when there is work next.
 #[inline(always)]
-fn decide(ctx: Ctx<'_>, event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
+fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
     let shell = shell();
     let gains = shell.server.get().is_cluster && epochs::may_have_gained();
-    let (now, next_work, has_losses) = shell.engine.with_mut(|engine| {
+    shell.engine.with_mut(|engine| {
         if gains {
             engine.follow_clock(clock::since_1970());
         }
@@ -116,12 +115,8 @@ fn decide(ctx: Ctx<'_>, event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment,
             Timing::Any => Moment::default(),
         };
         engine.handle(now, event, effects);
-        (now, engine.next_work(now), engine.has_new_losses())
-    });
-    if has_losses {
-        losses::describe(ctx);
-    }
-    (now, next_work)
+        (now, engine.next_work(now))
+    })
 }
 
 enum Step {
@@ -171,7 +166,7 @@ fn effects_of(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
         look_at_rights(ctx, &event);
     }
     let mut effects = Vec::new();
-    let (now, next_work) = decide(ctx, event, &mut effects);
+    let (now, next_work) = decide(event, &mut effects);
     if let Some(at) = next_work {
         timer::wake_at(now, at);
     }

@@ -1,11 +1,11 @@
 //! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
 
 use crate::command::{List, Log, matches};
-use crate::engine::{
-    ClientId, Engine, Holder, Key, KeyBuf, Lost, ModeKind, Origin, Page, Walk, key_in_log,
-};
+use crate::engine::{ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Page, Walk};
 use crate::policy::attribution::field;
+use crate::policy::losses::{Entry, LossLog, key_in_log};
 use crate::policy::release;
+use crate::shell::bridge::losses;
 use crate::shell::server::{keepalive, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Text};
@@ -125,22 +125,24 @@ pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
 pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     let db = ctx.db();
     let key = log.key.map(|name| key_in_log(Key { db, name }));
-    let is_meant =
-        |lost: &&Lost| lost.id > log.since && key.as_ref().is_none_or(|key| lost.key == *key);
-    // To ask for rights calls the server, and the engine is not borrowed then.
-    let mut entries: Vec<Lost> = shell()
-        .engine
-        .with(|engine| engine.log().filter(is_meant).cloned().collect());
-    entries.retain(|lost| may_see(ctx, &lost.key, lost.is_cut));
+    let is_meant = |entry: &&Entry| {
+        entry.id > log.since && key.as_ref().is_none_or(|key| entry.lost.key == *key)
+    };
+    // To ask for rights calls the server, and the log is not borrowed then.
+    let mut entries: Vec<Entry> = shell()
+        .losses
+        .with(|log| log.iter().filter(is_meant).cloned().collect());
+    entries.retain(|entry| may_see(ctx, &entry.lost.key, entry.is_cut));
     entries.truncate(usize::try_from(log.count).unwrap_or(usize::MAX));
     let (now, wall) = (clock::now(), clock::since_1970().as_millis() as u64);
     ctx.reply_array(entries.len());
-    for lost in &entries {
+    for entry in &entries {
+        let lost = &entry.lost;
         let origin = lost.origin.as_deref();
         let of = |field: fn(&Origin) -> &str| origin.map_or("", field);
         ctx.reply_map(16);
-        number(ctx, b"id", lost.id);
-        number(ctx, b"time-ms", wall.saturating_sub(now.ms_since(lost.at)));
+        number(ctx, b"id", entry.id);
+        number(ctx, b"time-ms", wall.saturating_sub(now.ms_since(entry.at)));
         number(ctx, b"db", lost.key.db.0.into());
         bytes(ctx, b"key", &lost.key.name);
         number(ctx, b"token", lost.token.0);
@@ -150,11 +152,11 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
         text(ctx, b"name", of(|origin| &origin.name));
         text(ctx, b"user", of(|origin| &origin.user));
         text(ctx, b"mode", lost.mode.kind().shown());
-        number(ctx, b"held-ms", lost.held_ms);
+        number(ctx, b"held-ms", lost.since.held_ms(entry.at));
         text(ctx, b"reason", lost.why.word());
         number(ctx, b"waiters", lost.waiters as u64);
         ctx.reply_bulk(b"next-token");
-        match lost.next {
+        match entry.next {
             Some(token) => ctx.reply_integer(token.0 as i64),
             None => ctx.reply_null(),
         }
@@ -171,16 +173,12 @@ fn may_see(ctx: Ctx<'_>, key: &KeyBuf, is_cut: bool) -> bool {
 
 /// Answers `LOCK.LOG RESET`. Nobody takes away what others may read and it may not.
 pub fn reset_log(ctx: Ctx<'_>) {
-    let keys = |engine: &Engine| -> Vec<_> {
-        let entries = engine.log();
-        let keys = entries.map(|lost| (lost.key.clone(), lost.is_cut));
-        keys.collect()
-    };
-    let keys = shell().engine.with(keys);
+    let key = |entry: &Entry| (entry.lost.key.clone(), entry.is_cut);
+    let keys: Vec<_> = shell().losses.with(|log| log.iter().map(key).collect());
     if !keys.iter().all(|(key, is_cut)| may_see(ctx, key, *is_cut)) {
         return ctx.reply_error("NOPERM the log has entries of keys that this user may not read");
     }
-    shell().engine.with_mut(Engine::clear_log);
+    losses::change(LossLog::clear);
     ctx.reply_ok();
 }
 

@@ -1,7 +1,9 @@
 //! `tether.*`: CONFIG GET and SET, and lines in redis.conf after `loadmodule`.
 
-use crate::engine::{Engine, Event, Limits};
+use crate::engine::{Event, Limits};
+use crate::policy::losses::LossLog;
 use crate::policy::server::Wanted;
+use crate::shell::bridge::losses;
 use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::private;
@@ -153,14 +155,10 @@ const NUMBERS: &[Number] = &[
         // Of so many connections something may be asked in one step.
         most: 16_384,
         get: || {
-            let most = shell().engine.with(Engine::log_most);
+            let most = shell().losses.with(LossLog::most);
             c_longlong::try_from(most).unwrap_or(c_longlong::MAX)
         },
-        set: |most| {
-            shell()
-                .engine
-                .with_mut(|engine| engine.set_log_most(most as usize));
-        },
+        set: |most| losses::set_most(most as usize),
     },
     Number {
         name: c"quarantine",
@@ -218,9 +216,7 @@ fn settings() -> Settings {
 /// Registers all settings and reads their lines of the configuration file. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
     // A default is not set: the server sees that it is what there is.
-    shell()
-        .engine
-        .with_mut(|engine| engine.set_log_most(LOG_MAX_LEN as usize));
+    losses::set_most(LOG_MAX_LEN as usize);
     let numbers = NUMBERS.iter().all(|number| {
         // SAFETY: the table, the context; the table of numbers lives as long as the module.
         let registered = unsafe {
