@@ -75,8 +75,10 @@ pub struct Engine {
     pub(super) tokens: Tokens,
     /// Losses are effects, for a log.
     pub(super) logs_losses: bool,
-    /// So are grants, since the next holder of some key belongs into that log.
-    pub(super) log_is_open: bool,
+    /// How many losses were effects.
+    pub(super) losses_told: u64,
+    /// As long as that is more than so many, grants are effects, too: the next holder of some key belongs into the log.
+    pub(super) losses_closed: u64,
     pub(super) renewals: Renewals,
     pub(super) waits: WaitTimes,
     pub(super) limits: Limits,

@@ -83,6 +83,8 @@ pub struct LossLog {
     bytes: usize,
     most: usize,
     last_id: u64,
+    /// How many losses came, of which many may share an entry.
+    added: u64,
     open: HashMap<KeyBuf, VecDeque<u64>>,
     bursts: HashMap<(u32, Loss), Burst>,
 }
@@ -109,13 +111,14 @@ impl LossLog {
         self.bytes = 0;
     }
 
-    /// Whether the next holder of some key belongs into an entry.
-    pub fn is_open(&self) -> bool {
-        !self.open.is_empty()
+    /// How many losses were added, if no entry lacks its next holder.
+    pub fn closed(&self) -> Option<u64> {
+        self.open.is_empty().then_some(self.added)
     }
 
     /// Adds a hold that ended. Returns its entry and its connection if that is still to be [described](Self::describe). O(1).
     pub fn add(&mut self, now: Moment, lost: Box<Lost>) -> Option<(u64, ClientId)> {
+        self.added += 1;
         let burst = self.burst(now, &lost);
         let is_apart = burst.count <= ENTRIES_PER_BURST && !lost.is_one_of_many;
         if let Some(shared) = burst.shared.and_then(|id| self.find(id)) {

@@ -339,7 +339,12 @@ impl Machine {
             Effect::Lost(lost) => {
                 self.losses.add(self.now, lost);
             }
-            Effect::NextHolder { key, token } => self.losses.granted(key.as_key(), token),
+            Effect::NextHolder { key, token } => {
+                self.losses.granted(key.as_key(), token);
+                if let Some(logged) = self.losses.closed() {
+                    self.engine.close_log(logged);
+                }
+            }
             Effect::TrackDisconnect(client) => {
                 let line = self.line(client).expect("who is guarded lives");
                 assert!(!std::mem::replace(&mut line.guarded, true));

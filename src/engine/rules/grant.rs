@@ -45,7 +45,7 @@ impl Engine {
         former: Option<Id<Hold>>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.log_is_open {
+        if self.losses_told != self.losses_closed {
             let (key, token) = (self.keys[key].key().to_owned(), grant.token);
             effects.push(Effect::NextHolder { key, token });
         }

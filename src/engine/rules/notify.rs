@@ -129,7 +129,7 @@ impl Engine {
             is_one_of_many: together && owner.hold_count > MANY,
             count,
         };
-        self.log_is_open = true;
+        self.losses_told += 1;
         effects.push(Effect::Lost(Box::new(lost)));
     }
 
@@ -158,8 +158,9 @@ impl Engine {
         self.logs_losses = logs;
     }
 
-    /// No key in the log lacks its next holder: [`Effect::NextHolder`] is not wanted until the next loss.
-    pub fn close_log(&mut self) {
-        self.log_is_open = false;
+    /// So many losses were logged, and none of their keys lacks its next holder: [`Effect::NextHolder`] is wanted again after the
+    /// next one, which may be told already.
+    pub fn close_log(&mut self, logged: u64) {
+        self.losses_closed = logged;
     }
 }

@@ -19,12 +19,12 @@ pub fn log(ctx: Ctx<'_>, lost: Box<Lost>) {
     }
 }
 
-/// Changes the log, of which the engine must know whether it is open.
+/// Changes the log, and has the engine know whether it is closed.
 pub fn change<T>(act: impl FnOnce(&mut LossLog) -> T) -> T {
     let shell = shell();
-    let (result, is_open) = shell.losses.with_mut(|log| (act(log), log.is_open()));
-    if !is_open {
-        shell.engine.with_mut(Engine::close_log);
+    let (result, closed) = shell.losses.with_mut(|log| (act(log), log.closed()));
+    if let Some(logged) = closed {
+        shell.engine.with_mut(|engine| engine.close_log(logged));
     }
     result
 }
