@@ -1,6 +1,6 @@
 //! The log of lost holds, and what only the server knows of their connections.
 
-use crate::engine::{ClientId, Engine, Lost, Origin};
+use crate::engine::{ClientId, Lost, Origin};
 use crate::policy::attribution::field;
 use crate::policy::losses::LossLog;
 use crate::shell::server::attribution;
