@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream servers clean-servers python dist monitoring
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python dist monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ campaign: build ## a thousand faults around `tether run` in network namespaces, 
 
 upstream: ## the servers' own test suites, with the module and without; UPSTREAM="--short redis-7.0" a part; some hours
 	@scripts/upstream.sh $(UPSTREAM)
+
+upgrade: ## today's module and the last release's beside each other, as master and as replica, and with each other's files; FROM=COMMIT another one
+	@SERVERS="$(SERVERS)" scripts/upgrade.sh
 
 servers: ## fetch the servers on which each change is tested into .servers/
 	@scripts/servers.sh

@@ -63,6 +63,7 @@ for part in 1 2 3 4; do
     slice "upstream-redis-7.0-$part" 400 "src/shell/* scripts/upstream.sh" env PART=$part/4 make upstream UPSTREAM="'--short redis-7.0'"
     slice "upstream-valkey-9.1-$part" 400 "src/shell/* scripts/upstream.sh" env PART=$part/4 make upstream UPSTREAM="'--short valkey-9.1'"
 done
+slice upgrade 300 "src/engine/record.rs src/engine/pairs.rs src/engine/terms.rs src/command/pack.rs src/shell/persistence/* tests/failover/upgrade.rs scripts/upgrade.sh" make upgrade
 slice packaging 300 "packaging/* scripts/dist.sh scripts/monitoring.sh clients/cli/* src/shell/commands/info.rs" make dist monitoring
 slice stock-clients 300 "tests/clients/* docs/clients.md src/command/*" make clients
 slice campaign 400 "$CLIENTS" make campaign TETHER_STEPS=90

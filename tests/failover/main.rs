@@ -14,6 +14,7 @@ mod rewriting;
 mod sentinels;
 mod sessions;
 mod stream;
+mod upgrade;
 mod vanishing;
 
 use tether_testing::harness::sentinel;

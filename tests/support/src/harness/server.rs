@@ -30,6 +30,8 @@ pub struct Server {
     child: Option<Child>,
     folder: TempDir,
     lines: Vec<String>,
+    /// Where it is not the one that is tested.
+    module: Option<PathBuf>,
     /// What its environment says, besides ours.
     environment: Vec<(String, PathBuf)>,
     port: u16,
@@ -44,20 +46,30 @@ impl Server {
 
     /// A server with these lines after those of redis.conf; other modules are loaded before.
     pub fn with(lines: &[&str]) -> Server {
-        Server::begin(lines, Vec::new())
+        Server::begin(lines, None, Vec::new())
+    }
+
+    /// A server with another build of the module.
+    pub fn with_module(module: &Path, lines: &[&str]) -> Server {
+        Server::begin(lines, Some(module.to_owned()), Vec::new())
     }
 
     /// A server that goes by this wall clock.
     #[cfg(target_os = "linux")]
     pub fn by_clock(clock: &super::Clock, lines: &[&str]) -> Server {
-        Server::begin(lines, clock.environment())
+        Server::begin(lines, None, clock.environment())
     }
 
-    fn begin(lines: &[&str], environment: Vec<(String, PathBuf)>) -> Server {
+    fn begin(
+        lines: &[&str],
+        module: Option<PathBuf>,
+        environment: Vec<(String, PathBuf)>,
+    ) -> Server {
         let mut server = Server {
             child: None,
             folder: TempDir::with_prefix("tether-test-").expect("a temporary folder"),
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            module,
             environment,
             port: 0,
             kind: Kind::Redis,
@@ -274,6 +286,13 @@ impl Server {
         self.boot();
     }
 
+    /// kill -9, and a new start in the same folder with another build of the module.
+    pub fn restart_with_module(&mut self, module: &Path) {
+        self.kill();
+        self.module = Some(module.to_owned());
+        self.boot();
+    }
+
     /// kill -9, if it still runs. It can be started again by [`Server::restart`].
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
@@ -398,7 +417,8 @@ impl Server {
             if line.starts_with("loadmodule ") {
                 module_lines += 1;
                 config.extend(others.iter().cloned());
-                config.push(format!("loadmodule {}", module().display()));
+                let module = self.module.clone().unwrap_or_else(module);
+                config.push(format!("loadmodule {}", module.display()));
             } else {
                 config.push(line.to_owned());
             }
