@@ -59,14 +59,20 @@ fn a_crash_in_another_thread_is_reported_without_a_look_at_what_there_was() {
     assert!(!report.contains("tether_"), "{report}");
 }
 
+/// A thread begins under its program's name, and gives itself another.
 #[cfg(target_os = "linux")]
 fn background_thread(process: libc::pid_t) -> libc::pid_t {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
-    let names = threads.flatten().filter_map(|thread| {
-        let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
-        let number = thread.file_name().to_str()?.parse().ok()?;
-        Some((name, number))
-    });
-    let mut background = names.filter(|(name, _)| name.starts_with("bio_"));
-    background.next().expect("a thread for slow work").1
+    eventually("a thread for slow work", || {
+        let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+        let names = threads.flatten().filter_map(|thread| {
+            let name = std::fs::read_to_string(thread.path().join("comm")).ok()?;
+            let number = thread.file_name().to_str()?.parse().ok()?;
+            Some((name, number))
+        });
+        let names: Vec<(String, _)> = names.collect();
+        let background = names.iter().find(|(name, _)| name.starts_with("bio_"));
+        background
+            .map(|(_, number)| *number)
+            .ok_or_else(|| format!("{names:?}"))
+    })
 }
