@@ -127,6 +127,11 @@ if [ -z "$MODULE" ]; then
     scripts/build.sh
     MODULE=$PWD/target/release/libtether.so
 fi
+# The suites' servers have ports that are agreed on: one run at a time.
+if command -v flock > /dev/null; then
+    exec 9> "${TMPDIR:-/tmp}/tether-upstream.lock"
+    flock 9
+fi
 TMP=${KEEP:-$(mktemp -d)}
 mkdir -p "$TMP"
 [ -n "${KEEP:-}" ] || trap 'rm -rf "$TMP"' EXIT

@@ -485,7 +485,7 @@ fn parse_version(text: &str) -> (u32, u32) {
 
 /// What a log says last. Where the server reports its own end, the report begins with why.
 pub fn tail(log: &str) -> String {
-    const LINES: usize = 40;
+    const LINES: usize = 150;
     let lines: Vec<_> = log.lines().collect();
     let report = lines.iter().position(|line| line.contains("REPORT START"));
     let first = report.unwrap_or(lines.len().saturating_sub(LINES));
