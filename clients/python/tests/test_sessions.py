@@ -367,6 +367,25 @@ def test_a_server_that_is_silent_for_half_of_the_fence_loses_nothing(server: Ser
     tell(server, story, fence=4)
 
 
+@pytest.mark.parametrize("grace", [None, 20])
+def test_what_was_lost_by_silence_is_not_given_back_while_its_work_stops(
+    server: Server, grace: float | None
+) -> None:
+    async def story() -> None:
+        async with Locks(server.url, grace=grace, fence=0.5, stop_within=5) as locks:
+            held = await locks.lock("a").acquire()
+            with server.silent():
+                await true(lambda: held.lost == "silence")
+            async with locks.lock("another"):
+                assert server.held("a")
+
+    asyncio.run(story())
+    for session in server.run("SESSION.LIST"):
+        # redis-py 8 makes a map of it.
+        pairs = session if isinstance(session, dict) else dict(zip(session[::2], session[1::2]))
+        server.run("SESSION.KILL", pairs[b"id"])
+
+
 def test_closing_leaves_nothing_for_the_grace(server: Server) -> None:
     async def story() -> None:
         locks = Locks(server.url, grace=GRACE_S)

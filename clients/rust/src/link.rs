@@ -570,13 +570,10 @@ impl Link {
         Ok(())
     }
 
+    /// What a former session holds goes with its grace. To end it now would give the locks away while those who have just been told
+    /// that they are lost are stopping.
     async fn begin_anew(&mut self, terms: &Terms) -> Result<(), Error> {
         let mut line = self.way.address.connect(CONNECT_WITHIN).await?;
-        if let Some(former) = &self.way.secret {
-            let ended = line.end_former_session(former).await;
-            ended.map_err(or_passing)?;
-            self.way.secret = None;
-        }
         let sent = BootTime::now();
         let begun = terms.begin(&mut line).await.map_err(or_passing)?;
         self.use_line(line);
@@ -592,10 +589,24 @@ impl Link {
     }
 
     fn use_line(&mut self, line: Line) {
-        self.connection = line.connection;
+        let connection = std::mem::replace(&mut self.connection, line.connection);
+        let driver = std::mem::replace(&mut self.driver, line.driver);
+        self.linger((connection, driver));
         self.arrivals = Arrivals::new(line.pushes);
-        self.driver = line.driver;
         self.began = BootTime::now();
+    }
+
+    /// Without a session the server frees what a connection held when that ends, and it may have been silent only. So it is left open
+    /// for as long as those need to stop who were told of the loss.
+    fn linger(&self, former: (MultiplexedConnection, Driver)) {
+        let terms = self.way.terms;
+        let stop_within = terms.map_or(Duration::ZERO, |terms| terms.stop_within);
+        if self.way.secret.is_none() && !stop_within.is_zero() {
+            tokio::spawn(async move {
+                sleep(stop_within).await;
+                drop(former);
+            });
+        }
     }
 
     /// So that nothing stays for the grace. Without a session the end of the connection is enough.

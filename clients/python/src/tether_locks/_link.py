@@ -75,6 +75,7 @@ class Link:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._is_leaving = False
+        self._stop_within = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         _open.add(self)
 
@@ -98,6 +99,7 @@ class Link:
     async def _prepare(self, times: Times) -> None:
         sent_at = now()
         server = await self.call("LOCK.SERVER")
+        self._stop_within = times.stop_within
         is_local = isinstance(self._connection, UnixDomainSocketConnection)
         self.core.fence = fence_of(server, times, is_local)
         self.core.answered_at = sent_at
@@ -302,10 +304,18 @@ class Link:
     def _abort(self) -> None:
         if self._is_leaving:
             return
-        _open.discard(self)
         for task in self._tasks:
             if task is not asyncio.current_task(self.loop):
                 task.cancel()
+        if self.core.ended == "silence" and self.core.secret is None and self._stop_within > 0:
+            # At the end of the connection the server frees what it held. Who has just been told of
+            # the loss needs that long to stop.
+            self.loop.call_later(self._stop_within, self._part)
+        else:
+            self._part()
+
+    def _part(self) -> None:
+        _open.discard(self)
         self._hang_up()
 
 

@@ -95,6 +95,30 @@ async fn a_time_to_wait_is_kept_whatever_the_server_does() {
     assert!(matches!(refused, Some(Error::Unreachable(_))));
 }
 
+/// The fence falls, and the work needs its time to stop: until then nobody else may have the lock, though the server is there again
+/// and the client, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_lost_by_silence_is_not_given_back_while_its_work_stops() {
+    let server = Server::start();
+    for grace in [None, Some(Duration::from_secs(20))] {
+        let builder = Locks::builder(&url(&server)).fence(A_MOMENT * 10);
+        let mut builder = builder.stop_within(Duration::from_secs(5));
+        if let Some(grace) = grace {
+            builder = builder.grace(grace);
+        }
+        let locks = soon(builder.connect()).await.unwrap();
+        let name = format!("{grace:?}");
+        let held = soon(locks.lock(&name).acquire()).await.unwrap();
+        Server::signal(server.pid(), libc::SIGSTOP);
+        assert_eq!(soon(held.lost()).await, Loss::Silence);
+        Server::signal(server.pid(), libc::SIGCONT);
+        drop(soon(locks.lock("another").acquire()).await.unwrap());
+        let other = connect(&server).await;
+        let refused = soon(other.lock(&name).no_wait().acquire()).await.err();
+        assert_eq!(refused, Some(Error::Taken), "{name}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_watched_is_watched_on_after_a_restart() {
     let mut server = Server::start();
