@@ -1,37 +1,27 @@
-//! Circles of waiting, found by the request that would close one.
+//! Cycles of waiting, found by the request that would close one.
 //!
-//! A request is refused when, even if every owner that does not wait released all that it holds,
-//! the request could still never be granted. What is taken for granted:
+//! A request is refused when it would close a cycle in which each wait can only end after the next. What is taken for granted:
 //!
 //! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
 //!   that blocks its connection stops all the labels of that connection;
 //! - a hold with a lease ends by itself, so nobody waits for it for ever;
-//! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out.
-//!
-//! So of a semaphore's holders only those that are stuck count, and where enough permits can still
-//! come back nothing is refused.
+//! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out;
+//! - of a semaphore one holder counts only if its permits alone leave too few. That others hold too many together is not
+//!   looked at.
 //!
 //! ```text
-//!   edges.rs    who keeps whom from going on
-//!   search.rs   tries out who can go on           room.rs     what room is left at a key
-//!   direct.rs   cycles where there is too much for that   growth.rs   tests of what a search costs
+//!   walk.rs     the one walk from wait to wait     growth.rs   tests of what it costs
 //! ```
 
-mod direct;
-mod edges;
 #[cfg(test)]
 mod growth;
-mod room;
-mod search;
+mod walk;
 
 use super::effect::Waits;
 use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use direct::Walk;
-use edges::{Obstacle, SEARCH_STEPS, WALK_STEPS};
-use hashbrown::HashMap;
-use search::Search;
+use walk::{Link, STEPS, Walk};
 
 /// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
 /// for so.
@@ -49,19 +39,16 @@ pub(super) enum Verdict {
 
 impl Engine {
     /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS`] while nobody waits for what its
-    /// connection holds, and its owner has no other wait; otherwise no more than a few times [`SEARCH_STEPS`].
+    /// connection holds, and its owner has no other wait; otherwise no more than [`STEPS`].
     pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
             return Verdict::Open;
         }
-        let mut search = Search::new(self, SEARCH_STEPS);
-        match search.is_stuck(newest) {
-            Some(false) => Verdict::Open,
-            Some(true) => Verdict::Circle(self.describe(self.path(newest, &search))),
-            None => match Walk::new(self, WALK_STEPS).cycle(newest) {
-                Some(path) => Verdict::Circle(self.describe(path)),
-                None => Verdict::Cut,
-            },
+        let mut walk = Walk::new(self, newest, STEPS);
+        match walk.cycle() {
+            Some(path) => Verdict::Circle(self.describe(path)),
+            None if walk.is_cut() => Verdict::Cut,
+            None => Verdict::Open,
         }
     }
 
@@ -99,27 +86,8 @@ impl Engine {
         any_at_a_glance(waits.flat_map(behind))
     }
 
-    /// Who waits for whom, from the newest on until it comes round. Where the newest only waits for
-    /// a cycle of others, that cycle.
-    fn path(&self, newest: Id<Waiter>, search: &Search<'_>) -> Vec<Obstacle> {
-        let mut path: Vec<Obstacle> = Vec::new();
-        let mut places = HashMap::new();
-        let mut waiter = newest;
-        while let Some(next) = search.obstacle(waiter) {
-            places.insert(waiter, path.len());
-            let key = next.key;
-            path.push(Obstacle { key, waiter });
-            waiter = next.waiter;
-            if let Some(start) = places.get(&waiter) {
-                path.drain(..start);
-                break;
-            }
-        }
-        path
-    }
-
-    fn describe(&self, path: Vec<Obstacle>) -> Vec<Waits> {
-        let link = |link: Obstacle| Waits {
+    fn describe(&self, path: Vec<Link>) -> Vec<Waits> {
+        let link = |link: Link| Waits {
             client: self.clients[self.queues[link.waiter].client].id,
             label: self.queues[link.waiter].terms.label[..].into(),
             key: self.keys[link.key].key().to_owned(),

@@ -179,13 +179,11 @@ impl World {
         }
         let in_multi = self.is_in_multi(who);
         let oneself = *command == Command::Kill { who };
-        // Whether its cycle is looked for, if it does not close that itself, is not said.
-        let astray = command.wait().is_some() && !in_multi && !self.stuck().is_empty();
-        // Nor in which order leases end that end at once.
+        // In which order leases end that end at once is not said.
         let open = !self.slow && command.is_write() && self.is_order_of_leases_open();
         let alone = in_multi && (is_single(command) || self.slow_only(command));
         let dying = command.parts().iter().filter_map(killed);
-        !(oneself || astray || open || alone)
+        !(oneself || open || alone)
             && command.parts().iter().all(|part| self.knows_session(part))
             && self.is_said_who_goes_first(dying)
             && (self.slow || (self.allows_script(command) && !self.overwrites_several(command)))

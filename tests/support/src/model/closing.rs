@@ -63,7 +63,7 @@ impl World {
 
     /// What is left waits for each other, by others' hands.
     fn part(&self, other: Option<Who>) -> Option<Step> {
-        let stuck = &self.waiters[*self.stuck().first()?];
+        let stuck = self.waiters.first()?;
         let (who, command) = match stuck.push {
             true => (
                 stuck.who,

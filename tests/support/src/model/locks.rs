@@ -284,7 +284,7 @@ impl World {
             form: request.form,
         });
         let newest = self.waiters.len() - 1;
-        if self.stuck().contains(&newest) {
+        if self.closes_cycle(newest) {
             self.waiters.pop();
             self.totals.deadlocks_refused += 1;
             return Reply::refused("DEADLOCK");

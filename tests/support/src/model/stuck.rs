@@ -1,88 +1,98 @@
-//! Circles of waiting, tried out: what if everyone who can go on does?
+//! Cycles of waiting: who can only go on after whom.
 
 use super::command::{Label, Mode, Spot, Who};
+use super::queues::Waiter;
 use super::world::World;
 
-/// A hold in the dream.
+/// A hold, or one that a waiter will have.
 struct Held {
     who: Who,
     label: Label,
-    spot: Spot,
     mode: Mode,
+    reentrant: bool,
 }
 
 impl World {
-    /// The places of those waiters that would wait for ever, even if every owner that does not wait
-    /// gave back all that it holds, and so on with those who are served then.
-    pub fn stuck(&self) -> Vec<usize> {
-        let mut waiting: Vec<usize> = (0..self.waiters.len()).collect();
-        let mut held: Vec<Held> = Vec::new();
-        for hold in &self.holds {
+    /// Whether a waiter must wait for itself, by however many others.
+    pub fn closes_cycle(&self, newest: usize) -> bool {
+        let mut reached = vec![newest];
+        let mut next = 0;
+        while let Some(at) = reached.get(next) {
+            next += 1;
+            for other in self.must_wait_for(*at) {
+                if other == newest {
+                    return true;
+                }
+                if !reached.contains(&other) {
+                    reached.push(other);
+                }
+            }
+        }
+        false
+    }
+
+    fn must_wait_for(&self, at: usize) -> Vec<usize> {
+        let waiter = &self.waiters[at];
+        let mut all = Vec::new();
+        for spot in &waiter.spots {
+            let ahead = (0..at).filter(|other| self.waiters[*other].spots.contains(spot));
+            all.extend(ahead.clone().next_back());
+            let to_come = ahead.map(|other| &self.waiters[other]);
+            let to_come = to_come
+                .filter(|other| other.lease_ms.is_none())
+                .map(|other| Held {
+                    who: other.who,
+                    label: other.label,
+                    mode: other.mode,
+                    reentrant: other.reentrant,
+                });
+            let to_come =
+                to_come.filter(|held| (held.who, held.label) != (waiter.who, waiter.label));
+            let in_way = self.lasting_at(*spot).into_iter().chain(to_come);
+            for held in in_way.filter(|held| must_go(waiter, held)) {
+                all.extend((0..self.waiters.len()).filter(|other| {
+                    let other = &self.waiters[*other];
+                    other.who == held.who && (!other.push || other.label == held.label)
+                }));
+            }
+        }
+        all
+    }
+
+    fn lasting_at(&self, spot: Spot) -> Vec<Held> {
+        let holds = self.holds.iter().filter(|hold| hold.spot == spot);
+        let lasting = holds.filter_map(|hold| {
             // A lease ends by itself, what the dead left goes, and nobody waits for ever for a session that is detached.
             let mut grants = self.grants.iter();
             let grant = grants.find(|grant| grant.serial == hold.serial);
             let to_come = grant.and_then(|grant| grant.lease_ms);
-            let is_over = hold.is_gone() || to_come.is_some();
-            let owner = self.voice(hold.owner).filter(|_| !is_over);
-            if let (Some(who), None) = (owner, hold.ends) {
-                let (label, spot, mode) = (hold.label, hold.spot, hold.mode);
-                held.push(Held {
-                    who,
-                    label,
-                    spot,
-                    mode,
-                });
-            }
-        }
-        loop {
-            held.retain(|held| {
-                let mut waiters = waiting.iter().map(|at| &self.waiters[*at]);
-                waiters.any(|waiter| {
-                    waiter.who == held.who && (!waiter.push || waiter.label == held.label)
-                })
-            });
-            let served = waiting
-                .iter()
-                .position(|at| self.goes_on(*at, &waiting, &held));
-            let Some(served) = served else { return waiting };
-            let waiter = &self.waiters[waiting.remove(served)];
-            for spot in waiter.spots.iter().filter(|_| waiter.lease_ms.is_none()) {
-                held.push(Held {
-                    who: waiter.who,
-                    label: waiter.label,
-                    spot: *spot,
-                    mode: waiter.mode,
-                });
-            }
-        }
+            let is_over = hold.is_gone() || to_come.is_some() || hold.ends.is_some();
+            Some(Held {
+                who: self.voice(hold.owner).filter(|_| !is_over)?,
+                label: hold.label,
+                mode: hold.mode,
+                reentrant: hold.reentrant,
+            })
+        });
+        lasting.collect()
     }
+}
 
-    /// Whether this one is first in all its queues and goes with all that is still held.
-    fn goes_on(&self, at: usize, waiting: &[usize], held: &[Held]) -> bool {
-        let waiter = &self.waiters[at];
-        waiter.spots.iter().all(|spot| {
-            let first = waiting
-                .iter()
-                .find(|at| self.waiters[**at].spots.contains(spot));
-            let there: Vec<&Held> = held.iter().filter(|held| held.spot == *spot).collect();
-            let is_own = |held: &&&Held| (held.who, held.label) == (waiter.who, waiter.label);
-            let admitted = match (there.iter().find(is_own), waiter.mode) {
-                (Some(_), _) => false,
-                (None, Mode::Temporary | Mode::Exclusive) => there.is_empty(),
-                (None, Mode::Shared) => there.iter().all(|held| held.mode == Mode::Shared),
-                (None, Mode::Permits { count, total }) => {
-                    let mut taken = count;
-                    let all = there.iter().all(|held| match held.mode {
-                        Mode::Permits { count, total: t } => {
-                            taken += count;
-                            t == total
-                        }
-                        _ => false,
-                    });
-                    all && taken <= total
-                }
-            };
-            first == Some(&at) && admitted
-        })
+/// Whether a waiter can only have its key after this hold.
+fn must_go(waiter: &Waiter, held: &Held) -> bool {
+    if (held.who, held.label) == (waiter.who, waiter.label) {
+        let again = held.reentrant && waiter.reentrant;
+        return !(again && waiter.spots.len() == 1 && held.mode.reenters_as(waiter.mode));
+    }
+    match (held.mode, waiter.mode) {
+        (Mode::Shared, Mode::Shared) => false,
+        (
+            Mode::Permits { count, total },
+            Mode::Permits {
+                count: more,
+                total: asked,
+            },
+        ) => total != asked || count + more > total,
+        _ => true,
     }
 }
