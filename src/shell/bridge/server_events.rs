@@ -240,7 +240,7 @@ unsafe extern "C" fn on_role(
                 ctx.log(c"notice", &text);
             }
             handle(ctx, Event::Promoted);
-            if shell().misses_something.take() {
+            if shell().misses_something.get() {
                 ctx.log(
                     c"warning",
                     "promoted, and nothing is granted for a day: this server refused what its master told of sessions (see above)",

@@ -7,8 +7,8 @@
 
 use crate::command::Request;
 use crate::engine::{
-    Cause, Event, FREE, HOLD, Key, KeyState, Mode, SESSION, SessionRecord, read_moment_ms,
-    read_token,
+    Cause, Event, FREE, HOLD, Key, KeyState, Mode, Pair, SESSION, SessionRecord, read_moment_ms,
+    read_pairs, read_token,
 };
 use crate::policy::release::Release;
 use crate::shell::bridge::perform::{replicate_grant, write};
@@ -175,13 +175,17 @@ fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     true
 }
 
-/// `TETHER.RENEW key end`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
+/// `TETHER.RENEW key end [name value]...`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
 /// but that is what users say, and goes before the backstop.
 fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let [key, end] = arguments else {
+    let [key, end, more @ ..] = arguments else {
         return false;
     };
-    let Some(end) = read_moment_ms(end.bytes()) else {
+    let more: Vec<_> = more.iter().map(|word| word.bytes()).collect();
+    let (Some(end), Some(())) = (
+        read_moment_ms(end.bytes()),
+        read_pairs(&more, |_, _| Pair::Unknown),
+    ) else {
         return false;
     };
     let open = ctx.open_quietly(*key);

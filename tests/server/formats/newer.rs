@@ -100,6 +100,7 @@ fn told(session: &str) -> Vec<Vec<u8>> {
         ]),
         encode(["LOCK.ACQUIRE", "known"]),
         hold("known", ["more", "words"]),
+        encode(["TETHER.RENEW", "known", "4102444800000", "more", "words"]),
         encode(["LOCK.ACQUIRE", "unknown"]),
         hold("unknown", ["TASK", "words"]),
     ]
@@ -196,7 +197,7 @@ fn a_replica_that_refused_something_grants_nothing_once_it_is_promoted() {
     let (file, secret) = saved(&server);
     let session = session_of(&server);
     let port = master(file.clone(), told(&session));
-    let sound = master(file, told(&session)[..4].to_vec());
+    let sound = master(file, told(&session)[..5].to_vec());
     let replica = Server::start();
     let mut client = replica.resp3();
     client.run(["REPLICAOF", "127.0.0.1", &port.to_string()]);
@@ -208,6 +209,7 @@ fn a_replica_that_refused_something_grants_nothing_once_it_is_promoted() {
     client.run("REPLICAOF NO ONE");
     let refused = client.refused("LOCK.ACQUIRE other");
     assert!(refused.starts_with("QUARANTINE"), "{refused}");
+    assert!(client.run("PTTL known").number() > 0);
     assert_eq!(client.run(["SESSION.RESUME", &secret]), int(3));
     assert_eq!(client.run("LOCK.RELEASE lock"), int(0));
     client.run(["REPLICAOF", "127.0.0.1", &sound.to_string()]);
