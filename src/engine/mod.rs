@@ -40,7 +40,7 @@ pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
-pub use limits::Limits;
+pub use limits::{LOSSES_LOGGED_APART, Limits};
 pub use mode::{Mode, ModeKind};
 pub use pairs::{Pair, read_number, read_pairs};
 pub use record::{FREE, HOLD, Held, SESSION, SessionRecord, hex, read_moment_ms, read_token};

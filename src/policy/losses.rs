@@ -1,15 +1,14 @@
 //! The log of `LOCK.LOG`: the latest holds that their owners did not end, in a ring.
 
-use crate::engine::{ClientId, Key, KeyBuf, Loss, Lost, Moment, NOBODY, Origin, Token};
+use crate::engine::{
+    ClientId, Key, KeyBuf, LOSSES_LOGGED_APART, Loss, Lost, Moment, NOBODY, Origin, Token,
+};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// On average an entry takes so many bytes at most: where names are longer, there are fewer entries.
 const BYTES_PER_ENTRY: usize = 1024;
-
-/// So many losses of one owner and one reason that follow each other have an entry each; later ones share one.
-const ENTRIES_PER_BURST: u64 = 100;
 
 /// A burst ends when so much time passes without a loss.
 const BURST_GAP_MS: u64 = 1000;
@@ -120,7 +119,7 @@ impl LossLog {
     pub fn add(&mut self, now: Moment, lost: Box<Lost>) -> Option<(u64, ClientId)> {
         self.added += 1;
         let burst = self.burst(now, &lost);
-        let is_apart = burst.count <= ENTRIES_PER_BURST && !lost.is_one_of_many;
+        let is_apart = burst.count <= u64::from(LOSSES_LOGGED_APART) && !lost.is_one_of_many;
         if let Some(shared) = burst.shared.and_then(|id| self.find(id)) {
             shared.lost.count += lost.count;
             return None;

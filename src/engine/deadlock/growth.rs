@@ -1,8 +1,8 @@
 //! What a search costs in worlds of many: counted, so that no machine is too slow for it.
 
-use super::walk::STEPS;
 use super::{Verdict, Walk};
 use crate::engine::event::{Acquire, Event, KeySnapshot};
+use crate::engine::limits::WALK_STEPS;
 use crate::engine::state::queues::Request;
 use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
@@ -110,7 +110,10 @@ fn assert_linear(
         match world.verdict(newest) {
             Ok(Some(_)) => assert!(found.is_some(), "a cycle of {size} is made up"),
             Ok(None) => assert_eq!(found, None, "of {size}"),
-            Err(Cut) => assert!(steps > STEPS || size > 256, "{size} are too many already"),
+            Err(Cut) => assert!(
+                steps > WALK_STEPS || size > 256,
+                "{size} are too many already"
+            ),
         }
     }
 }
@@ -286,7 +289,7 @@ fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
 fn a_search_takes_no_more_steps_than_it_has() {
     let mut world = World::default();
     let newest = own_queue(&mut world, 3, MANY);
-    let mut walk = Walk::new(&world.0, newest, STEPS);
+    let mut walk = Walk::new(&world.0, newest, WALK_STEPS);
     assert!(walk.cycle().is_none() && walk.is_cut());
     assert_eq!(walk.steps_left(), 0);
 }

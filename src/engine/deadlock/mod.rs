@@ -18,14 +18,11 @@ mod growth;
 mod walk;
 
 use super::effect::Waits;
+use crate::engine::limits::{LOOKS_BEFORE_WALK, WALK_STEPS};
 use crate::engine::state::rows::Waiter;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use walk::{Link, STEPS, Walk};
-
-/// So many of a caller's holds and waits are looked at to see whether anybody waits for it. Of one with more that is taken
-/// for so.
-const LOOKS: usize = 64;
+use walk::{Link, Walk};
 
 /// What a look for a cycle comes to.
 pub(super) enum Verdict {
@@ -38,13 +35,13 @@ pub(super) enum Verdict {
 }
 
 impl Engine {
-    /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS`] while nobody waits for what its
-    /// connection holds, and its owner has no other wait; otherwise no more than [`STEPS`].
+    /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS_BEFORE_WALK`] while nobody waits for what its
+    /// connection holds, and its owner has no other wait; otherwise no more than [`WALK_STEPS`].
     pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
             return Verdict::Open;
         }
-        let mut walk = Walk::new(self, newest, STEPS);
+        let mut walk = Walk::new(self, newest, WALK_STEPS);
         match walk.cycle() {
             Some(path) => Verdict::Circle(self.describe(path)),
             None if walk.is_cut() => Verdict::Cut,
@@ -98,5 +95,5 @@ impl Engine {
 
 /// Whether any of these is so. Where there are too many to look at, perhaps.
 fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
-    all.by_ref().take(LOOKS).any(|is_so| is_so) || all.next().is_some()
+    all.by_ref().take(LOOKS_BEFORE_WALK).any(|is_so| is_so) || all.next().is_some()
 }

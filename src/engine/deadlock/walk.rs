@@ -8,6 +8,7 @@
 //!
 //! Holders are followed before queues: behind a thousand who wait for the same key, its holder is what matters.
 
+use crate::engine::limits::WALK_HOLDERS_PER_KEY;
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Ack, Client, Hold, KeyRecord, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
@@ -15,12 +16,6 @@ use crate::engine::tables::Engine;
 use crate::engine::terms::Attributes;
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
-
-/// So many looks at a wait, at a place in a queue, or at a hold are taken for one request.
-pub(super) const STEPS: usize = 2000;
-
-/// So many holders of one key are looked at.
-const HOLDERS_PER_KEY: usize = 256;
 
 /// A wait that must end first at this key: the one that is waited for, or the one that waits for it.
 #[derive(Clone, Copy)]
@@ -134,7 +129,7 @@ impl<'a> Walk<'a> {
         };
         let all = match is_seen {
             true => 0,
-            false => HOLDERS_PER_KEY,
+            false => WALK_HOLDERS_PER_KEY,
         };
         let mut holds = engine.holds_at(link.key);
         let others = holds.by_ref().take(all).filter(|hold| Some(*hold) != own);

@@ -1,13 +1,11 @@
 //! Whether a token is that of a current hold.
 
 use crate::engine::event::KeySnapshot;
+use crate::engine::limits::HOLDS_SEARCHED;
 use crate::engine::state::rows::Hold;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Moment, Token};
-
-/// Among so many of a key's holds one is looked for whose token is named in place of a stale one.
-const SHOWN: usize = 16;
 
 /// Why a token is stale: what is true instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl Engine {
         if held.is_some_and(|hold| self.holds.pending(hold).is_some()) {
             return Err(Stale::Pending);
         }
-        let other = self.holds_at(key).take(SHOWN).find(is_current);
+        let other = self.holds_at(key).take(HOLDS_SEARCHED).find(is_current);
         Err(other.map_or(Stale::Nobody, |hold| {
             Stale::HeldWith(self.holds[hold].token)
         }))

@@ -1,19 +1,11 @@
 //! Who holds and who waits, for an operator at three in the morning.
 
+use crate::engine::limits::{ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE};
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
-
-/// A connection that has no more than so many keys is answered for at once.
-const AT_ONCE: usize = 100;
-
-/// So many holders of one key, or waiters, take about as long as one key.
-const CROWD: usize = 16;
-
-/// Of more holders of one key, or waiters, those of ended connections are told among the numbers until they are gone.
-const MANY: usize = 1000;
 
 /// What there is to tell about one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -94,12 +86,12 @@ impl Engine {
         let holders = self.holds_at(key);
         let waiters = self.queues.of_key(&self.keys, key);
         let holders: Vec<_> = holders
-            .take(most.saturating_add(MANY))
+            .take(most.saturating_add(ENTRIES_COUNTED))
             .filter_map(|hold| self.holder_line(now, hold))
             .take(most)
             .collect();
         let waiters: Vec<_> = waiters
-            .take(most.saturating_add(MANY))
+            .take(most.saturating_add(ENTRIES_COUNTED))
             .filter(|waiter| !self.is_faded(*waiter))
             .map(|waiter| self.waiting_line(now, waiter))
             .take(most)
@@ -125,7 +117,7 @@ impl Engine {
             true => 0,
             false => self.holds.count(&self.keys, key),
         };
-        if !self.is_anything_orphaned() || count > MANY {
+        if !self.is_anything_orphaned() || count > ENTRIES_COUNTED {
             return count;
         }
         self.living_holds(key).count()
@@ -133,7 +125,7 @@ impl Engine {
 
     pub(in crate::engine) fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
         let count = self.queues.count(&self.keys, key);
-        if !self.is_fading() || count > MANY {
+        if !self.is_fading() || count > ENTRIES_COUNTED {
             return count;
         }
         let waiters = self.queues.of_key(&self.keys, key);
@@ -151,7 +143,7 @@ impl Engine {
             let Some(client) = self.clients.find(id) else {
                 return Page::default();
             };
-            if let Some(keys) = self.keys_of_client(client, count.max(AT_ONCE)) {
+            if let Some(keys) = self.keys_of_client(client, count.max(KEYS_LISTED_AT_ONCE)) {
                 let keys = keys.into_iter();
                 let meant = keys.filter(|key| is_meant(self.keys[*key].key()));
                 return Page {
@@ -172,9 +164,9 @@ impl Engine {
             if let Some(key) = self.keys.at(place)
                 && is_meant(self.keys[key].key())
             {
-                looked += self.holds.count(&self.keys, key) / CROWD;
+                looked += self.holds.count(&self.keys, key) / ENTRIES_PER_LISTED_KEY;
                 let concerns = walk.client.is_none_or(|client| {
-                    looked += self.queues.count(&self.keys, key) / CROWD;
+                    looked += self.queues.count(&self.keys, key) / ENTRIES_PER_LISTED_KEY;
                     self.concerns(key, client)
                 });
                 page.lines

@@ -1,17 +1,12 @@
 //! Why nobody gets a key: who holds it, what they wait for, who holds that, and so on.
 
 use crate::engine::inspect::inspection::Holder;
+use crate::engine::limits::{WHY_KEYS_PER_REQUEST, WHY_STEPS};
 use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Key, KeyBuf, Moment};
 use std::collections::HashSet;
-
-/// A chain is followed so far.
-const MOST_STEPS: usize = 64;
-
-/// Of the keys that one request asks for, so many are looked at for one that somebody else holds.
-const MOST_KEYS: usize = 64;
 
 /// A holder of one of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +27,8 @@ impl Engine {
         while let Some(&key) = keys.get(next) {
             next += 1;
             // Those of ended connections among them are few, or the chain is cut.
-            for hold in self.holds_at(key).take(MOST_STEPS) {
-                if steps.len() == MOST_STEPS {
+            for hold in self.holds_at(key).take(WHY_STEPS) {
+                if steps.len() == WHY_STEPS {
                     return steps;
                 }
                 let Some(holder) = self.holder_line(now, hold) else {
@@ -73,7 +68,7 @@ impl Engine {
             let first = self.living_holds(*key).next();
             first.is_some_and(|hold| self.holds[hold].client != owner)
         };
-        let keys = || self.queues.keys_of(waiter).take(MOST_KEYS);
+        let keys = || self.queues.keys_of(waiter).take(WHY_KEYS_PER_REQUEST);
         keys().find(is_anothers).or_else(|| keys().next())
     }
 }

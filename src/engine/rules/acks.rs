@@ -6,6 +6,7 @@
 //! step. A replica that is promoted in between may keep it for its session: that finds out when it is resumed.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
+use crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP;
 use crate::engine::state::rows::{Ack, Asker, Client, Hold, KeyRecord, PendingGrant, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
@@ -171,8 +172,7 @@ impl Engine {
     /// The same where the connection is no more, for so many of its grants at most: the others are withdrawn when they are
     /// acknowledged, or their time is over.
     pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
-        const AT_ONCE: usize = 256;
-        for _ in 0..AT_ONCE {
+        for _ in 0..GRANTS_TAKEN_BACK_PER_STEP {
             let Some(token) = self.holds.acks.first_asked_by(client) else {
                 return;
             };

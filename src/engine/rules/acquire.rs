@@ -3,10 +3,9 @@
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, KeySnapshot};
-use crate::engine::limits::MOST_DEPTH;
+use crate::engine::limits::{LOOKS_PER_COMMAND, MOST_DEPTH};
 use crate::engine::mode::Mode;
 use crate::engine::rules::grant::Making;
-use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::keys::Spot;
 use crate::engine::state::queues::Request;
@@ -195,7 +194,7 @@ impl Engine {
         if !self.is_anything_orphaned() && asked.len() == 1 && !self.is_any_lease_over() {
             return;
         }
-        let mut looks = LOOKS;
+        let mut looks = LOOKS_PER_COMMAND;
         for asked in asked.iter_mut() {
             if let Some(known) = self.keys.find(asked.key) {
                 // It goes with its last hold.

@@ -6,15 +6,12 @@
 //! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
+use crate::engine::limits::LOOKS_PER_COMMAND;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Loss, Token};
-
-/// So many holders of the keys that a command names are looked at for those that are over, of each key one in any case,
-/// and so many places in their queues. All others end in slices.
-pub(in crate::engine) const LOOKS: usize = 256;
 
 impl Engine {
     /// A connection is no more: nobody is told of its watches and waits from now on, and its holds end as soon as may be.
@@ -158,9 +155,9 @@ impl Engine {
         }
     }
 
-    /// Ends the leases on these keys whose time is over, as far as [`LOOKS`] go. O(keys).
+    /// Ends the leases on these keys whose time is over, as far as [`LOOKS_PER_COMMAND`] go. O(keys).
     pub(in crate::engine) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
-        let mut looks = LOOKS;
+        let mut looks = LOOKS_PER_COMMAND;
         for key in keys {
             let Some(key) = self.keys.find(*key) else {
                 continue;
@@ -226,7 +223,7 @@ impl Engine {
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
-        let mut looks = LOOKS;
+        let mut looks = LOOKS_PER_COMMAND;
         while let Some((end, waiter)) = self.timers.first_wait() {
             if end > self.now || looks == 0 {
                 return;

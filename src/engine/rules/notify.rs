@@ -4,13 +4,11 @@
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
 use crate::engine::effect::{Effect, Lost, Name, News, Push};
+use crate::engine::limits::LOSSES_LOGGED_APART;
 use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Kind, Loss, NOBODY, Origin};
-
-/// An owner that holds more loses many when it ends, or by a flush.
-const MANY: u32 = 100;
 
 impl Engine {
     /// A request has made this hold deeper that asks to be told of its loss, or does not. O(1).
@@ -126,7 +124,7 @@ impl Engine {
             since: hold.header.since(),
             why,
             waiters: self.count_waiting(hold.key),
-            is_one_of_many: together && owner.hold_count > MANY,
+            is_one_of_many: together && owner.hold_count > LOSSES_LOGGED_APART,
             count,
         };
         self.losses_told += 1;

@@ -4,6 +4,7 @@
 //! when they next read or write, and until then each believes that it holds its locks. Whoever would be granted a key
 //! in that time waits instead, or is refused.
 
+use crate::engine::limits::READY_KEYS_KEPT;
 use crate::engine::state::timers::Timer;
 use crate::engine::tables::Engine;
 use crate::engine::types::Moment;
@@ -30,8 +31,7 @@ impl Engine {
     /// Sees to it that in a quarantine, in which nobody is served, no more is remembered than what somebody waits for.
     /// O(1) on average.
     pub(in crate::engine) fn forget_unawaited(&mut self) {
-        const FEW: usize = 64;
-        if !self.is_quarantined() || self.ready.len() < FEW + 2 * self.queues.places() {
+        if !self.is_quarantined() || self.ready.len() < READY_KEYS_KEPT + 2 * self.queues.places() {
             return;
         }
         for key in std::mem::take(&mut self.ready) {

@@ -6,6 +6,7 @@
 
 use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
+use crate::engine::limits::{HOLDS_PER_RIGHTS_CHECK, WAITERS_PER_RIGHTS_CHECK};
 use crate::engine::state::rows::{Client, KeyRecord, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
@@ -65,9 +66,10 @@ impl Engine {
 
     /// About the keys that a session holds, which is about to end.
     fn doubt_about(&self, session: Id<Client>) -> Option<Doubt> {
-        /// Where it held more, what else it held may be free for a moment.
-        const MOST: usize = 64;
-        let holds = self.holds.of_client(&self.clients, session).take(MOST);
+        let holds = self
+            .holds
+            .of_client(&self.clients, session)
+            .take(HOLDS_PER_RIGHTS_CHECK);
         self.doubt_among(holds.map(|hold| self.holds[hold].key))
     }
 
@@ -93,9 +95,10 @@ impl Engine {
     /// Who is first in line for this key, or would go with who is, or after it where too few replicas are there for that, once this connection has given its waits for it as a
     /// temporary key up.
     fn doubt_at(&self, key: Id<KeyRecord>, leaver: Option<Id<Client>>) -> Option<Doubt> {
-        /// Further readers of one grant may follow a little later.
-        const MOST: usize = 16;
-        let first = self.queues.of_key(&self.keys, key).take(MOST);
+        let first = self
+            .queues
+            .of_key(&self.keys, key)
+            .take(WAITERS_PER_RIGHTS_CHECK);
         let leaves = |waiter: &Waiter| {
             Some(waiter.client) == leaver && !waiter.terms.mode.is_lock() && waiter.reply_to.push
         };

@@ -2,8 +2,8 @@
 
 use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::event::KeySnapshot;
+use crate::engine::limits::LOOKS_PER_COMMAND;
 use crate::engine::rules::grant::Making;
-use crate::engine::rules::lifecycle::LOOKS;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
@@ -144,7 +144,7 @@ impl Engine {
             return 0;
         }
         let (mut served, mut refused) = (0, 0);
-        let mut looks = LOOKS;
+        let mut looks = LOOKS_PER_COMMAND;
         while let Some(waiter) = self.first_in_line(key, &mut looks) {
             self.end_flushes_for(waiter, effects);
             if self.is_fading() {

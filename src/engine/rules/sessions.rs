@@ -2,16 +2,12 @@
 
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
+use crate::engine::limits::{RELEASES_PER_PENDING_HOLD, RELEASES_PER_SESSION_END};
 use crate::engine::record::SessionRecord;
 use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
-
-/// So much of what a session holds is released by the command that ends it.
-const AT_ONCE: u32 = 1000;
-/// A grant that was not acknowledged counts for so many there: its asker is told that it is withdrawn.
-const PENDING: u32 = 4;
 
 impl Engine {
     /// What this connection is granted from now on belongs to a session.
@@ -106,7 +102,7 @@ impl Engine {
     }
 
     /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
-    /// [`AT_ONCE`] is orphaned, as that of an ended connection.
+    /// [`RELEASES_PER_SESSION_END`] is orphaned, as that of an ended connection.
     pub(in crate::engine) fn end_session(
         &mut self,
         client: ClientId,
@@ -123,7 +119,7 @@ impl Engine {
     }
 
     /// Ends a session whoever has it: its owners lose what it holds, and are told so as far as they asked. O(N) with N what
-    /// it holds; what is more than [`AT_ONCE`] is orphaned, as above.
+    /// it holds; what is more than [`RELEASES_PER_SESSION_END`] is orphaned, as above.
     pub(in crate::engine) fn kill_session(
         &mut self,
         id: SessionId,
@@ -159,16 +155,20 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// A session is over. What it holds is released, up to [`AT_ONCE`]; the rest is orphaned. What its connection is granted
+    /// A session is over. What it holds is released, up to [`RELEASES_PER_SESSION_END`]; the rest is orphaned. What its connection is granted
     /// now is that one's own.
     fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
         self.clients.detach(session);
-        let mut left = if later { 0 } else { AT_ONCE };
+        let mut left = if later { 0 } else { RELEASES_PER_SESSION_END };
         while left > 0 && !self.has_granted_enough() {
             let Some(hold) = self.clients[session].holding.head() else {
                 break;
             };
-            let cost = if self.is_settled(hold) { 1 } else { PENDING };
+            let cost = if self.is_settled(hold) {
+                1
+            } else {
+                RELEASES_PER_PENDING_HOLD
+            };
             left = left.saturating_sub(cost);
             if !self.end_flush_of_hold(hold, effects) {
                 self.release(hold, effects);

@@ -1,9 +1,7 @@
 //! How far the visit of temporary keys is whose backstop is renewed. See `rules/renewals.rs`.
 
+use crate::engine::limits::PLACES_PER_RENEWAL;
 use crate::engine::types::Moment;
-
-/// So many places are visited at once, so that few keys do not wake the server often.
-const BATCH: usize = 64;
 
 /// Invariant: there is a pass from the first grant of a temporary key on, until one finds none; but
 /// none on a server that has a master.
@@ -27,7 +25,7 @@ pub(in crate::engine) struct Pass {
 impl Pass {
     /// When the next batch of places is to be visited.
     fn deadline(&self) -> Moment {
-        let goal = (self.next + BATCH).min(self.places);
+        let goal = (self.next + PLACES_PER_RENEWAL).min(self.places);
         let (goal, places) = (goal as u128, self.places.max(1) as u128);
         let share = (u128::from(self.length_us) * goal).div_ceil(places);
         Moment(self.began.0.saturating_add(share as u64))
