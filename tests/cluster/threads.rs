@@ -9,6 +9,8 @@ use std::thread;
 const CLIENTS: usize = 12;
 const ROUNDS: usize = 150;
 const COMMANDS: usize = 40;
+/// Servers hang up on a client that has not said who it is and leaves 1 kB of replies unread.
+const UNKNOWN_AT_ONCE: usize = 20;
 
 /// What a client pipelines, with keys that begin like this: commands whose keys depend on their arguments, and one write.
 fn bunch(tag: &str) -> Vec<String> {
@@ -39,10 +41,15 @@ fn pipelined_at(server: &mut Server) {
             scope.spawn(move || {
                 let commands = bunch(&format!("{{k{number}}}"));
                 let commands: Vec<_> = commands.iter().map(String::as_str).collect();
+                let may = number < CLIENTS / 2;
+                let at_once = if may { commands.len() } else { UNKNOWN_AT_ONCE };
                 for round in 1..=ROUNDS {
-                    client.pipeline(&commands);
-                    let replies = client.read_replies(commands.len());
-                    match number < CLIENTS / 2 {
+                    let mut replies = Vec::new();
+                    for commands in commands.chunks(at_once) {
+                        client.pipeline(commands);
+                        replies.extend(client.read_replies(commands.len()));
+                    }
+                    match may {
                         true => assert_eq!(replies[COMMANDS], int(round as i64)),
                         false => assert!(replies.iter().all(is_unknown), "{replies:?}"),
                     }
