@@ -366,19 +366,7 @@ fn a_coordinated_failover_answers_who_waits_and_forgets_no_removal() {
     quit(&master, leaver);
     assert_eq!(other.run("EXISTS left left-lock"), int(2));
     other.run("CLIENT UNPAUSE");
-    let to = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", replica.port());
-    // The master takes a replica for one only when it has heard of it that all has arrived.
-    eventually("a replica to fail over to", || match other.call(&to) {
-        refusal @ Frame::Error(_) => Err(refusal.text()),
-        _ => Ok(()),
-    });
-    eventually_within(Duration::from_secs(20), "the failover", || {
-        let info = replica.info("replication");
-        match info.contains("role:master") {
-            true => Ok(()),
-            false => Err(info),
-        }
-    });
+    master.fail_over_to(&replica);
     // Valkey 9 tells its modules of the new role before it unblocks anyone, the others afterwards.
     let told = waiter.read_reply();
     assert!(

@@ -5,7 +5,6 @@ use crate::harness::*;
 use crate::line::*;
 use std::env;
 use std::path::PathBuf;
-use std::time::Duration;
 
 const A_DAY: &str = "SESSION.START GRACE 86400000";
 const AOF: [&str; 2] = ["appendonly yes", "appendfsync always"];
@@ -66,19 +65,7 @@ fn assert_taken_over(server: &Server, scene: &Scene, holds: i64) -> Client {
 }
 
 fn fail_over(master: &Server, replica: &Server) {
-    let mut other = master.resp2();
-    let to = format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 20000", replica.port());
-    eventually("a replica to fail over to", || match other.call(&to) {
-        refusal @ Frame::Error(_) => Err(refusal.text()),
-        _ => Ok(()),
-    });
-    eventually_within(Duration::from_secs(20), "the failover", || {
-        let info = replica.info("replication");
-        match info.contains("role:master") {
-            true => Ok(()),
-            false => Err(info),
-        }
-    });
+    master.fail_over_to(replica);
     master.follow(replica);
     replica.await_replicas(1);
 }

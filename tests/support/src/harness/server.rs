@@ -8,7 +8,7 @@
 use super::client::Client;
 use super::ports::free_port;
 use super::programs::{leave_out, module, server_binary};
-use super::wait::{eventually, eventually_equal, patience};
+use super::wait::{eventually, eventually_equal, eventually_within, patience};
 use crate::project;
 use crate::resp::Frame;
 use crate::resp::{int, simple};
@@ -91,6 +91,26 @@ impl Server {
         let replica = Server::with(lines);
         replica.follow(master);
         replica
+    }
+
+    /// A planned failover (`FAILOVER`) to this replica, until that is the master.
+    pub fn fail_over_to(&self, replica: &Server) {
+        const WITHIN: Duration = Duration::from_secs(20);
+        let (port, ms) = (replica.port(), WITHIN.as_millis());
+        let to = format!("FAILOVER TO 127.0.0.1 {port} TIMEOUT {ms}");
+        let mut client = self.resp2();
+        // The master takes a replica for one only when it has heard of it that all has arrived.
+        eventually("a replica to fail over to", || match client.call(&to) {
+            refusal @ Frame::Error(_) => Err(refusal.text()),
+            _ => Ok(()),
+        });
+        eventually_within(WITHIN, "the failover", || {
+            let info = replica.info("replication");
+            match info.contains("role:master") {
+                true => Ok(()),
+                false => Err(info),
+            }
+        });
     }
 
     pub fn follow(&self, master: &Server) {
