@@ -162,21 +162,19 @@ impl<'a> Walk<'a> {
         if is_first && self.reaches_newest(ahead, link, false) {
             return Some(link);
         }
+        let mode = engine.queues[link.waiter].terms.mode;
+        if !self.seen_places.insert((place, mode)) {
+            return None;
+        }
+        // Somebody else: an owner waits once for a key.
         let (client, label) = self.owner_of(ahead);
         let terms = &engine.queues[ahead].terms;
-        // What its own earlier request re-enters depends on all of that owner's waits, and is no obstacle by itself.
-        if self.owner_of(link.waiter) != (client, label) {
-            let mode = engine.queues[link.waiter].terms.mode;
-            if !self.seen_places.insert((place, mode)) {
-                return None;
-            }
-            let way = (client, label, terms.mode, terms.attributes);
-            if terms.lease_ms.is_none()
-                && self.must_go(link.waiter, way)
-                && self.reaches_newest_by_waits_of((client, label), link, false)
-            {
-                return Some(link);
-            }
+        let way = (client, label, terms.mode, terms.attributes);
+        if terms.lease_ms.is_none()
+            && self.must_go(link.waiter, way)
+            && self.reaches_newest_by_waits_of((client, label), link, false)
+        {
+            return Some(link);
         }
         self.far.push_back(Next::Ahead(link, place, false));
         None
