@@ -42,7 +42,7 @@ pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::{LOSSES_LOGGED_APART, Limits};
 pub use mode::{Mode, ModeKind};
-pub use pairs::{Pair, read_number, read_pairs};
+pub use pairs::{Pair, read_number, read_pairs, skip_pairs};
 pub use record::{FREE, HOLD, Held, SESSION, SessionRecord, hex, read_moment_ms, read_token};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;

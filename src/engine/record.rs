@@ -22,7 +22,7 @@
 mod tests;
 
 use crate::engine::mode::Mode;
-use crate::engine::pairs::{self, MOST_WORDS, Pair, number, read_number, read_pairs};
+use crate::engine::pairs::{self, MOST_WORDS, Pair, number, read_number, read_pairs, skip_pairs};
 use crate::engine::terms::{MODE, NOTIFY, REENTRANT, Terms, read_lease, read_mode};
 use crate::engine::types::{Db, Digest, KeyBuf, LONGEST_GRACE_MS, MOST_MS, SessionId, Token};
 
@@ -116,7 +116,7 @@ impl SessionRecord {
         }
         match (command, words) {
             (SESSION, [b"START", id, digest, grace, pairs @ ..]) => {
-                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                skip_pairs(pairs)?;
                 Some(SessionRecord::Session {
                     id: read_id(id)?,
                     digest: Digest(unhex(digest)?),
@@ -124,7 +124,7 @@ impl SessionRecord {
                 })
             }
             (SESSION, [b"END", id, pairs @ ..]) => {
-                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                skip_pairs(pairs)?;
                 read_id(id).map(SessionRecord::SessionEnded)
             }
             (HOLD, words) => {
@@ -132,7 +132,7 @@ impl SessionRecord {
                 held.map(SessionRecord::Held)
             }
             (FREE, [name, id, label, pairs @ ..]) => {
-                read_pairs(pairs, |_, _| Pair::Unknown)?;
+                skip_pairs(pairs)?;
                 Some(SessionRecord::Freed {
                     session: read_id(id)?,
                     key: key(db, name),
@@ -162,22 +162,27 @@ impl Held {
         words
     }
 
-    fn read(db: Db, words: &[&[u8]]) -> Option<Held> {
-        let [name, id, label, pairs @ ..] = words else {
-            return None;
-        };
-        let mut held = Held {
+    /// What the fixed words say, and nothing yet of how the key is held.
+    fn begin(db: Db, [name, id, label]: [&[u8]; 3]) -> Option<Held> {
+        Some(Held {
             session: read_id(id)?,
             key: key(db, name),
             terms: Terms {
-                label: (*label).into(),
+                label: label.into(),
                 ..Terms::of(Mode::Exclusive)
             },
             depth: 1,
             shared_below: 0,
             token: Token::default(),
             timed: false,
+        })
+    }
+
+    fn read(db: Db, words: &[&[u8]]) -> Option<Held> {
+        let [name, id, label, pairs @ ..] = words else {
+            return None;
         };
+        let mut held = Held::begin(db, [name, id, label])?;
         let mut has_mode = false;
         read_pairs(pairs, |name, value| {
             has_mode |= name == MODE;
@@ -208,22 +213,16 @@ impl Held {
             return None;
         };
         let mut held = Held {
-            session: read_id(id)?,
-            key: key(db, name),
-            terms: Terms {
-                label: (*label).into(),
-                lease_ms: match *lease {
-                    NO_LEASE => None,
-                    lease => Some(read_lease(lease)?),
-                },
-                // No name of today's is a mode's.
-                ..Terms::of(read_mode(mode)?)
-            },
             depth: read_depth(depth, 1)?,
             shared_below: read_depth(below, 0)?,
             token: read_token(token)?,
-            timed: false,
+            ..Held::begin(db, [name, id, label])?
         };
+        // No name of today's is a mode's.
+        held.terms.mode = read_mode(mode)?;
+        if *lease != NO_LEASE {
+            held.terms.lease_ms = Some(read_lease(lease)?);
+        }
         for word in marks {
             let mark = match *word {
                 TIMED => &mut held.timed,

@@ -7,8 +7,8 @@
 
 use crate::command::Request;
 use crate::engine::{
-    Cause, Event, FREE, HOLD, Key, KeyState, Mode, Pair, SESSION, SessionRecord, read_moment_ms,
-    read_pairs, read_token,
+    Cause, Event, FREE, HOLD, Key, KeyState, Mode, SESSION, SessionRecord, read_moment_ms,
+    read_token, skip_pairs,
 };
 use crate::policy::release::Release;
 use crate::shell::bridge::perform::{replicate_grant, write};
@@ -182,10 +182,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
         return false;
     };
     let more: Vec<_> = more.iter().map(|word| word.bytes()).collect();
-    let (Some(end), Some(())) = (
-        read_moment_ms(end.bytes()),
-        read_pairs(&more, |_, _| Pair::Unknown),
-    ) else {
+    let (Some(end), Some(())) = (read_moment_ms(end.bytes()), skip_pairs(&more)) else {
         return false;
     };
     let open = ctx.open_quietly(*key);
