@@ -55,8 +55,9 @@ mod tests {
 pub struct Slice(Instant);
 
 impl Slice {
-    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to two milliseconds.
-    const LENGTH: Duration = Duration::from_micros(1500);
+    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to a
+    /// millisecond, and a client whose command comes right after one slice began waits for that and the next.
+    const LENGTH: Duration = Duration::from_micros(750);
 
     pub fn begin() -> Self {
         Slice(Instant::now())
