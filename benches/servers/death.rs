@@ -146,6 +146,26 @@ pub struct Ping {
     pub clock: Duration,
 }
 
+impl Ping {
+    /// One that took so long by the clock, between two looks at what all threads of the server had used. A client waits for the
+    /// main thread, which has not used more than the clock shows, whatever others (of FLUSHALL ASYNC) used beside it.
+    pub fn between(before: Option<Duration>, after: Option<Duration>, clock: Duration) -> Self {
+        let used = after.zip(before).map(|(after, before)| after - before);
+        Ping {
+            cpu: used.unwrap_or(clock).min(clock),
+            clock,
+        }
+    }
+
+    /// The longer by each measure.
+    pub fn max(self, other: Self) -> Self {
+        Ping {
+            cpu: self.cpu.max(other.cpu),
+            clock: self.clock.max(other.clock),
+        }
+    }
+}
+
 /// Pings until all have gone, as `look` tells; the longest by either measure.
 pub fn longest_ping(server: &Server, look: &str) -> Ping {
     let mut bystander = server.connect();
@@ -162,12 +182,7 @@ pub fn longest_ping(server: &Server, look: &str) -> Ping {
         let alone = |reply: &[u8]| String::from_utf8_lossy(reply).contains("connected_clients:1\r");
         let empty = reply == b":0\r\n" || (is_look && alone(reply));
         let clock = begin.elapsed();
-        let used = server
-            .cpu()
-            .zip(cpu_before)
-            .map(|(now, before)| now - before);
-        longest.clock = longest.clock.max(clock);
-        longest.cpu = longest.cpu.max(used.unwrap_or(clock));
+        longest = longest.max(Ping::between(cpu_before, server.cpu(), clock));
         if empty {
             break;
         }

@@ -117,9 +117,7 @@ fn strike(bench: &Bench, build: fn(&mut Ground<'_>) -> Strike) -> Round {
         bystander.reply();
         let next = (server.cpu(), Instant::now());
         let clock = next.1 - last.1;
-        let used = next.0.zip(last.0).map(|(now, then)| now - then);
-        longest.cpu = longest.cpu.max(used.unwrap_or(clock));
-        longest.clock = longest.clock.max(clock);
+        longest = longest.max(Ping::between(last.0, next.0, clock));
         last = next;
     }
     ground.connections[by].skip_any_replies(replies);
