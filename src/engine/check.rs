@@ -21,6 +21,7 @@ impl Engine {
         self.queues.check(&self.keys, &self.clients);
         self.sessions.check(&self.clients);
         assert!(self.carried.is_empty());
+        assert!(self.loading || self.speakers.is_empty());
         self.check_flushes();
         self.check_unseen();
         self.check_timers();

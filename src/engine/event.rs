@@ -191,14 +191,15 @@ pub enum Event<'a> {
     },
 
     /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
-    /// the append-only file or an RDB file. A key that somebody holds here is left alone.
+    /// the append-only file or an RDB file. On a master, unless data are loaded, a key that somebody holds is left alone.
     Inherited { key: Key<'a>, mode: Mode },
     /// What sessions hold on a former server. Comes as `Inherited` does.
     SessionRecord(&'a SessionRecord),
-    /// A data set is about to be loaded: what is inherited comes anew with it, and watchers are told
-    /// what is different when it is there.
+    /// A data set is about to be loaded in the place of all that is there: what is held is lost, as by a flush, and sessions and what
+    /// is inherited come with it. Watchers are told what is different when it is there. Until then nothing may be written.
     LoadBegins,
-    /// The data set is there. Followed by `Found` for every key that somebody here watches, holds or waits for.
+    /// The data set is there. Followed by `Found` for every key that somebody here watches, holds or waits for. Connections go on
+    /// with their sessions that it has.
     LoadEnded,
 
     /// All that was replicated until now ends at this offset.

@@ -140,7 +140,7 @@ impl Engine {
             Event::Inherited { key, mode } => self.inherited(key, mode, effects),
             Event::SessionRecord(record) => self.apply_record(record, effects),
             Event::LoadBegins => self.load_begins(effects),
-            Event::LoadEnded => self.load_ended(),
+            Event::LoadEnded => self.load_ended(effects),
             Event::Propagated { offset } => self.propagated(offset),
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
             Event::Replicas { count } => self.count_replicas(count, effects),

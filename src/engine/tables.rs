@@ -20,7 +20,7 @@ use crate::engine::state::unseen::Unseen;
 use crate::engine::state::wait_times::WaitTimes;
 use crate::engine::state::watches::Watches;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, KeyBuf, Loss, Moment};
+use crate::engine::types::{ClientId, Digest, KeyBuf, Loss, Moment};
 use std::collections::VecDeque;
 
 /// Counted since the engine was made.
@@ -70,6 +70,8 @@ pub struct Engine {
     pub(super) unseen: Unseen,
     /// A data set is being loaded.
     pub(super) loading: bool,
+    /// Who spoke for a session when that began, for which, and whether it is to be told of all that this loses.
+    pub(super) speakers: Vec<(ClientId, Digest, bool)>,
     /// A master decides about the keys.
     pub(super) is_replica: bool,
     pub(super) tokens: Tokens,

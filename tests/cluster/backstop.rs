@@ -332,7 +332,7 @@ fn while_the_server_is_paused_keys_lose_their_end_and_replicas_are_told_later() 
     let cluster = one(&["tether.cluster-backstop 2000", "appendonly yes"]);
     let server = &cluster.servers[0];
     let (mut owner, mut other) = (server.resp3(), server.resp2());
-    owner.run("SETTP k v");
+    owner.run_all(&["SESSION.START", "SETTP k v"]);
     other.run("CLIENT PAUSE 600000 WRITE");
     other.run("CONFIG SET tether.cluster-backstop 0");
     eventually("an end that is far away", || {

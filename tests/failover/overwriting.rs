@@ -161,9 +161,9 @@ fn a_file_that_is_rewritten_right_after_a_flush_names_nothing_from_before() {
     }
 }
 
-/// The file tells what was done to keys of these names before, by whomever. Who is here still holds what it holds.
+/// The file tells what was done to keys of these names before, by whomever. Sessions hold what they held.
 #[test]
-fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
+fn sessions_have_what_they_held_after_their_server_has_loaded_its_file_again() {
     let server = Server::with(&["appendonly yes", "appendfsync always"]);
     let [mut one, mut two, mut session, mut former, mut waiter] = [(); 5].map(|()| server.resp3());
     let mut other = server.resp2();
@@ -174,10 +174,11 @@ fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
     ];
     former.run_all(&taken);
     other.run_all(&["FLUSHALL", "SELECT 1"]);
-    two.run("SELECT 1");
+    two.run_all(&["SESSION.START", "SELECT 1"]);
     two.run_all(&taken);
     two.run_all(&["SETTP swapped v NOTIFY", "LOCK.ACQUIRE swapped-lock NOTIFY"]);
     other.run_all(&["SWAPDB 0 1", "SELECT 0", "DEL again lock to"]);
+    one.run("SESSION.START");
     one.run_all(&taken);
     one.run_all(&[
         "SETTP from v NOTIFY",
@@ -194,14 +195,18 @@ fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
         |server: &Server| ["temporary_keys", "holds", "waiters"].map(|name| tether(server, name));
     assert_eq!(is_held(&server), [6, 3, 1]);
     other.run("DEBUG LOADAOF");
-    for one in &mut all {
-        assert_eq!(server.settled(one), [""; 0]);
+    for (one, count) in all.iter_mut().zip([6, 2, 1, 0]) {
+        let heard = server.settled(one);
+        let lost = heard.iter().filter(|push| push.ends_with(" LOST flushed"));
+        assert_eq!((lost.count(), heard.len()), (count, count), "{heard:?}");
     }
     assert_eq!(is_held(&server), [6, 3, 1]);
     assert_eq!(other.run("DBSIZE"), int(8));
     assert_eq!(two.run("EXISTS again swapped"), int(0));
-    session.run("SESSION.END");
-    drop((one, two, former));
+    drop(former);
+    for (one, count) in [(&mut one, 6), (&mut two, 2), (&mut session, 1)] {
+        assert_eq!(one.run("SESSION.END"), int(count));
+    }
     let next = [waiter.id()];
     eventually_equal("who holds the lock", next.to_vec(), || {
         holders(&server, "lock")
@@ -209,6 +214,60 @@ fn connections_keep_what_they_hold_while_their_server_loads_its_file_again() {
     drop(waiter);
     eventually_nothing_is_left(&server);
     assert_eq!(other.run("DBSIZE"), int(0));
+}
+
+/// The file says that it was held, and has what was written over it.
+#[test]
+fn a_lock_that_was_overwritten_once_is_not_lost_again_by_a_load() {
+    let server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let (mut session, mut other) = (server.resp3(), server.resp2());
+    session.run_all(&["SESSION.START", "LOCK.ACQUIRE l NOTIFY"]);
+    other.run("SET l stranger");
+    assert_eq!(session.next_push(), "lock l LOST overwritten");
+    other.run("DEBUG LOADAOF");
+    assert_eq!(server.settled(&mut session), [""; 0]);
+    assert_eq!(tether(&server, "lost_total"), 1);
+    assert_eq!(other.run("GET l"), bulk("stranger"));
+    assert_eq!(session.run("SESSION.END"), int(0));
+}
+
+/// What connections held is nobody's after that, and goes; the file may tell of it under another name by then.
+#[test]
+fn connections_lose_what_they_hold_when_their_server_loads_its_file_again() {
+    let server = Server::with(&["appendonly yes", "appendfsync always"]);
+    let [mut one, mut two, mut waiter] = [(); 3].map(|()| server.resp3());
+    let mut other = server.resp2();
+    one.run_all(&["SETTP a v NOTIFY", "RENAME a b", "LOCK.ACQUIRE l NOTIFY"]);
+    two.run_all(&["SELECT 1", "LOCK.ACQUIRE l NOTIFY", "SETTP moved v NOTIFY"]);
+    other.run_all(&["SELECT 1", "MOVE moved 2", "SWAPDB 0 1", "SET plain v"]);
+    waiter.run("SELECT 1");
+    queue_push(&mut waiter, "LOCK.ACQUIRE l WAIT 0 PUSH");
+    queue_push(&mut waiter, "SETTP b w WAIT 0 PUSH");
+    other.run("DEBUG LOADAOF");
+    let lost = |client: &mut Client| {
+        let mut lost = client.next_pushes(2);
+        lost.sort();
+        lost
+    };
+    assert_eq!(
+        lost(&mut one),
+        ["lock l LOST flushed", "settp b LOST flushed"]
+    );
+    assert_eq!(
+        lost(&mut two),
+        ["lock l LOST flushed", "settp moved LOST flushed"]
+    );
+    let mut granted = waiter.next_pushes(2);
+    granted.sort();
+    assert!(granted[0].starts_with("lock l ") && granted[1].starts_with("settp b "));
+    assert_eq!(waiter.run("GET b"), bulk("w"));
+    drop(waiter);
+    eventually_nothing_is_left(&server);
+    assert_eq!(other.run("DBSIZE"), int(1));
+    for (db, size) in [(0, 0), (2, 0)] {
+        other.run(["SELECT", &db.to_string()]);
+        assert_eq!(other.run("DBSIZE"), int(size));
+    }
 }
 
 /// A file says that a key is held that has lapsed meanwhile, and is not loaded. It is made anew before its turn comes.

@@ -400,6 +400,49 @@ fn a_session_whose_connection_ends_while_a_file_is_read_keeps_what_was_renamed()
     hold_while_a_file_is_read(&[&history]);
 }
 
+/// It was counted once more that the one has ended, which left the lock to the other.
+#[test]
+fn a_session_that_ended_beside_another_one_is_not_counted_again_when_a_file_is_read() {
+    let history = [
+        connect(0),
+        connect(1),
+        run(0, start(5)),
+        run(0, acquire(0, Mode::Shared, None)),
+        run(1, start(86_400_000)),
+        run(1, acquire(0, Mode::Shared, None)),
+        close(0),
+        connect(0),
+        ENDS_WHILE_READING,
+    ];
+    let beside_a_connection = [
+        connect(1),
+        connect(2),
+        run(1, acquire(0, Mode::Shared, None)),
+        run(2, start(5)),
+        run(2, acquire(0, Mode::Shared, None)),
+        close(2),
+        connect(0),
+        ENDS_WHILE_READING,
+    ];
+    hold_while_a_file_is_read(&[&history, &beside_a_connection]);
+}
+
+/// What a lock was overwritten by stands in the file, and it was lost again.
+#[test]
+fn what_was_handed_to_a_session_and_overwritten_is_not_lost_again_when_a_file_is_read() {
+    let history = [
+        connect(0),
+        connect(1),
+        run(1, start(86_400_000)),
+        run(0, acquire(0, Mode::Exclusive, None)),
+        run(1, acquire(0, Mode::Exclusive, PUSH)),
+        run(0, release(0)),
+        run(0, set(0)),
+        ENDS_WHILE_READING,
+    ];
+    hold_while_a_file_is_read(&[&history]);
+}
+
 /// Where a held key ended between the two names of a second one, nobody held that any more.
 #[test]
 fn what_ends_between_two_names_is_lost_and_what_is_renamed_is_not() {

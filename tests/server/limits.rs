@@ -114,7 +114,7 @@ fn a_server_that_refused_a_setting_at_load_goes_on_without_the_module() {
     client.refused("SETTP k v");
     client.run([&load[..], &["5000"]].concat());
     assert_eq!(get(&mut client, "tether.peer-timeout"), "5000");
-    client.run_all(&["SETTP mine v", "DEBUG RELOAD"]);
+    client.run_all(&["SESSION.START", "SETTP mine v", "DEBUG RELOAD"]);
     assert_eq!(client.call("DELTP mine k"), int(1));
 }
 

@@ -91,9 +91,9 @@ fn assert_whole(server: &Server) {
 fn connections_come_and_go_while_a_data_set_is_loaded_anew() {
     let server = Server::with(&LINES);
     let mut owner = server.resp2();
+    owner.run("SESSION.START GRACE 600000");
     settp_all(&mut owner, KEYS);
-    let mut locker = server.resp2();
-    locker.run("LOCK.ACQUIRE lock LEASE 600000");
+    let mut locker = server.resp3();
     let mut holder = server.resp2();
     holder.run("SESSION.START GRACE 600000");
     for n in 0..1000 {
@@ -101,16 +101,18 @@ fn connections_come_and_go_while_a_data_set_is_loaded_anew() {
     }
     let mut admin = server.resp2();
     with_visitors(&server, || {
+        let token = locker.run("LOCK.ACQUIRE lock LEASE 600000 NOTIFY").number();
+        assert!(token > 0, "it was lost, and is nobody's");
         assert_eq!(admin.run("DEBUG RELOAD"), ok());
+        assert_eq!(locker.next_push(), "lock lock LOST flushed");
     });
-    // What was held is held.
+    // What sessions held they hold.
     assert_eq!(admin.run("SETTP key:7 v"), int(0));
-    assert_eq!(admin.run("LOCK.ACQUIRE lock"), null());
     assert_eq!(admin.run("LOCK.ACQUIRE held:999"), null());
+    eventually_gone(&mut admin, "lock");
     let held = ["tether_temporary_keys", "tether_holds"];
-    assert_eq!(server.gauges("tether", held), [KEYS as i64, 1001]);
-    drop(owner);
-    drop(locker);
+    assert_eq!(server.gauges("tether", held), [KEYS as i64, 1000]);
+    assert_eq!(owner.run("SESSION.END"), int(KEYS as i64));
     eventually_equal("the keys that are left", int(1000), || admin.run("DBSIZE"));
     assert_whole(&server);
 }
@@ -144,6 +146,7 @@ fn a_time_to_live_of_a_client_outlasts_a_load() {
     for moved in ["RENAME from k", "MOVE k 1", "SWAPDB 0 1"] {
         let server = Server::with(&["appendonly yes"]);
         let (mut owner, mut other) = (server.resp3(), server.resp2());
+        owner.run("SESSION.START");
         let (name, db) = match moved {
             "RENAME from k" => ("from", 0),
             _ => ("k", 1),
@@ -164,7 +167,7 @@ fn a_time_to_live_of_a_client_outlasts_a_load() {
             assert!(LEFT.contains(&left), "{left} after {moved}, {load}");
         }
         assert_eq!(server.settled(&mut owner), [""; 0], "{moved}");
-        drop(owner);
+        assert_eq!(owner.run("SESSION.END"), int(1));
         eventually_equal("the key's end", int(0), || other.call("EXISTS k"));
     }
 }

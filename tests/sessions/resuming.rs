@@ -163,7 +163,7 @@ fn a_detached_session_closes_no_circle_and_an_attached_one_does() {
 }
 
 #[test]
-fn debug_reload_keeps_sessions_as_they_are() {
+fn debug_reload_keeps_sessions_and_what_they_hold() {
     let server = Server::start();
     let (mut attached, _) = with_session(&server, A_DAY);
     let (mut detached, secret) = with_session(&server, A_DAY);
@@ -175,11 +175,47 @@ fn debug_reload_keeps_sessions_as_they_are() {
     plain.run_all(&["LOCK.ACQUIRE a SHARED", "DEBUG RELOAD"]);
     server.settle();
     assert_eq!(sessions(&server), [1, 1]);
-    assert_eq!(holders(&server, "a").len(), 3);
+    assert_eq!(holders(&server, "a").len(), 2);
     assert_eq!(server.resp2().call("EXISTS a b c"), int(3));
     assert_eq!(attached.call("LOCK.ACQUIRE a SHARED REENTRANT"), int(token));
     assert_eq!(attached.call("LOCK.RELEASE a ALL"), int(0));
     assert_eq!(attached.call("DELTP b"), int(1));
     assert_eq!(server.resp3().call(["SESSION.RESUME", &secret]), int(2));
-    assert_eq!(plain.call("LOCK.RELEASE a"), int(0));
+    assert!(plain.refused("LOCK.RELEASE a").starts_with("NOTHELD"));
+}
+
+#[test]
+fn a_session_that_a_file_does_not_have_is_over_and_what_the_file_has_is_there() {
+    let server = Server::start();
+    let (mut kept, _) = with_session(&server, A_DAY);
+    let (mut ended, secret) = with_session(&server, A_DAY);
+    kept.run_all(&["SETTP a v", "LOCK.ACQUIRE b NOTIFY"]);
+    ended.run("SETTP c v");
+    ended.run("SESSION.DETACH");
+    let mut other = server.resp2();
+    other.run("SAVE");
+    kept.run_all(&["DELTP a", "LOCK.ACQUIRE later NOTIFY"]);
+    let mut ended = server.resp3();
+    ended.run(["SESSION.RESUME", &secret]);
+    ended.run("SESSION.END");
+    let (mut new, secret_of_new) = with_session(&server, A_DAY);
+    new.run("SETTP d v NOTIFY");
+    other.run("DEBUG RELOAD NOSAVE");
+    assert_eq!(new.next_push(), "settp d LOST flushed");
+    let mut lost = kept.next_pushes(2);
+    lost.sort();
+    assert_eq!(lost, ["lock b LOST flushed", "lock later LOST flushed"]);
+    // It has what it held then; so has the one that is over since.
+    assert_eq!(sessions(&server), [1, 1]);
+    assert_eq!(kept.call("DELTP a"), int(1));
+    assert_eq!(kept.call("LOCK.RELEASE b"), int(0));
+    assert!(kept.refused("LOCK.RELEASE later").starts_with("NOTHELD"));
+    assert_eq!(ended.call(["SESSION.RESUME", &secret]), int(1));
+    // No connection speaks for one that there was not.
+    assert!(new.refused("SESSION.END").starts_with("NOSESSION"));
+    let again = server.resp3().refused(["SESSION.RESUME", &secret_of_new]);
+    assert!(again.starts_with("NOSESSION"));
+    assert_eq!(new.call("SETTP d v"), int(1));
+    drop(new);
+    eventually_gone(&mut other, "d");
 }

@@ -1,9 +1,10 @@
 //! What a server makes of what another one told, when it gets a master or loses it, and while data are loaded: whose
 //! grace runs, what stays and what goes. (The model knows one server only, which has no master.)
 
+use std::num::NonZeroU32;
 use tether::engine::{
-    Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held, Key,
-    KeySnapshot, KeyState, Kind, Loss, Mode, Moment, Name, News, Refusal, Reply, SessionId,
+    Acquire, AskedAcks, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held,
+    Key, KeySnapshot, KeyState, Kind, Loss, Mode, Moment, Name, News, Refusal, Reply, SessionId,
     SessionRecord, Start, Terms, Token, Wait,
 };
 
@@ -144,6 +145,23 @@ impl Server {
         }))
     }
 
+    /// What a file says of sessions that is saved now.
+    pub fn saved(&self) -> Vec<SessionRecord> {
+        self.engine.session_records(self.now).collect()
+    }
+
+    /// What was told to this one that it lost.
+    pub fn lost(&self, number: u64) -> Vec<Loss> {
+        let lost = self.orders.iter().filter_map(|order| match order {
+            Effect::Push { to, push } if *to == [client(number)] => match push.news() {
+                News::Lost(_, why, _) => Some(*why),
+                _ => None,
+            },
+            _ => None,
+        });
+        lost.collect()
+    }
+
     /// What there is to hold, temporary keys and locks.
     pub fn holds(&self) -> (usize, usize) {
         let gauges = self.engine.gauges();
@@ -199,9 +217,11 @@ fn a_grace_does_not_run_while_the_data_are_not_there() {
     let mut server = Server::default();
     server.start(1, 1);
     server.acquire(1, "a", Mode::Temporary);
+    let told = server.saved();
     server.tell(Event::LoadBegins);
     let client = client(1);
     server.tell(Event::Ended { client });
+    server.hear(&told);
     server.pass(LONG_MS);
     server.tell(Event::LoadEnded);
     server.work();
@@ -225,27 +245,151 @@ fn sessions_of_a_file_have_their_grace_from_its_end_on_and_on_a_replica_none() {
     }
 }
 
-/// What the file tells of the past befell others, or was so once.
 #[test]
-fn a_session_whose_connection_ends_while_a_file_is_read_keeps_everything() {
+fn what_connections_hold_is_lost_by_a_load_and_goes_after_it() {
+    let mut server = Server::default();
+    server.acquire(1, "a", Mode::Temporary);
+    server.acquire(1, "b", Mode::Shared);
+    server.acquire(2, "b", Mode::Shared);
+    server.acquire(3, "b", LOCK);
+    server.orders.clear();
+    server.tell(Event::LoadBegins);
+    assert_eq!(server.lost(1), [Loss::Flushed; 2]);
+    assert_eq!(server.lost(2), [Loss::Flushed]);
+    assert_eq!((server.engine.totals().lost, server.holds()), (3, (0, 0)));
+    server.inherit("a", Mode::Temporary);
+    server.inherit("b", LOCK);
+    server.tell(Event::LoadEnded);
+    server.orders.clear();
+    server.work();
+    // Whoever waited for it is the next.
+    assert!(server.orders.contains(&Effect::Remove(key("a").to_owned())));
+    assert_eq!(
+        (server.holds(), server.engine.gauges().waiters),
+        ((0, 1), 0)
+    );
+}
+
+/// What a file tells of was lost once: nobody hears of that, and it is not counted.
+#[test]
+fn a_connection_goes_on_with_its_session_which_has_what_the_file_says() {
+    for notify in [false, true] {
+        let mut server = Server::default();
+        server.start(1, 1);
+        server.acquire(1, "a", LOCK);
+        server.acquire(1, "gone", LOCK);
+        if !notify {
+            server.resume(2, 1);
+        }
+        let now = if notify { 1 } else { 2 };
+        let told = server.saved();
+        server.orders.clear();
+        server.tell(Event::LoadBegins);
+        let expected = if notify { &[Loss::Flushed; 2][..] } else { &[] };
+        assert_eq!(server.lost(now), expected);
+        assert_eq!(server.engine.totals().lost, 2);
+        server.hear(&told);
+        let (by, why, gone) = (Cause::Server, Loss::Deleted, key("gone"));
+        server.tell(Event::Gone { key: gone, by, why });
+        server.tell(Event::LoadEnded);
+        server.work();
+        let gauges = server.engine.gauges();
+        assert_eq!((gauges.sessions_attached, gauges.sessions_detached), (1, 0));
+        assert_eq!((server.engine.totals().lost, server.holds()), (2, (0, 1)));
+        assert_eq!(server.resume(now, 1), Reply::Integer(1));
+        // As if it had resumed it.
+        let (key, by, why) = (key("a"), Cause::Server, Loss::Deleted);
+        server.orders.clear();
+        server.tell(Event::Gone { key, by, why });
+        assert_eq!(server.lost(now).len(), usize::from(notify));
+    }
+}
+
+#[test]
+fn a_session_that_the_file_does_not_tell_of_or_ends_is_over() {
+    for ends in [false, true] {
+        let mut server = Server::default();
+        server.start(1, 1);
+        server.acquire(1, "a", LOCK);
+        let mut told = server.saved();
+        let SessionRecord::Session { id, .. } = told[0] else {
+            panic!("sessions come before what they hold: {told:?}");
+        };
+        told.push(SessionRecord::SessionEnded(id));
+        server.tell(Event::LoadBegins);
+        server.hear(if ends { &told[..] } else { &[] });
+        server.tell(Event::LoadEnded);
+        server.work();
+        let later = false;
+        let client = client(1);
+        assert_eq!(
+            server.reply(Event::EndSession { client, later }),
+            NO_SESSION
+        );
+        assert_eq!((server.holds(), server.resume(2, 1)), ((0, 0), NO_SESSION));
+        // What it is granted now is its own.
+        server.acquire(1, "a", LOCK);
+        server.tell(Event::Ended { client });
+        server.work();
+        assert_eq!(server.holds(), (0, 0));
+    }
+}
+
+#[test]
+fn nobody_goes_on_with_a_session_on_a_server_that_has_got_a_master_meanwhile() {
     let mut server = Server::default();
     server.start(1, 1);
-    server.acquire(1, "renamed", LOCK);
-    server.acquire(2, "first", LOCK);
+    server.acquire(1, "a", LOCK);
+    let told = server.saved();
     server.tell(Event::LoadBegins);
-    let client = client(1);
-    server.tell(Event::Ended { client });
-    let told: Vec<_> = server.engine.session_records(server.now).collect();
+    server.tell(Event::Demoted { redirect: false });
     server.hear(&told);
-    // It was made by a name that another lock has now.
-    let by = Cause::Server;
-    server.tell(Event::MovedFrom { key: key("first") });
-    let key = key("renamed");
-    server.tell(Event::MovedTo { key, by });
     server.tell(Event::LoadEnded);
-    server.work();
-    assert_eq!(server.holds(), (0, 2));
-    assert_eq!(server.resume(3, 1), Reply::Integer(1));
+    let gauges = server.engine.gauges();
+    assert_eq!((gauges.sessions_attached, gauges.sessions_detached), (0, 1));
+    server.tell(Event::Promoted);
+    assert_eq!(server.resume(2, 1), Reply::Integer(1));
+}
+
+/// It finds out when it resumes the session.
+#[test]
+fn a_grant_that_was_not_acknowledged_is_withdrawn_by_a_load_though_the_file_has_it() {
+    let mut server = Server::default();
+    server.start(1, 1);
+    server.tell(Event::Replicas { count: 1 });
+    let acks = AskedAcks {
+        replicas: NonZeroU32::MIN,
+        timeout_ms: 1000,
+    };
+    let (client, key) = (client(1), key("a"));
+    let standing = KeyState::Absent;
+    server.tell(Event::Acquire(Acquire {
+        client,
+        seen: &[KeySnapshot { key, standing }],
+        terms: Terms {
+            acks: Some(acks),
+            ..Terms::of(LOCK)
+        },
+        value: b"",
+        wait: None,
+        form: Form::Lock,
+        in_command: true,
+    }));
+    assert_eq!(server.engine.gauges().grants_pending, 1);
+    let told = server.saved();
+    server.orders.clear();
+    server.tell(Event::LoadBegins);
+    let refusal = Refusal::NoAcks { got: 0, wanted: 1 };
+    let answer = Effect::Answer {
+        client,
+        reply: Reply::Refused(refusal),
+        granted: None,
+    };
+    assert_eq!(server.orders, [answer]);
+    server.hear(&told);
+    server.tell(Event::LoadEnded);
+    assert_eq!(server.engine.gauges().grants_pending, 0);
+    assert_eq!(server.resume(1, 1), Reply::Integer(1));
 }
 
 #[test]
@@ -288,41 +432,27 @@ fn what_a_session_left_behind_is_forgotten_when_data_are_loaded() {
     assert_eq!(server.holds(), (0, 0));
 }
 
+/// As with a lock that somebody restored.
 #[test]
-fn what_is_known_here_best_stays_whatever_is_told() {
+fn a_master_leaves_alone_what_somebody_holds_unless_it_loads_it() {
     let mut server = Server::default();
     server.start(1, 1);
     server.acquire(1, "a", LOCK);
-    let id = server
-        .engine
-        .session_records(server.now)
-        .find_map(|told| match told {
-            SessionRecord::Session { id, .. } => Some(id),
-            _ => None,
-        });
-    let number = id.expect("it is told of").0;
-    server.acquire(2, "c", LOCK);
-    server.tell(Event::LoadBegins);
-    let its = |name| match held(0, name, LOCK) {
-        SessionRecord::Held(held) => SessionRecord::Held(Held {
-            session: SessionId(number),
-            depth: 5,
-            ..held
-        }),
-        other => other,
-    };
-    // The attached session has no "b"; "c" is a connection's.
-    server.hear(&[its("a"), its("b"), session(2), held(2, "c", LOCK)]);
-    server.tell(Event::LoadEnded);
+    server.acquire(2, "b", LOCK);
+    for name in ["a", "b", "c"] {
+        server.inherit(name, LOCK);
+    }
     server.orders.clear();
     server.work();
-    assert_eq!(server.orders, [Effect::Remove(key("b").to_owned())]);
-    assert_eq!(server.resume(1, 1), Reply::Integer(1));
-    assert_eq!(server.resume(3, 2), Reply::Integer(0));
-    let inspection = server.engine.inspect(server.now, key("a"), 100).unwrap();
-    assert_eq!(inspection.holders[0].depth, 1);
-    let inspection = server.engine.inspect(server.now, key("c"), 100).unwrap();
-    assert_eq!(inspection.holders[0].client, client(2));
+    assert_eq!(server.orders, [Effect::Remove(key("c").to_owned())]);
+    let told = server.saved();
+    server.tell(Event::LoadBegins);
+    server.hear(&told);
+    for name in ["a", "b"] {
+        server.inherit(name, Mode::Temporary);
+    }
+    server.tell(Event::LoadEnded);
+    assert_eq!(server.holds(), (2, 0));
 }
 
 #[test]

@@ -71,17 +71,20 @@ impl Machine {
                     self.found(spot_of(&key));
                 }
             }
-            Change::Loaded(loaded) => self.loaded(loaded),
+            Change::LoadBegins => {
+                self.saved = self.engine.session_records(self.now).collect();
+                self.tell(None, Event::LoadBegins);
+            }
+            Change::Loaded { keys, own } => self.loaded(keys, *own),
         }
     }
 
-    fn loaded(&mut self, loaded: &[Loaded]) {
+    fn loaded(&mut self, loaded: &[Loaded], own: bool) {
         let things = loaded.iter().map(|loaded| {
             let (is_lock, expires) = (loaded.is_lock, loaded.expires);
             (loaded.spot, Thing { is_lock, expires })
         });
         self.things = things.collect();
-        self.tell(None, Event::LoadBegins);
         for Loaded { spot, is_lock, .. } in loaded.iter().filter(|loaded| loaded.held) {
             let key = key_of(spot.db, spot.name);
             let mode = match is_lock {
@@ -89,6 +92,9 @@ impl Machine {
                 false => Mode::Temporary,
             };
             self.tell(None, Event::Inherited { key, mode });
+        }
+        for record in std::mem::take(&mut self.saved).iter().filter(|_| own) {
+            self.tell(None, Event::SessionRecord(record));
         }
         self.tell(None, Event::LoadEnded);
         self.look_again(self.engine.keys_of_the_living());

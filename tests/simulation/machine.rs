@@ -11,7 +11,7 @@ use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
 use std::collections::BTreeMap;
 use tether::engine::{
     Acquire, ClientId, Effect, Engine, Event, Key, KeySnapshot, KeyState, Limits, Moment, News,
-    Push, Timing, Token,
+    Push, SessionRecord, Timing, Token,
 };
 use tether::policy::losses::LossLog;
 
@@ -21,6 +21,8 @@ pub struct Machine {
     /// The same once more, by the short ways and by the long ones.
     pub twins: Option<Twins>,
     pub things: BTreeMap<Spot, Thing>,
+    /// What is to be loaded says so much of sessions.
+    pub(super) saved: Vec<SessionRecord>,
     pub(super) lines: Vec<Option<Line>>,
     next_id: u64,
     pub now: Moment,
@@ -77,6 +79,7 @@ impl Machine {
             losses,
             twins: None,
             things: BTreeMap::new(),
+            saved: Vec::new(),
             lines: (0..places).map(|_| None).collect(),
             next_id: 1,
             now: Moment(0),

@@ -55,7 +55,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
 }
 
 /// Worlds in which nothing happens prove nothing.
-const FLOORS: [Floor; 15] = [
+const FLOORS: [Floor; 16] = [
     ("handoffs", |all| all.handoffs, 600),
     ("lost", |all| all.lost, 1_000),
     ("removed", |all| all.removed_by_disconnect, 300),
@@ -71,6 +71,7 @@ const FLOORS: [Floor; 15] = [
     ("resumed", |all| all.resumed, 50),
     ("moved", |all| all.moved, 50),
     ("graces over", |all| all.graces_over, 30),
+    ("loads", |all| all.loads, 80),
 ];
 
 #[test]

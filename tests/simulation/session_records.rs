@@ -3,8 +3,7 @@
 
 use crate::former::{GRACE_MS, LOCK, NO_SESSION, Server, client, held, key, session};
 use tether::engine::{
-    Cause, Effect, Event, Held, KeySnapshot, KeyState, Loss, Mode, News, Refusal, Reply, SessionId,
-    SessionRecord,
+    Cause, Effect, Event, KeySnapshot, KeyState, Loss, Mode, News, Refusal, Reply,
 };
 
 /// Watches keys that are not there.
@@ -101,31 +100,6 @@ fn of_two_sessions_that_cannot_both_hold_a_key_the_last_one_has_it() {
     server.tell(Event::Promoted);
     assert_eq!(server.resume(1, 1), Reply::Integer(0));
     assert_eq!(server.resume(2, 2), Reply::Integer(1));
-}
-
-#[test]
-fn nobody_else_ends_what_is_held_here() {
-    let mut server = Server::default();
-    server.start(1, 1);
-    server.acquire(1, "a", LOCK);
-    let told: Vec<_> = server.engine.session_records(server.now).collect();
-    let its = |told: &SessionRecord| match told {
-        SessionRecord::Held(Held { session, .. }) => Some(*session),
-        _ => None,
-    };
-    let id: SessionId = told.iter().find_map(its).expect("it is told of");
-    server.tell(Event::LoadBegins);
-    let freed = SessionRecord::Freed {
-        session: id,
-        key: key("a").to_owned(),
-        label: b"".as_slice().into(),
-    };
-    server.hear(&[freed, SessionRecord::SessionEnded(id)]);
-    server.tell(Event::LoadEnded);
-    server.orders.clear();
-    server.work();
-    assert_eq!((&*server.orders, server.holds()), (&[][..], (0, 1)));
-    assert_eq!(server.resume(1, 1), Reply::Integer(1));
 }
 
 #[test]

@@ -265,15 +265,12 @@ impl Engine {
         }
     }
 
-    /// The same for all holds of these databases; but while a data set is loaded they stay where they are. O(such grants).
+    /// The same for all holds of these databases. O(such grants).
     pub(in crate::engine) fn withdraw_pending_in(
         &mut self,
         dbs: [Db; 2],
         effects: &mut Vec<Effect>,
     ) {
-        if self.loading {
-            return;
-        }
         let is_there = |hold: &Id<Hold>| {
             let key = self.holds[*hold].key;
             dbs.contains(&self.keys[key].key().db)

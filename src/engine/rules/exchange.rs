@@ -10,6 +10,7 @@ use crate::engine::effect::Effect;
 use crate::engine::event::{Acquire, Event};
 use crate::engine::state::rows::{Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
+use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Db, Key, KeyBuf, Loss};
 
@@ -87,14 +88,14 @@ impl Engine {
         }
     }
 
-    /// What is known of each of these databases. While a data set is loaded no key counts as only held. O(keys known).
+    /// What is known of each of these databases. O(keys known).
     fn known_in(&self, dbs: [Db; 2]) -> [Known; 2] {
         let mut all = <[Known; 2]>::default();
         for (key, record) in self.keys.iter() {
             let Some(place) = dbs.iter().position(|db| *db == record.key().db) else {
                 continue;
             };
-            match record.is_only_held() && !self.loading {
+            match record.is_only_held() {
                 true => all[place].only_held.push(key),
                 false => all[place].others.push(key),
             }
@@ -125,7 +126,7 @@ impl Engine {
 
     /// Loosens what goes with its key, to be settled at its twin.
     fn take_off(&mut self, key: Id<KeyRecord>, (one, other): (Db, Db), carried: &mut Vec<Carried>) {
-        let goes = self.holds_that_go(key);
+        let goes: Few<_> = self.holds.all_of_key(&self.keys, key).collect();
         if goes.is_empty() {
             return;
         }

@@ -65,7 +65,7 @@ impl Engine {
     /// A key went by a flush.
     fn flush(&mut self, key: Id<KeyRecord>, by: Cause, effects: &mut Vec<Effect>) {
         self.set_present(key, false, effects);
-        self.put(key, KeyState::Absent);
+        self.keys[key].set_stands(KeyState::Absent);
         self.lose(key, by, Loss::Flushed, effects);
     }
 

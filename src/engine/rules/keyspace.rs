@@ -57,17 +57,10 @@ impl Engine {
         (by, why): (Cause, Loss),
         effects: &mut Vec<Effect>,
     ) {
-        self.put(key, standing);
+        self.keys[key].set_stands(standing);
         self.keys[key].set_timed(false);
         self.set_present(key, standing.is_present(), effects);
         self.lose(key, by, why, effects);
-    }
-
-    /// Something else stands here, or nothing; unless that is told while a data set is loaded and was so once.
-    pub(in crate::engine) fn put(&mut self, key: Id<KeyRecord>, standing: KeyState) {
-        if !(self.loading && self.is_held_here(key)) {
-            self.keys[key].set_stands(standing);
-        }
     }
 
     /// Whoever waits for this key is to ask another server.
@@ -93,9 +86,9 @@ impl Engine {
             return;
         };
         self.set_present(key, false, effects);
-        self.put(key, KeyState::Absent);
+        self.keys[key].set_stands(KeyState::Absent);
         self.carried_timed = self.keys[key].is_timed();
-        let goes = self.holds_that_go(key);
+        let goes: Few<_> = self.holds.all_of_key(&self.keys, key).collect();
         if !goes.is_empty() {
             self.carried_key = Some(self.keys[key].key().to_owned());
         }
@@ -106,14 +99,6 @@ impl Engine {
         }
         self.make_ready(key);
         self.keys.remove_if_idle(key);
-    }
-
-    /// The holds that end or move with their key. What is told while a data set is loaded was so once: the holds of who is
-    /// here are where they are, and a look at the end of the load shows whether their keys are there.
-    pub(in crate::engine) fn holds_that_go(&self, key: Id<KeyRecord>) -> Few<Id<Hold>> {
-        let holds = self.holds.all_of_key(&self.keys, key);
-        let stays = |hold: &Id<Hold>| self.loading && self.is_of_here(self.holds[*hold].client);
-        holds.filter(|hold| !stays(hold)).collect()
     }
 
     pub(in crate::engine) fn moved_to(
@@ -141,14 +126,10 @@ impl Engine {
         }
     }
 
-    /// A hold that was carried comes to its key's new name; or it is forgotten, where a load tells of a name that somebody of
-    /// here holds.
+    /// A hold that was carried comes to its key's new name.
     pub(in crate::engine) fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
-        self.keys[key].set_timed(timed);
-        if self.loading && self.is_held_here(key) {
-            return self.let_go_of_carried(hold);
-        }
         let record = &mut self.keys[key];
+        record.set_timed(timed);
         record.set_stands(self.holds.mode(hold).stands());
         self.holds.fasten(&mut self.keys, hold, key);
     }
@@ -174,25 +155,12 @@ impl Engine {
             Event::MovedFrom { .. } | Event::Tick | Event::Work { .. }
         );
         self.lost_on_its_way = is_in_between.then(|| self.holds.mode(*first));
-        if self.loading {
-            for hold in carried {
-                self.let_go_of_carried(hold);
-            }
-            return;
-        }
         let key = self.keys.find_or_add(from.as_key(), KeyState::Absent);
         self.keys.name(key);
         for hold in carried {
             self.holds.fasten(&mut self.keys, hold, key);
         }
         self.lose(key, Cause::Server, Loss::Deleted, effects);
-    }
-
-    fn let_go_of_carried(&mut self, hold: Id<Hold>) {
-        let client = self.holds[hold].client;
-        self.holds
-            .drop_carried(&mut self.clients, &mut self.timers, hold);
-        self.clients.forget_if_done(client);
     }
 
     pub(in crate::engine) fn found(
@@ -252,15 +220,7 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        if self.loading {
-            // What a file says was lost once.
-            for &hold in &*self.holds_that_go(key) {
-                self.forget_hold(hold);
-            }
-        }
-        while !self.loading
-            && let Some(hold) = self.keys[key].holds.head()
-        {
+        while let Some(hold) = self.keys[key].holds.head() {
             let client = self.holds[hold].client;
             if by != Cause::Client(self.clients[client].id) {
                 self.notify_lost(hold, why, effects);

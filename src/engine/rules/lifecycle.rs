@@ -136,8 +136,14 @@ impl Engine {
         }
         let client = self.holds[hold].client;
         self.note_end(hold, effects);
+        // Of what is told of the past only the key that is left counts: others may have had it besides, and gone before.
+        let is_last = || {
+            let mut holds = self.holds.all_of_key(&self.keys, self.holds[hold].key);
+            holds.nth(1).is_none()
+        };
+        let is_counted = self.clients[client].ended_by.is_some() || is_last();
         self.release(hold, effects);
-        self.totals.keys_removed_by_disconnect += 1;
+        self.totals.keys_removed_by_disconnect += u64::from(is_counted);
         self.clients.forget_if_done(client);
     }
 
@@ -330,12 +336,20 @@ impl Engine {
         self.begin_all_graces();
     }
 
-    /// The data are there.
-    pub(in crate::engine) fn load_ended(&mut self) {
+    /// The data are there. Each connection that spoke for a session goes on with it, as if it resumed it, if there is one.
+    pub(in crate::engine) fn load_ended(&mut self, effects: &mut Vec<Effect>) {
         self.loading = false;
-        if !self.is_replica {
-            self.begin_all_graces();
+        let speakers = std::mem::take(&mut self.speakers);
+        if self.is_replica {
+            return;
         }
+        for (client, digest, notify) in speakers {
+            let found = (self.sessions.find(&digest), self.clients.find(client));
+            if let (Some(session), Some(connection)) = found {
+                self.go_on_with(session, connection, notify, effects);
+            }
+        }
+        self.begin_all_graces();
     }
 
     pub(in crate::engine) fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {

@@ -42,8 +42,8 @@ impl Engine {
     ) {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
-        // What was not acknowledged is nobody's loss.
-        if self.is_replica || !self.is_settled(id) {
+        // What was not acknowledged is nobody's loss, and what a file tells of was lost once.
+        if self.is_replica || self.loading || !self.is_settled(id) {
             return;
         }
         if owner.ended && !self.went_before_its_owner(why, hold.client) {

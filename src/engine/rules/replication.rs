@@ -13,7 +13,7 @@ use crate::engine::state::rows::{Client, Hold, KeyRecord};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
-use crate::engine::types::{Key, Moment, SessionId};
+use crate::engine::types::{Cause, Key, KeyState, Loss, Moment, SessionId, Token};
 
 impl Engine {
     /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
@@ -114,11 +114,8 @@ impl Engine {
                 }
             }
             SessionRecord::SessionEnded(id) => {
-                if let Some(session) = self.sessions.numbered(*id)
-                    && !self.is_at_home(session)
-                {
-                    self.sessions.remove(&mut self.timers, session);
-                    self.clients.end(session, None);
+                if let Some(session) = self.sessions.numbered(*id) {
+                    self.forget_session(session);
                 }
             }
             SessionRecord::Held(held) => self.apply_held(held, effects),
@@ -130,58 +127,15 @@ impl Engine {
         }
     }
 
-    /// Whether this server itself knows best what an owner holds: a connection that is here, or a session that a
-    /// connection is attached to, or was until it ended in the middle of a load, or whose grace runs. (`DEBUG RELOAD` tells a
-    /// server what it knows.)
-    pub(in crate::engine) fn is_at_home(&self, owner: Id<Client>) -> bool {
-        let record = &self.clients[owner];
-        if record.is_session {
-            record.attached.is_some()
-                || self.sessions.is_running_out(owner)
-                || self.sessions.is_left(owner)
-        } else {
-            !record.ended
-        }
-    }
-
-    /// Whether an owner is at home here, or a connection that was until it ended. What a file tells of the past, while it is
-    /// loaded, is nothing that happens to what such a one holds.
-    pub(in crate::engine) fn is_of_here(&self, owner: Id<Client>) -> bool {
-        let is_connection = !self.clients[owner].is_session && !self.clients.is_former(owner);
-        is_connection || self.is_at_home(owner)
-    }
-
-    pub(in crate::engine) fn is_held_here(&self, key: Id<KeyRecord>) -> bool {
-        let mut holds = self.holds.all_of_key(&self.keys, key);
-        holds.any(|hold| self.is_of_here(self.holds[hold].client))
-    }
-
-    /// Whether nothing that is told of a key changes who holds it: an owner that is at home here, or, while a file is loaded, also
-    /// a connection that has ended meanwhile.
-    fn is_known_best_here(&self, key: Id<KeyRecord>) -> bool {
-        self.is_held_at_home(key) || self.loading && self.is_held_here(key)
-    }
-
-    pub(in crate::engine) fn is_held_at_home(&self, key: Id<KeyRecord>) -> bool {
-        let mut holds = self.holds.all_of_key(&self.keys, key);
-        holds.any(|hold| self.is_at_home(self.holds[hold].client))
-    }
-
     fn apply_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
         self.tokens.know(held.token);
         let Some(owner) = self.sessions.numbered(held.session) else {
             return self.inherited(held.key.as_key(), held.terms.mode, effects);
         };
-        if self.is_at_home(owner) {
-            return self.inherited(held.key.as_key(), held.terms.mode, effects);
-        }
         let key = self
             .keys
             .find_or_add(held.key.as_key(), held.terms.mode.stands());
         self.set_present(key, true, effects);
-        if self.is_known_best_here(key) {
-            return;
-        }
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
             let is_itself = client == owner && self.holds.has_label(*id, &held.terms.label);
@@ -211,8 +165,7 @@ impl Engine {
         label: &[u8],
         effects: &mut Vec<Effect>,
     ) {
-        let owner = self.sessions.numbered(session);
-        let Some(owner) = owner.filter(|owner| !self.is_at_home(*owner)) else {
+        let Some(owner) = self.sessions.numbered(session) else {
             return;
         };
         let Some(key) = self.keys.find(name) else {
@@ -243,7 +196,9 @@ impl Engine {
             return self.leave_behind(made, mode);
         };
         self.set_present(key, true, effects);
-        if self.is_known_best_here(key) {
+        // A master knows itself who holds its keys, unless it loads them.
+        let is_known = !self.is_replica && !self.loading;
+        if is_known && self.living_holds(key).next().is_some() {
             return;
         }
         // What is orphaned already stays so. Beside a session that holds a lock there can be others; but a
@@ -290,29 +245,30 @@ impl Engine {
         self.write_down(key, &grant);
     }
 
-    /// What a data set brings along is told while it is loaded. What this server itself knows best stays.
+    /// Nothing is held any more, and there is no session. What is so from now on the data set says that is loaded.
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
+        for key in self.known(|_| true) {
+            self.keys[key].set_stands(KeyState::Absent);
+            self.lose(key, Cause::Server, Loss::Flushed, effects);
+        }
         self.loading = true;
-        let mut away: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
-        away.retain(|session| !self.is_at_home(*session));
-        for session in away {
-            self.sessions.remove(&mut self.timers, session);
-            self.clients.end(session, None);
-        }
-        let left = self.clients.iter().filter(|(id, record)| {
-            record.ended && (self.clients.is_former(*id) || record.is_session)
-        });
-        let left: Vec<_> = left.map(|(id, _)| id).collect();
-        for owner in left {
-            let holds: Vec<_> = self.holds.of_client(&self.clients, owner).collect();
-            for hold in holds {
-                let key = self.holds[hold].key;
-                self.note_end(hold, effects);
-                self.forget_hold(hold);
-                self.make_ready(key);
-                self.keys.remove_if_idle(key);
+        let mut sessions: Vec<_> = self.sessions.iter().collect();
+        sessions.sort_unstable_by_key(|(_, session)| session.id);
+        for (owner, session) in sessions {
+            if let Some(connection) = self.clients[owner].attached {
+                let (digest, notify) = (session.digest, session.hears_after == Token::default());
+                let client = self.clients[connection].id;
+                self.speakers.push((client, digest, notify));
             }
+            self.forget_session(owner);
         }
+    }
+
+    /// A session is over without a word to anyone. What it holds is orphaned.
+    fn forget_session(&mut self, session: Id<Client>) {
+        self.clients.detach(session);
+        self.sessions.remove(&mut self.timers, session);
+        self.clients.end(session, None);
     }
 
     fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {

@@ -87,6 +87,18 @@ impl Engine {
             self.withdraw_asked_by(self.clients[former].id, effects);
         }
         self.clients.detach(session);
+        self.go_on_with(session, connection, notify, effects);
+        Ok(session)
+    }
+
+    /// A connection speaks for a session from now on, for which nobody does.
+    pub(in crate::engine) fn go_on_with(
+        &mut self,
+        session: Id<Client>,
+        connection: Id<Client>,
+        notify: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         self.clients.attach(session, connection);
         let record = &mut self.clients[session];
         (record.origin, record.ended_by) = (None, None);
@@ -98,7 +110,6 @@ impl Engine {
         };
         self.sessions.set_hears_after(session, hears_after);
         self.guard(connection, effects);
-        Ok(session)
     }
 
     /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
@@ -188,7 +199,6 @@ impl Engine {
 
     /// The connection that was attached to a session, if one was, is no more: its grace begins.
     pub(in crate::engine) fn begin_grace(&mut self, session: Id<Client>) {
-        let was_attached = self.clients[session].attached.is_some();
         self.clients.detach(session);
         let Some(Session { grace_ms, .. }) = self.sessions.get(session) else {
             return;
@@ -197,8 +207,6 @@ impl Engine {
         let is_counted = !self.is_replica && !self.loading;
         let end = is_counted.then(|| self.now.after_ms(grace_ms));
         self.sessions.set_end(&mut self.timers, session, end);
-        let left = was_attached && self.loading && !self.is_replica;
-        self.sessions.set_left(session, left);
     }
 
     /// Each session has its whole grace from now on, if nobody is attached and its grace does not run.

@@ -407,10 +407,26 @@ impl Holds {
         id: Id<Hold>,
     ) {
         self.loosen(keys, id);
-        self.drop_carried(clients, timers, id);
+        let hold = &self.all[id];
+        let (client, header) = (hold.client, hold.header);
+        if let Some(extra) = header.extra() {
+            self.set_lease(timers, id, None);
+            match self.extras[extra].ack {
+                Ack::Settled => {}
+                Ack::Pending(token) => self.acks.hold_ends(token, id),
+                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
+            }
+            self.forget_label(client, extra);
+            self.extras.remove(extra);
+        }
+        let owner = &mut clients[client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        self.all.remove(id);
+        self.temporary -= usize::from(header.is_temporary());
     }
 
-    /// Loosens a hold from its key, to be fastened to another or dropped. O(1).
+    /// Loosens a hold from its key, to be fastened to another. O(1).
     pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
         let (key, client) = (hold.key, hold.client);
@@ -475,27 +491,6 @@ impl Holds {
             let permits = self.permits.entry(key);
             permits.or_insert(Permits { taken: 0, total }).taken += count;
         }
-    }
-
-    /// Ends a carried hold. O(1), with a lease O(log of leases).
-    pub fn drop_carried(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
-        let hold = &self.all[id];
-        let (client, header) = (hold.client, hold.header);
-        if let Some(extra) = header.extra() {
-            self.set_lease(timers, id, None);
-            match self.extras[extra].ack {
-                Ack::Settled => {}
-                Ack::Pending(token) => self.acks.hold_ends(token, id),
-                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
-            }
-            self.forget_label(client, extra);
-            self.extras.remove(extra);
-        }
-        let owner = &mut clients[client];
-        owner.holding.remove(&mut self.all, id);
-        owner.hold_count -= 1;
-        self.all.remove(id);
-        self.temporary -= usize::from(header.is_temporary());
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).

@@ -107,8 +107,6 @@ pub(in crate::engine) struct Session {
     pub attachment: u32,
     /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
     pub(super) ends: Option<Moment>,
-    /// Its connection has ended while data were loaded: as long as that lasts, nobody else knows better what it holds.
-    pub(super) is_left: bool,
     /// Who has started it; none if that was on another server.
     pub(super) user: Option<Id<User>>,
 }

@@ -51,7 +51,6 @@ impl Sessions {
             hears_after: Token::default(),
             attachment: 0,
             ends: None,
-            is_left: false,
             user: None,
         };
         self.all.insert(owner, session);
@@ -135,18 +134,6 @@ impl Sessions {
     pub fn set_hears_after(&mut self, owner: Id<Client>, token: Token) {
         if let Some(session) = self.all.get_mut(&owner) {
             session.hears_after = token;
-        }
-    }
-
-    /// Whether its connection has ended while data are loaded. O(1).
-    pub fn is_left(&self, owner: Id<Client>) -> bool {
-        self.all.get(&owner).is_some_and(|session| session.is_left)
-    }
-
-    /// O(1).
-    pub fn set_left(&mut self, owner: Id<Client>, left: bool) {
-        if let Some(session) = self.all.get_mut(&owner) {
-            session.is_left = left;
         }
     }
 

@@ -144,10 +144,18 @@ pub fn arrives(ctx: Ctx<'_>, key: Key<'_>) {
 /// Looks at those within reach. While a data set is loaded they wait for its end.
 #[cold]
 fn look(ctx: Ctx<'_>, reach: KeyScope<'_>) {
-    let shell = shell();
-    if shell.is_loading() {
-        return;
+    if !shell().is_loading() {
+        look_now(ctx, reach);
     }
+}
+
+/// A data set is there, of which this is a part: what it says was lost once.
+pub fn load_ends(ctx: Ctx<'_>) {
+    look_now(ctx, KeyScope::All);
+}
+
+fn look_now(ctx: Ctx<'_>, reach: KeyScope<'_>) {
+    let shell = shell();
     let due = match reach {
         KeyScope::All => shell.rechecks.with_mut(Queue::take_all),
         KeyScope::Only(db, names) => {

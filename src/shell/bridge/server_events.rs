@@ -114,7 +114,7 @@ unsafe extern "C" fn on_flush(
         if shell.is_loading() {
             return handle(ctx, Event::Flushed { db, by });
         }
-        // It may begin a load, whose end tells what is different.
+        // It may begin a load, which is told instead.
         shell.flush.set(Some((db, by)));
         push::expect_late_reply();
         recheck::catch_up_soon();
@@ -201,6 +201,7 @@ unsafe extern "C" fn on_loading(
         shell.flush.set(None);
         cluster::moves_have_changed();
         if ended {
+            recheck::load_ends(ctx);
             handle(ctx, Event::LoadEnded);
             epochs::begin_epoch();
             begin_quarantine(ctx);

@@ -232,18 +232,24 @@ fn what_is_migrated_to_another_server_is_nobodys_and_gone_from_this_one() {
 }
 
 #[test]
-fn it_survives_debug_reload() {
+fn debug_reload_takes_it_from_a_connection_and_not_from_a_session() {
     let server = Server::start();
-    let owner = owner_of(&server, "k");
-    let mut elsewhere = server.resp2();
+    let [mut owner, mut elsewhere, mut session, mut watcher] = [(); 4].map(|()| server.resp3());
+    owner.run("SETTP k v NOTIFY");
     elsewhere.run_all(&["SELECT 5", "SETTP k v"]);
+    session.run_all(&["SESSION.START", "SETTP its v NOTIFY"]);
+    watcher.run("WATCHEX k its");
     let mut other = server.resp2();
     other.run("DEBUG RELOAD");
-    assert_eq!(other.call("SETTP k w"), int(0));
-    drop(owner);
+    assert_eq!(owner.next_push(), "settp k LOST flushed");
+    assert_eq!(session.next_push(), "settp its LOST flushed");
     eventually_gone(&mut other, "k");
+    assert_eq!(server.settled(&mut watcher), ["watchex k DEL"]);
+    assert_eq!(owner.call("DELTP k"), int(0));
+    assert_eq!(owner.call("SETTP k again"), int(1));
+    assert_eq!(other.call("SETTP its w"), int(0));
+    assert_eq!(session.call("DELTP its"), int(1));
     other.run("SELECT 5");
-    assert_eq!(other.call("EXISTS k"), int(1));
-    drop(elsewhere);
     eventually_gone(&mut other, "k");
+    drop(elsewhere);
 }

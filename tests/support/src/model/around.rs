@@ -278,10 +278,10 @@ impl Generator {
         let (there, free): (Vec<Who>, Vec<Who>) =
             places.partition(|who| world.client(*who).is_some());
         let mut one = |of: Vec<Who>| {
-            let meets = self.scope.server && !of.is_empty() && self.random.per_mille(600);
+            let meets = !of.is_empty() && self.random.per_mille(600);
             meets.then(|| self.random.pick(&of))
         };
-        let (goes, comes) = (one(there), one(free));
+        let (goes, comes) = (one(there), one(free).filter(|_| self.scope.server));
         let appended = self.scope.around.files && self.random.per_mille(500);
         Step::Reload {
             appended,

@@ -31,8 +31,14 @@ pub enum Change {
     /// The end of a flush, of one database or of all.
     Flushed(Option<usize>),
     Swapped,
-    /// The data set was loaded anew.
-    Loaded(Vec<Loaded>),
+    /// A data set is about to be loaded.
+    LoadBegins,
+    /// It was loaded.
+    Loaded {
+        keys: Vec<Loaded>,
+        /// This server has saved it before that, with its sessions and what they hold.
+        own: bool,
+    },
 }
 
 /// A key of a data set.
@@ -41,7 +47,7 @@ pub struct Loaded {
     pub spot: Spot,
     pub is_lock: bool,
     pub expires: bool,
-    /// It was held where the data set was saved.
+    /// It was held where the data set was saved: a temporary key by a connection.
     pub held: bool,
 }
 
@@ -219,20 +225,28 @@ impl World {
         self.tell(pushes);
     }
 
-    /// Nothing is different after it.
-    pub(super) fn reload(&mut self) {
-        let held = self.spots().into_iter();
-        let held: Vec<Spot> = held.filter(|spot| self.is_held(*spot)).collect();
-        self.load(&held);
+    /// Everybody loses everything, and then sessions have what the file says, which is what they had. Meanwhile somebody goes.
+    pub(super) fn reload(&mut self, goes: Option<Who>) {
+        let mut kept = self.holds.clone();
+        kept.retain(|hold| matches!(hold.owner, Owner::Session(_)));
+        let is_bound =
+            |spot: &Spot| self.is_held(*spot) && !kept.iter().any(|its| its.spot == *spot);
+        let bound: Vec<Spot> = self.spots().into_iter().filter(is_bound).collect();
+        let kept: Vec<Hold> = kept.into_iter().map(|hold| self.saved(hold)).collect();
+        self.lose_all();
+        goes.into_iter().for_each(|who| self.end(who));
+        self.holds = kept;
+        self.load(&bound, true);
+        self.go_on_with_sessions();
     }
 
-    /// What is held here by a connection that is there still stays held.
+    /// The data set of another server is there, and nothing else.
     pub(super) fn resync(&mut self, present: &[Spot], held: &[Spot], locks: &[Spot]) {
         let before = self.spots();
-        let mut pushes = Vec::new();
+        self.lose_all();
+        self.sessions.clear();
         for spot in before.iter().filter(|spot| !present.contains(spot)) {
             self.take_out(*spot).expect("a key that is there");
-            pushes.extend(self.lose(*spot, None, Loss::Deleted));
         }
         for spot in present.iter().filter(|spot| !before.contains(spot)) {
             let value = match locks.contains(spot) {
@@ -243,30 +257,30 @@ impl World {
             let expires = true;
             self.put_in(*spot, Entry { expires, ..entry });
         }
-        self.load(held);
-        pushes.extend(self.differences(&before));
+        self.load(held, false);
+        self.tell(self.differences(&before));
+    }
+
+    /// A load begins as a flush does.
+    fn lose_all(&mut self) {
+        self.changed(None, Change::LoadBegins);
+        let mut pushes = Vec::new();
+        for spot in self.spots() {
+            pushes.extend(self.lose(spot, None, Loss::Flushed));
+        }
         self.tell(pushes);
     }
 
-    /// Takes over what is there and held. (A lock would not be there if it were not held.)
-    fn load(&mut self, held: &[Spot]) {
-        let over = |hold: &&Hold| matches!(hold.owner, Owner::Over(_));
-        for hold in self.holds.iter().filter(over).cloned().collect::<Vec<_>>() {
-            self.count_end(&hold);
-        }
-        // What is left of former servers and of sessions is what the data set says of it.
-        self.holds.retain(|hold| match hold.owner {
-            Owner::Gone(_) => hold.serial > 0,
-            Owner::Over(_) => false,
-            Owner::Connection(_) | Owner::Session(_) => true,
-        });
-        let mut loaded = Vec::new();
+    /// Takes over what is there. What no session holds of it was held by connections of whoever saved it. (A lock would not be
+    /// there if it were not held.)
+    fn load(&mut self, held: &[Spot], own: bool) {
+        let mut keys = Vec::new();
         let former = Owner::Gone(self.next_gone());
         for spot in self.spots() {
             let entry = self.entry(spot).expect("a key that is there");
             let is_lock = entry.value == Value::Lock;
             let (expires, held) = (entry.expires, is_lock || held.contains(&spot));
-            loaded.push(Loaded {
+            keys.push(Loaded {
                 spot,
                 is_lock,
                 expires,
@@ -276,7 +290,7 @@ impl World {
                 self.inherit(spot, former);
             }
         }
-        self.changed(None, Change::Loaded(loaded));
+        self.changed(None, Change::Loaded { keys, own });
     }
 
     /// What watchers hear when not these keys exist any more but those that do now.

@@ -337,6 +337,23 @@ impl World {
         }
     }
 
+    /// What a file says of what a session holds. That it was not acknowledged is nowhere, nor for which of its names it was
+    /// granted, nor who asked to be told of its loss.
+    pub(super) fn saved(&self, hold: Hold) -> Hold {
+        let mut grants = self.grants.iter();
+        let grant = grants.find(|grant| grant.serial == hold.serial);
+        let begins = grant.and_then(|grant| grant.lease_ms);
+        let ends = hold.ends.or(begins.map(|ms| self.now + ms));
+        Hold {
+            asked_in: 0,
+            renamed: false,
+            granted_as: hold.serial,
+            ack: Ack::Settled,
+            ends: ends.map(|ends| ends.max(self.now)),
+            ..hold
+        }
+    }
+
     pub(super) fn next_gone(&mut self) -> u64 {
         self.gone += 1;
         self.gone

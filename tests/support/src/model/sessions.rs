@@ -200,6 +200,26 @@ impl World {
         }
     }
 
+    /// Data were loaded: each connection goes on with its session as if it had resumed it, and all other graces begin anew.
+    pub(super) fn go_on_with_sessions(&mut self) {
+        for session in &mut self.sessions {
+            match session.attached {
+                Some(_) => session.resumed += 1,
+                None => session.ends = Some(self.now + session.grace_ms),
+            }
+        }
+    }
+
+    /// Whether it would not be said whose grace is over first if that were so now, and this one had gone.
+    pub(super) fn is_order_of_graces_open_after_load(&self, goes: Option<Who>) -> bool {
+        let gone = |who: Who| goes == Some(who);
+        let detached = self.sessions.iter();
+        let detached = detached.filter(|session| session.attached.is_none_or(gone));
+        let mut graces: Vec<u64> = detached.map(|session| session.grace_ms).collect();
+        graces.sort_unstable();
+        graces.windows(2).any(|two| two[0] == two[1])
+    }
+
     /// The first session whose grace is over.
     fn first_over(&self) -> Option<Number> {
         let all = self.sessions.iter();

@@ -11,11 +11,18 @@ use std::collections::BTreeSet;
 pub const BRIEF_MS: u64 = 8;
 
 impl World {
-    /// Nothing is different after it but that somebody has gone, and somebody has come.
+    /// Somebody goes meanwhile, and somebody comes.
     pub(super) fn reload_meanwhile(&mut self, goes: Option<Who>, comes: Option<Who>) {
         self.totals.loads += 1;
-        goes.into_iter().for_each(|who| self.end(who));
-        self.reload();
+        self.reload(goes);
+        if !self.slow {
+            // In which order what connections held goes is not said.
+            let outer = self.gathered.replace(Vec::new());
+            assert!(outer.is_none());
+            self.remove_left_behind(usize::MAX);
+            let pushes = self.gathered.take().unwrap_or_default();
+            self.tell(pushes);
+        }
         comes.into_iter().for_each(|who| self.connect(who, true));
     }
 

@@ -39,7 +39,8 @@ pub enum Step {
         then: Option<(Who, Command)>,
     },
     /// The server forgets its data and loads it again, from a file that it saves first (`DEBUG RELOAD`) or from what it
-    /// has written all the while (`DEBUG LOADAOF`). Meanwhile somebody goes, and somebody comes.
+    /// has written all the while (`DEBUG LOADAOF`): a flush, after which sessions have what they had. Meanwhile somebody goes, and
+    /// somebody comes.
     Reload {
         appended: bool,
         goes: Option<Who>,
@@ -85,8 +86,8 @@ pub enum Step {
     Work {
         most: usize,
     },
-    /// A full resync: from now on these keys exist and no others; the `held` among them are held by
-    /// connections of the master.
+    /// Another server's data set is loaded, which has no sessions: from now on these keys exist and no others; the `held` among
+    /// them were held by its connections.
     Resync {
         present: Vec<Spot>,
         held: Vec<Spot>,
