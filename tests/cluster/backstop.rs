@@ -12,6 +12,9 @@ pub const SHORT: &str = "tether.cluster-backstop 2400";
 /// However late it is, a key has a sixth of its time left: a server that turns as often keeps all keys.
 const STANDSTILL: Duration = Duration::from_millis(BACKSTOP_MS as u64 / 6);
 
+/// What lapses stays away, so it is seen after a pause as well, and others have the processor meanwhile.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
+
 fn one(lines: &[&str]) -> Cluster {
     Cluster::of_masters(1, lines)
 }
@@ -34,7 +37,7 @@ pub fn unless_it_stands_still(test: impl Fn() -> Watched) {
     }
 }
 
-/// Looks at a key all the time for so many backstops: it must be there, and have an end. The owner's server renews it.
+/// Looks at a key again and again for so many backstops: it must be there, and have an end. The owner's server renews it.
 pub fn watch_it_live(
     client: &mut Client,
     owner: &mut Client,
@@ -46,6 +49,7 @@ pub fn watch_it_live(
     let mut answered = begin;
     let mut standstill = None;
     while begin.elapsed() < period * backstops {
+        sleep(BETWEEN_LOOKS);
         owner.run("PING");
         let left = left_ms(client, key);
         let wait = answered.elapsed();
