@@ -14,6 +14,8 @@ use tether_testing::process::end_with_us;
 const ORDER: &str = "TETHER_WRITER";
 const WRITERS: usize = 4;
 const BATCH: usize = 40;
+/// Mostly a writer is stopped here, with a part of its writes still to come. They need not be more than the test can use.
+const BETWEEN_BATCHES: Duration = Duration::from_millis(1);
 
 /// A process of its own, so that it can be stopped: takes the lock for a short time, and writes its token to a list as if that
 /// time had no end.
@@ -53,6 +55,7 @@ fn while_it_lasts(mut locks: Client, mut data: Client, guards: bool) -> Option<(
         };
         let batch = encode(&write).repeat(BATCH);
         for _ in 0..6 {
+            sleep(BETWEEN_BATCHES);
             if !data.try_send_bytes(&batch) {
                 return None;
             }
