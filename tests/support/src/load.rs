@@ -16,6 +16,12 @@ pub const STUCK: Duration = Duration::from_secs(90);
 /// How long one look at a connection lasts (see [`Client::try_read_reply`]).
 const LOOK: Duration = Duration::from_secs(5);
 
+/// How long one waits before it calls another server, of whom none may be the master for seconds.
+const BETWEEN_CALLS: Duration = Duration::from_millis(10);
+
+/// How long a key is held, so that others come to wait for it.
+const HELD: Duration = Duration::from_millis(1);
+
 /// What servers say that are not the master, or not any more.
 const ELSEWHERE: [&str; 8] = [
     "ERR WAIT cannot be used with replica instances",
@@ -54,7 +60,7 @@ impl Line {
     fn turn(&mut self) {
         self.client = None;
         self.at = (self.at + 1) % self.ports.len();
-        sleep(Duration::from_millis(3));
+        sleep(BETWEEN_CALLS);
     }
 
     /// The reply, or none where this server has none for us: then the connection is ended.
@@ -179,6 +185,7 @@ impl Worker for Taker {
         if self.line.take(&take)? == 0 {
             return Some(());
         }
+        sleep(HELD);
         self.line.call(&give.replace("{key}", key))?;
         if take.contains("MACQUIRE") {
             self.line.call(&format!("LOCK.RELEASE {key}"))?;
