@@ -26,6 +26,8 @@ enum Pushes {
 pub struct Client {
     stream: TcpStream,
     pushes: Pushes,
+    /// What the socket waits for at most. To set it is as much work as to read.
+    timeout: Duration,
     buffer: Vec<u8>,
     /// How many bytes of the buffer are already taken.
     taken: usize,
@@ -51,6 +53,7 @@ impl Client {
         Client {
             stream,
             pushes: Pushes::Shape,
+            timeout: Duration::ZERO,
             buffer: Vec::new(),
             taken: 0,
             arrived: VecDeque::new(),
@@ -365,10 +368,17 @@ impl Client {
         if left.is_zero() {
             return Wire::Late;
         }
-        self.stream
-            .set_read_timeout(Some(left))
-            .expect("a read timeout");
-        let mut chunk = [0; 65536];
+        // Of long times whole seconds are enough.
+        let timeout = match left.as_secs() {
+            0 => left,
+            seconds => Duration::from_secs(seconds + 1),
+        };
+        if timeout != self.timeout {
+            let set = self.stream.set_read_timeout(Some(timeout));
+            set.expect("a read timeout");
+            self.timeout = timeout;
+        }
+        let mut chunk = [0; 16384];
         match self.stream.read(&mut chunk) {
             Ok(0) => Wire::Closed("the server closed the connection".into()),
             Ok(count) => {

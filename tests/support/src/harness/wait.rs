@@ -20,6 +20,9 @@ pub fn patience() -> Duration {
     Duration::from_secs(*SECONDS)
 }
 
+/// The shortest and the longest time between two looks at what is waited for.
+const BETWEEN_LOOKS: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+
 /// Looks again and again until `look` has an answer; an `Err` is what it saw instead.
 pub fn eventually<T>(what: &str, look: impl FnMut() -> Result<T, String>) -> T {
     eventually_within(patience(), what, look)
@@ -30,14 +33,15 @@ pub fn eventually_within<T>(
     what: &str,
     mut look: impl FnMut() -> Result<T, String>,
 ) -> T {
-    let deadline = Instant::now() + patience;
+    let begin = Instant::now();
     loop {
         match look() {
             Ok(answer) => return answer,
-            Err(seen) if Instant::now() > deadline => {
+            Err(seen) if begin.elapsed() > patience => {
                 panic!("{what}: not within {patience:?}; last seen: {seen}")
             }
-            Err(_) => sleep(Duration::from_millis(2)),
+            // What takes long is looked at less often: looks are work for its server too.
+            Err(_) => sleep((begin.elapsed() / 20).clamp(BETWEEN_LOOKS.0, BETWEEN_LOOKS.1)),
         }
     }
 }
