@@ -285,11 +285,11 @@ impl Push {
 
 /// Where the name comes from by which a key that was lost is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
-    /// It is the one that was asked for.
-    Asked,
-    /// Somebody gave it to the key afterwards.
-    Given,
+pub enum NameFrom {
+    /// The request.
+    Request,
+    /// Somebody who renamed the key afterwards.
+    Rename,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -305,7 +305,7 @@ pub enum News {
     /// `<kind> <key> FAILED <code>`: a blocked client would get this error
     Failed(Kind, Box<Refusal>),
     /// `<kind> <key> LOST <why>`
-    Lost(Kind, Loss, Name),
+    Lost(Kind, Loss, NameFrom),
 }
 
 #[cfg(test)]

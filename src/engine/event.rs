@@ -247,9 +247,9 @@ pub enum Timing {
 }
 
 impl Event<'_> {
-    /// Whether this may come between the two names of a key that is being renamed or moved, without harm to what goes along: it
-    /// ends no holds but of the keys that it names.
-    pub(in crate::engine) fn leaves_carried_alone(&self) -> bool {
+    /// Whether this may come between the two names of a key that is being renamed or moved, without harm to its holds: it ends none
+    /// but of the keys that it names.
+    pub(in crate::engine) fn leaves_moving_alone(&self) -> bool {
         matches!(
             self,
             Event::MovedTo { .. }

@@ -34,7 +34,7 @@ mod tables;
 mod terms;
 mod types;
 
-pub use effect::{Effect, Lost, Name, News, Push, Refusal, Reply, Waits};
+pub use effect::{Effect, Lost, NameFrom, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
@@ -55,7 +55,7 @@ pub use types::{
     Loss, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait, WaitId,
 };
 
-use state::rows::KeyRecord;
+use state::rows::{HeldKey, Hold};
 use storage::arena::Id;
 
 /// What there is at this moment. O(1) to tell.
@@ -79,7 +79,9 @@ impl Engine {
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.several_granted = 0;
-        self.catch_up(&event, effects);
+        if self.is_moving() && !event.leaves_moving_alone() {
+            self.lose_moving(&event, effects);
+        }
         self.route(event, effects);
         if self.holds.acks.is_any_broken() {
             self.withdraw_broken(effects);
@@ -160,20 +162,6 @@ impl Engine {
         }
     }
 
-    /// What is not known or done yet of what has happened, as far as this fact is about it.
-    #[inline]
-    fn catch_up(&mut self, event: &Event<'_>, effects: &mut Vec<Effect>) {
-        if self.is_carrying() && !event.leaves_carried_alone() {
-            self.lose_carried(event, effects);
-        }
-        if self.flushes.is_any() {
-            self.end_flushes_before(event, effects);
-        }
-        if self.has_unseen() {
-            self.see_before(event, effects);
-        }
-    }
-
     /// Makes room for so many keys that are about to be inherited. Of use where they are many.
     pub fn make_room(&mut self, keys: usize) {
         self.keys.reserve(keys);
@@ -234,19 +222,21 @@ impl Engine {
 
     /// Whether anything that happens to any key could matter. O(1).
     pub fn is_idle(&self) -> bool {
-        self.keys.len() == 0 && !self.is_carrying()
+        self.keys.held_count() + self.keys.name_count() == 0 && !self.is_moving()
     }
 
     /// Whether anybody watches, holds or waits for this key. O(1).
     pub fn knows(&self, key: Key<'_>) -> bool {
-        self.keys.find(key).is_some()
+        self.keys.find_held(key).is_some() || self.keys.find_name(key).is_some()
     }
 
     /// Nothing where nobody watches, holds or waits for this key; otherwise a living connection that
     /// holds it, if one does. O(holders that have ended).
     pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
-        let key = self.keys.find(key)?;
-        let owners = self.living_holds(key).map(|hold| self.owner_of(hold));
+        let Some(held) = self.keys.find_held(key) else {
+            return self.keys.find_name(key).map(|_| None);
+        };
+        let owners = self.living_holds(held).map(|hold| self.owner_of(hold));
         let mut connected = owners.filter(|owner| *owner != types::NOBODY);
         Some(connected.next())
     }
@@ -254,49 +244,47 @@ impl Engine {
     /// The living connections that hold this key, the oldest hold first; one that holds it by several
     /// labels as often. O(holders).
     pub fn holders(&self, key: Key<'_>) -> Few<ClientId> {
-        let Some(key) = self.keys.find(key) else {
-            return Few::new();
-        };
-        let living = self.living_holds(key);
+        let held = self.keys.find_held(key).into_iter();
+        let living = held.flat_map(|held| self.living_holds(held));
         living.map(|hold| self.owner_of(hold)).collect()
     }
 
     /// The token with which the oldest of a key's holds was granted. O(1).
     pub fn first_granted_as(&self, key: Key<'_>) -> Option<Token> {
-        let key = self.keys.find(key)?;
-        let hold = self.holds_at(key).next()?;
+        let held = self.keys.find_held(key)?;
+        let hold = self.keys[held].holds.head()?;
         Some(self.holds.granted_as(hold))
     }
 
     /// Whether this key is held and may have a time to live, which may be over. Mostly no key has one. O(1).
     pub fn may_be_over(&self, key: Key<'_>) -> bool {
-        let is_timed = |key| self.keys[key].is_timed() && !self.keys[key].holds.is_empty();
-        (self.has_times && self.keys.find(key).is_some_and(is_timed)) || self.has_backstop(key)
+        let is_timed = |held: Id<HeldKey>| self.keys[held].is_timed();
+        (self.has_times && self.keys.find_held(key).is_some_and(is_timed)) || self.has_backstop(key)
     }
 
     /// What stands at a key that is there: a lock where one is held. O(1).
     pub fn stands(&self, key: Key<'_>) -> KeyState {
-        let key = self.keys.find(key);
-        let held = key.filter(|key| !self.is_flushed(*key));
-        held.map_or(KeyState::Other, |key| self.keys[key].held().stands())
+        let held = self.keys.find_held(key);
+        held.map_or(KeyState::Other, |held| self.keys[held].held().stands())
     }
 
     /// Whether the new name of a key is about to be told.
-    pub fn is_carrying(&self) -> bool {
-        !self.carried.is_empty() || self.lost_on_its_way.is_some()
+    pub fn is_moving(&self) -> bool {
+        self.moving.is_some() || self.lost_on_its_way.is_some()
     }
 
     /// The temporary keys that no session holds, for an RDB file. O(keys known).
     pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
-        let temporary = |(id, _): &(Id<KeyRecord>, &KeyRecord)| {
-            let hold = self.holds_at(*id).next();
-            hold.is_some_and(|hold| {
+        let temporary = |held: &Id<HeldKey>| {
+            let hold = self.keys[*held].holds.head();
+            let is_it = |hold: Id<Hold>| {
                 let owner = self.holds[hold].client;
                 self.holds.mode(hold) == Mode::Temporary && self.sessions.get(owner).is_none()
-            })
+            };
+            !self.keys.is_retired(*held) && hold.is_some_and(is_it)
         };
-        let records = self.keys.iter().filter(temporary);
-        records.map(|(_, record)| record.key())
+        let held = self.keys.all_held().filter(temporary);
+        held.map(|held| self.keys.key_of(held))
     }
 
     pub fn limits(&self) -> Limits {

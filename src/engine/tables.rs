@@ -2,25 +2,23 @@
 //!
 //! The rules, and what looks for cycles or tells about all this, add their functions to [`Engine`]; here are those that each of
 //! them needs: which of what is written down still counts. A hold counts as long as its owner lives, its grant was not
-//! withdrawn, and no flush that is still being done has taken its key.
+//! withdrawn, and its key did not go by a flush.
 
 use crate::engine::limits::Limits;
 use crate::engine::mode::Mode;
 use crate::engine::state::clients::Clients;
-use crate::engine::state::flushes::Flushes;
 use crate::engine::state::holds::Holds;
-use crate::engine::state::keys::Keys;
+use crate::engine::state::keys::{Cursor, Keys};
 use crate::engine::state::queues::Queues;
 use crate::engine::state::renewals::Renewals;
-use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
+use crate::engine::state::rows::{Ack, HeldKey, Hold, Name, Waiter};
 use crate::engine::state::sessions::Sessions;
 use crate::engine::state::timers::Timers;
 use crate::engine::state::tokens::Tokens;
-use crate::engine::state::unseen::Unseen;
 use crate::engine::state::wait_times::WaitTimes;
 use crate::engine::state::watches::Watches;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Digest, KeyBuf, Loss, Moment};
+use crate::engine::types::{ClientId, Digest, Loss, Moment};
 use std::collections::VecDeque;
 
 /// Counted since the engine was made.
@@ -44,6 +42,14 @@ pub struct Totals {
     pub deadlock_searches_cut: u64,
 }
 
+/// See `rules/sweep.rs`.
+#[derive(Default)]
+pub(super) struct Sweeps {
+    pub held: Cursor,
+    pub names: Cursor,
+    pub looks: Cursor,
+}
+
 /// All that the module knows.
 #[derive(Default)]
 pub struct Engine {
@@ -54,20 +60,16 @@ pub struct Engine {
     pub(super) queues: Queues,
     pub(super) sessions: Sessions,
     pub(super) timers: Timers,
-    /// Keys whose queues can perhaps be served, as soon as the keyspace may be written.
-    pub(super) ready: VecDeque<Id<KeyRecord>>,
-    /// The holds of a key whose old name has gone and whose new name is about to be told.
-    pub(super) carried: Vec<Id<Hold>>,
-    /// That key has a time to live, perhaps.
-    pub(super) carried_timed: bool,
-    /// Its old name.
-    pub(super) carried_key: Option<KeyBuf>,
-    /// What was carried was lost on its way, and stood at its key so: at its new name, if that is told yet, it is nobody's.
+    /// Names whose queues can perhaps be served, as soon as the keyspace may be written.
+    pub(super) ready: VecDeque<Id<Name>>,
+    /// A held key whose old name has gone and whose new name is about to be told.
+    pub(super) moving: Option<Id<HeldKey>>,
+    /// What was moving was lost on its way, and was held so: at its new name, if that is told yet, it is nobody's.
     pub(super) lost_on_its_way: Option<Mode>,
     /// Some key that is or was known had a time to live, perhaps.
     pub(super) has_times: bool,
-    pub(super) flushes: Flushes,
-    pub(super) unseen: Unseen,
+    /// Where to go on with what went by flushes, with names at which nothing stands since, and with those to look at.
+    pub(super) sweeps: Sweeps,
     /// A data set is being loaded.
     pub(super) loading: bool,
     /// Who spoke for a session when that began, for which, and whether it is to be told of all that this loses.
@@ -93,33 +95,22 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Whether what is written down at this key went by a flush. O(1) besides the databases that were flushed.
-    pub(in crate::engine) fn is_flushed(&self, key: Id<KeyRecord>) -> bool {
-        self.flushes.is_any()
-            && self.keys.is_old(key)
-            && self.flushes.first_of(self.keys[key].key().db).is_some()
-    }
-
-    /// Who holds a key, the oldest hold first: nobody whose hold went by a flush.
-    pub(in crate::engine) fn holds_at(&self, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
-        let most = match self.is_flushed(key) {
-            true => 0,
-            false => usize::MAX,
-        };
-        self.holds.all_of_key(&self.keys, key).take(most)
-    }
-
-    /// Those of them whose owner is alive. The others are orphaned, and to be removed.
+    /// The holds of a key that count, the oldest first. The others are orphaned, and to be removed.
     pub(in crate::engine) fn living_holds(
         &self,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
     ) -> impl Iterator<Item = Id<Hold>> {
-        self.holds_at(key).filter(|hold| self.is_living(*hold))
+        let holds = self.holds.all_of_key(&self.keys, key);
+        holds.filter(|hold| self.is_living(*hold))
     }
 
-    /// Whether the owner of a hold is alive, or a session within its grace; and its grant was not withdrawn. O(1).
+    /// Whether a hold counts: its owner is alive, or a session within its grace; its grant was not withdrawn; and its key did not
+    /// go by a flush. O(1).
     pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
-        !self.clients[self.holds[hold].client].ended && self.holds.ack(hold) != Ack::Withdrawn
+        let Hold { key, client, .. } = self.holds[hold];
+        !self.clients[client].ended
+            && self.holds.ack(hold) != Ack::Withdrawn
+            && !self.keys.is_retired(key)
     }
 
     /// Whether a hold is its owner's: it was acknowledged as often as that wanted. O(1).

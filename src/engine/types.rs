@@ -24,17 +24,6 @@ pub struct Digest(pub [u8; 32]);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Db(pub u32);
 
-impl Db {
-    /// The number of this database once these two have exchanged theirs.
-    pub(super) fn exchanged(self, one: Db, other: Db) -> Db {
-        match self {
-            of if of == one => other,
-            of if of == other => one,
-            of => of,
-        }
-    }
-}
-
 /// A key, borrowed: any bytes, in one database.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a> {

@@ -4,8 +4,8 @@
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Held,
-    Key, KeySnapshot, KeyState, Kind, Loss, Mode, Moment, Name, News, Refusal, Reply, SessionId,
-    SessionRecord, Start, Terms, Token, Wait,
+    Key, KeySnapshot, KeyState, Kind, Loss, Mode, Moment, NameFrom, News, Refusal, Reply,
+    SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
 pub const GRACE_MS: u64 = 1000;
@@ -180,7 +180,7 @@ fn a_grace_does_not_run_while_there_is_a_master_and_runs_whole_afterwards() {
     server.tell(Event::Demoted { redirect: false });
     let lost = |order: &Effect| {
         matches!(order, Effect::Push { to, push }
-            if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted, Name::Asked))
+            if *to == [client(1)] && *push.news() == News::Lost(Kind::Temporary, Loss::Demoted, NameFrom::Request))
     };
     assert!(server.orders.iter().any(lost), "{:?}", server.orders);
     let gauges = server.engine.gauges();

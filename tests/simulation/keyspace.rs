@@ -131,7 +131,7 @@ impl Machine {
         self.tell_between(from, to);
         let key = key_of(to.db, to.name);
         let known = self.engine.look_up(key);
-        if known.is_some() || self.engine.is_carrying() {
+        if known.is_some() || self.engine.is_moving() {
             let by = self.hand(by, known.flatten());
             self.tell(None, Event::MovedTo { key, by });
         }

@@ -154,6 +154,6 @@ fn no_step_looks_at_more_keys_than_it_was_asked_for() {
     server.tell(Event::Ended {
         client: ClientId(1),
     });
-    let (page, _) = step(&server, 0, None, 5000);
+    let (page, _) = step(&server, 0, None, 6000);
     assert_eq!((page.lines.len(), page.cursor), (0, 0));
 }

@@ -119,6 +119,14 @@ fn who_waits_for_what_a_load_forgets_is_served() {
     assert_eq!(answered(&server).len(), 1);
     server.tell(Event::LoadBegins);
     server.tell(Event::LoadEnded);
+    for name in ["a", "b"] {
+        let seen = KeySnapshot {
+            key: key(name),
+            standing: KeyState::Absent,
+        };
+        let gone = Loss::Deleted;
+        server.tell(Event::Found { seen, gone });
+    }
     server.work();
     assert_eq!(answered(&server), [2, 3]);
     assert_eq!(server.resume(4, 1), NO_SESSION);

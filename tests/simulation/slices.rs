@@ -351,7 +351,16 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
     });
     let (one, other) = (Db(0), Db(1));
     assert_eq!(server.tell(Event::Swapped { one, other }), []);
-    let mut open: Vec<_> = std::iter::from_fn(|| server.engine.next_unseen(usize::MAX)).collect();
+    let mut open = Vec::new();
+    while let Some(key) = server.engine.next_unseen(usize::MAX) {
+        let seen = KeySnapshot {
+            key: key.as_key(),
+            standing: KeyState::Absent,
+        };
+        let gone = Loss::Deleted;
+        server.tell(Event::Found { seen, gone });
+        open.push(key);
+    }
     open.sort_unstable();
     assert_eq!(open, [key("key:7").to_owned(), key("watched").to_owned()]);
 }

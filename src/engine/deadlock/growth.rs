@@ -49,7 +49,9 @@ impl World {
         let (client, _) = self.0.clients.find_or_add(id);
         let key = |key: &&str| {
             let name = key.as_bytes();
-            self.0.keys.find(Key { db: Db(0), name }).expect("held")
+            self.0
+                .keys
+                .find_or_add_name(Key { db: Db(0), name }, KeyState::Lock)
         };
         let keys: Vec<_> = keys.iter().map(key).collect();
         let label = label.to_string();

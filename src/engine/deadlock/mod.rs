@@ -60,7 +60,10 @@ impl Engine {
         } = &self.queues[newest];
         let (client, label, push) = (*client, &*terms.label, reply_to.push);
         let owner = self.clients.owner(client);
-        let is_wanted = |id| !self.keys[self.holds[id].key].queue.is_empty();
+        let is_wanted = |id| {
+            let name = self.keys.name_of(self.holds[id].key);
+            name.is_some_and(|name| !self.keys[name].queue.is_empty())
+        };
         // What other labels hold is no matter, unless they are blocked with this one.
         let has_wanted = match push && !label.is_empty() {
             true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
@@ -87,7 +90,7 @@ impl Engine {
         let link = |link: Link| Waits {
             client: self.clients[self.queues[link.waiter].client].id,
             label: self.queues[link.waiter].terms.label[..].into(),
-            key: self.keys[link.key].key().to_owned(),
+            key: self.keys[link.at].key().to_owned(),
         };
         path.into_iter().map(link).collect()
     }

@@ -10,7 +10,7 @@
 
 use crate::engine::limits::WALK_HOLDERS_PER_KEY;
 use crate::engine::mode::Mode;
-use crate::engine::state::rows::{Ack, Client, Hold, KeyRecord, QueueEntry, Waiter};
+use crate::engine::state::rows::{Ack, Client, Hold, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Attributes;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 /// A wait that must end first at this key: the one that is waited for, or the one that waits for it.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
-    pub key: Id<KeyRecord>,
+    pub at: Id<Name>,
     pub waiter: Id<Waiter>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Walk<'a> {
     near: VecDeque<Id<Waiter>>,
     far: VecDeque<Next>,
     /// The keys whose holders were looked at for another owner that asks for it so, and the places.
-    seen_keys: HashSet<(Id<KeyRecord>, Mode)>,
+    seen_keys: HashSet<(Id<Name>, Mode)>,
     seen_places: HashSet<(Id<QueueEntry>, Mode)>,
     steps: usize,
     is_cut: bool,
@@ -102,8 +102,8 @@ impl<'a> Walk<'a> {
 
     /// Follows a wait to the holders of its keys, and later to its queues. The link back to the newest, if there is one.
     fn follow(&mut self, waiter: Id<Waiter>) -> Option<Link> {
-        for (key, place) in self.engine.queues.places_of(waiter) {
-            let link = Link { key, waiter };
+        for (at, place) in self.engine.queues.places_of(waiter) {
+            let link = Link { at, waiter };
             self.far.push_back(Next::Ahead(link, place, true));
             if !self.step() {
                 return None;
@@ -120,18 +120,20 @@ impl<'a> Walk<'a> {
         let (client, label) = self.owner_of(link.waiter);
         let mode = engine.queues[link.waiter].terms.mode;
         let owner = engine.clients.owner(client);
-        let own = engine.holds.find(&engine.keys, link.key, owner, label);
-        let own = own.filter(|_| !engine.is_flushed(link.key));
+        let Some(key) = engine.keys.held_at(link.at) else {
+            return false;
+        };
+        let own = engine.holds.find(&engine.keys, key, owner, label);
         let is_seen = match own {
-            Some(_) => self.seen_keys.contains(&(link.key, mode)),
+            Some(_) => self.seen_keys.contains(&(link.at, mode)),
             // Another that asks for it so waits for this owner's hold as well.
-            None => !self.seen_keys.insert((link.key, mode)),
+            None => !self.seen_keys.insert((link.at, mode)),
         };
         let all = match is_seen {
             true => 0,
             false => WALK_HOLDERS_PER_KEY,
         };
-        let mut holds = engine.holds_at(link.key);
+        let mut holds = engine.holds.all_of_key(&engine.keys, key);
         let others = holds.by_ref().take(all).filter(|hold| Some(*hold) != own);
         for hold in own.into_iter().chain(others) {
             if !self.step() {

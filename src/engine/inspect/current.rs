@@ -36,11 +36,7 @@ impl Engine {
         let is_current = |hold: &Id<Hold>| {
             self.holds.mode(*hold).stands_as(seen.standing) && self.is_current(*hold, now)
         };
-        let key = self
-            .keys
-            .find(seen.key)
-            .filter(|key| !self.is_flushed(*key));
-        let Some(key) = key else {
+        let Some(key) = self.keys.find_held(seen.key) else {
             return Err(Stale::Nobody);
         };
         let held = self.holds.with_token(&self.keys, key, token);
@@ -50,7 +46,8 @@ impl Engine {
         if held.is_some_and(|hold| self.holds.pending(hold).is_some()) {
             return Err(Stale::Pending);
         }
-        let other = self.holds_at(key).take(HOLDS_SEARCHED).find(is_current);
+        let other = self.holds.all_of_key(&self.keys, key);
+        let other = other.take(HOLDS_SEARCHED).find(is_current);
         Err(other.map_or(Stale::Nobody, |hold| {
             Stale::HeldWith(self.holds[hold].token)
         }))

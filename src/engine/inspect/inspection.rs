@@ -2,7 +2,7 @@
 
 use crate::engine::limits::{ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE};
 use crate::engine::mode::{Mode, ModeKind};
-use crate::engine::state::rows::{Client, Hold, KeyRecord, Waiter};
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
@@ -79,63 +79,89 @@ pub struct KeyLine {
     pub oldest_ms: Option<u64>,
 }
 
+/// A held key, and the name at which somebody watches it or waits for it: one of them at least.
+type Spot = (Option<Id<HeldKey>>, Option<Id<Name>>);
+
+/// A stop of a walk: the place of a held key, or of a name.
+#[derive(Clone, Copy)]
+enum Stop {
+    Held(usize),
+    Name(usize),
+}
+
+impl Stop {
+    fn of(cursor: u64) -> Self {
+        let place = usize::try_from(cursor / 2).unwrap_or(usize::MAX);
+        match cursor % 2 {
+            0 => Stop::Held(place),
+            _ => Stop::Name(place),
+        }
+    }
+
+    /// Not 0 but for the first.
+    fn cursor(self) -> u64 {
+        match self {
+            Stop::Held(place) => place as u64 * 2,
+            Stop::Name(place) => place as u64 * 2 + 1,
+        }
+    }
+}
+
 impl Engine {
     /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
     pub fn inspect(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyInspection> {
-        let key = self.keys.find(key)?;
-        let holders = self.holds_at(key);
-        let waiters = self.queues.of_key(&self.keys, key);
-        let holders: Vec<_> = holders
+        let (held, name) = (self.keys.find_held(key), self.keys.find_name(key));
+        let holds = held.into_iter();
+        let holders: Vec<_> = holds
+            .flat_map(|held| self.holds.all_of_key(&self.keys, held))
             .take(most.saturating_add(ENTRIES_COUNTED))
             .filter_map(|hold| self.holder_line(now, hold))
             .take(most)
             .collect();
+        let waiters = name.into_iter();
         let waiters: Vec<_> = waiters
+            .flat_map(|name| self.queues.of_name(&self.keys, name))
             .take(most.saturating_add(ENTRIES_COUNTED))
             .filter(|waiter| !self.is_faded(*waiter))
             .map(|waiter| self.waiting_line(now, waiter))
             .take(most)
             .collect();
         let asked = waiters.first().map(|waiter| waiter.mode.kind());
+        let held = held.filter(|_| !holders.is_empty());
         let inspection = KeyInspection {
-            kind: match holders.is_empty() {
-                true => asked,
-                false => self.keys[key].held().first(),
-            },
-            total: self.holds.total(key).filter(|_| !holders.is_empty()),
+            kind: held.map_or(asked, |held| self.keys[held].held().first()),
+            total: held.and_then(|held| self.holds.total(held)),
+            holder_count: held.map_or(0, |held| self.count_living(held)),
+            waiter_count: name.map_or(0, |name| self.count_waiting(name)),
             holders,
-            holder_count: self.count_living(key),
             waiters,
-            waiter_count: self.count_waiting(key),
         };
         let anyone = inspection.holder_count > 0 || inspection.waiter_count > 0;
         anyone.then_some(inspection)
     }
 
-    fn count_living(&self, key: Id<KeyRecord>) -> usize {
-        let count = match self.is_flushed(key) {
-            true => 0,
-            false => self.holds.count(&self.keys, key),
-        };
+    fn count_living(&self, key: Id<HeldKey>) -> usize {
+        let count = self.holds.count(&self.keys, key);
         if !self.is_anything_orphaned() || count > ENTRIES_COUNTED {
             return count;
         }
         self.living_holds(key).count()
     }
 
-    pub(in crate::engine) fn count_waiting(&self, key: Id<KeyRecord>) -> usize {
-        let count = self.queues.count(&self.keys, key);
+    pub(in crate::engine) fn count_waiting(&self, name: Id<Name>) -> usize {
+        let count = self.queues.count(&self.keys, name);
         if !self.is_fading() || count > ENTRIES_COUNTED {
             return count;
         }
-        let waiters = self.queues.of_key(&self.keys, key);
+        let waiters = self.queues.of_name(&self.keys, name);
         waiters.filter(|waiter| !self.is_faded(*waiter)).count()
     }
 
     /// The next of the keys of a database that are held or waited for, in no particular order. O(count), and besides what is
     /// told of the last of them.
     ///
-    /// A key's record keeps its place, so a walk through the places meets whatever is there from its beginning to its end.
+    /// First come the held keys, with who waits for them, and then the names that are only waited for. Each keeps its place, so a
+    /// walk meets whatever is held, or waited for and not held, from its beginning to its end.
     pub fn list(&self, now: Moment, walk: &Walk<'_>) -> Page {
         let count = usize::try_from(walk.count).unwrap_or(usize::MAX);
         let is_meant = |key: Key<'_>| key.db == walk.db && (walk.is_meant)(key.name);
@@ -143,63 +169,105 @@ impl Engine {
             let Some(client) = self.clients.find(id) else {
                 return Page::default();
             };
-            if let Some(keys) = self.keys_of_client(client, count.max(KEYS_LISTED_AT_ONCE)) {
-                let keys = keys.into_iter();
-                let meant = keys.filter(|key| is_meant(self.keys[*key].key()));
+            if let Some(spots) = self.spots_of_client(client, count.max(KEYS_LISTED_AT_ONCE)) {
+                let lines = spots.into_iter().map(|spot| self.key_line(now, spot));
                 return Page {
                     cursor: 0,
-                    lines: meant.filter_map(|key| self.key_line(now, key)).collect(),
+                    lines: lines
+                        .flatten()
+                        .filter(|line| is_meant(line.key.as_key()))
+                        .collect(),
                 };
             }
         }
         let mut page = Page::default();
-        let mut place = usize::try_from(walk.cursor).unwrap_or(usize::MAX);
+        let mut at = Stop::of(walk.cursor);
         let mut looked = 0;
-        while place < self.keys.places() {
+        while let Some(next) = self.stop_after(at) {
             if looked >= count {
-                page.cursor = place as u64;
+                page.cursor = at.cursor();
                 break;
             }
             looked += 1;
-            if let Some(key) = self.keys.at(place)
-                && is_meant(self.keys[key].key())
+            if let Some((held, name)) = self.spot_at(at)
+                && is_meant(self.key_of_spot((held, name)))
             {
-                looked += self.holds.count(&self.keys, key) / ENTRIES_PER_LISTED_KEY;
+                let holds = held.map_or(0, |held| self.holds.count(&self.keys, held));
+                looked += holds / ENTRIES_PER_LISTED_KEY;
                 let concerns = walk.client.is_none_or(|client| {
-                    looked += self.queues.count(&self.keys, key) / ENTRIES_PER_LISTED_KEY;
-                    self.concerns(key, client)
+                    let waits = name.map_or(0, |name| self.queues.count(&self.keys, name));
+                    looked += waits / ENTRIES_PER_LISTED_KEY;
+                    self.concerns((held, name), client)
                 });
-                page.lines
-                    .extend(concerns.then(|| self.key_line(now, key)).flatten());
+                let line = concerns.then(|| self.key_line(now, (held, name)));
+                page.lines.extend(line.flatten());
             }
-            place = self.keys.place_after(place);
+            at = next;
         }
         page
     }
 
-    /// The keys that a connection or its session holds or waits for, unless they are more than so many. O(their number).
-    fn keys_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<Id<KeyRecord>>> {
+    /// The stop after this one; none if this one is behind the last.
+    fn stop_after(&self, at: Stop) -> Option<Stop> {
+        match at {
+            Stop::Held(place) if place >= self.keys.held_places().count() => Some(Stop::Name(0)),
+            Stop::Held(place) => Some(Stop::Held(self.keys.held_places().after(place))),
+            Stop::Name(place) if place >= self.keys.name_places().count() => None,
+            Stop::Name(place) => Some(Stop::Name(self.keys.name_places().after(place))),
+        }
+    }
+
+    /// What is there: a held key and its name, if it has one, or a name whose key is not held.
+    fn spot_at(&self, at: Stop) -> Option<Spot> {
+        match at {
+            Stop::Held(place) => {
+                let held = self.keys.held_places().at(place)?;
+                (!self.keys.is_retired(held)).then(|| (Some(held), self.keys.name_of(held)))
+            }
+            Stop::Name(place) => {
+                let name = self.keys.name_places().at(place)?;
+                self.keys
+                    .held_at(name)
+                    .is_none()
+                    .then_some((None, Some(name)))
+            }
+        }
+    }
+
+    fn key_of_spot(&self, spot: Spot) -> Key<'_> {
+        match spot {
+            (Some(held), _) => self.keys.key_of(held),
+            (None, Some(name)) => self.keys[name].key(),
+            (None, None) => unreachable!("something is there"),
+        }
+    }
+
+    /// What a connection or its session holds or waits for, unless that is more than so many. O(its number).
+    fn spots_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<Spot>> {
         let owner = self.clients.owner(client);
         let count = self.clients[client].place_count as usize;
         if count + self.clients[owner].hold_count as usize > most {
             return None;
         }
         let waits = self.queues.of_client(&self.clients, client);
-        let asked = waits.flat_map(|waiter| self.queues.keys_of(waiter));
+        let asked = waits.flat_map(|waiter| self.queues.names_of(waiter));
+        let asked = asked.map(|name| (self.keys.held_at(name), Some(name)));
         let holds = self.holds.of_client(&self.clients, owner);
-        let mut keys: Vec<_> = holds
-            .map(|hold| self.holds[hold].key)
-            .chain(asked)
-            .collect();
-        keys.sort_unstable();
-        keys.dedup();
-        Some(keys)
+        let held = holds.map(|hold| self.holds[hold].key);
+        let held = held.filter(|held| !self.keys.is_retired(*held));
+        let held = held.map(|held| (Some(held), self.keys.name_of(held)));
+        let mut spots: Vec<_> = held.chain(asked).collect();
+        spots.sort_unstable();
+        spots.dedup();
+        Some(spots)
     }
 
     /// Whether a connection holds or waits for a key. O(holders and waiters).
-    fn concerns(&self, key: Id<KeyRecord>, client: ClientId) -> bool {
-        let holds = self.holds_at(key);
-        let waits = self.queues.of_key(&self.keys, key);
+    fn concerns(&self, (held, name): Spot, client: ClientId) -> bool {
+        let holds = held.into_iter();
+        let holds = holds.flat_map(|held| self.holds.all_of_key(&self.keys, held));
+        let waits = name.into_iter();
+        let waits = waits.flat_map(|name| self.queues.of_name(&self.keys, name));
         let mut owners = holds
             .map(|hold| self.holds[hold].client)
             .chain(waits.map(|waiter| self.queues[waiter].client));
@@ -209,12 +277,16 @@ impl Engine {
         })
     }
 
-    fn key_line(&self, now: Moment, id: Id<KeyRecord>) -> Option<KeyLine> {
-        let living = || self.living_holds(id).map(|id| &self.holds[id]);
+    fn key_line(&self, now: Moment, spot: Spot) -> Option<KeyLine> {
+        let (held, name) = spot;
+        let living = || {
+            let holds = held.into_iter().flat_map(|held| self.living_holds(held));
+            holds.map(|hold| &self.holds[hold])
+        };
         let line = KeyLine {
-            key: self.keys[id].key().to_owned(),
+            key: self.key_of_spot(spot).to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
-            waiters: self.count_waiting(id),
+            waiters: name.map_or(0, |name| self.count_waiting(name)),
             oldest_ms: living().map(|hold| hold.header.since().held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)

@@ -1,6 +1,6 @@
 //! How much memory what is held and waited for at a key takes, about.
 
-use crate::engine::state::rows::{KeyRecord, QueueEntry, Waiter};
+use crate::engine::state::rows::{HeldKey, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::Key;
@@ -9,17 +9,19 @@ impl Engine {
     /// The bytes that are remembered of a key, its holders and its waiters. Of each so many are looked at, at most, and the
     /// others are taken to be like them. O(looks).
     pub fn bytes_of(&self, key: Key<'_>, looks: usize) -> usize {
-        let Some(id) = self.keys.find(key) else {
-            return 0;
-        };
-        let holds = self.holds.all_of_key(&self.keys, id).take(looks);
-        let holds = holds.map(|hold| self.holds.bytes_of(hold));
-        let waiters = self.queues.of_key(&self.keys, id).take(looks);
-        let waiters = waiters.map(|waiter| self.bytes_of_wait(waiter));
-        size_of::<KeyRecord>()
-            + key.name.len()
-            + like_these(holds, self.holds.count(&self.keys, id))
-            + like_these(waiters, self.queues.count(&self.keys, id))
+        let held = self.keys.find_held(key).map_or(0, |held| {
+            let holds = self.holds.all_of_key(&self.keys, held).take(looks);
+            let holds = holds.map(|hold| self.holds.bytes_of(hold));
+            let count = self.holds.count(&self.keys, held);
+            size_of::<HeldKey>() + key.name.len() + like_these(holds, count)
+        });
+        let awaited = self.keys.find_name(key).map_or(0, |name| {
+            let waiters = self.queues.of_name(&self.keys, name).take(looks);
+            let waiters = waiters.map(|waiter| self.bytes_of_wait(waiter));
+            let count = self.queues.count(&self.keys, name);
+            size_of::<Name>() + key.name.len() + like_these(waiters, count)
+        });
+        held + awaited
     }
 
     /// A place at a key, and the request that has it.

@@ -38,7 +38,7 @@ impl Engine {
         let record = &self.clients[owner];
         let (mut keys, mut holds) = (0, 0);
         for hold in self.holds.of_client(&self.clients, owner) {
-            if !self.is_flushed(self.holds[hold].key) {
+            if !self.keys.is_retired(self.holds[hold].key) {
                 match self.holds.mode(hold).is_lock() {
                     true => holds += 1,
                     false => keys += 1,

@@ -2,7 +2,7 @@
 
 use crate::engine::inspect::inspection::Holder;
 use crate::engine::limits::{WHY_KEYS_PER_REQUEST, WHY_STEPS};
-use crate::engine::state::rows::{Hold, KeyRecord};
+use crate::engine::state::rows::{Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Key, KeyBuf, Moment};
@@ -21,13 +21,15 @@ impl Engine {
     /// The holders of a key, then those of the keys for which they wait, each key once. O(the steps, 64 at most).
     pub fn why(&self, now: Moment, key: Key<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
-        let mut keys: Vec<_> = self.keys.find(key).into_iter().collect();
-        let mut met: HashSet<_> = keys.iter().copied().collect();
+        let mut keys = vec![key.to_owned()];
+        let mut met: HashSet<_> = keys.iter().cloned().collect();
         let mut next = 0;
-        while let Some(&key) = keys.get(next) {
+        while let Some(key) = keys.get(next).cloned() {
             next += 1;
+            let held = self.keys.find_held(key.as_key()).into_iter();
+            let holds = held.flat_map(|held| self.holds.all_of_key(&self.keys, held));
             // Those of ended connections among them are few, or the chain is cut.
-            for hold in self.holds_at(key).take(WHY_STEPS) {
+            for hold in holds.take(WHY_STEPS) {
                 if steps.len() == WHY_STEPS {
                     return steps;
                 }
@@ -35,15 +37,15 @@ impl Engine {
                     continue;
                 };
                 let waits_for = self.waited_for_by(hold);
-                if let Some(other) = waits_for
-                    && met.insert(other)
+                if let Some(other) = &waits_for
+                    && met.insert(other.clone())
                 {
-                    keys.push(other);
+                    keys.push(other.clone());
                 }
                 steps.push(Step {
-                    key: self.keys[key].key().to_owned(),
+                    key: key.clone(),
                     holder,
-                    waits_for: waits_for.map(|key| self.keys[key].key().to_owned()),
+                    waits_for,
                 });
             }
         }
@@ -52,7 +54,7 @@ impl Engine {
 
     /// What keeps the owner of a hold waiting: the request that blocks its connection, or one with a push by its label. Of
     /// several keys one that another holds, if there is one.
-    fn waited_for_by(&self, hold: Id<Hold>) -> Option<Id<KeyRecord>> {
+    fn waited_for_by(&self, hold: Id<Hold>) -> Option<KeyBuf> {
         let owner = self.holds[hold].client;
         let record = &self.clients[owner];
         let connection = match record.is_session {
@@ -64,11 +66,13 @@ impl Engine {
             self.queues.of_owner(connection, label).next()
         };
         let waiter = self.clients[connection].blocked.or_else(pushed)?;
-        let is_anothers = |key: &Id<KeyRecord>| {
-            let first = self.living_holds(*key).next();
+        let is_anothers = |name: &Id<Name>| {
+            let held = self.keys.held_at(*name);
+            let first = held.and_then(|held| self.living_holds(held).next());
             first.is_some_and(|hold| self.holds[hold].client != owner)
         };
-        let keys = || self.queues.keys_of(waiter).take(WHY_KEYS_PER_REQUEST);
-        keys().find(is_anothers).or_else(|| keys().next())
+        let names = || self.queues.names_of(waiter).take(WHY_KEYS_PER_REQUEST);
+        let name = names().find(is_anothers).or_else(|| names().next())?;
+        Some(self.keys[name].key().to_owned())
     }
 }

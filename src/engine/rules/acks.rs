@@ -7,7 +7,7 @@
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP;
-use crate::engine::state::rows::{Ack, Asker, Client, Hold, KeyRecord, PendingGrant, Waiter};
+use crate::engine::state::rows::{Ack, Asker, Client, Hold, Name, PendingGrant, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -81,7 +81,7 @@ impl Engine {
     pub(in crate::engine) fn refuse_unacked(
         &mut self,
         waiter: Id<Waiter>,
-        key: Id<KeyRecord>,
+        at: Id<Name>,
         effects: &mut Vec<Effect>,
     ) -> bool {
         let Waiter { client, terms, .. } = &self.queues[waiter];
@@ -89,12 +89,12 @@ impl Engine {
         let Some(refusal) = acks.and_then(|acks| self.why_not_acked(client, acks)) else {
             return false;
         };
-        let first = self.queues.keys_of(waiter).next();
-        let name = first.map(|key| self.keys[key].key().to_owned());
+        let first = self.queues.names_of(waiter).next();
+        let key = first.map(|name| self.keys[name].key().to_owned());
         let (asked, waiter) = self.dequeue(waiter);
         // The caller is about to look at this one again.
-        self.look_behind(&asked, Some(key));
-        if let Some(key) = name {
+        self.look_behind(&asked, Some(at));
+        if let Some(key) = key {
             let asker = Asker::of(&waiter, key);
             effects.push(asker.told(WaitEnd::Refused(refusal)));
         }
@@ -146,7 +146,7 @@ impl Engine {
         let holds = grant.holds.clone();
         let mut gone = false;
         for hold in holds {
-            gone = gone || self.end_flush_of_hold(hold, effects);
+            gone = gone || self.sweep_hold(hold, effects);
         }
         if gone {
             return;
@@ -273,7 +273,7 @@ impl Engine {
     ) {
         let is_there = |hold: &Id<Hold>| {
             let key = self.holds[*hold].key;
-            dbs.contains(&self.keys[key].key().db)
+            dbs.contains(&self.keys.key_of(key).db)
         };
         let grants = self.holds.acks.tokens();
         let grants = grants.filter_map(|token| self.holds.acks.get(token));
@@ -311,7 +311,7 @@ impl Engine {
             let Some(hold) = self.holds.acks.first_withdrawn() else {
                 return;
             };
-            if !self.end_flush_of_hold(hold, effects) {
+            if !self.sweep_hold(hold, effects) {
                 self.release_one_withdrawn(hold, effects);
             }
         }

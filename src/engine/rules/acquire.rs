@@ -9,7 +9,7 @@ use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::keys::Spot;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{Asker, Client, Hold, KeyRecord};
+use crate::engine::state::rows::{Asker, Client, HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -71,7 +71,7 @@ impl Engine {
             standing,
             spot,
         };
-        spot.found.is_none().then_some(asked)
+        (spot.held.is_none() && spot.name.is_none()).then_some(asked)
     }
 
     fn try_acquire(
@@ -117,7 +117,11 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Result<Id<Client>, Refusal> {
         let client = self.attend(ask.client, effects);
-        self.check_room(client, ask.seen.len())?;
+        let wanted = ask.seen.len();
+        if self.check_room(client, wanted).is_err() {
+            self.sweep_holds_of(self.clients.owner(client), effects);
+            self.check_room(client, wanted)?;
+        }
         if ask.terms.mode.is_lock() && !is_plain {
             self.check_extras(ask.seen.len())?;
         }
@@ -137,7 +141,11 @@ impl Engine {
             return Err(Refusal::AcksWithoutSession);
         }
         let wait = ask.wait.expect("what is not free is waited for");
-        let keys: Few<_> = asked.iter().map(|asked| self.fill(asked)).collect();
+        let add = |asked: &Asked<'_>| {
+            let Asked { key, standing, .. } = *asked;
+            self.keys.find_or_add_name(key, standing)
+        };
+        let names: Few<_> = asked.iter().map(add).collect();
         let request = Request {
             client,
             terms: ask.terms,
@@ -146,21 +154,21 @@ impl Engine {
             deadline: wait.limit_ms.map(|ms| self.now.after_ms(ms)),
             reply_to: ask.reply_to(),
         };
-        let waiter = self.enqueue(&keys, &request);
+        let waiter = self.enqueue(&names, &request);
         let verdict = self.circle_of(waiter);
         self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
         if let Verdict::Circle(cycle) = verdict {
             self.dequeue(waiter);
-            let refusal = self.why_stuck(cycle, ask, &keys);
-            for key in &*keys {
-                self.keys.remove_if_idle(*key);
+            let refusal = self.why_stuck(cycle, ask);
+            for name in &*names {
+                self.keys.remove_name_if_idle(*name);
             }
             self.totals.deadlocks_refused += 1;
             return Err(refusal);
         }
         if self.is_quarantined() {
             // Nobody's end will have them served: the quarantine's does.
-            keys.iter().for_each(|key| self.make_ready(*key));
+            names.iter().for_each(|name| self.make_ready(*name));
             self.forget_unawaited();
         }
         self.guard(client, effects);
@@ -172,14 +180,15 @@ impl Engine {
     fn observe<'a>(&mut self, seen: KeySnapshot<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
         let KeySnapshot { key, standing } = seen;
         let mut spot = self.keys.spot(key);
-        if let Some(known) = spot.found {
-            let record = &mut self.keys[known];
-            record.set_stands(standing);
-            if !record.holds.is_empty() && !record.held().stand_as(standing) {
-                let why = standing.loss_or(Loss::Deleted);
-                self.lose(known, Cause::Server, why, effects);
-                spot = self.keys.spot(key);
-            }
+        if let Some(name) = spot.name {
+            self.set_standing(name, standing, effects);
+        }
+        if let Some(held) = spot.held
+            && !self.keys[held].held().stand_as(standing)
+        {
+            let why = standing.loss_or(Loss::Deleted);
+            self.lose(held, Cause::Server, why, effects);
+            spot.held = None;
         }
         Asked {
             key,
@@ -196,21 +205,17 @@ impl Engine {
         }
         let mut looks = LOOKS_PER_COMMAND;
         for asked in asked.iter_mut() {
-            if let Some(known) = self.keys.find(asked.key) {
+            if self.keys.find_held(asked.key).is_some() {
                 // It goes with its last hold.
-                if !self.keys[known].holds.is_empty() {
-                    asked.standing = KeyState::Absent;
-                }
-                self.end_own_lease(ask.client, known, ask.terms.label, effects);
+                asked.standing = KeyState::Absent;
+                self.end_own_lease(ask.client, asked.key, ask.terms.label, effects);
             }
-            if let Some(known) = self.keys.find(asked.key) {
-                self.release_orphaned(known, &mut looks, effects);
-            }
+            self.release_orphaned(asked.key, &mut looks, effects);
         }
         for asked in asked.iter_mut() {
             asked.spot = self.keys.spot(asked.key);
-            if let Some(known) = asked.spot.found {
-                asked.standing = self.keys[known].stands();
+            if let Some(held) = asked.spot.held {
+                asked.standing = self.keys[held].held().stands();
             }
         }
     }
@@ -226,14 +231,18 @@ impl Engine {
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
         let mut refused = None;
-        for key in asked.iter().filter_map(|asked| asked.spot.found) {
-            if let Some(total) = self.other_total(key, ask.terms.mode) {
+        for Spot {
+            held: key, name, ..
+        } in asked.iter().map(|asked| asked.spot)
+        {
+            let total = key.and_then(|key| self.other_total(key, ask.terms.mode));
+            if let Some(total) = total {
                 return Err(Refusal::OtherTotal { total });
             }
             let Some(client) = client else { continue };
-            let own = self.own_lock(key, client, ask);
+            let own = key.and_then(|key| self.own_lock(key, client, ask));
             held.extend(own);
-            refused = refused.or_else(|| self.why_once(key, own, client, ask));
+            refused = refused.or_else(|| self.why_once(name, own, client, ask));
         }
         match (refused, held.first()) {
             (Some(_), _) if ask.wait.is_none() => Ok(Reentry::Answered(None)),
@@ -252,7 +261,7 @@ impl Engine {
     /// What the owner of a request for a lock holds of this key.
     fn own_lock(
         &self,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
         client: Id<Client>,
         ask: &Acquire<'_>,
     ) -> Option<Id<Hold>> {
@@ -263,18 +272,21 @@ impl Engine {
         self.holds.find(&self.keys, key, owner, ask.terms.label)
     }
 
-    /// Why the owner of a request, which holds this key by `own` or waits for it, may not ask for it again, if so.
+    /// Why the owner of a request, which holds a key by `own` or waits for it at this name, may not ask for it again, if so.
     fn why_once(
         &self,
-        key: Id<KeyRecord>,
+        name: Option<Id<Name>>,
         own: Option<Id<Hold>>,
         client: Id<Client>,
         ask: &Acquire<'_>,
     ) -> Option<Refusal> {
         let Some(own) = own else {
-            let waits = self.clients[client].wait_count > 0
-                && (self.queues.find_pushed(key, client, ask.terms.label)).is_some();
-            return waits.then_some(Refusal::WaitsForIt);
+            let name = name.filter(|_| self.clients[client].wait_count > 0);
+            let wait = name.and_then(|name| {
+                let label = ask.terms.label;
+                self.queues.find_pushed(name, client, label)
+            });
+            return wait.map(|_| Refusal::WaitsForIt);
         };
         let of = self.holds[own].header.attributes();
         let may_again = of.reentrant && ask.terms.attributes.reentrant && self.is_settled(own);
@@ -290,7 +302,7 @@ impl Engine {
         let first = held[0];
         let token = self.holds[first].token;
         if held.len() < ask.seen.len() {
-            let key = self.keys[self.holds[first].key].key().to_owned();
+            let key = self.keys.key_of(self.holds[first].key).to_owned();
             return Err(Refusal::HeldAlready { key });
         }
         // The reply has one token, and each key must be held with it.
@@ -314,30 +326,20 @@ impl Engine {
 
     /// Why a request is refused that would close this cycle, and stands in no queue any more. One that would block
     /// behind another label of its own connection is told so.
-    fn why_stuck(
-        &self,
-        mut cycle: Vec<Waits>,
-        ask: &Acquire<'_>,
-        keys: &[Id<KeyRecord>],
-    ) -> Refusal {
+    fn why_stuck(&self, mut cycle: Vec<Waits>, ask: &Acquire<'_>) -> Refusal {
         let stands_still = ask.wait.is_some_and(|wait| !wait.push);
-        let is_own = |key: &Id<KeyRecord>, client| {
-            let owner = self.clients.owner(client);
-            let own = self.holds.find(&self.keys, *key, owner, ask.terms.label);
+        let is_own = |seen: &KeySnapshot<'_>| {
+            let own = self.hold_by(ask.client, seen.key, ask.terms.label);
             own.is_some()
         };
         let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
-        match self.clients.find(ask.client) {
-            Some(client)
-                if stands_still && is_alone && !keys.iter().any(|key| is_own(key, client)) =>
-            {
-                Refusal::Standstill(Box::new(cycle.swap_remove(0)))
-            }
-            _ => Refusal::Deadlock { cycle },
+        match stands_still && is_alone && !ask.seen.iter().any(is_own) {
+            true => Refusal::Standstill(Box::new(cycle.swap_remove(0))),
+            false => Refusal::Deadlock { cycle },
         }
     }
 
-    fn other_total(&self, key: Id<KeyRecord>, mode: Mode) -> Option<u32> {
+    fn other_total(&self, key: Id<HeldKey>, mode: Mode) -> Option<u32> {
         let Mode::Permits { total: asked, .. } = mode else {
             return None;
         };
@@ -346,15 +348,13 @@ impl Engine {
 
     /// Whether a newcomer can have the key now.
     fn is_free(&self, asked: &Asked<'_>, mode: Mode) -> bool {
-        let Some(key) = asked.spot.found else {
-            return asked.standing != KeyState::Other;
-        };
-        let record = &self.keys[key];
-        !record.is_unmanaged() && record.queue.is_empty() && self.holds.admit(&self.keys, key, mode)
-    }
-
-    fn fill(&mut self, asked: &Asked<'_>) -> Id<KeyRecord> {
-        self.keys.fill(asked.spot, asked.key, asked.standing)
+        let Spot { held, name, .. } = asked.spot;
+        let is_awaited = name.is_some_and(|name| !self.keys[name].queue.is_empty());
+        !is_awaited
+            && match held {
+                Some(key) => self.holds.admit(&self.keys, key, mode),
+                None => asked.standing != KeyState::Other,
+            }
     }
 
     /// Grants what can be had.
@@ -388,12 +388,12 @@ impl Engine {
             self.begin_pending(token, acks, (asker, ask.terms.lease_ms), effects);
         }
         for asked in asked {
-            let key = self.fill(asked);
+            let key = self.keys.hold(asked.spot, asked.key);
             let making = match ask.in_command {
                 true => Making::InCommand,
                 false => Making::ByName(ask.value.into()),
             };
-            self.grant_key(key, &grant, making, None, effects);
+            self.grant_key(key, asked.spot.name, &grant, making, None, effects);
         }
         self.guard(client, effects);
         Ok(match ask.terms.acks {

@@ -44,8 +44,8 @@ impl Engine {
             return Ok(());
         }
         let is_new = |key: &Key<'_>| {
-            let watched = self.keys.find(*key);
-            !watched.is_some_and(|key| self.watches.has(&self.keys, key, client))
+            let watched = self.keys.find_name(*key);
+            !watched.is_some_and(|name| self.watches.has(&self.keys, name, client))
         };
         let mut new: Vec<_> = seen.iter().map(|seen| seen.key).filter(is_new).collect();
         new.sort_unstable();
@@ -59,8 +59,8 @@ impl Engine {
             return Err(Refusal::TooManyWatchBytes { limit, of_client });
         }
         let is_watched = |key: &Key<'_>| {
-            let key = self.keys.find(*key);
-            key.is_some_and(|key| !self.keys[key].watchers.is_empty())
+            let name = self.keys.find_name(*key);
+            name.is_some_and(|name| !self.keys[name].watchers.is_empty())
         };
         new.retain(|key| !is_watched(key));
         if new.iter().map(|key| key.name.len()).sum::<usize>() > all_bytes {
@@ -220,7 +220,11 @@ mod tests {
             Reply::Integer(_)
         ));
         let (db, name) = (Db(0), b"k".as_slice());
-        let key = world.0.keys.find(Key { db, name }).expect("it is held");
+        let key = world
+            .0
+            .keys
+            .find_held(Key { db, name })
+            .expect("it is held");
         let hold = world.0.keys[key].holds.head().expect("it is held");
         world.0.holds.set_depths(hold, (MOST_DEPTH - 2, 1));
         assert!(matches!(

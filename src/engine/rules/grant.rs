@@ -3,12 +3,13 @@
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
 use crate::engine::state::holds::Grant;
-use crate::engine::state::rows::{Client, Hold, KeyRecord};
+use crate::engine::state::keys::Keys;
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
-use crate::engine::types::{ClientId, Key, KeyState, Token};
+use crate::engine::types::{ClientId, Token};
 
 /// How a key is made when it is granted.
 pub(in crate::engine) enum Making {
@@ -19,16 +20,12 @@ pub(in crate::engine) enum Making {
 }
 
 impl Making {
-    fn effect(self, key: Key<'_>, mode: Mode) -> Effect {
+    fn effect(self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> Effect {
+        let key = || keys.key_of(key).to_owned();
         match self {
             Making::InCommand => Effect::CreateKey,
-            Making::ByName(_) if mode.is_lock() => Effect::MakeLock {
-                key: key.to_owned(),
-            },
-            Making::ByName(value) => Effect::Make {
-                key: key.to_owned(),
-                value,
-            },
+            Making::ByName(_) if mode.is_lock() => Effect::MakeLock { key: key() },
+            Making::ByName(value) => Effect::Make { key: key(), value },
         }
     }
 }
@@ -39,21 +36,25 @@ impl Engine {
     /// `former`, and both are plain. O(1), with a lease O(log of leases).
     pub(in crate::engine) fn grant_key(
         &mut self,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
+        name: Option<Id<Name>>,
         grant: &Grant<'_>,
         making: Making,
         former: Option<Id<Hold>>,
         effects: &mut Vec<Effect>,
     ) {
         if self.losses_told != self.losses_closed {
-            let (key, token) = (self.keys[key].key().to_owned(), grant.token);
+            let (key, token) = (self.keys.key_of(key).to_owned(), grant.token);
             effects.push(Effect::NextHolder { key, token });
+        }
+        if self.keys.has_retired() {
+            let at = self.keys.key_of(key).to_owned();
+            self.sweep_former(at.as_key(), grant.client, grant.terms.label, effects);
         }
         let stays = grant.terms.mode.is_lock() && self.has_lock_that_stays(key, former);
         let hold = match former {
             Some(former) => {
                 let record = &mut self.keys[key];
-                record.set_stands(grant.terms.mode.stands());
                 self.holds
                     .transfer(record, &mut self.clients, former, grant);
                 former
@@ -61,36 +62,34 @@ impl Engine {
             None => self.write_down(key, grant),
         };
         if !stays {
-            let record = &mut self.keys[key];
-            record.set_timed(false);
-            effects.push(making.effect(record.key(), grant.terms.mode));
+            self.keys[key].set_timed(false);
+            effects.push(making.effect(&self.keys, key, grant.terms.mode));
         }
         self.replicate_hold(hold, effects);
         self.back_up(key, effects);
-        self.set_present(key, true, effects);
+        if let Some(name) = name {
+            self.set_standing(name, grant.terms.mode.stands(), effects);
+        }
     }
 
     /// Whether the lock that stands at a key can be the next holder's as it is. Beside living holders it is theirs, and so is
     /// the time to live that somebody may have given it; else it would not do to inherit that.
-    fn has_lock_that_stays(&self, key: Id<KeyRecord>, former: Option<Id<Hold>>) -> bool {
+    fn has_lock_that_stays(&self, key: Id<HeldKey>, former: Option<Id<Hold>>) -> bool {
         let record = &self.keys[key];
-        if record.stands() != KeyState::Lock || !record.is_timed() {
-            return record.stands() == KeyState::Lock;
+        if !record.is_lock() || !record.is_timed() {
+            return record.is_lock();
         }
         let mut living = self.living_holds(key);
         living.any(|hold| Some(hold) != former)
     }
 
-    /// Writes a hold down, and what stands at its key then.
     pub(in crate::engine) fn write_down(
         &mut self,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
         grant: &Grant<'_>,
     ) -> Id<Hold> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
-        let hold = self.holds.add(keys, clients, &mut self.timers, key, grant);
-        self.keys[key].set_stands(grant.terms.mode.stands());
-        hold
+        self.holds.add(keys, clients, &mut self.timers, key, grant)
     }
 
     /// An owner that holds a lock is granted it once more, on these terms.

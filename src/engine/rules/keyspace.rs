@@ -5,7 +5,7 @@
 
 use crate::engine::effect::{Effect, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
-use crate::engine::state::rows::{Hold, KeyRecord};
+use crate::engine::state::rows::{HeldKey, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -14,13 +14,8 @@ use crate::engine::types::{Cause, Key, KeyBuf, KeyState, Loss};
 impl Engine {
     /// What is held is there; should that be another key now, what follows says so.
     pub(in crate::engine) fn made(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
-        if let Some(key) = self.keys.find(key) {
-            let record = &mut self.keys[key];
-            if record.holds.is_empty() {
-                record.set_stands(KeyState::Other);
-                record.set_timed(false);
-            }
-            self.set_present(key, true, effects);
+        if let Some(name) = self.name(key, effects) {
+            self.set_standing(name, KeyState::Other, effects);
         }
     }
 
@@ -32,9 +27,23 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(key) = self.keys.find(key) {
-            self.changed(key, KeyState::Absent, (by, why), effects);
+        let name = self.vacate(key, effects);
+        if let Some(held) = self.keys.find_held(key) {
+            self.lose(held, by, why, effects);
         }
+        if let Some(name) = name {
+            self.make_ready(name);
+        }
+    }
+
+    /// What stood at a name is not there any more, whether that was known or not.
+    fn vacate(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) -> Option<Id<Name>> {
+        let name = self.name(key, effects)?;
+        if self.keys.is_stale(name) {
+            self.set_standing(name, KeyState::Other, effects);
+        }
+        self.set_standing(name, KeyState::Absent, effects);
+        Some(name)
     }
 
     /// Another key is in the place of what stood at this one: to a watcher nothing happened then, but the owner's key
@@ -45,22 +54,12 @@ impl Engine {
         by: Cause,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(key) = self.keys.find(key) {
-            self.changed(key, KeyState::Other, (by, Loss::Overwritten), effects);
+        if let Some(name) = self.name(key, effects) {
+            self.set_standing(name, KeyState::Other, effects);
         }
-    }
-
-    fn changed(
-        &mut self,
-        key: Id<KeyRecord>,
-        standing: KeyState,
-        (by, why): (Cause, Loss),
-        effects: &mut Vec<Effect>,
-    ) {
-        self.keys[key].set_stands(standing);
-        self.keys[key].set_timed(false);
-        self.set_present(key, standing.is_present(), effects);
-        self.lose(key, by, why, effects);
+        if let Some(held) = self.keys.find_held(key) {
+            self.lose(held, by, Loss::Overwritten, effects);
+        }
     }
 
     /// Whoever waits for this key is to ask another server.
@@ -74,31 +73,23 @@ impl Engine {
     /// What is held and waited for here is another server's.
     pub(in crate::engine) fn disowned(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         self.elsewhere(key, effects);
-        while let Some(found) = self.keys.find(key)
-            && let Some(hold) = self.keys[found].holds.head()
+        while let Some(held) = self.keys.find_held(key)
+            && let Some(hold) = self.keys[held].holds.head()
         {
             self.take_away(hold, Loss::Moved, effects);
         }
     }
 
     pub(in crate::engine) fn moved_from(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
-        let Some(key) = self.keys.find(key) else {
-            return;
-        };
-        self.set_present(key, false, effects);
-        self.keys[key].set_stands(KeyState::Absent);
-        self.carried_timed = self.keys[key].is_timed();
-        let goes: Few<_> = self.holds.all_of_key(&self.keys, key).collect();
-        if !goes.is_empty() {
-            self.carried_key = Some(self.keys[key].key().to_owned());
+        if let Some(name) = self.vacate(key, effects) {
+            self.make_ready(name);
         }
-        self.withdraw_pending_of(&goes, effects);
-        for &hold in &*goes {
-            self.holds.loosen(&mut self.keys, hold);
-            self.carried.push(hold);
+        if let Some(held) = self.keys.find_held(key) {
+            let holds: Few<_> = self.holds.all_of_key(&self.keys, held).collect();
+            self.withdraw_pending_of(&holds, effects);
+            self.keys.take_out(held);
+            self.moving = Some(held);
         }
-        self.make_ready(key);
-        self.keys.remove_if_idle(key);
     }
 
     pub(in crate::engine) fn moved_to(
@@ -111,41 +102,27 @@ impl Engine {
         if let Some(mode) = self.lost_on_its_way.take() {
             return self.inherited(key, mode, effects);
         }
-        let Some(&first) = self.carried.first() else {
+        let Some(held) = self.moving.take() else {
             return;
         };
-        let standing = self.holds.mode(first).stands();
-        let from = self.carried_key.take();
-        let is_renamed = from.is_none_or(|from| *from.name != *key.name);
-        let key = self.keys.find_or_add(key, standing);
-        for hold in std::mem::take(&mut self.carried) {
+        let is_renamed = *self.keys.key_of(held).name != *key.name;
+        for &hold in &*self.holds.all_of_key(&self.keys, held).collect::<Few<_>>() {
+            let (owner, label) = (self.holds[hold].client, self.holds.label(hold).to_owned());
+            self.sweep_former(key, owner, &label, effects);
             if is_renamed {
                 self.holds.rename(hold);
             }
-            self.settle(hold, key, self.carried_timed);
         }
+        self.keys.put_in(held, key);
     }
 
-    /// A hold that was carried comes to its key's new name.
-    pub(in crate::engine) fn settle(&mut self, hold: Id<Hold>, key: Id<KeyRecord>, timed: bool) {
-        let record = &mut self.keys[key];
-        record.set_timed(timed);
-        record.set_stands(self.holds.mode(hold).stands());
-        self.holds.fasten(&mut self.keys, hold, key);
-    }
-
-    /// Between the two names of a key comes a fact that may be about its owners, or the key's new name is never told: what is
-    /// carried is lost at its old name. O(holds of the key).
+    /// Between the two names of a key comes a fact that may be about its owners, or the key's new name is never told: it is lost
+    /// at its old name. O(holds of the key).
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn lose_carried(
-        &mut self,
-        before: &Event<'_>,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(in crate::engine) fn lose_moving(&mut self, before: &Event<'_>, effects: &mut Vec<Effect>) {
         self.lost_on_its_way = None;
-        let carried = std::mem::take(&mut self.carried);
-        let (Some(first), Some(from)) = (carried.first(), self.carried_key.take()) else {
+        let Some(held) = self.moving.take() else {
             return;
         };
         // A second key that leaves its place may be at the new name of which is told next; and a turn of the server's is between
@@ -154,13 +131,9 @@ impl Engine {
             before,
             Event::MovedFrom { .. } | Event::Tick | Event::Work { .. }
         );
-        self.lost_on_its_way = is_in_between.then(|| self.holds.mode(*first));
-        let key = self.keys.find_or_add(from.as_key(), KeyState::Absent);
-        self.keys.name(key);
-        for hold in carried {
-            self.holds.fasten(&mut self.keys, hold, key);
-        }
-        self.lose(key, Cause::Server, Loss::Deleted, effects);
+        let first = self.keys[held].holds.head().filter(|_| is_in_between);
+        self.lost_on_its_way = first.map(|hold| self.holds.mode(hold));
+        self.lose(held, Cause::Server, Loss::Deleted, effects);
     }
 
     pub(in crate::engine) fn found(
@@ -169,99 +142,110 @@ impl Engine {
         gone: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(key) = self.keys.find(seen.key) else {
-            return;
-        };
-        self.set_present(key, seen.standing.is_present(), effects);
-        let record = &mut self.keys[key];
-        record.set_stands(seen.standing);
-        if record.holds.is_empty() || !record.held().stand_as(seen.standing) {
-            self.lose(key, Cause::Server, seen.standing.loss_or(gone), effects);
+        let name = self.keys.find_name(seen.key);
+        if let Some(name) = name {
+            self.set_standing(name, seen.standing, effects);
+        }
+        if let Some(held) = self.keys.find_held(seen.key)
+            && !self.keys[held].held().stand_as(seen.standing)
+        {
+            let why = seen.standing.loss_or(gone);
+            self.lose(held, Cause::Server, why, effects);
+        }
+        if let Some(name) = name {
+            self.make_ready(name);
         }
     }
 
     /// Tells the watchers, if it is news to them. While a data set is loaded nothing is.
     #[inline]
-    pub(in crate::engine) fn set_present(
+    pub(in crate::engine) fn set_standing(
         &mut self,
-        key: Id<KeyRecord>,
-        present: bool,
+        name: Id<Name>,
+        standing: KeyState,
         effects: &mut Vec<Effect>,
     ) {
         if self.loading {
             return;
         }
-        let record = &mut self.keys[key];
+        if self.keys.renew(name) {
+            // Whoever waits here has waited for that.
+            self.make_ready(name);
+        }
+        let record = &mut self.keys[name];
         let was_present = record.is_present();
-        record.set_present(present);
-        record.set_unseen(false);
+        record.set_standing(standing);
+        let present = standing.is_present();
         if was_present != present && !record.watchers.is_empty() {
-            self.notify_watchers(key, present, effects);
+            self.notify_watchers(name, present, effects);
         }
     }
 
     #[inline(never)]
-    fn notify_watchers(&mut self, key: Id<KeyRecord>, present: bool, effects: &mut Vec<Effect>) {
-        let to = self.watches.watchers(&self.keys, &self.clients, key);
+    fn notify_watchers(&mut self, name: Id<Name>, present: bool, effects: &mut Vec<Effect>) {
+        let to = self.watches.watchers(&self.keys, &self.clients, name);
         if to.is_empty() {
             return;
         }
         let news = if present { News::Added } else { News::Deleted };
-        let push = Push::new(self.keys[key].key().to_owned(), news, b"");
+        let push = Push::new(self.keys[name].key().to_owned(), news, b"");
         effects.push(Effect::Push { to, push });
     }
 
     /// Ends all holds of a key that another client may have taken away, and tells their owners; who
-    /// waits may be next.
+    /// waits may be next. What a file tells of was lost once. O(holds of the key).
     pub(in crate::engine) fn lose(
         &mut self,
-        key: Id<KeyRecord>,
+        held: Id<HeldKey>,
         by: Cause,
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
-        while let Some(hold) = self.keys[key].holds.head() {
+        while let Some(hold) = self.keys[held].holds.head() {
             let client = self.holds[hold].client;
-            if by != Cause::Client(self.clients[client].id) {
+            if !self.loading && by != Cause::Client(self.clients[client].id) {
                 self.notify_lost(hold, why, effects);
-            }
-            if self.is_all_of(key, hold) {
-                self.end_with_key(hold);
-                return self.clients.forget_if_done(client);
             }
             self.forget_hold(hold);
         }
-        self.make_ready(key);
-        self.keys.remove_if_idle(key);
+        self.forget_key(held);
+    }
+
+    /// Forgets a key that nobody holds any more; who waits for it may be next.
+    pub(in crate::engine) fn forget_key(&mut self, held: Id<HeldKey>) {
+        let name = self.keys.name_of(held);
+        self.keys.remove_held(held);
+        if let Some(name) = name {
+            self.make_ready(name);
+        }
     }
 
     /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
     /// among them: they go in any case. O(keys known), or O(1) where there are no others.
     pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
         let holds = self.holds.len() - self.clients.held_by_former();
-        if (self.watches.len(), self.queues.len(), holds) == (0, 0, 0) {
+        if (self.keys.name_count(), holds) == (0, 0) {
             return Vec::new();
         }
-        let matters = |record: &&KeyRecord| {
-            let mut holds = record.holds.head().into_iter();
-            record.is_open() || holds.any(|hold| !self.clients.is_former(self.holds[hold].client))
+        let is_of_others = |held: &Id<HeldKey>| {
+            let first = self.keys[*held].holds.head();
+            first.is_some_and(|hold| !self.clients.is_former(self.holds[hold].client))
         };
-        let records = self.keys.iter().map(|(_, record)| record);
-        let keys = records.filter(matters).map(KeyRecord::key);
-        keys.map(Key::to_owned).collect()
+        self.keys_where(is_of_others)
     }
 
     /// All keys that are watched, waited for or held, whoever does. O(keys known).
     pub fn keys_known(&self) -> Vec<KeyBuf> {
-        let records = self.keys.iter().map(|(_, record)| record.key());
-        records.map(Key::to_owned).collect()
+        self.keys_where(|_| true)
     }
 
-    pub(in crate::engine) fn known(
-        &self,
-        is_meant: impl Fn(&KeyRecord) -> bool,
-    ) -> Vec<Id<KeyRecord>> {
-        let meant = self.keys.iter().filter(|(_, record)| is_meant(record));
-        meant.map(|(id, _)| id).collect()
+    /// All names that are watched or waited for, and these of the other held keys.
+    fn keys_where(&self, is_meant: impl Fn(&Id<HeldKey>) -> bool) -> Vec<KeyBuf> {
+        let names = self.keys.all_names().map(|(_, name)| name.key().to_owned());
+        let held = self.keys.all_held().filter(|held| {
+            !self.keys.is_retired(*held) && self.keys.name_of(*held).is_none() && is_meant(held)
+        });
+        let held = held.map(|held| self.keys.key_of(held).to_owned());
+        names.chain(held).collect()
     }
 }

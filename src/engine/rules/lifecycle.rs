@@ -8,7 +8,7 @@
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::LOOKS_PER_COMMAND;
 use crate::engine::state::clients::Faded;
-use crate::engine::state::rows::{Ack, Hold, KeyRecord, Waiter};
+use crate::engine::state::rows::{Ack, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Loss, Token};
@@ -25,13 +25,13 @@ impl Engine {
             self.begin_grace(session);
         }
         let killed = self.clients[client].ended_by.take();
-        self.clients[client].ended_after = self.flushes.count();
+        self.clients[client].ended_after = self.keys.retirements();
         self.clients.end(client, killed.or(Some(Loss::Died)));
     }
 
-    /// Goes on with flushes, and forgets up to so many watches of ended connections, and places in queues: all of a wait's.
+    /// Goes on with what follows from flushes, and forgets up to so many watches of ended connections, and places in queues: all of a wait's.
     pub(in crate::engine) fn fade(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.go_on_flushing(most, effects);
+        self.sweep(most, effects);
         let mut left = most;
         while left > 0
             && let Some(client) = self.clients.first_fading()
@@ -55,15 +55,15 @@ impl Engine {
         waits + watches
     }
 
-    /// Who is first in line for a key. The places of ended connections ahead are given up, as far as the looks go. O(1)
+    /// Who is first in line at a name. The places of ended connections ahead are given up, as far as the looks go. O(1)
     /// besides those.
     pub(in crate::engine) fn first_in_line(
         &mut self,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         looks: &mut usize,
     ) -> Option<Id<Waiter>> {
         loop {
-            let head = self.queues.head(&self.keys, key)?;
+            let head = self.queues.head(&self.keys, name)?;
             if !self.is_fading() || !self.is_faded(head) {
                 return Some(head);
             }
@@ -72,7 +72,7 @@ impl Engine {
                 self.dequeue(head);
             } else {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
-                self.queues.leave_first(keys, clients, key);
+                self.queues.leave_first(keys, clients, name);
             }
         }
     }
@@ -100,7 +100,7 @@ impl Engine {
             };
             let hold = self.clients[client].holding.head();
             let hold = hold.expect("kept for what it holds");
-            if !self.end_flush_of_hold(hold, effects) {
+            if !self.sweep_hold(hold, effects) {
                 self.release_after_end(hold, effects);
             }
         }
@@ -109,21 +109,27 @@ impl Engine {
     /// Ends the holds of ended connections on this key, and their places in its queue, as far as the looks go.
     pub(in crate::engine) fn release_orphaned(
         &mut self,
-        key: Id<KeyRecord>,
+        key: Key<'_>,
         looks: &mut usize,
         effects: &mut Vec<Effect>,
     ) {
         if !self.is_anything_orphaned() {
             return;
         }
-        self.first_in_line(key, looks);
-        let holds = self.holds.all_of_key(&self.keys, key);
-        let mut left: Vec<_> = holds.take((*looks).max(1)).collect();
+        let name = self.name(key, effects);
+        if let Some(name) = name {
+            self.first_in_line(name, looks);
+        }
+        let mut left = Vec::new();
+        if let Some(held) = self.keys.find_held(key) {
+            let holds = self.holds.all_of_key(&self.keys, held);
+            left.extend(holds.take((*looks).max(1)));
+        }
         *looks = looks.saturating_sub(left.len());
         left.retain(|hold| !self.is_living(*hold));
-        if left.is_empty() {
-            self.make_ready(key);
-            self.keys.remove_if_idle(key);
+        if let Some(name) = name.filter(|_| left.is_empty()) {
+            self.make_ready(name);
+            self.keys.remove_name_if_idle(name);
         }
         for hold in left {
             self.release_after_end(hold, effects);
@@ -152,7 +158,7 @@ impl Engine {
         for _ in 0..most {
             match self.timers.first_lease() {
                 Some((end, hold)) if end <= self.now && !self.has_granted_enough() => {
-                    if !self.end_flush_of_hold(hold, effects) {
+                    if !self.sweep_hold(hold, effects) {
                         self.take_away(hold, Loss::Lease, effects);
                     }
                 }
@@ -165,10 +171,10 @@ impl Engine {
     pub(in crate::engine) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         let mut looks = LOOKS_PER_COMMAND;
         for key in keys {
-            let Some(key) = self.keys.find(*key) else {
+            let Some(held) = self.keys.find_held(*key) else {
                 continue;
             };
-            let holds = self.holds.all_of_key(&self.keys, key);
+            let holds = self.holds.all_of_key(&self.keys, held);
             let holds: Vec<_> = holds.take(looks.max(1)).collect();
             looks = looks.saturating_sub(holds.len());
             for hold in holds {
@@ -183,16 +189,13 @@ impl Engine {
     pub(in crate::engine) fn end_own_lease(
         &mut self,
         client: ClientId,
-        key: Id<KeyRecord>,
+        key: Key<'_>,
         label: &[u8],
         effects: &mut Vec<Effect>,
     ) {
-        let Some(client) = self.clients.find(client) else {
+        let Some(own) = self.hold_by(client, key, label) else {
             return;
         };
-        let owner = self.clients.owner(client);
-        let own = self.holds.find(&self.keys, key, owner, label);
-        let Some(own) = own else { return };
         if self.is_over(own) {
             self.take_away(own, Loss::Lease, effects);
         } else if self.holds.ack(own) == Ack::Withdrawn {
@@ -296,17 +299,12 @@ impl Engine {
         self.forget_acks(effects);
         self.stop_renewals();
         self.begin_quarantine(0);
-        while let Some(key) = self.ready.pop_front() {
-            self.keys[key].set_ready(false);
-            self.keys.remove_if_idle(key);
+        while let Some(name) = self.ready.pop_front() {
+            self.keys[name].set_ready(false);
+            self.keys.remove_name_if_idle(name);
         }
-        let held: Vec<_> = self
-            .keys
-            .iter()
-            .filter(|(_, record)| !record.holds.is_empty())
-            .map(|(id, record)| (id, record.key().to_owned()))
-            .collect();
-        for (key, name) in held {
+        self.sweep(usize::MAX, effects);
+        for key in self.keys.all_held().collect::<Vec<_>>() {
             let holds: Vec<_> = self.holds.all_of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
             for hold in holds {
@@ -318,7 +316,7 @@ impl Engine {
             }
             // What a session holds stays its own, also where this server was a replica before and only changes its master.
             if self.keys[key].holds.is_empty() {
-                self.inherited(name.as_key(), mode, effects);
+                self.leave_behind(key, mode);
             }
         }
         self.leave_withdrawn_to_master();
@@ -339,6 +337,7 @@ impl Engine {
     /// The data are there. Each connection that spoke for a session goes on with it, as if it resumed it, if there is one.
     pub(in crate::engine) fn load_ended(&mut self, effects: &mut Vec<Effect>) {
         self.loading = false;
+        self.keys.lose_sight();
         let speakers = std::mem::take(&mut self.speakers);
         if self.is_replica {
             return;
@@ -352,14 +351,6 @@ impl Engine {
         self.begin_all_graces();
     }
 
-    pub(in crate::engine) fn keys_with_queues(&self) -> impl Iterator<Item = Id<KeyRecord>> {
-        let queued = self
-            .keys
-            .iter()
-            .filter(|(_, record)| !record.queue.is_empty());
-        queued.map(|(id, _)| id)
-    }
-
     /// Ends a wait and tells its connection that it got nothing, and why, where that is not its time.
     pub(in crate::engine) fn turn_away(
         &mut self,
@@ -367,8 +358,8 @@ impl Engine {
         why: Option<Refusal>,
         effects: &mut Vec<Effect>,
     ) {
-        let key = self.queues.keys_of(waiter).next();
-        let key = key.map(|key| self.keys[key].key().to_owned());
+        let name = self.queues.names_of(waiter).next();
+        let key = name.map(|name| self.keys[name].key().to_owned());
         let waiter = self.leave_queues(waiter);
         let key = key.filter(|_| waiter.reply_to.push);
         let about = key.map(|key| (key, &*waiter.terms.label));
@@ -384,7 +375,7 @@ impl Engine {
         why: &Refusal,
         effects: &mut Vec<Effect>,
     ) {
-        while let Some(found) = self.keys.find(key)
+        while let Some(found) = self.keys.find_name(key)
             && let Some(waiter) = self.queues.head(&self.keys, found)
         {
             match self.is_faded(waiter) {

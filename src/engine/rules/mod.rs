@@ -8,8 +8,8 @@
 //!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
 //!   quarantine.rs  the time after a start in which nothing is granted
 //!   rights.rs      rights that may be gone since somebody began to wait
-//!   notify.rs      who is told of a loss          flushes.rs  flushes of very many keys
-//!   acks.rs        grants that replicas are to acknowledge      exchange.rs databases that exchange their contents
+//!   notify.rs      who is told of a loss          sweep.rs    flushes, exchanges of databases, and what follows in slices
+//!   acks.rs        grants that replicas are to acknowledge
 //!   admission.rs   who wants more than there can be             epochs.rs   epochs of tokens, and the clock
 //! ```
 
@@ -17,8 +17,6 @@ pub(in crate::engine) mod acks;
 pub(in crate::engine) mod acquire;
 pub(in crate::engine) mod admission;
 pub(in crate::engine) mod epochs;
-pub(in crate::engine) mod exchange;
-pub(in crate::engine) mod flushes;
 pub(in crate::engine) mod grant;
 pub(in crate::engine) mod keyspace;
 pub(in crate::engine) mod lifecycle;
@@ -30,3 +28,4 @@ pub(in crate::engine) mod requests;
 pub(in crate::engine) mod rights;
 pub(in crate::engine) mod serve;
 pub(in crate::engine) mod sessions;
+pub(in crate::engine) mod sweep;

@@ -3,9 +3,9 @@
 //! That is asked for with each hold, and kept with it. A session can change its connection: the new one is told of what
 //! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
 
-use crate::engine::effect::{Effect, Lost, Name, News, Push};
+use crate::engine::effect::{Effect, Lost, NameFrom, News, Push};
 use crate::engine::limits::LOSSES_LOGGED_APART;
-use crate::engine::state::rows::{Client, Hold};
+use crate::engine::state::rows::Hold;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Kind, Loss, NOBODY, Origin};
@@ -46,7 +46,7 @@ impl Engine {
         if self.is_replica || self.loading || !self.is_settled(id) {
             return;
         }
-        if owner.ended && !self.went_before_its_owner(why, hold.client) {
+        if owner.ended && !self.went_before_its_owner(id) {
             return self.note_end(id, effects);
         }
         let owner_id = if owner.ended { NOBODY } else { owner.id };
@@ -60,10 +60,10 @@ impl Engine {
             true => Kind::Lock,
             false => Kind::Temporary,
         };
-        let key = self.keys[hold.key].key().to_owned();
+        let key = self.keys.key_of(hold.key).to_owned();
         let name = match self.holds.is_renamed(id) {
-            true => Name::Given,
-            false => Name::Asked,
+            true => NameFrom::Rename,
+            false => NameFrom::Request,
         };
         let news = News::Lost(kind, why, name);
         let push = Push::new(key, news, self.holds.label(id));
@@ -79,8 +79,10 @@ impl Engine {
     }
 
     /// Whether a hold was lost by a flush before its owner ended, and only comes to be looked at now. O(1).
-    fn went_before_its_owner(&self, why: Loss, owner: Id<Client>) -> bool {
-        why == Loss::Flushed && self.flushes.is_before_end_of(&self.clients[owner])
+    fn went_before_its_owner(&self, id: Id<Hold>) -> bool {
+        let Hold { key, client, .. } = self.holds[id];
+        let retired = self.keys.retired_by(key);
+        retired.is_some_and(|retired| retired.number <= self.clients[client].ended_after)
     }
 
     /// This server has no master any more, so what connections of that one held ends: one entry of the log is for all. O(1).
@@ -109,12 +111,13 @@ impl Engine {
         }
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
+        let key = self.keys.key_of(hold.key);
         let together = matches!(
             why,
             Loss::Flushed | Loss::Moved | Loss::Demoted | Loss::Ended | Loss::Died | Loss::Killed
         );
         let lost = Lost {
-            key: self.keys[hold.key].key().to_owned(),
+            key: key.to_owned(),
             owner: hold.client.number(),
             client: owner.id,
             origin: owner.origin.clone(),
@@ -123,7 +126,7 @@ impl Engine {
             mode: self.holds.mode(id),
             since: hold.header.since(),
             why,
-            waiters: self.count_waiting(hold.key),
+            waiters: (self.keys.find_name(key)).map_or(0, |name| self.count_waiting(name)),
             is_one_of_many: together && owner.hold_count > LOSSES_LOGGED_APART,
             count,
         };

@@ -11,7 +11,7 @@
 
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
-use crate::engine::state::rows::{Hold, KeyRecord};
+use crate::engine::state::rows::{HeldKey, Hold};
 use crate::engine::state::timers::Timer;
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
@@ -26,7 +26,7 @@ impl Engine {
     /// Whether somebody holds this as a temporary key, and it has a backstop. O(1).
     pub fn has_backstop(&self, key: Key<'_>) -> bool {
         self.renewals.backstop_ms > 0
-            && self.keys.find(key).is_some_and(|key| {
+            && self.keys.find_held(key).is_some_and(|key| {
                 let hold = self.keys[key].holds.head();
                 hold.is_some_and(|hold| self.is_to_renew(hold))
             })
@@ -87,19 +87,19 @@ impl Engine {
 
     /// Whether a key has a time to live that somebody gave it.
     pub(in crate::engine) fn set_timed(&mut self, key: Key<'_>, timed: bool) {
-        if let Some(key) = self.keys.find(key) {
+        if let Some(key) = self.keys.find_held(key) {
             self.mark_timed(key, timed);
         }
     }
 
-    pub(in crate::engine) fn mark_timed(&mut self, key: Id<KeyRecord>, timed: bool) {
+    pub(in crate::engine) fn mark_timed(&mut self, key: Id<HeldKey>, timed: bool) {
         self.has_times |= timed;
         self.keys[key].set_timed(timed);
     }
 
     /// A key has no time to live, whoever took it away: it has its backstop again.
     pub(in crate::engine) fn untimed(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
-        let Some(key) = self.keys.find(key) else {
+        let Some(key) = self.keys.find_held(key) else {
             return;
         };
         self.keys[key].set_timed(false);
@@ -113,14 +113,14 @@ impl Engine {
 
     /// A temporary key was made: it has its backstop from the same step on.
     #[inline]
-    pub(in crate::engine) fn back_up(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn back_up(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
         if self.renewals.backstop_ms > 0 {
             self.begin_to_back_up(key, effects);
         }
     }
 
     #[cold]
-    fn begin_to_back_up(&mut self, key: Id<KeyRecord>, effects: &mut Vec<Effect>) {
+    fn begin_to_back_up(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
         if let Some(hold) = self.keys[key].holds.head()
             && self.is_to_renew(hold)
         {
@@ -133,13 +133,13 @@ impl Engine {
     }
 
     fn is_to_renew(&self, hold: Id<Hold>) -> bool {
-        let is_its_owners = self.is_living(hold) && !self.is_flushed(self.holds[hold].key);
-        self.holds.mode(hold) == Mode::Temporary && is_its_owners
+        self.holds.mode(hold) == Mode::Temporary && self.is_living(hold)
     }
 
     fn order_renewal(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {
-        let record = &self.keys[self.holds[hold].key];
-        let key = record.key().to_owned();
+        let key = self.holds[hold].key;
+        let record = &self.keys[key];
+        let key = self.keys.key_of(key).to_owned();
         let most_ms = self.renewals.backstop_ms;
         effects.push(match (most_ms, record.is_timed(), whole) {
             (0, true, _) => return,

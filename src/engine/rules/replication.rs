@@ -9,11 +9,11 @@ use crate::engine::event::Event;
 use crate::engine::mode::Mode;
 use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::Grant;
-use crate::engine::state::rows::{Client, Hold, KeyRecord};
+use crate::engine::state::rows::{Client, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
-use crate::engine::types::{Cause, Key, KeyState, Loss, Moment, SessionId, Token};
+use crate::engine::types::{Cause, Key, Moment, SessionId, Token};
 
 impl Engine {
     /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
@@ -28,7 +28,7 @@ impl Engine {
             });
         let holds = self.sessions.iter().flat_map(move |(owner, session)| {
             let holds = self.holds.of_client(&self.clients, owner);
-            let holds = holds.filter(|hold| !self.is_flushed(self.holds[*hold].key));
+            let holds = holds.filter(|hold| !self.keys.is_retired(self.holds[*hold].key));
             holds.map(move |hold| SessionRecord::Held(self.held(hold, session.id, now)))
         });
         sessions.chain(holds)
@@ -36,14 +36,14 @@ impl Engine {
 
     fn held(&self, hold: Id<Hold>, session: SessionId, now: Moment) -> Held {
         let (depth, shared_below) = self.holds.depths(hold);
-        let key = &self.keys[self.holds[hold].key];
+        let key = self.holds[hold].key;
         let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
         // Whoever goes on after this server does not hear when a grant was acknowledged.
         let pending = self.holds.pending(hold);
         let begins_ms = pending.and_then(|grant| grant.lease_ms);
         Held {
             session,
-            key: key.key().to_owned(),
+            key: self.keys.key_of(key).to_owned(),
             terms: Terms {
                 lease_ms: left_ms.or(begins_ms),
                 ..self.holds.terms(hold).owned()
@@ -51,7 +51,7 @@ impl Engine {
             depth,
             shared_below,
             token: self.holds[hold].token,
-            timed: key.is_timed() && !self.holds.mode(hold).is_lock(),
+            timed: self.keys[key].is_timed() && !self.holds.mode(hold).is_lock(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Engine {
         let owner = self.holds[hold].client;
         Some(Box::new(SessionRecord::Freed {
             session: self.sessions.get(owner)?.id,
-            key: self.keys[self.holds[hold].key].key().to_owned(),
+            key: self.keys.key_of(self.holds[hold].key).to_owned(),
             label: self.holds.label(hold).into(),
         }))
     }
@@ -123,7 +123,7 @@ impl Engine {
                 session,
                 key,
                 label,
-            } => self.apply_freed(*session, key.as_key(), label, effects),
+            } => self.apply_freed(*session, key.as_key(), label),
         }
     }
 
@@ -132,10 +132,11 @@ impl Engine {
         let Some(owner) = self.sessions.numbered(held.session) else {
             return self.inherited(held.key.as_key(), held.terms.mode, effects);
         };
-        let key = self
-            .keys
-            .find_or_add(held.key.as_key(), held.terms.mode.stands());
-        self.set_present(key, true, effects);
+        let at = held.key.as_key();
+        if let Some(name) = self.name(at, effects) {
+            self.set_standing(name, held.terms.mode.stands(), effects);
+        }
+        let key = self.keys.hold(self.keys.spot(at), at);
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
             let is_itself = client == owner && self.holds.has_label(*id, &held.terms.label);
@@ -158,17 +159,11 @@ impl Engine {
         self.mark_timed(key, held.timed || held.terms.mode.is_lock());
     }
 
-    fn apply_freed(
-        &mut self,
-        session: SessionId,
-        name: Key<'_>,
-        label: &[u8],
-        effects: &mut Vec<Effect>,
-    ) {
+    fn apply_freed(&mut self, session: SessionId, name: Key<'_>, label: &[u8]) {
         let Some(owner) = self.sessions.numbered(session) else {
             return;
         };
-        let Some(key) = self.keys.find(name) else {
+        let Some(key) = self.keys.find_held(name) else {
             return;
         };
         let Some(hold) = self.holds.find(&self.keys, key, owner, label) else {
@@ -177,7 +172,7 @@ impl Engine {
         let mode = self.holds.mode(hold);
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
-            self.inherited(name, mode, effects);
+            self.leave_behind(key, mode);
         }
     }
 
@@ -190,12 +185,15 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let spot = self.keys.spot(key);
-        let Some(key) = spot.found else {
+        if let Some(name) = spot.name {
+            self.refresh(name, effects);
+            self.set_standing(name, mode.stands(), effects);
+        }
+        let key = self.keys.hold(spot, key);
+        if spot.held.is_none() {
             // As a rule nobody knows the key, and there can be millions: no question is worth asking.
-            let made = self.keys.fill(spot, key, mode.stands());
-            return self.leave_behind(made, mode);
-        };
-        self.set_present(key, true, effects);
+            return self.leave_behind(key, mode);
+        }
         // A master knows itself who holds its keys, unless it loads them.
         let is_known = !self.is_replica && !self.loading;
         if is_known && self.living_holds(key).next().is_some() {
@@ -216,10 +214,9 @@ impl Engine {
     /// [`Event::Inherited`] for each. O(their number).
     pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        self.lose_carried(&Event::LoadBegins, effects);
-        self.end_flushes(effects);
+        self.lose_moving(&Event::LoadBegins, effects);
         let mode = Mode::Temporary;
-        let made = self.keys.add_all(keys, mode.stands());
+        let made = self.keys.hold_all(keys);
         for (key, made) in keys.iter().zip(made) {
             match made {
                 Some(made) => self.leave_behind(made, mode),
@@ -229,7 +226,7 @@ impl Engine {
     }
 
     /// A key that nobody holds is held by a connection of a former server. O(1).
-    fn leave_behind(&mut self, key: Id<KeyRecord>, mode: Mode) {
+    pub(in crate::engine) fn leave_behind(&mut self, key: Id<HeldKey>, mode: Mode) {
         // A lock may have a time to live, of which nobody told.
         self.mark_timed(key, mode.is_lock());
         let grant = Grant {
@@ -247,10 +244,9 @@ impl Engine {
 
     /// Nothing is held any more, and there is no session. What is so from now on the data set says that is loaded.
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
-        for key in self.known(|_| true) {
-            self.keys[key].set_stands(KeyState::Absent);
-            self.lose(key, Cause::Server, Loss::Flushed, effects);
-        }
+        self.keys.retire(None, Cause::Server);
+        self.keys.lose_sight();
+        self.sweep(usize::MAX, effects);
         self.loading = true;
         let mut sessions: Vec<_> = self.sessions.iter().collect();
         sessions.sort_unstable_by_key(|(_, session)| session.id);
@@ -357,6 +353,7 @@ mod tests {
             engine.check_invariants();
         }
         assert_eq!(effects[0], effects[1]);
-        assert_eq!(effects[0].len(), 1501);
+        // Whoever watches one of them is told twice.
+        assert_eq!(effects[0].len(), 1503);
     }
 }

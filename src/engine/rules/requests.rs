@@ -21,11 +21,7 @@ impl Engine {
             for name in keys {
                 let is_temporary = |waiter: &Waiter| !waiter.terms.mode.is_lock();
                 self.give_up_waiting(client, *name, b"", is_temporary);
-                let Some(key) = self.keys.find(*name) else {
-                    continue;
-                };
-                let owner = self.clients.owner(client);
-                let hold = self.holds.find(&self.keys, key, owner, b"");
+                let hold = self.hold_of_record(client, *name, b"");
                 let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
                     // One that was not acknowledged yet is a wait.
@@ -50,11 +46,7 @@ impl Engine {
         let client = self.clients.find(client);
         let waited =
             client.is_some_and(|client| self.give_up_waiting(client, key, label, |_| true));
-        let pending = client.and_then(|client| {
-            let owner = self.clients.owner(client);
-            self.holds
-                .find(&self.keys, self.keys.find(key)?, owner, label)
-        });
+        let pending = client.and_then(|client| self.hold_of_record(client, key, label));
         let waited = pending.is_some_and(|hold| self.give_up_pending(hold)) || waited;
         let token = || self.token_of(client?, key, label);
         let answer = if waited {
@@ -76,8 +68,8 @@ impl Engine {
         if self.clients[client].wait_count == 0 {
             return false;
         }
-        let key = self.keys.find(name);
-        let found = key.and_then(|key| self.queues.find_pushed(key, client, label));
+        let name = self.keys.find_name(name);
+        let found = name.and_then(|name| self.queues.find_pushed(name, client, label));
         let meant = found.filter(|waiter| is_meant(&self.queues[*waiter]));
         meant.is_some_and(|waiter| {
             self.leave_queues(waiter);
@@ -87,10 +79,7 @@ impl Engine {
 
     /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.
     fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
-        let key = self.keys.find(key)?;
-        let hold = self
-            .holds
-            .find(&self.keys, key, self.clients.owner(client), label)?;
+        let hold = self.hold_of_record(client, key, label)?;
         let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
         (!is_over && self.is_settled(hold)).then_some(self.holds[hold].token)
     }
@@ -105,9 +94,9 @@ impl Engine {
         let is_it = |id: Id<Hold>| {
             let hold = &self.holds[id];
             let is_same = self.holds.granted_as(id) == token;
-            hold.client == owner && is_same && !self.is_flushed(hold.key)
+            hold.client == owner && is_same && !self.keys.is_retired(hold.key)
         };
-        let here = self.keys.find(key).is_some_and(|key| {
+        let here = self.keys.find_held(key).is_some_and(|key| {
             let mut holds = self.holds.all_of_key(&self.keys, key);
             holds.any(is_it)
         });
@@ -132,9 +121,9 @@ impl Engine {
         } else {
             let serves = self.holds.lower(&mut self.keys, hold);
             self.replicate_hold(hold, effects);
-            if serves {
-                let (key, most) = (self.holds[hold].key, self.limits.together);
-                self.serve(key, most, effects);
+            if serves && let Some(name) = self.name_of(self.holds[hold].key, effects) {
+                self.serve(name, self.limits.together, effects);
+                self.keys.remove_name_if_idle(name);
             }
         }
         effects.push(Effect::Reply(Reply::Integer(left.into())));
@@ -223,13 +212,26 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) -> Option<Id<Hold>> {
         if self.is_any_lease_over() || self.is_anything_orphaned() {
-            let key = self.keys.find(name)?;
-            self.end_own_lease(client, key, label, effects);
+            self.end_own_lease(client, name, label, effects);
         }
-        let key = self.keys.find(name)?;
-        let owner = self.clients.owner(self.clients.find(client)?);
-        let hold = self.holds.find(&self.keys, key, owner, label)?;
+        let hold = self.hold_by(client, name, label)?;
         self.is_settled(hold).then_some(hold)
+    }
+
+    /// What a connection, or its session, holds of a key with this label, however that is. O(1).
+    pub(in crate::engine) fn hold_by(
+        &self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+    ) -> Option<Id<Hold>> {
+        self.hold_of_record(self.clients.find(client)?, key, label)
+    }
+
+    fn hold_of_record(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Id<Hold>> {
+        let key = self.keys.find_held(key)?;
+        let owner = self.clients.owner(client);
+        self.holds.find(&self.keys, key, owner, label)
     }
 
     pub(in crate::engine) fn watch(
@@ -244,13 +246,13 @@ impl Engine {
             return;
         }
         for seen in seen {
-            let key = self.keys.find_or_add(seen.key, seen.standing);
+            let name = self.keys.find_or_add_name(seen.key, seen.standing);
             // What the look says now can be news to those who watched before: another module can take a
             // key away without a word.
-            self.set_present(key, seen.standing.is_present(), effects);
-            if !self.watches.has(&self.keys, key, client) {
+            self.set_standing(name, seen.standing, effects);
+            if !self.watches.has(&self.keys, name, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
-                self.watches.add(keys, clients, key, client);
+                self.watches.add(keys, clients, name, client);
             }
         }
         let states = seen.iter().map(|seen| seen.standing.is_present()).collect();
@@ -266,11 +268,11 @@ impl Engine {
         let mut removed = 0;
         if let Some(client) = self.clients.find(client) {
             for key in keys {
-                let Some(key) = self.keys.find(*key) else {
+                let Some(name) = self.keys.find_name(*key) else {
                     continue;
                 };
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
-                removed += i64::from(self.watches.remove(keys, clients, key, client));
+                removed += i64::from(self.watches.remove(keys, clients, name, client));
             }
         }
         effects.push(Effect::Reply(Reply::Integer(removed)));

@@ -7,7 +7,7 @@
 use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
 use crate::engine::limits::{HOLDS_PER_RIGHTS_CHECK, WAITERS_PER_RIGHTS_CHECK};
-use crate::engine::state::rows::{Client, KeyRecord, Waiter};
+use crate::engine::state::rows::{Client, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Form, KeyBuf, NoRight, WaitId};
@@ -38,18 +38,21 @@ impl Engine {
         match *event {
             Event::Release { key, .. }
             | Event::Extend { key, .. }
-            | Event::Raise(Raise { key, .. }) => self.doubt_among(self.keys.find(key)),
+            | Event::Raise(Raise { key, .. }) => self.doubt_among(self.keys.find_name(key)),
             Event::Drop { client, keys } => {
                 // Its own waits for temporary keys are given up before anybody is served.
                 let leaver = self.clients.find(client);
-                let mut keys = keys.iter().filter_map(|key| self.keys.find(*key));
-                keys.find_map(|key| self.doubt_at(key, leaver))
+                let mut names = keys.iter().filter_map(|key| self.keys.find_name(*key));
+                names.find_map(|name| self.doubt_at(name, leaver))
             }
             Event::LapseOf { keys } => {
-                self.doubt_among(keys.iter().filter_map(|key| self.keys.find(*key)))
+                self.doubt_among(keys.iter().filter_map(|key| self.keys.find_name(*key)))
             }
             Event::Acquire(ask) => {
-                let known = ask.seen.iter().filter_map(|seen| self.keys.find(seen.key));
+                let known = ask
+                    .seen
+                    .iter()
+                    .filter_map(|seen| self.keys.find_name(seen.key));
                 self.doubt_among(known)
             }
             Event::EndSession { client, .. } => {
@@ -59,7 +62,7 @@ impl Engine {
             Event::KillSession { session, .. } => {
                 self.doubt_about(self.sessions.numbered(session)?)
             }
-            Event::Work { .. } | Event::Lapse { .. } => self.doubt_among(self.keys_up_next()),
+            Event::Work { .. } | Event::Lapse { .. } => self.doubt_among(self.names_up_next()),
             _ => None,
         }
     }
@@ -70,15 +73,20 @@ impl Engine {
             .holds
             .of_client(&self.clients, session)
             .take(HOLDS_PER_RIGHTS_CHECK);
-        self.doubt_among(holds.map(|hold| self.holds[hold].key))
+        self.doubt_among(holds.filter_map(|hold| self.name_of_hold(hold)))
     }
 
-    fn doubt_among(&self, keys: impl IntoIterator<Item = Id<KeyRecord>>) -> Option<Doubt> {
-        keys.into_iter().find_map(|key| self.doubt_at(key, None))
+    fn name_of_hold(&self, hold: Id<Hold>) -> Option<Id<Name>> {
+        self.keys.name_of(self.holds[hold].key)
     }
 
-    /// The keys that are served or freed first by work.
-    fn keys_up_next(&self) -> impl Iterator<Item = Id<KeyRecord>> {
+    fn doubt_among(&self, names: impl IntoIterator<Item = Id<Name>>) -> Option<Doubt> {
+        let mut names = names.into_iter();
+        names.find_map(|name| self.doubt_at(name, None))
+    }
+
+    /// The names that are served first by work, or whose keys are freed.
+    fn names_up_next(&self) -> impl Iterator<Item = Id<Name>> {
         let over = self.timers.first_lease().map(|(_, hold)| hold);
         let of_session = self.timers.first_grace().map(|(_, session)| session);
         let owners = [of_session, self.clients.first_ended()];
@@ -89,15 +97,15 @@ impl Engine {
         let ready = self.ready.front().copied();
         ready
             .into_iter()
-            .chain(freed.map(|hold| self.holds[hold].key))
+            .chain(freed.filter_map(|hold| self.name_of_hold(hold)))
     }
 
-    /// Who is first in line for this key, or would go with who is, or after it where too few replicas are there for that, once this connection has given its waits for it as a
+    /// Who is first in line at this name, or would go with who is, or after it where too few replicas are there for that, once this connection has given its waits for it as a
     /// temporary key up.
-    fn doubt_at(&self, key: Id<KeyRecord>, leaver: Option<Id<Client>>) -> Option<Doubt> {
+    fn doubt_at(&self, name: Id<Name>, leaver: Option<Id<Client>>) -> Option<Doubt> {
         let first = self
             .queues
-            .of_key(&self.keys, key)
+            .of_name(&self.keys, name)
             .take(WAITERS_PER_RIGHTS_CHECK);
         let leaves = |waiter: &Waiter| {
             Some(waiter.client) == leaver && !waiter.terms.mode.is_lock() && waiter.reply_to.push
@@ -112,12 +120,12 @@ impl Engine {
         if !self.queues.is_doubted(next) {
             return None;
         }
-        let keys = self.queues.keys_of(next);
+        let names = self.queues.names_of(next);
         Some(Doubt {
             wait: WaitId(next.number()),
             client: self.queues[next].reply_to.client,
             form: self.queues[next].reply_to.form,
-            keys: keys.map(|key| self.keys[key].key().to_owned()).collect(),
+            keys: names.map(|name| self.keys[name].key().to_owned()).collect(),
         })
     }
 

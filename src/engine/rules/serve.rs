@@ -7,7 +7,7 @@ use crate::engine::rules::grant::Making;
 use crate::engine::state::clients::Faded;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{Asker, Hold, KeyRecord, Waiter};
+use crate::engine::state::rows::{Asker, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -16,8 +16,8 @@ use crate::engine::types::{Key, KeyBuf, KeyState, Moment, Token};
 impl Engine {
     /// Whether anybody waits for this key. O(1).
     pub fn has_waiters(&self, key: Key<'_>) -> bool {
-        let key = self.keys.find(key);
-        key.is_some_and(|key| !self.keys[key].queue.is_empty())
+        let name = self.keys.find_name(key);
+        name.is_some_and(|name| !self.keys[name].queue.is_empty())
     }
 
     /// Whether anybody waits for any key. O(1).
@@ -33,79 +33,74 @@ impl Engine {
             && keys.iter().all(|key| key.standing == KeyState::Absent)
     }
 
-    /// All keys that somebody waits for. O(keys known).
+    /// All keys that somebody waits for. O(names known).
     pub(in crate::engine) fn keys_waited_for(&self) -> Vec<KeyBuf> {
-        self.keys_with_queues()
-            .map(|key| self.keys[key].key().to_owned())
-            .collect()
+        let queued = self.keys.all_names();
+        let queued = queued.filter(|(_, name)| !name.queue.is_empty());
+        queued.map(|(_, name)| name.key().to_owned()).collect()
     }
 
     /// Ends a hold and hands its key over in the same step; if nobody waits that can be served, the
     /// key goes with its last hold. O(1) for each that is served.
     pub(in crate::engine) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let key = self.holds[hold].key;
-        if self.is_all_of(key, hold) {
-            let name = self.end_with_key(hold);
-            return effects.push(Effect::Remove(name));
-        }
-        // What is held is there.
-        self.see(key, true, effects);
+        let Some(name) = self.name_of(key, effects) else {
+            return self.release_unawaited(hold, effects);
+        };
         let freed = self.freed(hold);
-        let heir = self.heir(key, hold);
+        let heir = self.heir(name, hold);
         if heir.is_none() {
             let (keys, clients) = (&mut self.keys, &mut self.clients);
             self.holds.remove(keys, clients, &mut self.timers, hold);
         }
-        let record = &mut self.keys[key];
         if let Some(freed) = freed
-            && !(record.holds.is_empty() && record.queue.is_empty())
+            && !(self.keys[key].holds.is_empty() && self.keys[name].queue.is_empty())
         {
             effects.push(Effect::Replicate(freed));
         }
-        if record.holds.is_empty() && record.stands() == KeyState::Other {
-            // A temporary key that has no owner any more: it is replaced or removed below.
-            record.set_stands(KeyState::Absent);
-        }
         if let Some(heir) = heir {
-            self.grant(heir, Some(hold), effects);
+            self.grant(heir, name, Some(hold), effects);
         }
         let others = self.limits.together - usize::from(heir.is_some());
-        if self.serve(key, others, effects) > 0 || heir.is_some() {
+        if self.serve(name, others, effects) > 0 || heir.is_some() {
             self.totals.handoffs += 1;
         }
         if self.keys[key].holds.is_empty() {
-            self.keys[key].set_stands(KeyState::Absent);
-            match self.keys.remove_if_idle(key) {
-                Some(name) => effects.push(Effect::Remove(name)),
-                None => {
-                    let name = self.keys[key].key().to_owned();
-                    effects.push(Effect::Remove(name));
-                    self.set_present(key, false, effects);
-                }
-            }
+            self.remove(key, effects);
+            self.set_standing(name, KeyState::Absent, effects);
+        }
+        self.keys.remove_name_if_idle(name);
+    }
+
+    /// The same where nobody watches the key or waits for it.
+    fn release_unawaited(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        let key = self.holds[hold].key;
+        if self.holds.is_plain_and_alone(&self.keys[key], hold) {
+            self.holds.remove_alone(&mut self.clients, hold);
+            return self.remove(key, effects);
+        }
+        let freed = self.freed(hold);
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.remove(keys, clients, &mut self.timers, hold);
+        if self.keys[key].holds.is_empty() {
+            self.remove(key, effects);
+        } else if let Some(freed) = freed {
+            effects.push(Effect::Replicate(freed));
         }
     }
 
-    /// Whether a plain hold is all that is known of its key: nobody watches that, waits for it, or holds it besides. It may be
-    /// no although it is so. O(1).
-    #[inline]
-    pub(in crate::engine) fn is_all_of(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> bool {
-        let record = &self.keys[key];
-        !record.is_open() && !record.is_ready() && self.holds.is_plain_and_alone(record, hold)
+    /// A key goes with its last hold. O(1).
+    fn remove(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
+        let (db, name) = self.keys.remove_held(key);
+        effects.push(Effect::Remove(KeyBuf { db, name }));
     }
 
-    /// Ends such a hold, and forgets its key. O(1).
-    pub(in crate::engine) fn end_with_key(&mut self, hold: Id<Hold>) -> KeyBuf {
-        let key = self.holds[hold].key;
-        self.holds.remove_alone(&mut self.clients, hold);
-        self.keys.remove(key)
-    }
-
-    /// Who is served next when this hold ends, if it can have that in its owner's place: both are plain, and nobody else
-    /// holds the key. O(1).
-    fn heir(&self, key: Id<KeyRecord>, hold: Id<Hold>) -> Option<Id<Waiter>> {
-        let id = self.queues.head(&self.keys, key)?;
+    /// Who is served next at this name when this hold ends, if it can have that in its owner's place: both are plain, and nobody
+    /// else holds the key. O(1).
+    fn heir(&self, name: Id<Name>, hold: Id<Hold>) -> Option<Id<Waiter>> {
+        let id = self.queues.head(&self.keys, name)?;
         let waiter = &self.queues[id];
+        let key = self.holds[hold].key;
         let is_heir = self.holds.is_plain_and_alone(&self.keys[key], hold)
             && waiter.terms.is_plain()
             && self.queues.asks_for_one(id)
@@ -115,55 +110,56 @@ impl Engine {
         is_heir.then_some(id)
     }
 
-    /// Serves a key's queue from its head as far as it can be, so many waiters at most, and says how many were served.
-    /// Others who can be served follow as soon as the keyspace may be written: nobody passes them.
+    /// Serves a name's queue from its head as far as it can be, so many waiters at most, and says how many were served.
+    /// Others who can be served follow as soon as the keyspace may be written: nobody passes them. The name stays.
     #[inline]
     pub(in crate::engine) fn serve(
         &mut self,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         most: usize,
         effects: &mut Vec<Effect>,
     ) -> usize {
-        match self.is_shut(key) {
+        match self.is_shut(name) {
             true => 0,
-            false => self.serve_queue(key, most, effects),
+            false => self.serve_queue(name, most, effects),
         }
     }
 
-    /// Whether nobody waits for this key, or somebody holds it alone: mostly who was served right before. O(1).
+    /// Whether nobody waits here, or somebody holds the key alone: mostly who was served right before. O(1).
     #[inline]
-    fn is_shut(&self, key: Id<KeyRecord>) -> bool {
-        let record = &self.keys[key];
-        record.queue.is_empty()
-            || record.held().is_alone() && !self.is_fading() && !self.flushes.is_any()
+    fn is_shut(&self, name: Id<Name>) -> bool {
+        let is_alone = |held: Id<HeldKey>| self.keys[held].held().is_alone();
+        self.keys[name].queue.is_empty()
+            || !self.is_fading() && self.keys.held_at(name).is_some_and(is_alone)
     }
 
-    fn serve_queue(&mut self, key: Id<KeyRecord>, most: usize, effects: &mut Vec<Effect>) -> usize {
+    fn serve_queue(&mut self, name: Id<Name>, most: usize, effects: &mut Vec<Effect>) -> usize {
         if self.is_quarantined() {
-            self.make_ready(key);
+            self.make_ready(name);
             return 0;
         }
         let (mut served, mut refused) = (0, 0);
         let mut looks = LOOKS_PER_COMMAND;
-        while let Some(waiter) = self.first_in_line(key, &mut looks) {
-            self.end_flushes_for(waiter, effects);
+        while let Some(waiter) = self.first_in_line(name, &mut looks) {
+            self.refresh_for(waiter, effects);
             if self.is_fading() {
-                self.clear_lines_of(waiter, key, &mut looks);
+                self.clear_lines_of(waiter, name, &mut looks);
             }
             if !self.can_serve(waiter) {
                 break;
             }
             let is_later = self.has_granted_enough() && !self.queues.asks_for_one(waiter);
             if served + refused == most || is_later || self.queues.is_doubted(waiter) {
-                self.make_ready(key);
+                self.make_ready(name);
                 break;
             }
-            if self.queues[waiter].terms.acks.is_some() && self.refuse_unacked(waiter, key, effects)
+            if self.queues[waiter].terms.acks.is_some()
+                && self.refuse_unacked(waiter, name, effects)
             {
                 refused += 1;
                 continue;
             }
-            self.grant(waiter, None, effects);
+            self.grant(waiter, name, None, effects);
             served += 1;
         }
         served
@@ -176,20 +172,20 @@ impl Engine {
     }
 
     /// Lets places of ended connections keep nobody waiting who is first in line for this key and asks for others, too.
-    fn clear_lines_of(&mut self, waiter: Id<Waiter>, key: Id<KeyRecord>, looks: &mut usize) {
-        let asked: Few<_> = self.queues.keys_of(waiter).collect();
-        for other in asked.iter().filter(|other| **other != key) {
+    fn clear_lines_of(&mut self, waiter: Id<Waiter>, name: Id<Name>, looks: &mut usize) {
+        let asked: Few<_> = self.queues.names_of(waiter).collect();
+        for other in asked.iter().filter(|other| **other != name) {
             self.first_in_line(*other, looks);
             self.make_ready(*other);
         }
     }
 
-    /// Has the key's queue served as soon as the keyspace may be written. O(1).
-    pub(in crate::engine) fn make_ready(&mut self, key: Id<KeyRecord>) {
-        let record = &mut self.keys[key];
+    /// Has the name's queue served as soon as the keyspace may be written. O(1).
+    pub(in crate::engine) fn make_ready(&mut self, name: Id<Name>) {
+        let record = &mut self.keys[name];
         if !record.queue.is_empty() && !record.is_ready() {
             record.set_ready(true);
-            self.ready.push_back(key);
+            self.ready.push_back(name);
         }
     }
 
@@ -210,14 +206,11 @@ impl Engine {
         let holds = ended.flat_map(|owner| self.holds.of_client(&self.clients, owner));
         let withdrawn = self.holds.acks.withdrawn().take(most);
         let over = leases.chain(holds.take(most)).chain(withdrawn);
-        let over = over.map(|hold| self.holds[hold].key);
-        let keys = self.ready.iter().take(most).copied().chain(over);
-        let keys: Few<_> = keys
-            .filter(|key| !self.keys[*key].queue.is_empty())
-            .collect();
-        keys.iter()
-            .map(|key| self.keys[*key].key().to_owned())
-            .collect()
+        let over = over.filter_map(|hold| self.keys.name_of(self.holds[hold].key));
+        let names = self.ready.iter().take(most).copied().chain(over);
+        let names = names.map(|name| &self.keys[name]);
+        let awaited = names.filter(|name| !name.queue.is_empty());
+        awaited.map(|name| name.key().to_owned()).collect()
     }
 
     /// Serves up to so many of the queues that are ready, and so many waiters in all.
@@ -231,27 +224,28 @@ impl Engine {
             if left == 0 || self.has_granted_enough() {
                 return;
             }
-            let Some(key) = self.ready.pop_front() else {
+            let Some(name) = self.ready.pop_front() else {
                 return;
             };
-            self.keys[key].set_ready(false);
-            let served = self.serve(key, left, effects);
+            self.keys[name].set_ready(false);
+            self.refresh(name, effects);
+            let served = self.serve(name, left, effects);
             left -= served;
-            if served == 0 && self.keys[key].is_ready() {
+            if served == 0 && self.keys[name].is_ready() {
                 // Whoever is first there is in doubt.
                 doubted += 1;
                 if doubted >= self.ready.len() {
                     return;
                 }
             }
-            self.keys.remove_if_idle(key);
+            self.keys.remove_name_if_idle(name);
         }
     }
 
     /// Takes the last place in each of these queues.
     pub(in crate::engine) fn enqueue(
         &mut self,
-        asked: &[Id<KeyRecord>],
+        asked: &[Id<Name>],
         request: &Request<'_>,
     ) -> Id<Waiter> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
@@ -260,10 +254,7 @@ impl Engine {
     }
 
     /// Leaves all queues, those of these keys.
-    pub(in crate::engine) fn dequeue(
-        &mut self,
-        waiter: Id<Waiter>,
-    ) -> (Few<Id<KeyRecord>>, Waiter) {
+    pub(in crate::engine) fn dequeue(&mut self, waiter: Id<Waiter>) -> (Few<Id<Name>>, Waiter) {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let (asked, waiter) = self.queues.remove(keys, clients, &mut self.timers, waiter);
         if clients[waiter.client].ended {
@@ -287,33 +278,28 @@ impl Engine {
         asked.len()
     }
 
-    /// Somebody has left the queues of these keys. To the key `but` the caller sees itself.
-    pub(in crate::engine) fn look_behind(
-        &mut self,
-        left: &[Id<KeyRecord>],
-        but: Option<Id<KeyRecord>>,
-    ) {
-        for key in left.iter().filter(|key| Some(**key) != but) {
-            self.make_ready(*key);
-            self.keys.remove_if_idle(*key);
+    /// Somebody has left the queues of these names. To the name `but` the caller sees itself.
+    pub(in crate::engine) fn look_behind(&mut self, left: &[Id<Name>], but: Option<Id<Name>>) {
+        for name in left.iter().filter(|name| Some(**name) != but) {
+            self.make_ready(*name);
+            self.keys.remove_name_if_idle(*name);
         }
     }
 
     /// Whether a waiter is first in line for each of its keys, and all of them can be had.
     fn can_serve(&self, waiter: Id<Waiter>) -> bool {
-        self.queues.keys_of(waiter).all(|key| {
-            self.queues.head(&self.keys, key) == Some(waiter)
-                && !self.keys[key].is_unmanaged()
-                && self.can_have(waiter, key)
+        self.queues.names_of(waiter).all(|name| {
+            self.queues.head(&self.keys, name) == Some(waiter)
+                && match self.keys.held_at(name) {
+                    Some(key) => self.can_have(waiter, key),
+                    None => !self.is_unmanaged(name),
+                }
         })
     }
 
     /// Whether a key's holders let the waiter hold it, too. Its owner can be one of them, if what it held came to go by this
     /// name: then it waits for its own release.
-    fn can_have(&self, waiter: Id<Waiter>, key: Id<KeyRecord>) -> bool {
-        if self.keys[key].holds.is_empty() {
-            return true;
-        }
+    fn can_have(&self, waiter: Id<Waiter>, key: Id<HeldKey>) -> bool {
         let Waiter { client, terms, .. } = &self.queues[waiter];
         let owner = self.clients.owner(*client);
         self.holds.admit(&self.keys, key, terms.mode)
@@ -323,8 +309,15 @@ impl Engine {
                 .is_none()
     }
 
-    /// Grants a waiter what it asks for; in the place of the hold `former`, see [`grant_key`](Self::grant_key).
-    fn grant(&mut self, waiter: Id<Waiter>, former: Option<Id<Hold>>, effects: &mut Vec<Effect>) {
+    /// Grants a waiter what it asks for, at this name and others, which are forgotten if they are idle then; in the place of the
+    /// hold `former`, see [`grant_key`](Self::grant_key).
+    fn grant(
+        &mut self,
+        waiter: Id<Waiter>,
+        at: Id<Name>,
+        former: Option<Id<Hold>>,
+        effects: &mut Vec<Effect>,
+    ) {
         let (asked, mut waiter) = self.dequeue(waiter);
         let owner = self.clients.owner(waiter.client);
         self.waits.note(self.now.us_since(waiter.since));
@@ -342,9 +335,13 @@ impl Engine {
             token,
             since: self.now,
         };
-        for key in &*asked {
+        for name in &*asked {
             let making = Making::ByName(std::mem::take(&mut value));
-            self.grant_key(*key, &grant, making, former, effects);
+            let key = match former {
+                Some(former) => self.holds[former].key,
+                None => self.keys.hold_at(*name),
+            };
+            self.grant_key(key, Some(*name), &grant, making, former, effects);
         }
         if asked.len() > 1 {
             self.several_granted += asked.len();
@@ -352,17 +349,20 @@ impl Engine {
         if terms.acks.is_none() {
             self.notify_granted(asked[0], &waiter, token, effects);
         }
+        for name in asked.iter().filter(|name| **name != at) {
+            self.keys.remove_name_if_idle(*name);
+        }
     }
 
-    /// Tells a waiter that it was granted what it asked for; `key` is the first of its keys.
+    /// Tells a waiter that it was granted what it asked for; `name` is the first of its keys.
     fn notify_granted(
         &self,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         waiter: &Waiter,
         token: Token,
         effects: &mut Vec<Effect>,
     ) {
-        let key = || (self.keys[key].key().to_owned(), &*waiter.terms.label);
+        let key = || (self.keys[name].key().to_owned(), &*waiter.terms.label);
         let about = waiter.reply_to.push.then(key);
         effects.push(WaitEnd::Granted(token).told(waiter.reply_to, about));
     }

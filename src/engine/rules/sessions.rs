@@ -12,6 +12,7 @@ use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
 impl Engine {
     /// What this connection is granted from now on belongs to a session.
     pub(in crate::engine) fn start_session(&mut self, start: Start<'_>, effects: &mut Vec<Effect>) {
+        self.sweep_holds_by(start.client, effects);
         if let Some(refusal) = self.has_something(start.client) {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
@@ -63,8 +64,12 @@ impl Engine {
         notify: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<Id<Client>, Refusal> {
+        self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
         let session = self.sessions.find(digest);
+        if let Some(session) = session {
+            self.sweep_holds_of(session, effects);
+        }
         if let (Some(connection), Some(session)) = (connection, session)
             && self.clients[session].attached == Some(connection)
         {
@@ -120,6 +125,7 @@ impl Engine {
         later: bool,
         effects: &mut Vec<Effect>,
     ) {
+        self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
@@ -142,11 +148,12 @@ impl Engine {
         let Some(session) = session else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
+        self.sweep_holds_of(session, effects);
         let count = self.count_held_by(session);
         let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
         for hold in holds {
             // What a flush took is counted as that when its turn comes.
-            if !self.is_flushed(self.holds[hold].key) {
+            if !self.keys.is_retired(self.holds[hold].key) {
                 self.notify_lost(hold, Loss::Ended, effects);
             }
         }
@@ -156,6 +163,7 @@ impl Engine {
 
     /// A connection lets go of its session, whose grace begins. What it waits for it gets itself. O(1).
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
+        self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
         let Some(session) = connection.and_then(|id| self.clients[id].session) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
@@ -181,7 +189,7 @@ impl Engine {
                 RELEASES_PER_PENDING_HOLD
             };
             left = left.saturating_sub(cost);
-            if !self.end_flush_of_hold(hold, effects) {
+            if !self.sweep_hold(hold, effects) {
                 self.release(hold, effects);
             }
         }
@@ -231,7 +239,7 @@ impl Engine {
                         ))));
                     }
                     let killed = self.clients[session].ended_by.take();
-                    self.clients[session].ended_after = self.flushes.count();
+                    self.clients[session].ended_after = self.keys.retirements();
                     self.clients.end(session, killed.or(Some(Loss::Died)));
                 }
                 _ => return,

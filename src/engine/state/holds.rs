@@ -10,7 +10,7 @@ use crate::engine::state::acks::Acks;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
-use crate::engine::state::rows::{Ack, Client, Extra, Header, Hold, KeyRecord, PendingGrant};
+use crate::engine::state::rows::{Ack, Client, Extra, Header, HeldKey, Hold, PendingGrant};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -45,7 +45,7 @@ pub(in crate::engine) struct Grant<'a> {
 /// go with each other, have different owners (a client with a label), and together take no more
 /// permits than there are; `permits` has their sum for each semaphore. `held` of a key's record has their modes. `sizes` has how many holds
 /// each key with an overflow has. `extras` has the records that holds name, each once; those with a label stand in their
-/// owner's chain in `owners`. Only a hold that is being carried to another name stands in no key's chain.
+/// owner's chain in `owners`.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
@@ -55,7 +55,7 @@ pub(in crate::engine) struct Holds {
     by_token: Overflow<Hold>,
     /// Of each owner with a label, the records of its holds.
     owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
-    permits: HashMap<Id<KeyRecord>, Permits>,
+    permits: HashMap<Id<HeldKey>, Permits>,
     sizes: Sizes,
     temporary: usize,
     /// The grants of some of them that replicas are to acknowledge.
@@ -85,7 +85,7 @@ impl Holds {
     }
 
     /// How many holds a key has. O(1).
-    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
+    pub fn count(&self, keys: &Keys, key: Id<HeldKey>) -> usize {
         let many = self.sizes.of(key);
         many.unwrap_or_else(|| self.all_of_key(keys, key).count())
     }
@@ -107,7 +107,7 @@ impl Holds {
     pub fn find(
         &self,
         keys: &Keys,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Hold>> {
@@ -128,7 +128,7 @@ impl Holds {
     fn find_among(
         &self,
         holds: &Chain<Hold, { Hold::BY_KEY }>,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Hold>> {
@@ -141,7 +141,7 @@ impl Holds {
     }
 
     /// The hold of this key with this token. O(1).
-    pub fn with_token(&self, keys: &Keys, key: Id<KeyRecord>, token: Token) -> Option<Id<Hold>> {
+    pub fn with_token(&self, keys: &Keys, key: Id<HeldKey>, token: Token) -> Option<Id<Hold>> {
         let is_it = |id: Id<Hold>| self.all[id].key == key && self.all[id].token == token;
         let chain = keys[key].holds.iter(&self.all);
         self.by_token.find(chain, (key, token), is_it)
@@ -327,8 +327,8 @@ impl Holds {
         &mut self.extras[extra]
     }
 
-    /// All holds of a key, the oldest first: also those of owners that are gone, and those that went by a flush.
-    pub fn all_of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Hold>> {
+    /// All holds of a key, the oldest first: also those of owners that are gone.
+    pub fn all_of_key(&self, keys: &Keys, key: Id<HeldKey>) -> impl Iterator<Item = Id<Hold>> {
         keys[key].holds.iter(&self.all)
     }
 
@@ -342,12 +342,12 @@ impl Holds {
     }
 
     /// Whether the key's holders let another owner hold it in this way. O(1).
-    pub fn admit(&self, keys: &Keys, key: Id<KeyRecord>, mode: Mode) -> bool {
+    pub fn admit(&self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> bool {
         mode.goes_with(keys[key].held()) && self.has_permits(key, mode)
     }
 
     /// Whether what a semaphore has left is enough. O(1).
-    fn has_permits(&self, key: Id<KeyRecord>, mode: Mode) -> bool {
+    fn has_permits(&self, key: Id<HeldKey>, mode: Mode) -> bool {
         let Mode::Permits { count, total } = mode else {
             return true;
         };
@@ -357,7 +357,7 @@ impl Holds {
     }
 
     /// How many permits the semaphore has that a key is held as, if it is. O(1).
-    pub fn total(&self, key: Id<KeyRecord>) -> Option<u32> {
+    pub fn total(&self, key: Id<HeldKey>) -> Option<u32> {
         self.permits.get(&key).map(|permits| permits.total)
     }
 
@@ -367,7 +367,7 @@ impl Holds {
         keys: &mut Keys,
         clients: &mut Clients,
         timers: &mut Timers,
-        key: Id<KeyRecord>,
+        key: Id<HeldKey>,
         grant: &Grant<'_>,
     ) -> Id<Hold> {
         let terms = &grant.terms;
@@ -390,7 +390,7 @@ impl Holds {
             self.extra_mut(id).ack = Ack::Pending(grant.token);
             self.acks.hold_begins(grant.token, id);
         }
-        self.fasten(keys, id, key);
+        self.join_key(keys, id, key);
         self.temporary += usize::from(!terms.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
@@ -406,28 +406,11 @@ impl Holds {
         timers: &mut Timers,
         id: Id<Hold>,
     ) {
-        self.loosen(keys, id);
-        let hold = &self.all[id];
-        let (client, header) = (hold.client, hold.header);
-        if let Some(extra) = header.extra() {
-            self.set_lease(timers, id, None);
-            match self.extras[extra].ack {
-                Ack::Settled => {}
-                Ack::Pending(token) => self.acks.hold_ends(token, id),
-                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
-            }
-            self.forget_label(client, extra);
-            self.extras.remove(extra);
-        }
-        let owner = &mut clients[client];
-        owner.holding.remove(&mut self.all, id);
-        owner.hold_count -= 1;
-        self.all.remove(id);
-        self.temporary -= usize::from(header.is_temporary());
+        self.leave_key(keys, id);
+        self.leave_owner(clients, timers, id);
     }
 
-    /// Loosens a hold from its key, to be fastened to another. O(1).
-    pub fn loosen(&mut self, keys: &mut Keys, id: Id<Hold>) {
+    fn leave_key(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
         let (key, client) = (hold.key, hold.client);
         let mode = self.mode(id);
@@ -442,7 +425,9 @@ impl Holds {
         }
         record.set_one_hold(false);
         record.holds.remove(&mut self.all, id);
-        if record.holds.is_empty() || !self.is_held_as(record, mode) {
+        if record.holds.is_empty() {
+            record.set_unheld();
+        } else if !self.is_held_as(record, mode) {
             record.set_held(record.held().without(mode.kind()));
         }
         if let Mode::Permits { count, .. } = mode {
@@ -452,13 +437,13 @@ impl Holds {
 
     /// Whether a key is held in such a mode by somebody else than who has just let it go. O(modes): of all modes in which a key
     /// is held, one is that of several holders, so among the first few there is one of these.
-    fn is_held_as(&self, record: &KeyRecord, mode: Mode) -> bool {
+    fn is_held_as(&self, record: &HeldKey, mode: Mode) -> bool {
         let kind = mode.kind();
         let mut holds = record.holds.iter(&self.all).take(ModeKind::COUNT);
         kind.goes_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
     }
 
-    fn give_permits_back(&mut self, key: Id<KeyRecord>, count: u32) {
+    fn give_permits_back(&mut self, key: Id<HeldKey>, count: u32) {
         if let Some(permits) = self.permits.get_mut(&key) {
             permits.taken -= count;
             if permits.taken == 0 {
@@ -467,12 +452,9 @@ impl Holds {
         }
     }
 
-    /// Fastens a carried hold to a key whose holders go with it. O(1).
-    pub fn fasten(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<KeyRecord>) {
+    fn join_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>) {
         let record = &mut keys[key];
-        let hold = &mut self.all[id];
-        hold.key = key;
-        let client = hold.client;
+        let client = self.all[id].client;
         // As a rule it is the key's first, which needs none of this.
         let is_first = record.holds.is_empty();
         record.set_one_hold(is_first);
@@ -491,6 +473,26 @@ impl Holds {
             let permits = self.permits.entry(key);
             permits.or_insert(Permits { taken: 0, total }).taken += count;
         }
+    }
+
+    fn leave_owner(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
+        let hold = &self.all[id];
+        let (client, header) = (hold.client, hold.header);
+        if let Some(extra) = header.extra() {
+            self.set_lease(timers, id, None);
+            match self.extras[extra].ack {
+                Ack::Settled => {}
+                Ack::Pending(token) => self.acks.hold_ends(token, id),
+                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
+            }
+            self.forget_label(client, extra);
+            self.extras.remove(extra);
+        }
+        let owner = &mut clients[client];
+        owner.holding.remove(&mut self.all, id);
+        owner.hold_count -= 1;
+        self.all.remove(id);
+        self.temporary -= usize::from(header.is_temporary());
     }
 
     /// Lets a hold end by itself at this moment, or not at all. O(log of leases).

@@ -9,7 +9,7 @@ mod doubts;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
-use crate::engine::state::rows::{Client, KeyRecord, QueueEntry, Waiter};
+use crate::engine::state::rows::{Client, Name, QueueEntry, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -33,9 +33,9 @@ pub(in crate::engine) struct Request<'a> {
 }
 
 /// Invariant: a waiter has at least one place, and stands in its client's chain; a place stands in its
-/// key's queue and in its waiter's chain. A connection has
+/// name's queue and in its waiter's chain. A connection has
 /// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands in its owner's chain in
-/// `pushed`, and `by_owner_and_key` has exactly the places of those. An owner has one place in a key's queue.
+/// `pushed`, and `by_owner_and_name` has exactly the places of those. An owner has one place in a key's queue.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
@@ -43,7 +43,7 @@ pub(in crate::engine) struct Queues {
     /// The waits that each owner has that are told by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, { Waiter::BY_OWNER }>>,
     /// Their places: of a wait that blocks its connection nobody asks.
-    by_owner_and_key: Index<QueueEntry>,
+    by_owner_and_name: Index<QueueEntry>,
     hasher: DefaultHashBuilder,
     doubts: Doubts,
 }
@@ -65,7 +65,7 @@ impl Queues {
         keys: &mut Keys,
         clients: &mut Clients,
         timers: &mut Timers,
-        asked: &[Id<KeyRecord>],
+        asked: &[Id<Name>],
         request: &Request<'_>,
     ) -> Id<Waiter> {
         let id = self.waiters.insert(Waiter {
@@ -80,21 +80,21 @@ impl Queues {
             by_client: Link::default(),
             by_owner: Link::default(),
         });
-        for key in asked {
+        for name in asked {
             let place = self.places.insert(QueueEntry {
                 waiter: id,
-                key: *key,
+                name: *name,
                 length: 0,
-                by_key: Link::default(),
+                by_name: Link::default(),
                 by_waiter: Link::default(),
             });
-            keys[*key].queue.push(&mut self.places, place);
-            let head = keys[*key].queue.head().unwrap_or(place);
+            keys[*name].queue.push(&mut self.places, place);
+            let head = keys[*name].queue.head().unwrap_or(place);
             self.places[head].length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.reply_to.push {
-                let hash = self.hash(*key, request.client, request.terms.label);
-                self.by_owner_and_key.insert(hash, place);
+                let hash = self.hash(*name, request.client, request.terms.label);
+                self.by_owner_and_name.insert(hash, place);
             }
         }
         timers.set(Timer::Wait(id), None, request.deadline);
@@ -114,7 +114,7 @@ impl Queues {
 
     /// Leaves one queue. O(1).
     fn take_place(&mut self, keys: &mut Keys, place: Id<QueueEntry>) {
-        let QueueEntry { waiter, key, .. } = self.places[place];
+        let QueueEntry { waiter, name, .. } = self.places[place];
         let Waiter {
             client,
             terms,
@@ -122,10 +122,10 @@ impl Queues {
             ..
         } = &self.waiters[waiter];
         if reply_to.push {
-            let hash = self.hash(key, *client, &terms.label);
-            self.by_owner_and_key.remove(hash, place);
+            let hash = self.hash(name, *client, &terms.label);
+            self.by_owner_and_name.remove(hash, place);
         }
-        let queue = &mut keys[key].queue;
+        let queue = &mut keys[name].queue;
         let length = queue.head().map_or(0, |head| self.places[head].length);
         queue.remove(&mut self.places, place);
         if let Some(head) = queue.head() {
@@ -137,8 +137,8 @@ impl Queues {
     }
 
     /// Who is first in line for a key, and asks for others, too, leaves this queue. O(1).
-    pub fn leave_first(&mut self, keys: &mut Keys, clients: &mut Clients, key: Id<KeyRecord>) {
-        let first = keys[key].queue.head().expect("somebody is first");
+    pub fn leave_first(&mut self, keys: &mut Keys, clients: &mut Clients, name: Id<Name>) {
+        let first = keys[name].queue.head().expect("somebody is first");
         let waiter = self.places[first].waiter;
         clients[self.waiters[waiter].client].place_count -= 1;
         self.take_place(keys, first);
@@ -151,7 +151,7 @@ impl Queues {
         clients: &mut Clients,
         timers: &mut Timers,
         id: Id<Waiter>,
-    ) -> (Few<Id<KeyRecord>>, Waiter) {
+    ) -> (Few<Id<Name>>, Waiter) {
         let asked = self.asked_by(id);
         while let Some(place) = self.waiters[id].places.head() {
             self.take_place(keys, place);
@@ -186,43 +186,43 @@ impl Queues {
     /// The wait of this owner for this key, if it is told by a push. O(1).
     pub fn find_pushed(
         &self,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         client: Id<Client>,
         label: &[u8],
     ) -> Option<Id<Waiter>> {
-        if self.by_owner_and_key.is_empty() {
+        if self.by_owner_and_name.is_empty() {
             return None;
         }
-        let hash = self.hash(key, client, label);
-        let found = self.by_owner_and_key.find(hash, |place| {
+        let hash = self.hash(name, client, label);
+        let found = self.by_owner_and_name.find(hash, |place| {
             let entry = &self.places[place];
             let waiter = &self.waiters[entry.waiter];
-            entry.key == key && waiter.client == client && *waiter.terms.label == *label
+            entry.name == name && waiter.client == client && *waiter.terms.label == *label
         });
         found.map(|place| self.places[place].waiter)
     }
 
-    fn hash(&self, key: Id<KeyRecord>, client: Id<Client>, label: &[u8]) -> u32 {
-        index::fold(self.hasher.hash_one((key, client, label)))
+    fn hash(&self, name: Id<Name>, client: Id<Client>, label: &[u8]) -> u32 {
+        index::fold(self.hasher.hash_one((name, client, label)))
     }
 
     /// Who is served next. O(1).
-    pub fn head(&self, keys: &Keys, key: Id<KeyRecord>) -> Option<Id<Waiter>> {
-        keys[key]
+    pub fn head(&self, keys: &Keys, name: Id<Name>) -> Option<Id<Waiter>> {
+        keys[name]
             .queue
             .head()
             .map(|place| self.places[place].waiter)
     }
 
     /// How many wait for a key. O(1).
-    pub fn count(&self, keys: &Keys, key: Id<KeyRecord>) -> usize {
-        let head = keys[key].queue.head();
+    pub fn count(&self, keys: &Keys, name: Id<Name>) -> usize {
+        let head = keys[name].queue.head();
         head.map_or(0, |head| self.places[head].length as usize)
     }
 
-    /// Who waits for a key, in order.
-    pub fn of_key(&self, keys: &Keys, key: Id<KeyRecord>) -> impl Iterator<Item = Id<Waiter>> {
-        let places = keys[key].queue.iter(&self.places);
+    /// Who waits at a name, in order.
+    pub fn of_name(&self, keys: &Keys, name: Id<Name>) -> impl Iterator<Item = Id<Waiter>> {
+        let places = keys[name].queue.iter(&self.places);
         places.map(|place| self.places[place].waiter)
     }
 
@@ -258,7 +258,7 @@ impl Queues {
     pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> impl Iterator<Item = bool> {
         let places = self.waiters[id].places.iter(&self.places);
         places.map(|place| {
-            let queue = &keys[self.places[place].key].queue;
+            let queue = &keys[self.places[place].name].queue;
             queue.tail(&self.places) != Some(place)
         })
     }
@@ -270,26 +270,23 @@ impl Queues {
     }
 
     /// All keys that a waiter asks for.
-    fn asked_by(&self, id: Id<Waiter>) -> Few<Id<KeyRecord>> {
+    fn asked_by(&self, id: Id<Waiter>) -> Few<Id<Name>> {
         match self.waiters[id].places.head() {
-            Some(only) if self.asks_for_one(id) => Few::from_buf([self.places[only].key]),
-            _ => self.keys_of(id).collect(),
+            Some(only) if self.asks_for_one(id) => Few::from_buf([self.places[only].name]),
+            _ => self.names_of(id).collect(),
         }
     }
 
     /// The keys that a waiter asks for, as they stood in its request.
-    pub fn keys_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<KeyRecord>> {
+    pub fn names_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<Name>> {
         let places = self.waiters[id].places.iter(&self.places);
-        places.map(|place| self.places[place].key)
+        places.map(|place| self.places[place].name)
     }
 
     /// The same, each with the place in its queue.
-    pub fn places_of(
-        &self,
-        id: Id<Waiter>,
-    ) -> impl Iterator<Item = (Id<KeyRecord>, Id<QueueEntry>)> {
+    pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<Name>, Id<QueueEntry>)> {
         let places = self.waiters[id].places.iter(&self.places);
-        places.map(|place| (self.places[place].key, place))
+        places.map(|place| (self.places[place].name, place))
     }
 
     /// The place right ahead in a queue, and who has it. O(1).
@@ -298,7 +295,7 @@ impl Queues {
         keys: &Keys,
         place: Id<QueueEntry>,
     ) -> Option<(Id<QueueEntry>, Id<Waiter>)> {
-        let queue = &keys[self.places[place].key].queue;
+        let queue = &keys[self.places[place].name].queue;
         let ahead = queue.before(&self.places, place)?;
         Some((ahead, self.places[ahead].waiter))
     }

@@ -5,20 +5,23 @@
 //! put into its chains and taken out of them in O(1), and no list has memory of its own.
 //!
 //! ```text
-//!     KeyRecord                        Client: a connection, or a session
-//!     |  |  |                          |  |  |  \
-//!     |  |  +--watchers--  Watch  --watching  |  \
-//!     |  |                             |  |   |   Session   what only a session has, besides its Client
-//!     |  +-----holds-----  Hold  ----holding  |
-//!     |                     |          |      |
-//!     |                    Extra: what only few holds have; those of one owner (a Client with a label) are a chain
-//!     |                                |      |
-//!     +--------queue--  QueueEntry --places-- Waiter --waiting
-//!                       one key that is        one request
-//!                       waited for
+//!     HeldKey                          Client: a connection, or a session
+//!     |                                |  |  |  \
+//!     |    Name                        |  |  |   \
+//!     |    |  +--watchers--  Watch  --watching |    Session   what only a session has, besides its Client
+//!     +----------holds-----  Hold  ----holding |
+//!          |                |          |       |
+//!          |               Extra: what only few holds have; those of one owner (a Client with a label) are a chain
+//!          |                           |       |
+//!          +----queue--  QueueEntry --places-- Waiter --waiting
+//!                        one key that is       one request
+//!                        waited for
 //!
 //!     PendingGrant: a grant that replicas are to acknowledge; the holds that it made
 //! ```
+//!
+//! A `HeldKey` is what somebody here holds: it moves with its key, and dies with a flush. A `Name` is where somebody watches or
+//! waits: it stays, whatever comes and goes there. Neither names the other: each is found by the other's name.
 //!
 //! A row says here what it promises; its table's `Invariant:` says the rest, and `check` looks whether it holds. What needs no
 //! row: who watches, holds or waits for nothing any more, and a key for which nobody cares.
@@ -38,21 +41,39 @@ use crate::engine::types::{
 
 // ---- keys (keys.rs) ----
 
-/// What the engine knows of one key. It is there as long as somebody watches, holds or waits for the key, or the key is ready.
-pub(in crate::engine) struct KeyRecord {
+/// A key that somebody here holds, wherever it goes. It is there as long as it has a hold; within a step also until it is handed
+/// over or removed.
+pub(in crate::engine) struct HeldKey {
     pub(super) name: Bytes,
-    pub(super) db: Db,
+    /// The name's.
+    pub(super) hash: u32,
+    pub(super) space: SpaceId,
     pub(super) marks: Marks,
     /// In which modes it is held: those of all its holds.
     pub(super) held: Modes,
-    pub watchers: Chain<Watch, { Watch::BY_KEY }>,
     pub holds: Chain<Hold, { Hold::BY_KEY }>,
-    pub queue: Chain<QueueEntry, { QueueEntry::BY_KEY }>,
+}
+
+/// A name in a database that somebody watches or waits for. It is there as long as somebody does, or it is ready.
+pub(in crate::engine) struct Name {
+    pub(super) name: Bytes,
+    /// The name's.
+    pub(super) hash: u32,
+    pub(super) db: Db,
+    /// The epoch of its database in which it was last known what stands here.
+    pub(super) seen: u32,
+    pub(super) marks: Marks,
+    pub watchers: Chain<Watch, { Watch::BY_NAME }>,
+    pub queue: Chain<QueueEntry, { QueueEntry::BY_NAME }>,
 }
 
 /// Small facts about a key in few bytes. With millions of keys it counts.
-#[derive(Clone, Copy)]
-pub(super) struct Marks(pub(super) u16);
+#[derive(Clone, Copy, Default)]
+pub(super) struct Marks(pub(super) u8);
+
+/// What a database contains between two flushes: exchanging databases exchanges their spaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) struct SpaceId(pub(super) u32);
 
 // ---- connections and sessions (clients.rs, sessions.rs) ----
 
@@ -65,7 +86,7 @@ pub(in crate::engine) struct Client {
     pub ended: bool,
     /// How that is called where what it held ends then; none where that is nobody's loss.
     pub ended_by: Option<Loss>,
-    /// How many flushes there were before.
+    /// How many spaces were retired before.
     pub ended_after: u32,
     /// What it was, as far as the server told in time: of one that has ended, or of a session whose connection has.
     pub origin: Option<Box<Origin>>,
@@ -121,9 +142,9 @@ pub(super) struct User {
 
 /// That one connection watches one key. No two are of the same connection and the same key.
 pub(in crate::engine) struct Watch {
-    pub(super) key: Id<KeyRecord>,
+    pub(super) name: Id<Name>,
     pub(super) client: Id<Client>,
-    pub(super) by_key: Link<Watch>,
+    pub(super) by_name: Link<Watch>,
     pub(super) by_client: Link<Watch>,
 }
 
@@ -132,7 +153,7 @@ pub(in crate::engine) struct Watch {
 /// That one owner (a connection or a session, with a label) holds one key, however often it has taken it. All holds of one key
 /// have modes that are compatible. One whose owner has ended is there until it is removed, and refuses nobody.
 pub(in crate::engine) struct Hold {
-    pub key: Id<KeyRecord>,
+    pub key: Id<HeldKey>,
     /// The owner: a connection, or a session.
     pub client: Id<Client>,
     pub token: Token,
@@ -221,10 +242,10 @@ pub(super) struct Stamp(pub(super) u32);
 /// One waiter's place in one key's queue. It keeps its place until the waiter leaves that queue.
 pub(in crate::engine) struct QueueEntry {
     pub(super) waiter: Id<Waiter>,
-    pub(super) key: Id<KeyRecord>,
+    pub(super) name: Id<Name>,
     /// At the head of a queue: how many places that has.
     pub(super) length: u32,
-    pub(super) by_key: Link<QueueEntry>,
+    pub(super) by_name: Link<QueueEntry>,
     pub(super) by_waiter: Link<QueueEntry>,
 }
 
@@ -278,14 +299,14 @@ macro_rules! links {
 }
 
 links! {
-    Watch: BY_KEY = 0, by_key;
+    Watch: BY_NAME = 0, by_name;
     Watch: BY_CLIENT = 1, by_client;
     Hold: BY_KEY = 0, by_key;
     Hold: BY_CLIENT = 1, by_client;
     Extra: BY_OWNER = 0, by_owner;
     Waiter: BY_CLIENT = 0, by_client;
     Waiter: BY_OWNER = 1, by_owner;
-    QueueEntry: BY_KEY = 0, by_key;
+    QueueEntry: BY_NAME = 0, by_name;
     QueueEntry: BY_WAITER = 1, by_waiter;
     Client: ENDING = 0, ending;
     Client: FADING = 1, fading;

@@ -1,14 +1,14 @@
-//! Who watches what. A watch is a pair of a connection and a key.
+//! Who watches what. A watch is a pair of a connection and a name.
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
-use crate::engine::state::rows::{Client, KeyRecord, Watch};
+use crate::engine::state::rows::{Client, Name, Watch};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::Link;
 use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::ClientId;
 
-/// Invariant: a watch stands in its key's chain and in its client's, once each, and no two watches
+/// Invariant: a watch stands in its name's chain and in its client's, once each, and no two watches
 /// are the same pair.
 #[derive(Default)]
 pub(in crate::engine) struct Watches {
@@ -35,8 +35,8 @@ impl Watches {
     }
 
     /// O(1).
-    pub fn has(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> bool {
-        self.find(keys, key, client).is_some()
+    pub fn has(&self, keys: &Keys, name: Id<Name>, client: Id<Client>) -> bool {
+        self.find(keys, name, client).is_some()
     }
 
     /// Adds a pair that is not there. O(1).
@@ -44,23 +44,23 @@ impl Watches {
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         client: Id<Client>,
     ) {
-        let bytes = keys[key].key().name.len();
-        let watchers = &mut keys[key].watchers;
+        let bytes = keys[name].key().name.len();
+        let watchers = &mut keys[name].watchers;
         if watchers.is_empty() {
             self.watched_keys += 1;
             self.watched_bytes += bytes;
         }
         let id = self.all.insert(Watch {
-            key,
+            name,
             client,
-            by_key: Link::default(),
+            by_name: Link::default(),
             by_client: Link::default(),
         });
         self.overflow
-            .join(watchers.iter(&self.all), (key, client), id);
+            .join(watchers.iter(&self.all), (name, client), id);
         watchers.push(&mut self.all, id);
         let client = &mut clients[client];
         client.watching.push(&mut self.all, id);
@@ -73,10 +73,10 @@ impl Watches {
         &mut self,
         keys: &mut Keys,
         clients: &mut Clients,
-        key: Id<KeyRecord>,
+        name: Id<Name>,
         client: Id<Client>,
     ) -> bool {
-        let found = self.find(keys, key, client);
+        let found = self.find(keys, name, client);
         if let Some(id) = found {
             self.take_out(keys, clients, id);
         }
@@ -105,8 +105,8 @@ impl Watches {
     }
 
     /// The living connections that watch a key, longest first. O(watchers).
-    pub fn watchers(&self, keys: &Keys, clients: &Clients, key: Id<KeyRecord>) -> Vec<ClientId> {
-        let chain = || keys[key].watchers.iter(&self.all);
+    pub fn watchers(&self, keys: &Keys, clients: &Clients, name: Id<Name>) -> Vec<ClientId> {
+        let chain = || keys[name].watchers.iter(&self.all);
         let mut watchers = Vec::with_capacity(chain().count());
         let all = chain().map(|id| &clients[self.all[id].client]);
         watchers.extend(all.filter(|client| !client.ended).map(|client| client.id));
@@ -114,10 +114,10 @@ impl Watches {
     }
 
     fn take_out(&mut self, keys: &mut Keys, clients: &mut Clients, id: Id<Watch>) {
-        let Watch { key, client, .. } = self.all[id];
-        self.overflow.leave((key, client), id);
-        let bytes = keys[key].key().name.len();
-        let watchers = &mut keys[key].watchers;
+        let Watch { name, client, .. } = self.all[id];
+        self.overflow.leave((name, client), id);
+        let bytes = keys[name].key().name.len();
+        let watchers = &mut keys[name].watchers;
         watchers.remove(&mut self.all, id);
         if watchers.is_empty() {
             self.watched_keys -= 1;
@@ -128,13 +128,13 @@ impl Watches {
         record.watch_count -= 1;
         record.watch_bytes -= bytes;
         self.all.remove(id);
-        keys.remove_if_idle(key);
+        keys.remove_name_if_idle(name);
     }
 
-    fn find(&self, keys: &Keys, key: Id<KeyRecord>, client: Id<Client>) -> Option<Id<Watch>> {
-        let chain = keys[key].watchers.iter(&self.all);
-        self.overflow.find(chain, (key, client), |id| {
-            self.all[id].key == key && self.all[id].client == client
+    fn find(&self, keys: &Keys, name: Id<Name>, client: Id<Client>) -> Option<Id<Watch>> {
+        let chain = keys[name].watchers.iter(&self.all);
+        self.overflow.find(chain, (name, client), |id| {
+            self.all[id].name == name && self.all[id].client == client
         })
     }
 
@@ -142,15 +142,15 @@ impl Watches {
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut pairs = std::collections::HashSet::new();
         let (mut watched_keys, mut watched_bytes) = (0, 0);
-        for (key, record) in keys.iter() {
+        for (name, record) in keys.all_names() {
             if !record.watchers.is_empty() {
                 watched_keys += 1;
                 watched_bytes += record.key().name.len();
             }
             for (place, id) in record.watchers.iter(&self.all).enumerate() {
                 let watch = &self.all[id];
-                assert!(watch.key == key && pairs.insert((key, watch.client)));
-                self.overflow.check(place, (key, watch.client), id);
+                assert!(watch.name == name && pairs.insert((name, watch.client)));
+                self.overflow.check(place, (name, watch.client), id);
             }
         }
         let mut counted = 0;
@@ -160,7 +160,7 @@ impl Watches {
             assert_eq!(mine.len(), record.watch_count as usize);
             let bytes = mine
                 .iter()
-                .map(|id| keys[self.all[*id].key].key().name.len());
+                .map(|id| keys[self.all[*id].name].key().name.len());
             assert_eq!(bytes.sum::<usize>(), record.watch_bytes);
             counted += mine.len();
         }

@@ -248,11 +248,6 @@ impl<T> Arena<T> {
         slots[place % CHUNK].as_ref().map(|_| Id::new(place))
     }
 
-    /// Whether there is a record of this id, which may be a later one's at the same place. O(1).
-    pub fn has(&self, id: Id<T>) -> bool {
-        self.at(id.place()).is_some()
-    }
-
     /// The place at which to look after this one: nothing is in between. O(1).
     pub fn place_after(&self, place: usize) -> usize {
         match self.slots.get(place / CHUNK) {

@@ -1,7 +1,7 @@
 //! What the outbox decides: when something is to be written, in what order, and what not at all.
 
 use super::*;
-use crate::engine::{Db, Kind, Loss, Name};
+use crate::engine::{Db, Kind, Loss, NameFrom};
 
 const ANN: ClientId = ClientId(1);
 const BOB: ClientId = ClientId(2);
@@ -41,7 +41,10 @@ fn granted(name: &str, token: u64) -> Push {
 }
 
 fn lost(name: &str) -> Push {
-    said(name, News::Lost(Kind::Lock, Loss::Deleted, Name::Asked))
+    said(
+        name,
+        News::Lost(Kind::Lock, Loss::Deleted, NameFrom::Request),
+    )
 }
 
 /// The least that a push counts.

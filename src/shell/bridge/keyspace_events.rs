@@ -55,9 +55,9 @@ fn hear(
         name: string.bytes(),
     };
     // The new name of a held key is one that nobody knows yet.
-    let look = |engine: &Engine| (engine.look_up(key), engine.is_carrying());
-    let (known, is_carrying) = shell.engine.with(look);
-    if known.is_some() || is_carrying || recheck::concerns(key) {
+    let look = |engine: &Engine| (engine.look_up(key), engine.is_moving());
+    let (known, is_moving) = shell.engine.with(look);
+    if known.is_some() || is_moving || recheck::concerns(key) {
         // SAFETY: as above.
         let word = unsafe { CStr::from_ptr(event) }.to_bytes();
         let holder = known.flatten();

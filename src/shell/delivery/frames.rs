@@ -1,6 +1,6 @@
 //! What pushes say, byte for byte.
 
-use crate::engine::{ClientId, Kind, Name, News, Push, Token};
+use crate::engine::{ClientId, Kind, NameFrom, News, Push, Token};
 use crate::shell::delivery::reply;
 use crate::shell::sys::raw::{Ctx, Text};
 
@@ -44,7 +44,7 @@ fn is_to_be_named(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> bool {
         let (user, name) = (ctx.user_of(*client), Text::new(&push.key.name));
         user.is_some_and(|user| user.may_read(name.as_str()) || user.may_write(name.as_str()))
     };
-    let is_given = matches!(push.news(), News::Lost(_, _, Name::Given));
+    let is_given = matches!(push.news(), News::Lost(_, _, NameFrom::Rename));
     !is_given || push.key.name.len() <= LONGEST && to.iter().all(may_know)
 }
 

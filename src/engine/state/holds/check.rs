@@ -11,7 +11,8 @@ impl Holds {
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut chained = 0;
         let mut permits = HashMap::new();
-        for (key, record) in keys.iter() {
+        for key in keys.all_held() {
+            let record = &keys[key];
             let holds: Vec<_> = record.holds.iter(&self.all).collect();
             let mut owners = std::collections::HashSet::new();
             for (place, id) in holds.iter().enumerate() {
@@ -31,6 +32,7 @@ impl Holds {
                     assert!(permits.taken <= total && permits.total == total);
                 }
             }
+            assert!(!holds.is_empty() && record.is_lock() == record.held().is_lock());
             let kinds: Vec<_> = holds.iter().map(|id| self.mode(*id).kind()).collect();
             assert_eq!(record.held(), Modes::of(&kinds));
             assert!(!record.has_one_hold() || holds.len() == 1);

@@ -3,12 +3,12 @@
 use crate::engine::mode::Modes;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::holds::{Grant, Holds};
-use crate::engine::state::rows::{Header, Hold, KeyRecord};
+use crate::engine::state::rows::{Header, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 
 impl Holds {
     /// Whether a hold is its key's only one, and has nothing that only few have. It may be no although it is so. O(1).
-    pub fn is_plain_and_alone(&self, key: &KeyRecord, id: Id<Hold>) -> bool {
+    pub fn is_plain_and_alone(&self, key: &HeldKey, id: Id<Hold>) -> bool {
         key.has_one_hold() && self.all[id].header.extra().is_none()
     }
 
@@ -24,7 +24,7 @@ impl Holds {
     /// Such a hold of this key becomes another's, with a grant that is as plain. O(1).
     pub fn transfer(
         &mut self,
-        key: &mut KeyRecord,
+        key: &mut HeldKey,
         clients: &mut Clients,
         id: Id<Hold>,
         grant: &Grant<'_>,

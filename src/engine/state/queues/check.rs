@@ -8,13 +8,13 @@ impl Queues {
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
         let mut queued = 0;
-        for (key, record) in keys.iter() {
+        for (name, record) in keys.all_names() {
             let before = queued;
             for place in record.queue.iter(&self.places) {
-                assert!(self.places[place].key == key);
+                assert!(self.places[place].name == name);
                 queued += 1;
             }
-            assert_eq!(self.count(keys, key), queued - before);
+            assert_eq!(self.count(keys, name), queued - before);
         }
         let mut placed = 0;
         for (id, waiter) in self.waiters.iter() {
@@ -38,7 +38,7 @@ impl Queues {
             assert!(blocking.len() <= 1);
             assert!(blocking.first().copied() == record.blocked.as_ref());
             assert_eq!(mine.len(), record.wait_count as usize);
-            let places = mine.iter().map(|id| self.keys_of(*id).count());
+            let places = mine.iter().map(|id| self.names_of(*id).count());
             assert_eq!(places.sum::<usize>(), record.place_count as usize);
             counted += mine.len();
         }
@@ -55,9 +55,9 @@ impl Queues {
                 assert!(waiter.reply_to.push);
                 assert!(waiter.client == *client && waiter.terms.label == *label);
                 chained += 1;
-                for key in self.keys_of(id) {
+                for name in self.names_of(id) {
                     assert!(
-                        self.find_pushed(key, *client, label) == Some(id),
+                        self.find_pushed(name, *client, label) == Some(id),
                         "one wait"
                     );
                     indexed += 1;
@@ -65,6 +65,6 @@ impl Queues {
             }
         }
         assert_eq!(chained, pushed.count());
-        assert_eq!(indexed, self.by_owner_and_key.len());
+        assert_eq!(indexed, self.by_owner_and_name.len());
     }
 }
