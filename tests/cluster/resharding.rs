@@ -93,7 +93,6 @@ fn work(mut line: Wanderer, names: &[String], turn: usize, stop: &AtomicBool) ->
 
 #[test]
 fn no_key_without_an_owner_outlives_the_backstop_when_slots_move_under_load() {
-    let _turn = one_at_a_time();
     let cluster = Cluster::of_masters(3, &["tether.cluster-backstop 9000"]);
     let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
     let names = names_in_first_slots("n", ALL_SLOTS);
