@@ -129,7 +129,7 @@ impl Name {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) struct Retired {
     pub by: Cause,
-    /// How many spaces were retired until then, with this one.
+    /// How many flushes there were until then, with this one.
     pub number: u32,
 }
 
@@ -771,46 +771,4 @@ fn mix(hash: u32, number: u32) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn records_are_small() {
-        assert_eq!(size_of::<Option<HeldKey>>(), 40);
-        assert_eq!(size_of::<Option<Name>>(), 48);
-    }
-
-    #[test]
-    fn a_flush_and_an_exchange_leave_no_key_where_it_was() {
-        let mut keys = Keys::default();
-        let [here, there] = [0, 3].map(|db| Key {
-            db: Db(db),
-            name: b"k",
-        });
-        let spot = keys.spot(here);
-        let held = keys.hold(spot, here);
-        let name = keys.find_or_add_name(here, KeyState::Lock);
-        keys[name].set_ready(true);
-        assert_eq!(keys.name_of(held), Some(name));
-        keys.exchange(here.db, there.db);
-        assert_eq!(
-            [here, there].map(|key| keys.find_held(key)),
-            [None, Some(held)]
-        );
-        assert!(keys.key_of(held) == there && keys.is_stale(name) && keys.has_stale_unknown());
-        keys.retire(Some(here.db), Cause::Server);
-        assert!(!keys.is_retired(held) && keys.is_empty_there(name) && !keys.has_stale_unknown());
-        keys.retire(None, Cause::Server);
-        assert!(keys.is_retired(held) && keys.find_held(there).is_none());
-        let again = keys.hold(keys.spot(there), there);
-        assert!(again != held && keys.key_of(held) == keys.key_of(again));
-        keys.check(None);
-        keys.remove_held(held);
-        assert!(!keys.has_retired());
-        keys.take_out(again);
-        keys.check(Some(again));
-        keys.put_in(again, here);
-        assert_eq!(keys.held_at(name), Some(again));
-        keys.check(None);
-    }
-}
+mod tests;
