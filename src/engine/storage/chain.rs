@@ -105,40 +105,4 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[derive(Default)]
-    struct Bead(Link<Bead>);
-
-    impl Chained<0> for Bead {
-        fn link(&self) -> &Link<Self> {
-            &self.0
-        }
-        fn link_mut(&mut self) -> &mut Link<Self> {
-            &mut self.0
-        }
-    }
-
-    #[test]
-    fn records_leave_from_the_middle_and_from_both_ends() {
-        let mut arena = Arena::default();
-        let mut chain = Chain::<Bead, 0>::default();
-        let ids: Vec<_> = (0..5).map(|_| arena.insert(Bead::default())).collect();
-        for id in &ids {
-            chain.push(&mut arena, *id);
-        }
-        for (gone, left) in [
-            (2, vec![0, 1, 3, 4]),
-            (0, vec![1, 3, 4]),
-            (4, vec![1, 3]),
-            (1, vec![3]),
-            (3, vec![]),
-        ] {
-            chain.remove(&mut arena, ids[gone]);
-            let expected: Vec<_> = left.iter().map(|n: &usize| ids[*n]).collect();
-            assert_eq!(chain.iter(&arena).collect::<Vec<_>>(), expected);
-        }
-        assert!(chain.is_empty());
-    }
-}
+mod tests;

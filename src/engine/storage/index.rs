@@ -89,3 +89,6 @@ pub(in crate::engine) fn fold(hash: u64) -> u32 {
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
+
+#[cfg(test)]
+mod tests;

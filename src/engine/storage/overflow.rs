@@ -76,3 +76,6 @@ impl<T> Overflow<T> {
         index::fold(self.hasher.hash_one(mark))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! An index of many records with few hashes.
+
+use super::*;
+use crate::engine::storage::arena::Arena;
+use proptest::prelude::*;
+
+#[test]
+fn a_large_table_gives_its_memory_back_with_its_last_entry() {
+    let mut arena = Arena::default();
+    let mut index = Index::default();
+    let ids: Vec<_> = (0..2 * LARGE).map(|n| arena.insert(n)).collect();
+    for (n, id) in ids.iter().enumerate() {
+        index.insert(n as u32, *id);
+    }
+    for (n, id) in ids.iter().enumerate() {
+        assert!(index.table.capacity() > LARGE && index.remove(n as u32, *id));
+    }
+    assert!(index.is_empty() && index.table.capacity() == 0);
+}
+
+proptest! {
+    /// Few hashes for many records, so that most have one in common.
+    #[test]
+    fn each_record_is_found_under_its_hash_and_no_other(
+        steps in proptest::collection::vec((0..5_u32, any::<bool>(), any::<usize>()), 1..100)
+    ) {
+        let mut arena = Arena::default();
+        let mut index = Index::default();
+        let mut model: Vec<(u32, Id<u32>)> = Vec::new();
+        for (hash, comes, which) in steps {
+            if comes || model.is_empty() {
+                let id = arena.insert(hash);
+                index.insert(hash, id);
+                model.push((hash, id));
+            } else {
+                let (its, id) = model.swap_remove(which % model.len());
+                prop_assert_eq!(index.remove(hash, id), hash == its);
+                prop_assert_eq!(index.remove(its, id), hash != its);
+                prop_assert!(!index.remove(its, id));
+                arena.remove(id);
+            }
+            prop_assert_eq!((index.len(), index.is_empty()), (model.len(), model.is_empty()));
+            for (its, id) in &model {
+                for hash in 0..5 {
+                    let found = index.find(hash, |found| found == *id);
+                    prop_assert_eq!(found, (hash == *its).then_some(*id));
+                    prop_assert_eq!(index.find(hash, |_| false), None);
+                }
+            }
+        }
+    }
+}
