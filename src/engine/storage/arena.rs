@@ -227,8 +227,10 @@ impl<T> Arena<T> {
 
     /// Every record with its id, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        self.slots.iter().enumerate().flat_map(|(number, slots)| {
-            let slots = slots.iter().flat_map(|slots| slots.iter());
+        let chunks = self.slots.iter().zip(&self.chunks);
+        chunks.enumerate().flat_map(|(number, (slots, chunk))| {
+            let used = usize::from(chunk.used);
+            let slots = slots.iter().flat_map(move |slots| &slots[..used]);
             slots.enumerate().filter_map(move |(place, slot)| {
                 let id = Id::new(number * CHUNK + place);
                 slot.as_ref().map(|record| (id, record))
