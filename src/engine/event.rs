@@ -159,6 +159,8 @@ pub enum Event<'a> {
     Made { key: Key<'a> },
     /// Another client put a key in the place of what stood there, if anything did. Follows `Made`.
     Replaced { key: Key<'a>, by: Cause },
+    /// Another client has written a string into a key that is [orphaned](super::Engine::is_orphaned): it is that one's now.
+    TakenOver { key: Key<'a> },
     /// A key went, and its owner did not remove it.
     Gone { key: Key<'a>, by: Cause, why: Loss },
     /// A key went because it goes by another name from now on; its new name follows.
@@ -258,6 +260,7 @@ impl Event<'_> {
                 | Event::Rights { .. }
                 | Event::Made { .. }
                 | Event::Replaced { .. }
+                | Event::TakenOver { .. }
                 | Event::Gone { .. }
                 | Event::Timed { .. }
                 | Event::Renewed { .. }

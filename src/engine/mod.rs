@@ -128,6 +128,7 @@ impl Engine {
             }
             Event::Made { key } => self.made(key, effects),
             Event::Replaced { key, by } => self.replaced(key, by, effects),
+            Event::TakenOver { key } => self.taken_over(key, effects),
             Event::Gone { key, by, why } => self.gone(key, by, why, effects),
             Event::MovedFrom { key } => self.moved_from(key, effects),
             Event::MovedTo { key, by } => self.moved_to(key, by, effects),
@@ -239,6 +240,17 @@ impl Engine {
         let owners = self.living_holds(held).map(|hold| self.owner_of(hold));
         let mut connected = owners.filter(|owner| *owner != types::NOBODY);
         Some(connected.next())
+    }
+
+    /// Whether any key is held as a temporary one. O(1).
+    pub fn has_temporary_keys(&self) -> bool {
+        self.holds.temporary() > 0
+    }
+
+    /// Whether this key is held, and by nobody whose hold counts. O(holders).
+    pub fn is_orphaned(&self, key: Key<'_>) -> bool {
+        let held = self.keys.find_held(key);
+        held.is_some_and(|held| self.living_holds(held).next().is_none())
     }
 
     /// The living connections that hold this key, the oldest hold first; one that holds it by several

@@ -132,6 +132,7 @@ pub struct Shell {
     /// What is subscribed to; see `server/subscriptions.rs`.
     pub hears_of_keys: Cell<bool>,
     pub hears_of_new: Cell<bool>,
+    pub hears_of_overwriting: Cell<bool>,
     pub hears_of_server: Cell<bool>,
     pub hears_of_settings: Cell<bool>,
     pub hears_of_commands: Cell<bool>,
@@ -217,6 +218,7 @@ impl Shell {
             refuses_settings: Cell::default(),
             hears_of_keys: Cell::default(),
             hears_of_new: Cell::default(),
+            hears_of_overwriting: Cell::default(),
             hears_of_server: Cell::default(),
             hears_of_settings: Cell::default(),
             hears_of_commands: Cell::default(),

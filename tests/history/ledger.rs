@@ -478,3 +478,18 @@ fn what_ends_between_two_names_is_lost_and_what_is_renamed_is_not() {
         }
     }
 }
+
+/// Who cleaned up after the owner removed what somebody else had stored there by then.
+#[test]
+fn what_is_stored_over_a_key_whose_owner_has_just_been_killed_stays() {
+    let history = [
+        connect(0),
+        connect(1),
+        run(1, settp(0)),
+        multi(0),
+        run(0, Command::Kill { who: 1 }),
+        run(0, set(0)),
+        exec(0),
+    ];
+    holds(&history);
+}

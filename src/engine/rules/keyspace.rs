@@ -62,6 +62,14 @@ impl Engine {
         }
     }
 
+    /// An orphaned key is another client's: its holds end, and it stays.
+    pub(in crate::engine) fn taken_over(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
+        if let Some(held) = self.keys.find_held(key) {
+            self.totals.keys_removed_by_disconnect += self.holds.count(&self.keys, held) as u64;
+        }
+        self.replaced(key, Cause::Server, effects);
+    }
+
     /// Whoever waits for this key is to ask another server.
     pub(in crate::engine) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let refusal = Refusal::Elsewhere {

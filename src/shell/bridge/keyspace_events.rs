@@ -79,7 +79,12 @@ impl<'a> Happened<'a> {
     #[inline(never)]
     fn tell(&self, class: c_int, word: &[u8]) {
         let Happened { ctx, key, .. } = *self;
-        if matches!(word, b"set" | b"persist") {
+        let is_set = word == b"set";
+        if is_set && shell().engine.with(|engine| engine.is_orphaned(key)) {
+            // Its owner's estate is worked off later, and this is not a part of it.
+            return handle(ctx, Event::TakenOver { key });
+        }
+        if is_set || word == b"persist" {
             return recheck::overwritten(key);
         }
         // The first comes before the second where it is heard, and ends what the value's own loading has told.

@@ -6,6 +6,7 @@ use crate::shell::bridge::slots;
 use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::writes::{self, may_write, wants_writes};
+use crate::shell::server::{attribution, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::clock::{self, Slice};
 use crate::shell::sys::raw::{self, Ctx, Str};
@@ -56,6 +57,9 @@ pub fn end(ctx: Ctx<'_>, client: ClientId) {
     if !has_work() {
         return;
     }
+    if !attribution::is_nobody_executing() {
+        keep_what_others_write(ctx);
+    }
     // In a cluster the tick does it: what is called after a command may still be in its slot (see `KeyScope`).
     match shell().server.get().is_cluster {
         true => timer::wake_promptly(),
@@ -72,6 +76,13 @@ unsafe extern "C" fn after_end(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) 
             work(ctx, Slice::begin());
         });
     });
+}
+
+/// Temporary keys stay for a moment that nobody holds any more: what others write there meanwhile is theirs.
+fn keep_what_others_write(ctx: Ctx<'_>) {
+    if shell().engine.with(Engine::has_temporary_keys) {
+        subscriptions::to_overwriting(ctx);
+    }
 }
 
 /// Whether there is anything to be written.
@@ -153,6 +164,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
         return;
     }
     if !may_write(ctx) {
+        keep_what_others_write(ctx);
         if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
             while shell
                 .engine
@@ -170,6 +182,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
     }
     while has_work() {
         if slice.is_over() {
+            keep_what_others_write(ctx);
             return go_on_soon();
         }
         slots::redirect_late_waiters(ctx, STEP);

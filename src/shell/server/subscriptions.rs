@@ -33,12 +33,11 @@ pub fn to_keys(ctx: Ctx<'_>) {
         // It is asked which slots it has from now on; see `bridge/slots.rs`.
         timer::wake_in_ms(0);
     }
-    // Whether somebody takes a time to live away matters only where keys have one of ours.
-    let overwriting = match server.is_cluster {
-        true => c::REDISMODULE_NOTIFY_STRING as c_int,
-        false => 0,
-    };
-    ctx.listen_to_keys(CLASSES | overwriting, shell.callbacks.on_key);
+    ctx.listen_to_keys(CLASSES, shell.callbacks.on_key);
+    if server.is_cluster {
+        // Keys have a time to live of ours, which somebody may take away.
+        to_overwriting(ctx);
+    }
     if server.slots_go_silently {
         // What is made in the place of a key that went without a word is not its owner's.
         to_new_keys(ctx);
@@ -50,6 +49,18 @@ pub fn to_new_keys(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.hears_of_new.replace(true) {
         ctx.listen_to_keys(c::REDISMODULE_NOTIFY_NEW as c_int, shell.callbacks.on_key);
+    }
+}
+
+/// Strings that are written: before a connection's temporary keys stay after its end, even for a moment. Who writes one then has
+/// stored a value of its own, which must not go with them.
+pub fn to_overwriting(ctx: Ctx<'_>) {
+    let shell = shell();
+    if !shell.hears_of_overwriting.replace(true) {
+        ctx.listen_to_keys(
+            c::REDISMODULE_NOTIFY_STRING as c_int,
+            shell.callbacks.on_key,
+        );
     }
 }
 

@@ -253,3 +253,30 @@ fn debug_reload_takes_it_from_a_connection_and_not_from_a_session() {
     eventually_gone(&mut other, "k");
     drop(elsewhere);
 }
+
+/// So many that they are removed in slices, and others write in between.
+#[test]
+fn what_others_store_there_when_its_owner_has_just_gone_is_theirs() {
+    const KEYS: usize = 20_000;
+    let server = Server::start();
+    let mut other = server.resp2();
+    let mut owner = server.resp2();
+    let all = |command: fn(usize) -> String| (0..KEYS).map(command).collect::<Vec<_>>();
+    let settp = all(|number| format!("SETTP {number} v"));
+    for commands in settp.chunks(1000) {
+        owner.pipeline(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+        owner.read_replies(commands.len());
+    }
+    drop(owner);
+    // From the end: the oldest are removed first.
+    let set = all(|number| format!("SET {} theirs", KEYS - 1 - number));
+    for commands in set.chunks(1000) {
+        other.pipeline(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+        other.read_replies(commands.len());
+    }
+    eventually_equal("the owner's keys", 0, || {
+        server.gauge("tether", "tether_temporary_keys")
+    });
+    assert_eq!(other.call("DBSIZE"), int(KEYS as i64));
+    assert_eq!(other.call("GET 0"), bulk("theirs"));
+}
