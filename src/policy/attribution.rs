@@ -1,40 +1,39 @@
-//! Whose command ended a key, as far as words tell: the lines of `CLIENT LIST`, and commands with their arguments.
+//! Determines which client is executing a command, from recorded client ids and the lines of `CLIENT LIST`.
 
 use crate::engine::{ClientId, Moment};
 
-/// The last two connections that gave a command, and whether that can be relied on.
+/// The last two clients that sent a command, and whether they can be relied on.
 ///
-/// A script's inner commands come with the id of a client that no connection has; then the one before is the connection whose
-/// script it is.
+/// A script's inner commands carry the id of a fake client; then the one before is the connection that runs the script.
 #[derive(Clone, Copy, Debug)]
-pub struct Noted {
+pub struct RecentClients {
     pub last: ClientId,
     pub before: ClientId,
     pause: Pause,
 }
 
-/// Whether the server may be executing a command that it had postponed.
+/// Whether the server may be executing a postponed command.
 #[derive(Clone, Copy, Debug)]
 enum Pause {
     No,
-    /// Somebody gave a command while the server wanted no writes.
+    /// A client sent a command while writes were paused.
     Seen,
-    /// The server wanted writes again at this moment, or does since before.
+    /// The pause was over at this moment or earlier.
     Over(Moment),
 }
 
-impl Noted {
-    /// Only this one has given commands so far.
-    pub const fn only(last: ClientId) -> Noted {
-        Noted {
+impl RecentClients {
+    /// Only this client has sent commands so far.
+    pub const fn only(last: ClientId) -> RecentClients {
+        RecentClients {
             last,
             before: ClientId(0),
             pause: Pause::No,
         }
     }
 
-    /// Another connection than the last one gives a command; and whether the server wants no writes. As long as the same one
-    /// gives all commands, it is the one whose command was postponed, too.
+    /// Records a command of another client than the last. (While one client sends all commands, a postponed one is also
+    /// its.)
     pub fn note(&mut self, client: ClientId, is_paused: bool) {
         self.before = self.last;
         self.last = client;
@@ -43,19 +42,19 @@ impl Noted {
         }
     }
 
-    /// Whether the current command may be one that was postponed, which was not noted again.
+    /// Whether the executing command may be a postponed one, which was not recorded again.
     pub fn may_be_postponed(
         &mut self,
         is_paused: impl FnOnce() -> bool,
         now: impl FnOnce() -> Moment,
     ) -> bool {
-        /// Long enough for all that was postponed to be executed.
-        const WHILE_MS: u64 = 10_000;
+        /// Long enough for all postponed commands to be executed.
+        const AFTER_PAUSE_MS: u64 = 10_000;
         match self.pause {
             Pause::No => return false,
             Pause::Seen if is_paused() => {}
             Pause::Seen => self.pause = Pause::Over(now()),
-            Pause::Over(moment) if now().ms_since(moment) < WHILE_MS => {}
+            Pause::Over(moment) if now().ms_since(moment) < AFTER_PAUSE_MS => {}
             Pause::Over(_) => {
                 self.pause = Pause::No;
                 return false;
@@ -65,7 +64,7 @@ impl Noted {
     }
 }
 
-/// Whether a connection executes a command that gives a key a time to live, which may have passed.
+/// Whether a client is executing a command that sets a TTL, possibly in the past.
 pub fn sets_time(line: &str) -> bool {
     const SET_TIMES: &[&str] = &[
         "eval",
@@ -83,7 +82,7 @@ pub fn sets_time(line: &str) -> bool {
     is_executing(line) && SET_TIMES.contains(&command)
 }
 
-/// Commands that can end a key, or run one that can.
+/// Commands that can remove a key, or run one that can.
 #[rustfmt::skip]
 const ENDS_KEYS: &[&str] = &[
     "bitop", "blmove", "blmpop", "blpop", "brpop", "brpoplpush", "bzmpop", "bzpopmax", "bzpopmin",
@@ -95,21 +94,21 @@ const ENDS_KEYS: &[&str] = &[
     "zrangestore", "zrem", "zremrangebylex", "zremrangebyrank", "zremrangebyscore", "zunionstore",
 ];
 
-/// Whether a connection may be executing a command that ends keys.
+/// Whether a client may be executing a command that removes keys.
 pub fn can_be_executing(line: &str) -> bool {
     let command = field(line, "cmd=").unwrap_or_default();
     let has_input = field(line, "qbuf=").is_some_and(|bytes| bytes != "0");
     has_input && has_arguments(line) && ENDS_KEYS.contains(&command)
 }
 
-/// Whether a connection executes a command, as far as it does not just read the next one: then it has arguments, and is
-/// neither blocked (also by a pause) nor still to go on after that.
+/// Whether a client is executing a command, or has read its next one: it has arguments, and is neither blocked (also by a
+/// pause) nor just unblocked with a command pending.
 pub fn is_executing(line: &str) -> bool {
-    has_arguments(line) && !is_held_up(line)
+    has_arguments(line) && !is_blocked_or_pending(line)
 }
 
-/// Whether a connection is blocked, or no longer, but has still to go on.
-pub fn is_held_up(line: &str) -> bool {
+/// Whether a client is blocked, or unblocked with its command still pending.
+pub fn is_blocked_or_pending(line: &str) -> bool {
     field(line, "flags=").is_some_and(|flags| flags.contains(['b', 'u']))
 }
 
@@ -117,7 +116,7 @@ fn has_arguments(line: &str) -> bool {
     field(line, "argv-mem=").is_some_and(|bytes| bytes != "0")
 }
 
-/// A field of a line of `CLIENT LIST`; its name comes with the equals sign.
+/// A field of a `CLIENT LIST` line; `name` includes the equals sign.
 pub fn field<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     line.split_ascii_whitespace()
         .find_map(|field| field.strip_prefix(name))
@@ -129,20 +128,20 @@ mod tests {
 
     #[test]
     fn what_was_given_in_a_pause_may_be_executed_for_a_while_after_it() {
-        let mut noted = Noted::only(ClientId(1));
+        let mut recent = RecentClients::only(ClientId(1));
         let at = |ms: u64| move || Moment(ms * 1000);
         assert!(
-            !noted.may_be_postponed(|| true, at(0)),
+            !recent.may_be_postponed(|| true, at(0)),
             "nobody has given a command"
         );
-        noted.note(ClientId(2), true);
-        assert!(noted.may_be_postponed(|| true, at(60_000)));
-        assert!(noted.may_be_postponed(|| false, at(70_000)));
-        noted.note(ClientId(1), false);
-        assert!(noted.may_be_postponed(|| false, at(79_999)));
-        assert!(!noted.may_be_postponed(|| false, at(80_000)));
-        assert!(!noted.may_be_postponed(|| false, at(0)));
-        assert_eq!((noted.last, noted.before), (ClientId(1), ClientId(2)));
+        recent.note(ClientId(2), true);
+        assert!(recent.may_be_postponed(|| true, at(60_000)));
+        assert!(recent.may_be_postponed(|| false, at(70_000)));
+        recent.note(ClientId(1), false);
+        assert!(recent.may_be_postponed(|| false, at(79_999)));
+        assert!(!recent.may_be_postponed(|| false, at(80_000)));
+        assert!(!recent.may_be_postponed(|| false, at(0)));
+        assert_eq!((recent.last, recent.before), (ClientId(1), ClientId(2)));
     }
 
     #[test]

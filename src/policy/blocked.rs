@@ -1,36 +1,36 @@
-//! What became of each blocked client.
+//! Blocked clients, their answers, and the server's handles.
 
 use crate::engine::{ClientId, Reply, Token};
 use hashbrown::HashMap;
 
-/// Invariant: a client is here as waiting from its block's beginning until its handle is given back, which the server wants
-/// once for each, also when the client is gone; then as answered until the server has written the answer, a turn of its loop
-/// later. Or it is answered at once, and only its handle is kept in `spent`, until that is given back.
+/// Invariant: a client is `Waiting` here from the beginning of its block until its handle is released (the server requires
+/// that once per block, also if the client is gone), then `Answered` until the server has written the answer, one turn of
+/// its loop later. If the client is answered at once, only its handle is kept, in `spent`, until it is released.
 pub struct Blocked<H> {
     all: HashMap<ClientId, Block<H>>,
-    /// Answered, and to be ended at the end of the current command.
-    ending: Vec<(ClientId, H)>,
+    /// Answered clients to unblock at the end of the current command.
+    deferred: Vec<(ClientId, H)>,
     spent: Vec<H>,
 }
 
 pub enum Block<H> {
-    Waits(H),
+    Waiting(H),
     Answered(Answer),
 }
 
-/// What a blocked client is told.
+/// The answer to a blocked client.
 pub struct Answer {
     pub reply: Reply,
-    /// What it is granted by that.
+    /// The token granted with it.
     pub granted: Option<Token>,
 }
 
-/// When handles that are spent are to be given back.
+/// When to release spent handles.
 #[derive(Debug, PartialEq, Eq)]
-pub enum GiveBack {
+pub enum ReleaseHandles {
     Now,
     InMs(u64),
-    /// That was said before.
+    /// Already scheduled.
     Later,
 }
 
@@ -38,66 +38,66 @@ impl<H> Default for Blocked<H> {
     fn default() -> Self {
         Blocked {
             all: HashMap::new(),
-            ending: Vec::new(),
+            deferred: Vec::new(),
             spent: Vec::new(),
         }
     }
 }
 
 impl<H> Blocked<H> {
-    /// A client is blocked from now on. What it had before is given back.
-    pub fn begins(&mut self, client: ClientId, handle: H) -> Option<Block<H>> {
-        self.all.insert(client, Block::Waits(handle))
+    /// Adds a blocked client. Returns its previous block, if any.
+    pub fn begin(&mut self, client: ClientId, handle: H) -> Option<Block<H>> {
+        self.all.insert(client, Block::Waiting(handle))
     }
 
-    /// A client is answered, unless it is already: the first answer stands. Gives the handle by which its block is to be ended.
+    /// Answers a client; the first answer stands. Returns the handle to unblock it with, if this is the first.
     pub fn answer(&mut self, client: ClientId, answer: Answer) -> Option<H> {
         let block = self.all.get_mut(&client)?;
         match std::mem::replace(block, Block::Answered(answer)) {
-            Block::Waits(handle) => Some(handle),
-            former => {
-                *block = former;
+            Block::Waiting(handle) => Some(handle),
+            answered => {
+                *block = answered;
                 None
             }
         }
     }
 
-    /// A client is no longer blocked, or has its answer.
-    pub fn forget(&mut self, client: ClientId) -> Option<Block<H>> {
+    /// Removes a client that is no longer blocked, or whose answer is being written.
+    pub fn take(&mut self, client: ClientId) -> Option<Block<H>> {
         self.all.remove(&client)
     }
 
-    /// The block of an answered client is to be ended at the end of the current command.
-    pub fn end_later(&mut self, client: ClientId, handle: H) {
-        self.ending.push((client, handle));
+    /// Unblocks an answered client at the end of the current command.
+    pub fn defer_unblock(&mut self, client: ClientId, handle: H) {
+        self.deferred.push((client, handle));
     }
 
-    /// The last of those, and whether its answer is still to be written.
-    pub fn next_to_end(&mut self) -> Option<(ClientId, H, bool)> {
-        let (client, handle) = self.ending.pop()?;
+    /// Takes the last of these clients; true if its answer is still to be written.
+    pub fn next_deferred(&mut self) -> Option<(ClientId, H, bool)> {
+        let (client, handle) = self.deferred.pop()?;
         let is_answered = matches!(self.all.get(&client), Some(Block::Answered(_)));
         Some((client, handle, is_answered))
     }
 
-    /// Keeps the handle of a block that is over.
-    pub fn keep_spent(&mut self, handle: H) -> GiveBack {
-        const MANY: usize = 16;
-        /// The server keeps some memory for each.
-        const LONG_MS: u64 = 1000;
+    /// Keeps the handle of an ended block for release.
+    pub fn add_spent(&mut self, handle: H) -> ReleaseHandles {
+        const SPENT_MAX: usize = 16;
+        /// Each handle holds server memory, so release them within a second.
+        const RELEASE_AFTER_MS: u64 = 1000;
         self.spent.push(handle);
         match self.spent.len() {
-            1 => GiveBack::InMs(LONG_MS),
-            MANY.. => GiveBack::Now,
-            _ => GiveBack::Later,
+            1 => ReleaseHandles::InMs(RELEASE_AFTER_MS),
+            SPENT_MAX.. => ReleaseHandles::Now,
+            _ => ReleaseHandles::Later,
         }
     }
 
-    /// The handles that are to be given back.
+    /// Takes the handles to release.
     pub fn take_spent(&mut self) -> Vec<H> {
         std::mem::take(&mut self.spent)
     }
 
-    /// The memory of [`take_spent`](Self::take_spent), empty, is of use again.
+    /// Reuses the empty vector of [`take_spent`](Self::take_spent).
     pub fn reuse(&mut self, spent: Vec<H>) {
         if self.spent.is_empty() {
             self.spent = spent;
@@ -119,10 +119,10 @@ mod tests {
     #[test]
     fn the_first_answer_stands() {
         let mut blocked = Blocked::default();
-        assert!(blocked.begins(CLIENT, "handle").is_none());
+        assert!(blocked.begin(CLIENT, "handle").is_none());
         assert_eq!(blocked.answer(CLIENT, answer(1)), Some("handle"));
         assert_eq!(blocked.answer(CLIENT, answer(2)), None);
-        let answered = blocked.forget(CLIENT);
+        let answered = blocked.take(CLIENT);
         assert!(matches!(
             answered,
             Some(Block::Answered(Answer {
@@ -138,26 +138,30 @@ mod tests {
         let mut blocked = Blocked::default();
         for (id, handle) in [(1, "first"), (2, "second")] {
             let client = ClientId(id);
-            blocked.begins(client, handle);
+            blocked.begin(client, handle);
             let handle = blocked.answer(client, answer(1)).expect("it waits");
-            blocked.end_later(client, handle);
+            blocked.defer_unblock(client, handle);
         }
-        blocked.forget(ClientId(1));
-        assert_eq!(blocked.next_to_end(), Some((ClientId(2), "second", true)));
-        assert_eq!(blocked.next_to_end(), Some((ClientId(1), "first", false)));
-        assert_eq!(blocked.next_to_end(), None);
+        blocked.take(ClientId(1));
+        assert_eq!(blocked.next_deferred(), Some((ClientId(2), "second", true)));
+        assert_eq!(blocked.next_deferred(), Some((ClientId(1), "first", false)));
+        assert_eq!(blocked.next_deferred(), None);
     }
 
     #[test]
     fn spent_handles_are_given_back_some_at_a_time() {
         let mut blocked = Blocked::default();
-        let told: Vec<_> = (0..16).map(|handle| blocked.keep_spent(handle)).collect();
-        assert_eq!(told[0], GiveBack::InMs(1000));
-        assert!(told[1..15].iter().all(|told| *told == GiveBack::Later));
-        assert_eq!(told[15], GiveBack::Now);
+        let when: Vec<_> = (0..16).map(|handle| blocked.add_spent(handle)).collect();
+        assert_eq!(when[0], ReleaseHandles::InMs(1000));
+        assert!(
+            when[1..15]
+                .iter()
+                .all(|when| *when == ReleaseHandles::Later)
+        );
+        assert_eq!(when[15], ReleaseHandles::Now);
         let spent = blocked.take_spent();
         assert_eq!(spent.len(), 16);
         blocked.reuse(Vec::new());
-        assert_eq!(blocked.keep_spent(0), GiveBack::InMs(1000));
+        assert_eq!(blocked.add_spent(0), ReleaseHandles::InMs(1000));
     }
 }

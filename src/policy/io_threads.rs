@@ -1,15 +1,15 @@
-//! What is remembered because of Redis 8's I/O threads.
+//! Clients whose tracking flag the module sets to keep them in the main thread (Redis 8's I/O threads).
 
 use crate::engine::ClientId;
 use std::collections::{HashMap, HashSet};
 
-/// What is done because of I/O threads.
+/// See `shell/server/io_threads.rs`.
 #[derive(Default)]
-pub struct Threads {
-    /// Those whose tracking is to be made again once their command is over; true if that may have been postponed.
+pub struct IoThreads {
+    /// Clients whose flag must be set again after their command; true if the command may have been postponed.
     pub deferred: HashMap<ClientId, bool>,
-    /// Those that have queued `CLIENT TRACKING` for EXEC.
+    /// Clients that have queued `CLIENT TRACKING` for EXEC.
     pub queued: HashSet<ClientId>,
-    /// The connections whose tracking is of our making.
+    /// Clients whose tracking the module switched on.
     pub kept: HashSet<ClientId>,
 }

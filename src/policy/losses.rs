@@ -1,4 +1,4 @@
-//! The log of `LOCK.LOG`: the latest holds that their owners did not end, in a ring.
+//! The log of `LOCK.LOG`: a ring of the latest holds that were lost, not released.
 
 use crate::engine::{
     ClientId, Key, KeyBuf, LOSSES_LOGGED_APART, Loss, Lost, Moment, NOBODY, Origin, Token,
@@ -7,22 +7,22 @@ use hashbrown::HashMap;
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// On average an entry takes so many bytes at most: where names are longer, there are fewer entries.
+/// Average bound of an entry's size: with long names the log has fewer entries.
 const BYTES_PER_ENTRY: usize = 1024;
 
-/// A burst ends when so much time passes without a loss.
+/// A burst ends after this time without a loss.
 const BURST_GAP_MS: u64 = 1000;
 
-/// Longer labels are cut.
+/// Longer labels are truncated.
 const MOST_LABEL_BYTES: usize = 128;
 
-/// A longer name is cut after so many bytes, unless that and [`MOST_MARK_BYTES`] together have room for it.
+/// Names longer than this plus [`MOST_MARK_BYTES`] are truncated to this length.
 const CUT_NAME_BYTES: usize = 960;
 
-/// What follows a name that was cut is no longer.
+/// Bound of the suffix of a truncated name.
 const MOST_MARK_BYTES: usize = 64;
 
-/// A key as the log has it: a name that is too long is cut, and ends in its length and hash.
+/// A key as logged: a long name is truncated and gets a suffix with its length and hash.
 pub fn key_in_log(key: Key<'_>) -> KeyBuf {
     if !is_cut(key) {
         return key.to_owned();
@@ -47,7 +47,7 @@ pub struct Entry {
     /// Greater than those of all entries before it.
     pub id: u64,
     pub at: Moment,
-    /// Its key and label may be cut.
+    /// Its key and label may be truncated.
     pub lost: Box<Lost>,
     pub is_cut: bool,
     /// The token of the next holder.
@@ -64,32 +64,32 @@ impl Entry {
     }
 }
 
-/// What one owner has lost for one reason without a gap.
+/// Losses of one owner for one reason, without a gap.
 #[derive(Clone, Copy)]
 struct Burst {
     client: ClientId,
     count: u64,
-    /// The entry of those that share one.
+    /// The entry that the later losses of the burst share.
     shared: Option<u64>,
     last: Moment,
 }
 
-/// Invariant: ids rise one by one; `bytes` is the sum over the entries; `open` has the ids of the entries without a next holder,
-/// the oldest of a key first.
+/// Invariant: ids are consecutive; `bytes` is the sum over all entries; `open` has the ids of entries without a next
+/// holder, per key, oldest first.
 #[derive(Default)]
 pub struct LossLog {
     entries: VecDeque<Entry>,
     bytes: usize,
     most: usize,
     last_id: u64,
-    /// How many losses came, of which many may share an entry.
+    /// Losses added; many may share an entry.
     added: u64,
     open: HashMap<KeyBuf, VecDeque<u64>>,
     bursts: HashMap<(u32, Loss), Burst>,
 }
 
 impl LossLog {
-    /// So many entries at most from now on.
+    /// Sets the capacity, in entries.
     pub fn set_most(&mut self, most: usize) {
         self.most = most;
         if most == 0 {
@@ -102,7 +102,7 @@ impl LossLog {
         self.most
     }
 
-    /// Forgets all entries. Ids go on.
+    /// Removes all entries. Ids continue.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.open.clear();
@@ -110,12 +110,12 @@ impl LossLog {
         self.bytes = 0;
     }
 
-    /// How many losses were added, if no entry lacks its next holder.
+    /// The number of losses added, if no entry lacks its next holder.
     pub fn closed(&self) -> Option<u64> {
         self.open.is_empty().then_some(self.added)
     }
 
-    /// Adds a hold that ended. Returns its entry and its connection if that is still to be [described](Self::describe). O(1).
+    /// Adds a lost hold. Returns its entry and client if the client is still to be [described](Self::describe). O(1).
     pub fn add(&mut self, now: Moment, lost: Box<Lost>) -> Option<(u64, ClientId)> {
         self.added += 1;
         let burst = self.burst(now, &lost);
@@ -134,7 +134,7 @@ impl LossLog {
         wants_origin.then_some((id, client))
     }
 
-    /// Counts it in its owner's burst. Where more owners have one than there may be entries, all bursts end.
+    /// Counts a loss in its owner's burst. If there are more bursts than the capacity, all bursts end.
     fn burst(&mut self, now: Moment, lost: &Lost) -> Burst {
         let owner = (lost.owner, lost.why);
         if self.bursts.len() >= self.most && !self.bursts.contains_key(&owner) {
@@ -184,7 +184,7 @@ impl LossLog {
         self.entries.get_mut(place)
     }
 
-    /// Forgets the oldest entries while there are too many, or they take too much.
+    /// Removes the oldest entries while the log exceeds its capacity or its bytes.
     fn shrink(&mut self) {
         while self.entries.len() > self.most || self.bytes > self.most * BYTES_PER_ENTRY {
             let Some(entry) = self.entries.pop_front() else {
@@ -194,7 +194,7 @@ impl LossLog {
             if entry.next.is_none()
                 && let Some(open) = self.open.get_mut(&entry.lost.key)
             {
-                // Very many may have lost one key at once: it is the oldest of all.
+                // The entry is the oldest of all, hence of its key: no search, even if very many owners lost one key.
                 let first = open.pop_front();
                 debug_assert_eq!(first, Some(entry.id));
                 if open.is_empty() {
@@ -204,7 +204,7 @@ impl LossLog {
         }
     }
 
-    /// A key was granted: its entries without a next holder have this one. O(1) besides those.
+    /// A key was granted: sets the next holder of its open entries. O(open entries of the key).
     pub fn granted(&mut self, key: Key<'_>, token: Token) {
         for id in self.open.remove(&key_in_log(key)).unwrap_or_default() {
             if let Some(entry) = self.find(id) {
@@ -213,7 +213,7 @@ impl LossLog {
         }
     }
 
-    /// Adds what the server says of an entry's connection.
+    /// Adds the origin of an entry's client.
     pub fn describe(&mut self, id: u64, origin: Origin) {
         let Some(entry) = self.find(id) else { return };
         let bytes = origin.bytes();
@@ -222,7 +222,7 @@ impl LossLog {
         self.shrink();
     }
 
-    /// The entries, the latest first.
+    /// The entries, latest first.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().rev()
     }

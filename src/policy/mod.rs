@@ -1,11 +1,12 @@
-//! What the shell decides about its server, without one: plain types that remember and decide, while `shell` asks and acts.
+//! What the shell decides without calling the server: plain types that keep state and decide, while `shell` queries and
+//! acts.
 //!
 //! ```text
-//!   server.rs       what differs between servers      attribution.rs  whose command ended a key
-//!   slots.rs        whose a slot is                   recheck.rs      keys that are to be looked at again
-//!   rights.rs       rights that may have changed      blocked.rs      what became of each blocked client
-//!   outbox.rs       pushes that wait, and how much    io_threads.rs   clients that are kept from I/O threads
-//!   release.rs      which tether this is, and which one wrote what it reads
+//!   server.rs       differences between servers       attribution.rs  which client is executing
+//!   slots.rs        owners of slots                   recheck.rs      queue of keys to look up again
+//!   rights.rs       when ACL checks are due           blocked.rs      blocked clients and their answers
+//!   outbox.rs       queued pushes and their limits    io_threads.rs   clients kept in the main thread
+//!   release.rs      versions of tether: this one, and those that wrote its input
 //!   losses.rs       the log of lost holds
 //! ```
 

@@ -1,35 +1,33 @@
-//! What waits to be pushed: what has to wait, for whom and in what order, what has become void meanwhile, and what is dropped
-//! since it is too much.
+//! Queued pushes: which must wait, for whom and in what order, which are cancelled, and which exceed a limit.
 //!
-//! How much may wait for a connection is what the server lets wait for it itself, its `client-output-buffer-limit`, counted as
-//! the server counts: by the memory that it takes here, which is more than its frames where keys are short. What is beyond is
-//! not kept, and the connection is closed, also where the limit was raised meanwhile.
+//! A client's limit is the server's `client-output-buffer-limit`, counted as the server counts: by the memory used here,
+//! which exceeds the frames if keys are short. Pushes beyond it are dropped and the client is closed, even if the limit is
+//! raised meanwhile.
 //!
-//! Knows no server: what it must be told of one comes with its functions.
+//! Does not call the server: all facts come as arguments.
 
 use crate::engine::{ClientId, Key, KeyBuf, News, Push, Token};
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 
-/// From so many watchers on it is worth it to wait for what else goes to the same ones: what is written
-/// to a connection at once costs half of what it costs one by one.
-const MANY: usize = 64;
+/// From this number of recipients on, batching is worth it: frames written to a client together cost half as much as one by
+/// one.
+const BATCH_RECIPIENTS: usize = 64;
 
-/// So many pushes wait at most where they need not.
-const MOST: usize = 64;
+/// Pushes queued for batching only.
+const QUEUED_PUSHES_MAX: usize = 64;
 
-/// So much of what is pushed to a connection the server does not count: it goes to a buffer that each has. And some more, so
-/// that whoever is over our bound by frames alone is over the server's.
-const UNCOUNTED: usize = 64 << 10;
+/// Bytes per client that the server does not count, since each client has a static buffer; rounded up, so that a client
+/// over this limit by frames alone is over the server's.
+const UNCOUNTED_BYTES: usize = 64 << 10;
 
-/// What a run takes by itself, besides its pushes: its place, of which there may be twice as many as there are runs, and two
-/// pieces of memory.
-const RUN: usize = 2 * size_of::<Run>() + 2 * PIECE;
+/// Overhead of a run besides its pushes: its entry (the queue may have twice the capacity) and two allocations.
+const RUN_BYTES: usize = 2 * size_of::<Run>() + 2 * ALLOCATION_BYTES;
 
-/// What an allocator adds to a piece of memory.
-const PIECE: usize = 16;
+/// Overhead of an allocation.
+const ALLOCATION_BYTES: usize = 16;
 
-/// How much the server lets wait for a connection, by what it is.
+/// The server's hard output-buffer limits, by client class; `None`: unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     normal: Option<usize>,
@@ -37,7 +35,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Reads the server's setting: a class, its hard limit, its soft limit and that one's seconds, for each class.
+    /// Parses the setting: class, hard limit, soft limit and soft seconds, for each class.
     pub fn read(setting: &str) -> Self {
         let words: Vec<_> = setting.split_ascii_whitespace().collect();
         let limit = |class| {
@@ -51,7 +49,7 @@ impl Limits {
         }
     }
 
-    /// None where there is none.
+    /// `None` if unlimited.
     pub fn of(self, is_subscribed: bool) -> Option<usize> {
         match is_subscribed {
             true => self.subscribed,
@@ -60,29 +58,28 @@ impl Limits {
     }
 }
 
-/// Pushes that wait, in order. Once one waits, all later ones do.
+/// Queued pushes, in order. Once one is queued, all later ones are.
 #[derive(Default)]
 pub struct Outbox {
     waiting: VecDeque<Run>,
     count: usize,
-    /// The number of the next push that waits.
+    /// Sequence number of the next queued push.
     next: u64,
     load: Load,
-    void: Void,
-    /// Some of those that wait tell of a grant that came in the middle of a transaction.
+    cancelled: Cancelled,
+    /// Some queued pushes are grants from inside a transaction.
     grants_in_exec: bool,
-    /// Those in whose transactions commands of ours were executed since something waits.
+    /// Clients whose transactions ran commands of the module since pushes were queued.
     in_exec: HashSet<ClientId>,
-    /// A flush was seen that may not have been answered yet.
+    /// A flush was seen whose reply may be outstanding.
     flushing: bool,
-    /// What waits by itself: for the answer to a connection's own flush, or for the end of a command in which it wants no
-    /// replies.
-    kept_back: HashMap<ClientId, Kept>,
-    /// Those that were closed, perhaps in the middle of a command of their own.
+    /// Pushes withheld per client: until the reply to its own flush, or the end of a command in which it wants no replies.
+    withheld: HashMap<ClientId, Kept>,
+    /// Clients that were closed, possibly in the middle of a command of their own.
     closing: Vec<ClientId>,
 }
 
-/// Pushes that go to the same connections.
+/// Pushes to the same clients.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Run {
     pub to: Vec<ClientId>,
@@ -90,46 +87,46 @@ pub struct Run {
     first: u64,
 }
 
-/// What counts when something is told.
+/// The circumstances of a push.
 #[derive(Clone, Copy)]
 pub struct Circumstances {
-    /// The connection whose command is being executed, and has not replied.
-    pub turn: Option<ClientId>,
+    /// The client whose command is executing and has not replied.
+    pub executing_client: Option<ClientId>,
     pub in_exec: bool,
-    /// The server would write a push in front of the reply of the current command, or into it.
-    pub late: bool,
-    /// What is told is to wait for the end of the current command, or for the beginning of the next one.
-    pub holding: bool,
+    /// The server would write a push before the reply of the current command, or into it.
+    pub before_reply: bool,
+    /// The push must wait for the end of the current command or the beginning of the next.
+    pub deferring: bool,
 }
 
-/// What is to be done with a push.
+/// What to do with a push.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Post {
-    /// Write it in front of the reply of this connection, which has not replied.
+    /// Write it before this client's reply.
     InFront(ClientId, Push),
     Now(Vec<ClientId>, Push),
-    /// It waits: see to it that it does not wait for too long. There may be [`Outbox::doubtful`] ones.
-    Waits(Until),
+    /// It is queued: schedule its sending. Check [`Outbox::take_limit_unknown`].
+    Queued(Until),
+    /// It is queued, and the batch is full: send all.
+    Flush,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// The current command is over, and the next one of its connection not begun.
+    /// After the current command, before its client's next one.
     Soon,
-    /// The server comes to it.
+    /// With the next tick.
     Later,
-    /// Nothing: there is so much that it is to be sent.
-    Full,
 }
 
-/// What is to be written, and then who is to be closed.
+/// Pushes to write, then clients to close.
 #[derive(Default)]
 pub struct Taken {
     pub runs: VecDeque<Run>,
-    pub too_much: Vec<ClientId>,
+    pub over_limit: Vec<ClientId>,
 }
 
-/// What was kept back of a connection's.
+/// A client's withheld pushes.
 #[derive(Default)]
 struct Kept {
     pushes: Vec<Push>,
@@ -137,44 +134,44 @@ struct Kept {
 }
 
 impl Outbox {
-    /// Whether anything waits. O(1).
+    /// Whether no push is queued. O(1).
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty() && self.kept_back.is_empty()
+        self.waiting.is_empty() && self.withheld.is_empty()
     }
 
-    /// Something is told.
+    /// Decides how a push is sent.
     pub fn post(&mut self, to: Vec<ClientId>, push: Push, now: Circumstances) -> Post {
         if let (false, &[client]) = (now.in_exec, &*to)
-            && now.turn == Some(client)
+            && now.executing_client == Some(client)
             && !is_watch(&push)
         {
             return Post::InFront(client, push);
         }
-        // Before the next command of the connection, unlike the timer.
-        let soon = now.holding && !now.in_exec;
-        let late = soon || now.late || now.in_exec;
-        let is_worth_it = to.len() >= MANY && !self.flushing;
-        if !late && !is_worth_it && self.waiting.is_empty() {
+        // Sent before the client's next command, unlike by the timer.
+        let soon = now.deferring && !now.in_exec;
+        let must_wait = soon || now.before_reply || now.in_exec;
+        let is_worth_batching = to.len() >= BATCH_RECIPIENTS && !self.flushing;
+        if !must_wait && !is_worth_batching && self.waiting.is_empty() {
             return Post::Now(to, push);
         }
         self.grants_in_exec |= now.in_exec && is_grant(&push);
-        self.put(to, push);
-        Post::Waits(match late {
-            _ if soon => Until::Soon,
-            false if self.count >= MOST => Until::Full,
-            _ => Until::Later,
-        })
+        self.enqueue(to, push);
+        match must_wait {
+            _ if soon => Post::Queued(Until::Soon),
+            false if self.count >= QUEUED_PUSHES_MAX => Post::Flush,
+            _ => Post::Queued(Until::Later),
+        }
     }
 
-    /// A command of ours begins in a transaction of this connection's: it may give back what the same transaction was granted.
-    pub fn may_give_back(&mut self, client: ClientId) {
+    /// A command of the module begins in this client's transaction: it may release what the same transaction was granted.
+    pub fn note_command_in_exec(&mut self, client: ClientId) {
         self.in_exec.insert(client);
     }
 
-    /// Has a push wait, as far as it is not too much for those to whom it goes.
-    pub fn put(&mut self, mut to: Vec<ClientId>, push: Push) {
+    /// Queues a push, except for clients whose limit it exceeds.
+    pub fn enqueue(&mut self, mut to: Vec<ClientId>, push: Push) {
         let bytes = cost(&push);
-        if self.load.all + bytes > UNCOUNTED || self.load.is_shared_out() {
+        if self.load.all + bytes > UNCOUNTED_BYTES || self.load.counts_shares() {
             self.count_shares(&mut to, bytes);
         }
         if to.is_empty() {
@@ -191,7 +188,7 @@ impl Outbox {
         self.count += 1;
         self.next += 1;
         match self.waiting.back_mut() {
-            // What is toggled many times at once goes to the same watchers each time, and very many leases can be one owner's.
+            // Repeated toggles go to the same watchers, and very many leases may have one owner.
             Some(last) if last.to == to => last.pushes.push(push),
             _ => self.waiting.push_back(Run {
                 to,
@@ -201,21 +198,21 @@ impl Outbox {
         }
     }
 
-    /// Adds to the shares of those to whom a push goes, and leaves those out for whom it is too much.
+    /// Charges the recipients of a push, and removes those whose limit it exceeds.
     #[cold]
     fn count_shares(&mut self, to: &mut Vec<ClientId>, bytes: usize) {
-        if !self.load.is_shared_out() {
+        if !self.load.counts_shares() {
             self.count_all();
         }
         let is_over = to.iter().any(|id| self.load.would_be_over(*id, bytes));
-        if is_over && !self.void.is_empty() {
-            self.leave_out_void();
+        if is_over && !self.cancelled.is_empty() {
+            self.drop_cancelled();
             self.count_all();
         }
-        to.retain(|id| self.load.takes(*id, bytes));
+        to.retain(|id| self.load.admit(*id, bytes));
     }
 
-    /// Counts what waits for each.
+    /// Recounts the queued bytes of each client.
     fn count_all(&mut self) {
         for share in self.load.shares.values_mut() {
             share.bytes = 0;
@@ -225,65 +222,66 @@ impl Outbox {
             let bytes = run.pushes.iter().map(cost).sum();
             self.load.all += bytes;
             for id in &run.to {
-                self.load.takes(*id, bytes);
+                self.load.admit(*id, bytes);
             }
             self.load.add_run(&run.to);
         }
     }
 
-    /// Those for whom so much waits that their limits matter, each once.
-    pub fn doubtful(&mut self) -> Vec<ClientId> {
-        std::mem::take(&mut self.load.doubtful)
+    /// Takes the clients whose limit must be looked up, each once.
+    pub fn take_limit_unknown(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.load.limit_unknown)
     }
 
-    pub fn is_any_doubtful(&self) -> bool {
-        !self.load.doubtful.is_empty()
+    pub fn is_any_limit_unknown(&self) -> bool {
+        !self.load.limit_unknown.is_empty()
     }
 
-    /// So many bytes the server lets wait for a connection; none if it has no limit.
+    /// Sets a client's limit, in bytes; `None`: unlimited.
     pub fn limit(&mut self, client: ClientId, limit: Option<usize>) {
-        let kept = self.kept_back.get_mut(&client).map(|kept| &mut kept.share);
+        let kept = self.withheld.get_mut(&client).map(|kept| &mut kept.share);
         let waiting = self.load.shares.get_mut(&client);
         for share in kept.into_iter().chain(waiting) {
-            share.most =
-                Most::Bytes(limit.map_or(usize::MAX, |limit| limit.saturating_add(UNCOUNTED)));
+            share.limit = Limit::Bytes(
+                limit.map_or(usize::MAX, |limit| limit.saturating_add(UNCOUNTED_BYTES)),
+            );
         }
     }
 
-    /// Takes all that waits.
+    /// Takes all queued pushes.
     pub fn take(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) -> Taken {
-        self.leave_out_what_is_not_so(holds);
+        self.drop_stale(holds);
         self.count = 0;
-        let too_much = self.load.over();
+        let over_limit = self.load.over();
         self.load = Load::default();
         Taken {
             runs: std::mem::take(&mut self.waiting),
-            too_much,
+            over_limit,
         }
     }
 
-    /// A connection is closed: to be done once more when no command is running. In the middle of the connection's own
-    /// command, the server only notes that it is to be closed after the next reply, and such a command may block.
-    pub fn close_again(&mut self, client: ClientId) {
+    /// A client was closed: must be repeated when no command is executing. During the client's own command the server only
+    /// marks it to be closed after its next reply, and that command may block.
+    pub fn retry_close(&mut self, client: ClientId) {
         self.closing.push(client);
     }
 
-    /// Those that are to be closed once more.
+    /// Takes the clients to close again.
     pub fn take_closing(&mut self) -> Vec<ClientId> {
         std::mem::take(&mut self.closing)
     }
 
-    /// Takes what waits for one connection, in its order.
-    pub fn take_out(
+    /// Takes one client's queued pushes, in order.
+    pub fn take_fresh_for(
         &mut self,
         client: ClientId,
         holds: impl Fn(ClientId, &Push, Token) -> bool,
     ) -> Vec<Push> {
-        self.leave_out_what_is_not_so(holds);
+        self.drop_stale(holds);
         self.take_for(client)
     }
 
-    /// The same for one that gives no command at this moment: all of it is so.
+    /// The same for a client that executes no command, whose pushes cannot be stale.
     pub fn take_for(&mut self, client: ClientId) -> Vec<Push> {
         let mut own = Vec::new();
         for run in &mut self.waiting {
@@ -296,31 +294,31 @@ impl Outbox {
         own
     }
 
-    /// Nothing that waits for a connection's watches of these keys, or of all, is to be told. O(keys).
-    pub fn take_back(&mut self, client: ClientId, keys: Option<&[Key<'_>]>) {
+    /// Cancels the queued pushes of a client's watches on these keys, or on all. O(keys).
+    pub fn cancel(&mut self, client: ClientId, keys: Option<&[Key<'_>]>) {
         if !self.waiting.is_empty() {
-            self.void.add(self.next, client, keys);
+            self.cancelled.add(self.next, client, keys);
         }
     }
 
-    fn leave_out_what_is_not_so(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
-        self.leave_out_void();
+    fn drop_stale(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
+        self.drop_cancelled();
         let in_exec = std::mem::take(&mut self.in_exec);
         if std::mem::take(&mut self.grants_in_exec) {
-            self.leave_out_what_was_given_back(&in_exec, holds);
+            self.drop_released_grants(&in_exec, holds);
         }
     }
 
-    fn leave_out_void(&mut self) {
-        if self.void.is_empty() {
+    fn drop_cancelled(&mut self) {
+        if self.cancelled.is_empty() {
             return;
         }
-        let void = std::mem::take(&mut self.void);
+        let cancelled = std::mem::take(&mut self.cancelled);
         self.count = 0;
         for run in std::mem::take(&mut self.waiting) {
             for (number, push) in (run.first..).zip(run.pushes) {
                 let mut to = run.to.clone();
-                to.retain(|id| !void.has(number, *id, &push));
+                to.retain(|id| !cancelled.has(number, *id, &push));
                 if !to.is_empty() {
                     self.append(to, push);
                 }
@@ -328,10 +326,10 @@ impl Outbox {
         }
     }
 
-    /// Leaves out of what waits the grants that were given back since, in the same transaction: its replies have told that, and
-    /// nothing says that they were lost. Who was granted something in another's transaction is told: it has seen none of those
-    /// replies, and may not hold that any more since its session has moved.
-    fn leave_out_what_was_given_back(
+    /// Drops queued grants that the same transaction has released: its replies say so, and no push says that they were
+    /// lost. Grants to other clients are sent: they have not seen those replies, and may no longer hold the key only
+    /// because their session has moved.
+    fn drop_released_grants(
         &mut self,
         in_exec: &HashSet<ClientId>,
         holds: impl Fn(ClientId, &Push, Token) -> bool,
@@ -340,7 +338,7 @@ impl Outbox {
         let hold =
             |client: ClientId, push: &Push| (client, push.key.clone(), push.label().to_vec());
         let mut lost = HashSet::new();
-        let mut is_told = |client, push: &Push| match push.news() {
+        let mut is_sent = |client, push: &Push| match push.news() {
             News::Lost(..) => {
                 lost.insert(hold(client, push));
                 true
@@ -351,124 +349,124 @@ impl Outbox {
             }
             _ => true,
         };
-        // From the last on: what is lost was granted before.
+        // Backwards: a loss follows its grant.
         for run in self.waiting.iter_mut().rev() {
             if let &[client] = &*run.to {
                 let all = run.pushes.drain(..).rev();
-                let mut told: Vec<_> = all.filter(|push| is_told(client, push)).collect();
-                told.reverse();
-                run.pushes = told;
+                let mut sent: Vec<_> = all.filter(|push| is_sent(client, push)).collect();
+                sent.reverse();
+                run.pushes = sent;
             }
         }
     }
 
-    // ---- what others need not wait for ----
+    // ---- withheld pushes ----
 
-    /// A flush is under way, and may be answered later.
-    pub fn expect_late_reply(&mut self) {
+    /// A flush is in progress, and the server may reply to it later.
+    pub fn expect_late_flush_reply(&mut self) {
         self.flushing = true;
     }
 
-    /// Whether somebody's flush may not be answered.
+    /// Whether the reply to a flush may be outstanding.
     pub fn is_flushing(&self) -> bool {
         self.flushing
     }
 
-    /// All flushes that nobody waits for are answered.
-    pub fn flushes_are_answered(&mut self) {
-        self.flushing = !self.kept_back.is_empty();
+    /// All flushes without withheld pushes have their reply.
+    pub fn flush_replied(&mut self) {
+        self.flushing = !self.withheld.is_empty();
     }
 
-    /// Whether anything may have to be kept back.
-    pub fn keeps_back(&self) -> bool {
-        self.flushing || !self.kept_back.is_empty()
+    /// Whether pushes may have to be withheld.
+    pub fn may_withhold(&self) -> bool {
+        self.flushing || !self.withheld.is_empty()
     }
 
-    pub fn is_kept_back(&self, client: ClientId) -> bool {
-        self.kept_back.contains_key(&client)
+    pub fn is_withheld(&self, client: ClientId) -> bool {
+        self.withheld.contains_key(&client)
     }
 
-    /// Keeps pushes to a connection back, and with them all that follow. False where that is too much: then all of them are
-    /// dropped, and it is to be closed. Said once.
-    pub fn keep_back(&mut self, client: ClientId, pushes: &[Push]) -> bool {
-        let kept = self.kept_back.entry(client).or_default();
+    /// Withholds pushes to a client, and all that follow. Returns false, once, if they exceed its limit: then all are
+    /// dropped, and the client must be closed.
+    pub fn withhold(&mut self, client: ClientId, pushes: &[Push]) -> bool {
+        let kept = self.withheld.entry(client).or_default();
         for push in pushes {
             let was_over = kept.share.is_over;
-            if kept.share.takes(cost(push)) {
+            if kept.share.admit(cost(push)) {
                 kept.pushes.push(push.clone());
             } else if !was_over {
                 kept.pushes = Vec::new();
                 return false;
             }
         }
-        if kept.share.is_doubtful() {
-            self.load.doubtful.push(client);
+        if kept.share.needs_limit() {
+            self.load.limit_unknown.push(client);
         }
         true
     }
 
-    /// A connection is not going to read anything: until its turn comes nothing is kept for it.
+    /// The server will close this client: drops its pushes, and keeps none until then.
     pub fn drop_all(&mut self, client: ClientId) {
-        let kept = self.kept_back.entry(client).or_default();
+        let kept = self.withheld.entry(client).or_default();
         kept.pushes = Vec::new();
         kept.share.is_over = true;
     }
 
-    /// All connections of which something is kept back.
-    pub fn all_kept_back(&self) -> Vec<ClientId> {
-        self.kept_back.keys().copied().collect()
+    /// All clients with withheld pushes.
+    pub fn all_withheld(&self) -> Vec<ClientId> {
+        self.withheld.keys().copied().collect()
     }
 
-    /// Nothing is in the way of what was kept back of a connection's.
-    pub fn take_kept_back(&mut self, client: ClientId) -> Vec<Push> {
-        let kept = self.kept_back.remove(&client);
+    /// Takes a client's withheld pushes, which may be sent now.
+    pub fn take_withheld(&mut self, client: ClientId) -> Vec<Push> {
+        let kept = self.withheld.remove(&client);
         kept.map(|kept| kept.pushes).unwrap_or_default()
     }
 }
 
-/// How much waits, in bytes.
+/// Queued bytes.
 #[derive(Default)]
 struct Load {
-    /// All of it, however many it goes to. No share is more.
+    /// The total, each push counted once. No share exceeds it.
     all: usize,
-    /// How much waits for each, once it is so much that this is counted.
+    /// Bytes per client, once the total makes counting necessary.
     shares: HashMap<ClientId, Share>,
-    doubtful: Vec<ClientId>,
+    limit_unknown: Vec<ClientId>,
 }
 
 impl Load {
-    /// Whether it is counted for each.
-    fn is_shared_out(&self) -> bool {
+    /// Whether bytes are counted per client.
+    fn counts_shares(&self) -> bool {
         !self.shares.is_empty()
     }
 
     fn would_be_over(&self, client: ClientId, bytes: usize) -> bool {
         let share = self.shares.get(&client);
-        share.is_some_and(|share| !share.is_over && share.bytes + bytes > share.most.bytes())
+        share.is_some_and(|share| !share.is_over && share.bytes + bytes > share.limit.bytes())
     }
 
-    /// Whether so much more may wait for a connection; if so, it is counted.
-    fn takes(&mut self, client: ClientId, bytes: usize) -> bool {
+    /// Charges a client, unless that exceeds its limit.
+    fn admit(&mut self, client: ClientId, bytes: usize) -> bool {
         let share = self.shares.entry(client).or_default();
-        let takes = share.takes(bytes);
-        if share.is_doubtful() {
-            self.doubtful.push(client);
+        let admitted = share.admit(bytes);
+        if share.needs_limit() {
+            self.limit_unknown.push(client);
         }
-        takes
+        admitted
     }
 
-    /// A run begins: each of its connections is charged for it, since it may be of one that it is not of the one before. It
-    /// is refused only what comes next.
+    /// Charge the per-run overhead to every recipient, since it may not be one of the previous run; the limit is enforced
+    /// at the next push.
     fn add_run(&mut self, to: &[ClientId]) {
-        self.all += RUN;
+        self.all += RUN_BYTES;
         for id in to {
             if let Some(share) = self.shares.get_mut(id) {
-                share.bytes += RUN;
+                share.bytes += RUN_BYTES;
             }
         }
     }
 
-    /// Those of whose pushes some were dropped.
+    /// Clients whose pushes were partly dropped.
     fn over(&self) -> Vec<ClientId> {
         let over = self.shares.iter().filter(|(_, share)| share.is_over);
         let mut over: Vec<_> = over.map(|(client, _)| *client).collect();
@@ -477,56 +475,56 @@ impl Load {
     }
 }
 
-/// How much waits for one.
+/// Queued bytes of one client.
 #[derive(Clone, Copy, Default)]
 struct Share {
     bytes: usize,
-    most: Most,
-    /// There was more.
+    limit: Limit,
+    /// Further pushes were dropped.
     is_over: bool,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Most {
+enum Limit {
     #[default]
     Unknown,
-    Asked,
+    Requested,
     Bytes(usize),
 }
 
-impl Most {
+impl Limit {
     fn bytes(self) -> usize {
         match self {
-            Most::Bytes(bytes) => bytes,
-            Most::Unknown | Most::Asked => usize::MAX,
+            Limit::Bytes(bytes) => bytes,
+            Limit::Unknown | Limit::Requested => usize::MAX,
         }
     }
 }
 
 impl Share {
-    fn takes(&mut self, bytes: usize) -> bool {
-        self.is_over |= self.bytes + bytes > self.most.bytes();
+    fn admit(&mut self, bytes: usize) -> bool {
+        self.is_over |= self.bytes + bytes > self.limit.bytes();
         if !self.is_over {
             self.bytes += bytes;
         }
         !self.is_over
     }
 
-    /// Whether its limit is to be found out. Said once.
-    fn is_doubtful(&mut self) -> bool {
-        let is_doubtful = self.most == Most::Unknown && self.bytes > UNCOUNTED;
-        if is_doubtful {
-            self.most = Most::Asked;
+    /// Whether its limit must be looked up. True once.
+    fn needs_limit(&mut self) -> bool {
+        let needs_limit = self.limit == Limit::Unknown && self.bytes > UNCOUNTED_BYTES;
+        if needs_limit {
+            self.limit = Limit::Requested;
         }
-        is_doubtful
+        needs_limit
     }
 }
 
-/// What of that which waits tells of watches that are none any more: by connection, and then by key, all before this number.
+/// Cancelled watch pushes: per client, all pushes before this sequence number, and per key.
 #[derive(Default)]
-struct Void(HashMap<ClientId, (u64, HashMap<KeyBuf, u64>)>);
+struct Cancelled(HashMap<ClientId, (u64, HashMap<KeyBuf, u64>)>);
 
-impl Void {
+impl Cancelled {
     fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -540,20 +538,21 @@ impl Void {
     }
 
     fn has(&self, number: u64, client: ClientId, push: &Push) -> bool {
-        let void = self.0.get(&client).filter(|_| is_watch(push));
-        void.is_some_and(|(all, some)| {
+        let cancelled = self.0.get(&client).filter(|_| is_watch(push));
+        cancelled.is_some_and(|(all, some)| {
             number < *all || some.get(&push.key).is_some_and(|before| number < *before)
         })
     }
 }
 
-/// What a push takes, here or on the wire: twice its place, since a run that grows has places to spare, and what is not in it.
+/// A push's memory: twice its size, since a growing run has spare capacity, plus its allocations. Not less than on the
+/// wire.
 fn cost(push: &Push) -> usize {
     let label = match push.label().len() {
         0 => 0,
-        label => size_of::<(News, Box<[u8]>)>() + label + 2 * PIECE,
+        label => size_of::<(News, Box<[u8]>)>() + label + 2 * ALLOCATION_BYTES,
     };
-    2 * size_of::<Push>() + push.key.name.len() + PIECE + label
+    2 * size_of::<Push>() + push.key.name.len() + ALLOCATION_BYTES + label
 }
 
 fn is_watch(push: &Push) -> bool {

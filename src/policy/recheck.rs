@@ -1,38 +1,38 @@
-//! The queue itself: names, and what is to be looked at of what stands there.
+//! The queue of keys to look up again, with the reasons.
 
 use crate::engine::{Db, Key, KeyBuf};
 use std::collections::HashMap;
 
-/// What is not known of a key before it is looked at.
+/// Why a key must be looked up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Why {
-    /// A lock that is held here stood there: it may have been overwritten.
+pub struct RecheckReason {
+    /// It was a lock held here, and may have been overwritten.
     pub overwritten: bool,
-    /// A lock came there that nobody here holds.
+    /// It is a lock without a holder on this server.
     pub restored: bool,
-    /// Somebody may have taken the time to live of a temporary key away.
+    /// It is a temporary key that may have lost its TTL.
     pub untimed: bool,
 }
 
-impl Why {
-    pub const OVERWRITTEN: Why = Why {
+impl RecheckReason {
+    pub const OVERWRITTEN: RecheckReason = RecheckReason {
         overwritten: true,
         restored: false,
         untimed: false,
     };
-    pub const RESTORED: Why = Why {
+    pub const RESTORED: RecheckReason = RecheckReason {
         overwritten: false,
         restored: true,
         untimed: false,
     };
-    pub const UNTIMED: Why = Why {
+    pub const UNTIMED: RecheckReason = RecheckReason {
         overwritten: false,
         restored: false,
         untimed: true,
     };
 
-    fn or(self, other: Why) -> Why {
-        Why {
+    fn or(self, other: RecheckReason) -> RecheckReason {
+        RecheckReason {
             overwritten: self.overwritten || other.overwritten,
             restored: self.restored || other.restored,
             untimed: self.untimed || other.untimed,
@@ -41,75 +41,78 @@ impl Why {
 }
 
 struct Entry {
-    /// Which of all that were ever put here it is.
-    number: u64,
-    why: Why,
+    /// Insertion order.
+    seq: u64,
+    reason: RecheckReason,
 }
 
-/// Keys that are to be looked at, each once, and each where it stands.
+/// Keys to look up, each once, under its current name.
 ///
 /// Invariant: no database has an empty map. All but `take_all` is O(1), however many keys wait.
 #[derive(Default)]
 pub struct Queue {
     keys: HashMap<Db, HashMap<Box<[u8]>, Entry>>,
-    /// One of them has left its place, and its new one is about to be told.
-    leaving: Option<(KeyBuf, Why)>,
-    last: u64,
+    /// A queued key was renamed or moved; the event of its new name follows.
+    in_transit: Option<(KeyBuf, RecheckReason)>,
+    last_seq: u64,
 }
 
 impl Queue {
-    pub fn put(&mut self, key: Key<'_>, why: Why) {
-        self.last += 1;
-        let number = self.last;
+    pub fn add(&mut self, key: Key<'_>, reason: RecheckReason) {
+        self.last_seq += 1;
+        let seq = self.last_seq;
         let names = self.keys.entry(key.db).or_default();
         match names.get_mut(key.name) {
-            Some(entry) => entry.why = entry.why.or(why),
+            Some(entry) => entry.reason = entry.reason.or(reason),
             None => {
-                names.insert(key.name.into(), Entry { number, why });
+                names.insert(key.name.into(), Entry { seq, reason });
             }
         }
     }
 
-    /// Whether an event of this key matters here.
+    /// Whether the queue must see an event of this key.
     pub fn concerns(&self, key: Key<'_>) -> bool {
-        self.leaving.is_some() || self.why(key).is_some()
+        self.in_transit.is_some() || self.reason(key).is_some()
     }
 
-    pub fn why(&self, key: Key<'_>) -> Option<Why> {
+    pub fn reason(&self, key: Key<'_>) -> Option<RecheckReason> {
         let entry = self.keys.get(&key.db)?.get(key.name)?;
-        Some(entry.why)
+        Some(entry.reason)
     }
 
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// Takes a key out: it has been looked at, or is no more.
-    pub fn take(&mut self, key: Key<'_>) -> Option<Why> {
+    /// Removes a key: it was looked up, or is gone.
+    pub fn take(&mut self, key: Key<'_>) -> Option<RecheckReason> {
         let names = self.keys.get_mut(&key.db)?;
         let entry = names.remove(key.name)?;
         if names.is_empty() {
             self.keys.remove(&key.db);
         }
-        Some(entry.why)
+        Some(entry.reason)
     }
 
-    /// A key leaves its place, and goes by another name from now on.
-    pub fn leaves(&mut self, key: Key<'_>) {
-        self.leaving = self.take(key).map(|why| (key.to_owned(), why));
+    /// A key is renamed or moved away from this name.
+    pub fn moved_from(&mut self, key: Key<'_>) {
+        self.in_transit = self.take(key).map(|reason| (key.to_owned(), reason));
     }
 
-    /// The key that has just left its place stands here now, and nothing that stood here before. Says where it came from, if
-    /// it may have been overwritten there: that is to be looked at now, and the rest later.
-    pub fn arrives(&mut self, key: Key<'_>) -> Option<KeyBuf> {
+    /// The key in transit has this name now, and replaces any key queued here. Returns its old name if it may have been
+    /// overwritten there: that must be looked up now; the other reasons stay queued.
+    pub fn moved_to(&mut self, key: Key<'_>) -> Option<KeyBuf> {
         self.take(key);
-        let (from, why) = self.leaving.take()?;
+        let (from, reason) = self.in_transit.take()?;
         let overwritten = false;
-        let later = Why { overwritten, ..why };
-        if later != Why::default() {
-            self.put(key, later);
+        let later = RecheckReason {
+            overwritten,
+            ..reason
+        };
+        if later != RecheckReason::default() {
+            self.add(key, later);
         }
-        why.overwritten.then_some(from)
+        reason.overwritten.then_some(from)
     }
 
     pub fn swapped(&mut self, one: Db, other: Db) {
@@ -118,22 +121,24 @@ impl Queue {
         self.keys.extend(second.map(|names| (one, names)));
     }
 
-    /// One database, or each, is empty.
+    /// Empties one database, or all.
     pub fn flushed(&mut self, db: Option<Db>) {
         self.keys.retain(|at, _| db.is_some_and(|db| db != *at));
     }
 
-    /// All of them, in the order in which they came here.
-    pub fn take_all(&mut self) -> Vec<(KeyBuf, Why)> {
+    /// Takes all keys, in insertion order.
+    pub fn take_all(&mut self) -> Vec<(KeyBuf, RecheckReason)> {
         let mut all = Vec::new();
         for (db, names) in self.keys.drain() {
             for (name, entry) in names {
                 let key = Key { db, name: &name };
-                all.push((entry.number, key.to_owned(), entry.why));
+                all.push((entry.seq, key.to_owned(), entry.reason));
             }
         }
-        all.sort_unstable_by_key(|(number, ..)| *number);
-        all.into_iter().map(|(_, key, why)| (key, why)).collect()
+        all.sort_unstable_by_key(|(seq, ..)| *seq);
+        all.into_iter()
+            .map(|(_, key, reason)| (key, reason))
+            .collect()
     }
 }
 
@@ -146,126 +151,135 @@ mod tests {
         Key { db, name }
     }
 
-    fn queue(keys: &[(u32, &str, Why)]) -> Queue {
+    fn queue(keys: &[(u32, &str, RecheckReason)]) -> Queue {
         let mut queue = Queue::default();
-        for (db, name, why) in keys {
-            queue.put(key(*db, name), *why);
+        for (db, name, reason) in keys {
+            queue.add(key(*db, name), *reason);
         }
         queue
     }
 
-    fn all(mut queue: Queue) -> Vec<(u32, String, Why)> {
+    fn all(mut queue: Queue) -> Vec<(u32, String, RecheckReason)> {
         let all = queue.take_all();
         assert!(queue.is_empty());
         let name = |key: &KeyBuf| String::from_utf8_lossy(&key.name).into_owned();
         all.iter()
-            .map(|(key, why)| (key.db.0, name(key), *why))
+            .map(|(key, reason)| (key.db.0, name(key), *reason))
             .collect()
     }
 
-    fn at(db: u32, name: &str, why: Why) -> (u32, String, Why) {
-        (db, name.to_owned(), why)
+    fn at(db: u32, name: &str, reason: RecheckReason) -> (u32, String, RecheckReason) {
+        (db, name.to_owned(), reason)
     }
 
     #[test]
     fn keys_come_out_once_each_in_the_order_in_which_they_came() {
         let queue = queue(&[
-            (0, "b", Why::RESTORED),
-            (1, "a", Why::OVERWRITTEN),
-            (0, "a", Why::UNTIMED),
-            (0, "b", Why::OVERWRITTEN),
+            (0, "b", RecheckReason::RESTORED),
+            (1, "a", RecheckReason::OVERWRITTEN),
+            (0, "a", RecheckReason::UNTIMED),
+            (0, "b", RecheckReason::OVERWRITTEN),
         ]);
-        let both = Why::RESTORED.or(Why::OVERWRITTEN);
+        let both = RecheckReason::RESTORED.or(RecheckReason::OVERWRITTEN);
         assert!(both.restored && both.overwritten && !both.untimed);
         let expected = [
             at(0, "b", both),
-            at(1, "a", Why::OVERWRITTEN),
-            at(0, "a", Why::UNTIMED),
+            at(1, "a", RecheckReason::OVERWRITTEN),
+            at(0, "a", RecheckReason::UNTIMED),
         ];
         assert_eq!(all(queue), expected);
     }
 
     #[test]
     fn a_key_is_followed_to_its_new_name_and_database() {
-        let mut queue = queue(&[(0, "a", Why::RESTORED)]);
+        let mut queue = queue(&[(0, "a", RecheckReason::RESTORED)]);
         for (from, to) in [((0, "a"), (0, "b")), ((0, "b"), (5, "b"))] {
             let (from, to) = (key(from.0, from.1), key(to.0, to.1));
             assert!(queue.concerns(from) && !queue.concerns(to));
-            queue.leaves(from);
+            queue.moved_from(from);
             assert!(queue.concerns(to));
-            assert_eq!(queue.arrives(to), None);
+            assert_eq!(queue.moved_to(to), None);
             assert!(queue.concerns(to) && !queue.concerns(from));
         }
-        assert_eq!(all(queue), [at(5, "b", Why::RESTORED)]);
+        assert_eq!(all(queue), [at(5, "b", RecheckReason::RESTORED)]);
     }
 
     #[test]
     fn one_that_may_have_been_overwritten_is_looked_at_where_it_arrives() {
-        let mut queue = queue(&[(0, "a", Why::OVERWRITTEN), (0, "a", Why::UNTIMED)]);
-        queue.leaves(key(0, "a"));
-        assert_eq!(queue.arrives(key(5, "a")), Some(key(0, "a").to_owned()));
-        assert_eq!(all(queue), [at(5, "a", Why::UNTIMED)]);
+        let mut queue = queue(&[
+            (0, "a", RecheckReason::OVERWRITTEN),
+            (0, "a", RecheckReason::UNTIMED),
+        ]);
+        queue.moved_from(key(0, "a"));
+        assert_eq!(queue.moved_to(key(5, "a")), Some(key(0, "a").to_owned()));
+        assert_eq!(all(queue), [at(5, "a", RecheckReason::UNTIMED)]);
     }
 
     #[test]
     fn what_a_key_takes_the_place_of_is_forgotten() {
-        let mut one = queue(&[(0, "a", Why::RESTORED), (0, "b", Why::OVERWRITTEN)]);
-        one.leaves(key(0, "a"));
-        one.arrives(key(0, "b"));
-        assert_eq!(all(one), [at(0, "b", Why::RESTORED)]);
-        let mut by_one_of_no_interest = queue(&[(0, "b", Why::RESTORED)]);
-        by_one_of_no_interest.leaves(key(0, "a"));
-        assert_eq!(by_one_of_no_interest.arrives(key(0, "b")), None);
+        let mut one = queue(&[
+            (0, "a", RecheckReason::RESTORED),
+            (0, "b", RecheckReason::OVERWRITTEN),
+        ]);
+        one.moved_from(key(0, "a"));
+        one.moved_to(key(0, "b"));
+        assert_eq!(all(one), [at(0, "b", RecheckReason::RESTORED)]);
+        let mut by_one_of_no_interest = queue(&[(0, "b", RecheckReason::RESTORED)]);
+        by_one_of_no_interest.moved_from(key(0, "a"));
+        assert_eq!(by_one_of_no_interest.moved_to(key(0, "b")), None);
         assert_eq!(all(by_one_of_no_interest), []);
-        let mut onto_itself = queue(&[(0, "a", Why::UNTIMED)]);
-        onto_itself.leaves(key(0, "a"));
-        onto_itself.arrives(key(0, "a"));
-        assert_eq!(all(onto_itself), [at(0, "a", Why::UNTIMED)]);
+        let mut onto_itself = queue(&[(0, "a", RecheckReason::UNTIMED)]);
+        onto_itself.moved_from(key(0, "a"));
+        onto_itself.moved_to(key(0, "a"));
+        assert_eq!(all(onto_itself), [at(0, "a", RecheckReason::UNTIMED)]);
     }
 
     #[test]
     fn one_that_left_and_never_arrived_is_not_taken_for_the_next() {
-        let mut queue = queue(&[(0, "a", Why::RESTORED)]);
-        queue.leaves(key(0, "a"));
-        queue.leaves(key(0, "other"));
-        assert_eq!(queue.arrives(key(0, "b")), None);
+        let mut queue = queue(&[(0, "a", RecheckReason::RESTORED)]);
+        queue.moved_from(key(0, "a"));
+        queue.moved_from(key(0, "other"));
+        assert_eq!(queue.moved_to(key(0, "b")), None);
         assert_eq!(all(queue), []);
     }
 
     #[test]
     fn keys_go_with_their_databases() {
         let mut queue = queue(&[
-            (0, "a", Why::RESTORED),
-            (5, "b", Why::UNTIMED),
-            (6, "c", Why::UNTIMED),
+            (0, "a", RecheckReason::RESTORED),
+            (5, "b", RecheckReason::UNTIMED),
+            (6, "c", RecheckReason::UNTIMED),
         ]);
         queue.swapped(Db(0), Db(5));
         queue.swapped(Db(6), Db(7));
         queue.swapped(Db(1), Db(1));
         let expected = [
-            at(5, "a", Why::RESTORED),
-            at(0, "b", Why::UNTIMED),
-            at(7, "c", Why::UNTIMED),
+            at(5, "a", RecheckReason::RESTORED),
+            at(0, "b", RecheckReason::UNTIMED),
+            at(7, "c", RecheckReason::UNTIMED),
         ];
         assert_eq!(all(queue), expected);
     }
 
     #[test]
     fn a_swap_of_a_database_with_itself_changes_nothing() {
-        let mut queue = queue(&[(1, "a", Why::RESTORED)]);
+        let mut queue = queue(&[(1, "a", RecheckReason::RESTORED)]);
         queue.swapped(Db(1), Db(1));
-        assert_eq!(all(queue), [at(1, "a", Why::RESTORED)]);
+        assert_eq!(all(queue), [at(1, "a", RecheckReason::RESTORED)]);
     }
 
     #[test]
     fn what_is_flushed_is_forgotten() {
-        let keys = [(0, "a", Why::RESTORED), (1, "b", Why::OVERWRITTEN)];
+        let keys = [
+            (0, "a", RecheckReason::RESTORED),
+            (1, "b", RecheckReason::OVERWRITTEN),
+        ];
         let mut one = queue(&keys);
         one.flushed(Some(Db(0)));
         assert!(!one.is_empty());
-        assert_eq!(all(one), [at(1, "b", Why::OVERWRITTEN)]);
+        assert_eq!(all(one), [at(1, "b", RecheckReason::OVERWRITTEN)]);
         let mut each = queue(&keys);
         each.flushed(None);
-        assert!(each.is_empty() && each.why(key(1, "b")).is_none());
+        assert!(each.is_empty() && each.reason(key(1, "b")).is_none());
     }
 }

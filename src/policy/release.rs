@@ -1,11 +1,11 @@
-//! Which tether this is, and which one wrote what this one reads.
+//! Versions of tether: this one, and those that wrote what it reads.
 
 use crate::engine::{Pair, read_pairs};
 use std::fmt;
 
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Of what it was built, where it is a release build and `build.rs` could find out.
+/// The commit of a release build, if `build.rs` could determine it.
 pub const COMMIT: &str = match option_env!("TETHER_COMMIT") {
     Some(commit) => commit,
     None => "unknown",
@@ -26,7 +26,7 @@ const fn part(digits: &str) -> u32 {
 const VERSION_NAME: &str = "version";
 const COMMIT_NAME: &str = "commit";
 
-/// As servers and files say it: names and values.
+/// The version as `name value` pairs, as replicated and in files.
 pub const WORDS: [&str; 4] = [VERSION_NAME, VERSION, COMMIT_NAME, COMMIT];
 
 /// A version of tether.
@@ -44,7 +44,7 @@ impl Release {
         }
     }
 
-    /// What 0.1.0 did not say.
+    /// The version of a sender that does not state it, as 0.1.0.
     fn unsaid() -> Self {
         Release {
             version: "before 0.2.0".to_owned(),
@@ -52,7 +52,7 @@ impl Release {
         }
     }
 
-    /// Understands [`WORDS`] of any version. Nothing where they make no sense.
+    /// Parses [`WORDS`] of any version. `None` if malformed.
     pub fn read(words: &[&[u8]]) -> Option<Self> {
         let mut release = Release::unsaid();
         read_pairs(words, |name, value| match std::str::from_utf8(name) {
@@ -64,7 +64,7 @@ impl Release {
     }
 }
 
-/// What may stand in a log line.
+/// A value that is safe in a log line.
 fn short(value: &[u8]) -> Option<String> {
     const LONGEST: usize = 64;
     let is_plain = value.iter().all(u8::is_ascii_graphic) && (1..=LONGEST).contains(&value.len());

@@ -1,50 +1,51 @@
-//! Whether rights may have changed since somebody began to wait, as far as the commands tell that somebody gives.
+//! Tracks, from the commands that clients send, whether ACL rights may have changed since the last check of the waiters.
 //!
-//! A command is seen before it is executed, and one of a transaction when it is queued. So once rights have changed
-//! each EXEC may change them, too. A command that is postponed (`CLIENT PAUSE`) is executed nobody knows when.
+//! The filter sees a command before its execution, and a command in a transaction when it is queued. So once rights have
+//! changed, each EXEC may change them again. A postponed command (`CLIENT PAUSE`) may execute at any later time.
 
 use std::cell::Cell;
 
-/// What was noted.
+/// State of ACL tracking.
 #[derive(Default)]
 pub struct Rights {
-    /// There may be something to do before an event is told.
-    matter: Cell<bool>,
+    /// A check may be due before the next event.
+    check_due: Cell<bool>,
     observing: Cell<bool>,
-    /// Rights may have changed since the engine was told so.
-    noted: Cell<bool>,
-    /// They have changed before.
-    have_changed: Cell<bool>,
-    /// They may change at any time.
-    unseen: Cell<bool>,
+    /// Rights may have changed since the last check began.
+    changed: Cell<bool>,
+    /// A command has changed rights before.
+    ever_changed: Cell<bool>,
+    /// Rights may change unseen at any time, so every event needs a check.
+    may_change_unseen: Cell<bool>,
 }
 
 impl Rights {
-    /// Whether rights may have to be looked at. Asked before each event.
+    /// Whether a check may be due. Called before each event.
     #[inline(always)]
-    pub fn matter(&self) -> bool {
-        self.matter.get()
+    pub fn is_check_due(&self) -> bool {
+        self.check_due.get()
     }
 
-    /// Whether commands are noted.
+    /// Whether commands are tracked.
     #[inline(always)]
     pub fn is_observing(&self) -> bool {
         self.observing.get()
     }
 
-    /// From now on commands are noted. Whether they were before. `blind`: what changes rights goes by a name of its own here.
-    pub fn observe(&self, blind: impl FnOnce() -> bool) -> bool {
+    /// Starts tracking commands. Returns whether they were tracked before. `acl_is_renamed`: the server knows ACL by
+    /// another name, so changes cannot be seen.
+    pub fn observe(&self, acl_is_renamed: impl FnOnce() -> bool) -> bool {
         if self.observing.replace(true) {
             return true;
         }
-        if blind() {
-            self.unseen.set(true);
-            self.changes(|| false);
+        if acl_is_renamed() {
+            self.may_change_unseen.set(true);
+            self.mark_changed(|| false);
         }
         false
     }
 
-    /// Somebody gives this command, of which `word` tells the second word.
+    /// A client sends this command; `word` returns its second word.
     #[inline(always)]
     pub fn note<'a>(
         &self,
@@ -57,37 +58,37 @@ impl Rights {
             const CHANGING: [&[u8]; 3] = [b"setuser", b"deluser", b"load"];
             let is_it = |word: &[u8]| CHANGING.iter().any(|it| it.eq_ignore_ascii_case(word));
             if word().is_some_and(is_it) {
-                self.have_changed.set(true);
-                self.changes(is_paused);
+                self.ever_changed.set(true);
+                self.mark_changed(is_paused);
             }
-        } else if name.len() == 4 && self.have_changed.get() && name.eq_ignore_ascii_case(b"exec") {
-            self.changes(is_paused);
+        } else if name.len() == 4 && self.ever_changed.get() && name.eq_ignore_ascii_case(b"exec") {
+            self.mark_changed(is_paused);
         }
     }
 
     #[cold]
-    fn changes(&self, is_paused: impl FnOnce() -> bool) {
+    fn mark_changed(&self, is_paused: impl FnOnce() -> bool) {
         if is_paused() {
-            self.unseen.set(true);
+            self.may_change_unseen.set(true);
         }
-        self.noted.set(true);
-        self.matter.set(true);
+        self.changed.set(true);
+        self.check_due.set(true);
     }
 
-    /// A look at rights begins: what is told meanwhile needs none. Whether the engine is to be told that they have changed.
-    pub fn begin_look(&self, in_exec: bool) -> bool {
-        self.matter.set(false);
-        let noted = self.noted.get();
-        if noted {
-            // The command that changes them may be still to come in this transaction.
-            self.noted.set(self.unseen.get() || in_exec);
+    /// Begins a check; events handled meanwhile need none. Returns whether rights may have changed since the last one.
+    pub fn begin_check(&self, in_exec: bool) -> bool {
+        self.check_due.set(false);
+        let changed = self.changed.get();
+        if changed {
+            // The command that changes them may still follow in this transaction.
+            self.changed.set(self.may_change_unseen.get() || in_exec);
         }
-        noted
+        changed
     }
 
-    /// The look is over. `has_doubts`: not everybody was looked at.
-    pub fn end_look(&self, has_doubts: bool) {
-        self.matter.set(self.noted.get() || has_doubts);
+    /// Ends a check. `more_to_check`: some waiters are unchecked.
+    pub fn end_check(&self, more_to_check: bool) {
+        self.check_due.set(self.changed.get() || more_to_check);
     }
 }
 
@@ -107,14 +108,14 @@ mod tests {
         assert!(!rights.observe(|| false) && rights.observe(|| false));
         for line in ["acl list", "acl", "exec", "set acl setuser", "get exec"] {
             given(&rights, line, false);
-            assert!(!rights.matter(), "{line}");
+            assert!(!rights.is_check_due(), "{line}");
         }
         for line in ["ACL SETUSER", "acl deluser", "Acl Load"] {
             given(&rights, line, false);
-            assert!(rights.matter(), "{line}");
-            assert!(rights.begin_look(false) && !rights.matter());
-            rights.end_look(false);
-            assert!(!rights.matter(), "{line}");
+            assert!(rights.is_check_due(), "{line}");
+            assert!(rights.begin_check(false) && !rights.is_check_due());
+            rights.end_check(false);
+            assert!(!rights.is_check_due(), "{line}");
         }
     }
 
@@ -123,28 +124,28 @@ mod tests {
         let rights = Rights::default();
         given(&rights, "acl setuser", false);
         assert!(
-            rights.begin_look(true),
+            rights.begin_check(true),
             "it may be still to come in this transaction"
         );
-        rights.end_look(false);
-        assert!(rights.matter() && rights.begin_look(false));
-        rights.end_look(true);
-        assert!(rights.matter(), "not everybody was looked at");
-        assert!(!rights.begin_look(false));
-        rights.end_look(false);
+        rights.end_check(false);
+        assert!(rights.is_check_due() && rights.begin_check(false));
+        rights.end_check(true);
+        assert!(rights.is_check_due(), "not everybody was looked at");
+        assert!(!rights.begin_check(false));
+        rights.end_check(false);
         given(&rights, "exec", false);
-        assert!(rights.matter());
+        assert!(rights.is_check_due());
     }
 
     #[test]
     fn what_is_postponed_may_change_rights_at_any_time() {
-        for blind in [false, true] {
+        for acl_is_renamed in [false, true] {
             let rights = Rights::default();
-            rights.observe(|| blind);
-            given(&rights, "acl setuser", !blind);
+            rights.observe(|| acl_is_renamed);
+            given(&rights, "acl setuser", !acl_is_renamed);
             for _ in 0..3 {
-                assert!(rights.matter() && rights.begin_look(false));
-                rights.end_look(false);
+                assert!(rights.is_check_due() && rights.begin_check(false));
+                rights.end_check(false);
             }
         }
     }

@@ -1,51 +1,51 @@
-//! What differs between servers, and on which of them functions may be called that the module API does not promise.
+//! Differences between servers, and which servers' private functions may be called.
 //!
-//! `docs/servers.md` tells users the latter.
+//! `docs/servers.md` documents the latter.
 
-/// What differs between servers, found out once.
+/// Properties of the server, determined at load.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Server {
-    /// A push to the connection whose command is running would be written before that command's
-    /// reply, or inside EXEC's (Redis 7.0): all pushes wait until the command is done.
-    pub late_pushes: bool,
-    /// It ends, sooner or later, when a connection is pushed to while its own command comes upon a lapsed key, or while it
-    /// wants no replies and its own command causes an event.
-    pub loses_count_of_pushes: bool,
+    /// A push to the executing client would be written before its reply, or inside EXEC's (Redis 7.0), so all pushes wait
+    /// until the command is done.
+    pub pushes_before_reply: bool,
+    /// The server crashes (it miscounts output-buffer bytes) after a push to a client whose own command expires a key, or
+    /// that wants no replies and whose own command raises an event.
+    pub miscounts_pushes: bool,
     /// In a transaction, an event's context names the transaction's database and not the event's
     /// (Valkey 9).
     pub event_db_is_wrong_in_exec: bool,
-    /// A key that is given a time which has passed goes as if its time were over (Valkey since 8.1).
+    /// Setting a TTL in the past raises `expired` instead of `del` (Valkey since 8.1).
     pub past_is_expiry: bool,
-    /// Keys have slots, by which others follow what happens to them.
+    /// The server is a cluster node.
     pub is_cluster: bool,
-    /// By its own word.
+    /// As the server reports it.
     pub version: Option<Version>,
-    /// What is done with functions that the module API does not promise. None until that is decided.
+    /// Whether private functions are called. `None` until that is decided.
     pub private: Option<Private>,
-    /// We may use its own function for ending a block; see `shell/sys/shim.rs`.
+    /// The server's private function for ending a block may be called; see `shell/sys/shim.rs`.
     pub ends_blocks: bool,
-    /// It can say how far its append-only file has been written (`WAITAOF`, since Redis 7.2).
+    /// The server tracks how far its append-only file is synced (`WAITAOF`, since Redis 7.2).
     pub counts_aof: bool,
     /// I/O threads may own a connection's buffers (Redis 8 with `io-threads` above 1).
     pub threads_own_clients: bool,
-    /// Slots move with all their keys in one step, if modules say that they can stand it (Valkey 9).
+    /// Atomic slot migration, if all modules declare support for it (Valkey 9).
     pub moves_slots_in_one_go: bool,
-    /// The same, but what stands in a slot that has moved goes without an event of its own (Redis since 8.4).
+    /// Atomic slot migration that deletes the slot's keys without keyspace events (Redis since 8.4).
     pub trims_slots: bool,
-    /// It leaves connections in the database of an event (Valkey 8.1).
-    pub strays: bool,
-    /// `CLIENT LIST ID` looks at all its connections (Valkey since 8.1).
+    /// A keyspace event leaves the client in the event's database (Valkey 8.1).
+    pub event_moves_client_db: bool,
+    /// `CLIENT LIST ID` scans all clients (Valkey since 8.1).
     pub looks_at_all: bool,
-    /// What stands in a slot that it loses goes without an event (Redis 7.0).
+    /// Keys of a lost slot are deleted without events (Redis 7.0).
     pub slots_go_silently: bool,
-    /// A `CLIENT UNBLOCK` of a client whose block a module has ended earlier in the same turn of its loop leaves the client
-    /// without a reply (Redis 7.0), or is its own end (Redis 7.2.4, and so Valkey 7.2).
-    pub fails_late_unblock: bool,
+    /// A `CLIENT UNBLOCK` of a client that a module has unblocked earlier in the same turn of the event loop leaves the
+    /// client without a reply (Redis 7.0) or crashes the server (Redis 7.2.4, hence Valkey 7.2).
+    pub fails_unblock_after_answer: bool,
 }
 
 impl Server {
-    /// What follows from its version; from whether it is a cluster's, whether filters are told whose a command is, and whether
-    /// I/O threads are on.
+    /// Derives the properties from the version, cluster mode, whether command filters get client ids (`names_clients`), and
+    /// whether I/O threads are on.
     pub fn of(
         version: Option<Version>,
         is_cluster: bool,
@@ -66,20 +66,20 @@ impl Server {
             ends_blocks: false,
             private: None,
             version,
-            late_pushes: !names_clients,
-            strays: valkey == Some((8, 1)),
-            loses_count_of_pushes: valkey >= Some((8, 1)),
+            pushes_before_reply: !names_clients,
+            event_moves_client_db: valkey == Some((8, 1)),
+            miscounts_pushes: valkey >= Some((8, 1)),
             looks_at_all: valkey >= Some((8, 1)),
             slots_go_silently: is_cluster && !names_clients,
-            fails_late_unblock: version.is_some_and(|version| version.series <= (7, 2)),
-            // Each Valkey came from a Redis that can.
+            fails_unblock_after_answer: version.is_some_and(|version| version.series <= (7, 2)),
+            // Valkey was forked from a Redis that does.
             counts_aof: valkey.is_some() || redis >= Some((7, 2)),
             threads_own_clients: redis >= Some((8, 0)) && has_io_threads,
         }
     }
 }
 
-/// A server by its own word.
+/// A server's name and version, as it reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     pub is_valkey: bool,
@@ -87,16 +87,16 @@ pub struct Version {
     patch: u32,
 }
 
-/// How it is known that a series takes the calls of `shim.c` as they are made.
+/// How a series was verified to be compatible with the calls of `shim.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// All tests are run on a server of this series (`make test-matrix`).
+    /// All tests run on a server of this series (`make test-matrix`).
     Tested,
-    /// Each function that is called, and each field that is read, was compared in the tagged sources.
+    /// Each function called and each field read was compared in the tagged sources.
     Compared,
 }
 
-/// Of Redis and of Valkey.
+/// The verified series of Redis and of Valkey.
 const KNOWN: [&[((u32, u32), How)]; 2] = [
     &[
         ((7, 0), How::Tested),
@@ -129,7 +129,7 @@ impl Version {
     }
 
     pub fn is_known(self) -> bool {
-        // There the function that pushes took one argument less.
+        // In 7.0.0 the push function has one argument less.
         let is_first = !self.is_valkey && self.series == (7, 0) && self.patch == 0;
         let known = KNOWN[usize::from(self.is_valkey)].iter();
         !is_first
@@ -138,7 +138,7 @@ impl Version {
                 .any(|one| one == self.series)
     }
 
-    /// Whether a block is ended in two steps, see `shim.c`.
+    /// Whether ending a block takes two calls, see `shim.c`.
     pub fn ends_blocks_in_two_steps(self) -> bool {
         !self.is_valkey && self.series == (7, 0)
     }
@@ -152,34 +152,34 @@ impl std::fmt::Display for Version {
     }
 }
 
-/// What is to be done with functions that the module API does not promise: the setting.
+/// The setting `tether.private-functions`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wanted {
-    /// They are called on servers that are known.
+    /// Call private functions on verified servers.
     #[default]
     Known,
-    /// On all that have them.
+    /// Call them on every server that has them.
     Always,
     Never,
 }
 
-/// What is done with them.
+/// The resulting decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Private {
-    /// They are called, on a server that is known.
+    /// Called, on a verified server.
     Known,
-    /// They are called on one that is not known.
+    /// Called, on an unverified server.
     Tried,
-    /// They are not called: the server is not known.
+    /// Not called: the server is unverified.
     Unknown,
-    /// They are not called: some are missing, or are another library's.
+    /// Not called: some symbols are missing or belong to another library.
     Unfit,
-    /// They are not called, because the setting says so.
+    /// Not called: the setting forbids it.
     Never,
 }
 
 impl Private {
-    /// `fits` looks whether they are there and what they should be; it is told whether a block is ended in two steps.
+    /// `fits` checks the symbols; its argument is whether ending a block takes two calls.
     pub fn decide(
         version: Option<Version>,
         wanted: Wanted,
@@ -196,7 +196,7 @@ impl Private {
         }
     }
 
-    /// As INFO says it.
+    /// The value in INFO.
     pub fn word(self) -> &'static str {
         match self {
             Private::Known => "known",

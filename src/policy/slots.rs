@@ -1,134 +1,137 @@
-//! Slots of a cluster: whose they are, as the server's own reports say, and which a server has lost without a word.
+//! Cluster slots: their owners, parsed from the server's reports, and when to poll for slots lost without an event.
 
 use crate::engine::Moment;
 
-/// Where commands for a key that is not there are to be sent.
+/// The node that commands for a key that does not exist must go to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlotOwner {
-    /// Here; also as long as its slot is on its way to here.
+    /// This node, also while it imports the slot.
     Here,
-    /// There, with `ASKING`: its slot is on its way to there.
+    /// Another node, with `ASKING`: this node migrates the slot to it.
     Leaving(String),
     There(String),
-    /// Nobody has the slot.
+    /// No node owns the slot.
     Nowhere,
 }
 
-/// How long an answer about a slot is good for: many keys of one slot go one after the other.
-pub const FRESH_MS: u64 = 50;
+/// How long an owner is cached: many keys of one slot are removed in a row.
+pub const OWNER_CACHE_MS: u64 = 50;
 
-/// What was last found out of slots.
+/// Cached slot ownership.
 #[derive(Default)]
 pub struct Slots {
-    /// The last slot that was looked for, when, and where it was.
+    /// The last slot looked up, when, and its owner.
     last: Option<(u64, Moment, SlotOwner)>,
-    /// On a replica: the slots that are on their way to its master, first and last of each range. None: to be asked for.
-    coming: Option<Vec<(u64, u64)>>,
+    /// On a replica: the slots that its master imports, first and last of each range. `None`: to be queried.
+    importing: Option<Vec<(u64, u64)>>,
 }
 
 impl Slots {
-    /// Where this slot was a moment ago, if that was found out then.
-    pub fn last_place(&self, slot: u64, now: Moment) -> Option<SlotOwner> {
-        let (last, when, place) = self.last.as_ref()?;
-        (*last == slot && now.ms_since(*when) < FRESH_MS).then(|| place.clone())
+    /// The cached owner of this slot, if it is fresh.
+    pub fn last_owner(&self, slot: u64, now: Moment) -> Option<SlotOwner> {
+        let (last, when, owner) = self.last.as_ref()?;
+        (*last == slot && now.ms_since(*when) < OWNER_CACHE_MS).then(|| owner.clone())
     }
 
-    pub fn found(&mut self, slot: u64, now: Moment, place: SlotOwner) {
-        self.last = Some((slot, now, place));
+    pub fn set_last(&mut self, slot: u64, now: Moment, owner: SlotOwner) {
+        self.last = Some((slot, now, owner));
     }
 
-    /// Somebody is about to say whose a slot is.
-    pub fn change(&mut self) {
+    /// A command is about to change slot ownership.
+    pub fn config_changes(&mut self) {
         self.last = None;
     }
 
     /// A move of slots to this server's master has begun or ended: which ones come is to be asked for.
-    pub fn moves_have_changed(&mut self) {
-        self.coming = None;
+    pub fn migrations_changed(&mut self) {
+        self.importing = None;
     }
 
-    pub fn knows_what_comes(&self) -> bool {
-        self.coming.is_some()
+    pub fn knows_importing(&self) -> bool {
+        self.importing.is_some()
     }
 
     /// What the server says is on its way.
-    pub fn come(&mut self, coming: Vec<(u64, u64)>) {
-        self.coming = Some(coming);
+    pub fn set_importing(&mut self, importing: Vec<(u64, u64)>) {
+        self.importing = Some(importing);
     }
 
-    pub fn is_any_coming(&self) -> bool {
-        self.coming.iter().flatten().next().is_some()
+    pub fn imports_any(&self) -> bool {
+        self.importing.iter().flatten().next().is_some()
     }
 
-    pub fn is_coming(&self, slot: u64) -> bool {
-        let mut ranges = self.coming.iter().flatten();
+    pub fn is_importing(&self, slot: u64) -> bool {
+        let mut ranges = self.importing.iter().flatten();
         ranges.any(|(first, last)| (*first..=*last).contains(&slot))
     }
 }
 
-/// How often the server is asked which slots it has.
-const LOOK_MS: u64 = 1000;
+/// Interval of polling the server for its slots.
+const POLL_INTERVAL_MS: u64 = 1000;
 
-/// For so long after somebody has said whose a slot is: a server may wait for its replicas before it does what it was told.
-const AFTER_MS: u64 = 10_000;
+/// How long to poll after a change of ownership: a server may wait for its replicas before it applies it.
+const POLL_AFTER_CHANGE_MS: u64 = 10_000;
 
-/// What a server knows of its own slots.
+/// The slots of this node, as last polled.
 #[derive(Default)]
-pub struct Own {
-    /// Those that the server said it has, or will have, when last asked.
+pub struct OwnSlots {
+    /// The slots that it owns or imports.
     slots: Option<SlotSet>,
-    /// Some of them were on their way.
-    coming: bool,
-    looked: Moment,
-    /// When somebody last said whose a slot is.
-    changed: Option<Moment>,
+    /// Some of them were being imported.
+    importing: bool,
+    polled_at: Moment,
+    /// When a command last changed slot ownership.
+    changed_at: Option<Moment>,
 }
 
-/// When the server is to be asked which slots it has.
+/// When to poll the server for its slots.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// As soon as something is heard of slots.
+pub enum Poll {
+    /// Not before ownership changes.
     Never,
     InMs(u64),
-    /// Now, and again after so many milliseconds.
+    /// Now, and again after this many milliseconds.
     NowAndIn(u64),
 }
 
-impl Own {
-    /// Somebody is about to say whose a slot is.
-    pub fn change(&mut self, now: Moment) {
-        self.changed = Some(now);
-        self.looked = Moment::default();
+impl OwnSlots {
+    /// A command is about to change slot ownership.
+    pub fn config_changes(&mut self, now: Moment) {
+        self.changed_at = Some(now);
+        self.polled_at = Moment::default();
     }
 
-    /// `in_doubt_always`: slots can go without a word. `at_once`: keys are about to be handed over, which are to be this
-    /// server's still.
-    pub fn when_to_ask(
+    /// `may_lose_silently`: slots can be lost without an event. `is_urgent`: keys are about to be granted, and must still
+    /// be this node's.
+    pub fn next_poll(
         &self,
         now: Moment,
-        in_doubt_always: bool,
-        at_once: impl FnOnce() -> bool,
-    ) -> Ask {
-        let is_late = |changed: Moment| now.ms_since(changed) < AFTER_MS;
-        let in_doubt = self.slots.is_none() || self.coming || self.changed.is_some_and(is_late);
-        if !in_doubt && !in_doubt_always {
-            return Ask::Never;
+        may_lose_silently: bool,
+        is_urgent: impl FnOnce() -> bool,
+    ) -> Poll {
+        let is_late = |changed: Moment| now.ms_since(changed) < POLL_AFTER_CHANGE_MS;
+        let in_doubt =
+            self.slots.is_none() || self.importing || self.changed_at.is_some_and(is_late);
+        if !in_doubt && !may_lose_silently {
+            return Poll::Never;
         }
-        match now.ms_since(self.looked) {
-            ago_ms if ago_ms < LOOK_MS && !at_once() => Ask::InMs(LOOK_MS - ago_ms),
-            _ => Ask::NowAndIn(LOOK_MS),
+        match now.ms_since(self.polled_at) {
+            ago_ms if ago_ms < POLL_INTERVAL_MS && !is_urgent() => {
+                Poll::InMs(POLL_INTERVAL_MS - ago_ms)
+            }
+            _ => Poll::NowAndIn(POLL_INTERVAL_MS),
         }
     }
 
-    /// What the server has said. Whether some may be gone that it had before.
-    pub fn said(&mut self, now: Moment, slots: &SlotSet, coming: bool) -> bool {
-        self.looked = now;
-        self.coming = coming;
+    /// Stores a poll's result. Returns whether some slots may be lost.
+    pub fn polled(&mut self, now: Moment, slots: &SlotSet, importing: bool) -> bool {
+        self.polled_at = now;
+        self.importing = importing;
         self.slots.as_ref().is_none_or(|old| !slots.covers(old))
     }
 
-    /// All that was in slots that are gone has ended.
-    pub fn settled(&mut self, slots: SlotSet) {
+    /// Everything in lost slots has ended.
+    pub fn confirm(&mut self, slots: SlotSet) {
         self.slots = Some(slots);
     }
 }
@@ -140,24 +143,23 @@ const SLOTS: usize = 16_384;
 pub struct SlotSet(Box<[u64; SLOTS / 64]>);
 
 impl SlotSet {
-    /// Those that a server has or that are on their way to it, as its own line of `CLUSTER NODES` tells; and whether there are
-    /// any of the latter.
+    /// The slots that a node owns or imports, from its own line of `CLUSTER NODES`; and whether it imports any.
     pub fn of_line(line: &str) -> (SlotSet, bool) {
         let mut set = SlotSet(Box::new([0; SLOTS / 64]));
-        let mut coming = false;
+        let mut importing = false;
         for word in slots_of(line) {
             if let Some((slot, _)) = word
                 .strip_prefix('[')
                 .and_then(|open| open.split_once("-<-"))
             {
-                coming = true;
+                importing = true;
                 set.add(slot, slot);
             } else {
                 let (first, last) = word.split_once('-').unwrap_or((word, word));
                 set.add(first, last);
             }
         }
-        (set, coming)
+        (set, importing)
     }
 
     fn add(&mut self, first: &str, last: &str) {
@@ -172,14 +174,14 @@ impl SlotSet {
         self.0[slot / 64] & (1 << (slot % 64)) != 0
     }
 
-    /// Whether it has all that the other one has.
+    /// Whether this set contains the other one.
     pub fn covers(&self, other: &SlotSet) -> bool {
         let mut both = self.0.iter().zip(&*other.0);
         both.all(|(own, other)| other & !own == 0)
     }
 }
 
-/// Reads `CLUSTER NODES`.
+/// Finds a slot's owner in the output of `CLUSTER NODES`.
 pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
     let address = |line: &str| {
         let words = line.split(' ').nth(1)?;
@@ -223,7 +225,7 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
     }
 }
 
-/// What this server says of itself. Names can have any words in them, so what counts is the flag.
+/// This node's own line, found by its flag: names may contain any word.
 pub fn own_line(nodes: &str) -> &str {
     let is_myself = |line: &&str| {
         let flags = line.split(' ').nth(2).unwrap_or_default();
@@ -232,7 +234,7 @@ pub fn own_line(nodes: &str) -> &str {
     nodes.lines().find(is_myself).unwrap_or_default()
 }
 
-/// The slots that a server has, and those that are on their way: what stands before them changes all the time.
+/// The slot fields of a line; the fields before them change all the time.
 fn slots_of(line: &str) -> impl Iterator<Item = &str> {
     line.split(' ').skip(8)
 }
@@ -241,18 +243,18 @@ fn is(number: &str, slot: u64) -> bool {
     number.parse() == Ok(slot)
 }
 
-/// Reads `CLUSTER GETSLOTMIGRATIONS` of a replica.
-pub fn coming_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
+/// The slots that the master imports, from a replica's `CLUSTER GETSLOTMIGRATIONS`.
+pub fn slots_importing_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
     fn value<'a>(of: &'a [String], name: &str) -> &'a str {
         let mut pairs = of.chunks_exact(2);
         let found = pairs.find(|pair| pair[0] == name);
         found.map_or("", |pair| &pair[1])
     }
-    let coming = moves.iter().filter(|of| {
+    let importing = moves.iter().filter(|of| {
         value(of, "operation") == "IMPORT" && value(of, "state") == "occurring-on-primary"
     });
     let mut slots = Vec::new();
-    for of in coming {
+    for of in importing {
         for range in value(of, "slot_ranges").split(' ') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             if let (Ok(first), Ok(last)) = (first.parse(), last.parse()) {
@@ -263,7 +265,7 @@ pub fn coming_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
     slots
 }
 
-/// The slot of a key: of what stands in its first braces, if anything does.
+/// The slot of a key: hashes the content of its first braces, if not empty.
 pub fn slot_of(name: &[u8]) -> u16 {
     let find = |byte: u8, from: &[u8]| from.iter().position(|other| *other == byte);
     let tag = find(b'{', name).and_then(|open| {
@@ -290,46 +292,46 @@ mod tests {
         let at = |ms: u64| Moment(ms * 1000);
         let (own, _) = SlotSet::of_line("a b c d e f g h 0-99");
         let (fewer, _) = SlotSet::of_line("a b c d e f g h 0-98");
-        let mut known = Own::default();
-        let ask = |known: &Own, ms| known.when_to_ask(at(ms), false, || false);
-        assert_eq!(ask(&known, 5000), Ask::NowAndIn(1000));
-        assert!(known.said(at(5000), &own, false), "nothing was known");
-        assert_eq!(ask(&known, 5400), Ask::InMs(600));
+        let mut known = OwnSlots::default();
+        let ask = |known: &OwnSlots, ms| known.next_poll(at(ms), false, || false);
+        assert_eq!(ask(&known, 5000), Poll::NowAndIn(1000));
+        assert!(known.polled(at(5000), &own, false), "nothing was known");
+        assert_eq!(ask(&known, 5400), Poll::InMs(600));
         assert_eq!(
-            known.when_to_ask(at(5400), false, || true),
-            Ask::NowAndIn(1000)
+            known.next_poll(at(5400), false, || true),
+            Poll::NowAndIn(1000)
         );
-        known.settled(own.clone());
-        assert_eq!(ask(&known, 7000), Ask::Never);
+        known.confirm(own.clone());
+        assert_eq!(ask(&known, 7000), Poll::Never);
         assert_eq!(
-            known.when_to_ask(at(7000), true, || false),
-            Ask::NowAndIn(1000)
+            known.next_poll(at(7000), true, || false),
+            Poll::NowAndIn(1000)
         );
-        assert!(!known.said(at(7000), &own, true));
-        assert_eq!(ask(&known, 8000), Ask::NowAndIn(1000), "one is on its way");
-        assert!(known.said(at(8000), &fewer, false));
-        known.settled(fewer);
-        known.change(at(9000));
-        assert_eq!(ask(&known, 9001), Ask::NowAndIn(1000));
-        assert_eq!(ask(&known, 18_999), Ask::NowAndIn(1000));
-        assert_eq!(ask(&known, 19_000), Ask::Never);
+        assert!(!known.polled(at(7000), &own, true));
+        assert_eq!(ask(&known, 8000), Poll::NowAndIn(1000), "one is on its way");
+        assert!(known.polled(at(8000), &fewer, false));
+        known.confirm(fewer);
+        known.config_changes(at(9000));
+        assert_eq!(ask(&known, 9001), Poll::NowAndIn(1000));
+        assert_eq!(ask(&known, 18_999), Poll::NowAndIn(1000));
+        assert_eq!(ask(&known, 19_000), Poll::Never);
     }
 
     #[test]
     fn an_answer_about_a_slot_is_good_for_a_moment() {
         let at = |ms: u64| Moment(ms * 1000);
         let mut slots = Slots::default();
-        slots.found(7, at(100), SlotOwner::Nowhere);
-        assert_eq!(slots.last_place(7, at(149)), Some(SlotOwner::Nowhere));
-        assert_eq!(slots.last_place(8, at(149)), None);
-        assert_eq!(slots.last_place(7, at(150)), None);
-        slots.change();
-        assert_eq!(slots.last_place(7, at(100)), None);
-        assert!(!slots.knows_what_comes() && !slots.is_any_coming());
-        slots.come(vec![(3, 5)]);
-        assert!(slots.is_any_coming() && slots.is_coming(5) && !slots.is_coming(6));
-        slots.moves_have_changed();
-        assert!(!slots.knows_what_comes() && !slots.is_coming(5));
+        slots.set_last(7, at(100), SlotOwner::Nowhere);
+        assert_eq!(slots.last_owner(7, at(149)), Some(SlotOwner::Nowhere));
+        assert_eq!(slots.last_owner(8, at(149)), None);
+        assert_eq!(slots.last_owner(7, at(150)), None);
+        slots.config_changes();
+        assert_eq!(slots.last_owner(7, at(100)), None);
+        assert!(!slots.knows_importing() && !slots.imports_any());
+        slots.set_importing(vec![(3, 5)]);
+        assert!(slots.imports_any() && slots.is_importing(5) && !slots.is_importing(6));
+        slots.migrations_changed();
+        assert!(!slots.knows_importing() && !slots.is_importing(5));
     }
 
     const NODES: &str = "\
@@ -378,8 +380,11 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
             row("EXPORT", "50-60", "occurring-on-primary"),
             row("IMPORT", "70-70", "occurring-on-primary"),
         ];
-        assert_eq!(coming_to_master(&moves), [(7, 7), (10, 20), (70, 70)]);
-        assert_eq!(coming_to_master(&[]), []);
+        assert_eq!(
+            slots_importing_to_master(&moves),
+            [(7, 7), (10, 20), (70, 70)]
+        );
+        assert_eq!(slots_importing_to_master(&[]), []);
     }
 
     #[test]
@@ -407,12 +412,12 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
     #[test]
     fn a_line_tells_own_slots_and_those_on_their_way() {
         let line = "aaa 127.0.0.1:7001@17001 myself,master - 0 1 1 connected 0-99 200 [7->-bbb]";
-        let (own, coming) = SlotSet::of_line(line);
-        assert!(!coming);
+        let (own, importing) = SlotSet::of_line(line);
+        assert!(!importing);
         let has = |set: &SlotSet| [0, 7, 99, 100, 200, 300].map(|slot| set.has(slot));
         assert_eq!(has(&own), [true, true, true, false, true, false]);
-        let (more, coming) = SlotSet::of_line(&format!("{line} [300-<-bbb]"));
-        assert!(coming);
+        let (more, importing) = SlotSet::of_line(&format!("{line} [300-<-bbb]"));
+        assert!(importing);
         assert_eq!(has(&more), [true, true, true, false, true, true]);
         assert!(more.covers(&own) && !own.covers(&more) && own.covers(&own));
     }

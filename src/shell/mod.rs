@@ -1,20 +1,20 @@
-//! The shell: all that touches the server. It turns what the server does into facts for the engine
-//! and the engine's effects into server calls, and decides nothing.
+//! The shell: everything that touches the server. It turns callbacks into events for the engine, and the engine's effects
+//! into server calls. It decides nothing.
 //!
 //! ```text
-//!   tick.rs       what was deferred, when its time has come
-//!   commands/     commands and settings: the server's arguments in, answers out
-//!   persistence/  RDB files, append-only files, what comes from a master
-//!   bridge/       facts go in, effects out: events of the server, what is told, what is performed
-//!   delivery/     frames that are no replies, and answers to blocked clients
-//!   server/       what the server knows and does not tell by itself
-//!   timer.rs      the one timer                   guard.rs   the border: no panic crosses it
-//!   state.rs      what is remembered, borrowed in sys/scoped.rs only
+//!   tick.rs       deferred work, when it is due
+//!   commands/     commands and settings
+//!   persistence/  RDB files, append-only files, the master's stream
+//!   bridge/       events in, effects out
+//!   delivery/     pushes, replies, answers to blocked clients
+//!   server/       what the module has to find out about the server
+//!   timer.rs      the one timer                   guard.rs   no panic reaches the server
+//!   state.rs      the shell's state, borrowed in sys/scoped.rs only
 //!   sys/          the bottom: the module API made safe, what it lacks, memory, time
 //! ```
 //!
-//! Each room uses only those below it. Besides, all of them use the engine, `command`, and `policy`, which decides
-//! what of all this needs no server.
+//! Each module uses only those below it. All of them use the engine, `command`, and `policy`, which has the decisions that
+//! need no server.
 //!
 //! ```text
 //!   unsafe        sys/raw/ (the module API), sys/main_thread.rs (one thread),
@@ -49,7 +49,7 @@ use sys::raw::{Ctx, api};
 
 const NAME: &std::ffi::CStr = c"tether";
 
-/// Valkey 9's option of this name; on Redis the number may mean anything.
+/// Valkey 9's option; Redis may use the number for another.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 const CALLBACKS: Callbacks = Callbacks {
@@ -63,7 +63,7 @@ const CALLBACKS: Callbacks = Callbacks {
     on_abandoned: unblocked::on_abandoned,
 };
 
-/// The server's way in.
+/// The entry point of the module.
 ///
 /// # Safety
 /// Called by a server that is loading this module, as the module API says.
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     count: c_int,
 ) -> c_int {
     let (ok, err) = (c::REDISMODULE_OK as c_int, c::REDISMODULE_ERR as c_int);
-    // SAFETY: the caller. Nothing of ours may allocate before this has filled in the API's table.
+    // SAFETY: the caller. No module code may allocate before this has filled in the API's table.
     let initialised = unsafe {
         c::Export_RedisModule_Init(
             ctx,
@@ -114,18 +114,17 @@ fn load(ctx: Ctx<'_>) -> bool {
     let server = server(ctx);
     shell.server.set(server);
     sys::raw::note_unix_socket(ctx);
-    let known = sys::raw::known();
-    known
-        .event_db_is_wrong_in_exec
+    let api = sys::raw::api_state();
+    api.event_db_is_wrong_in_exec
         .set(server.event_db_is_wrong_in_exec);
     epochs::begin_epoch();
-    // SAFETY: the table, the context. A key that is opened for writing and found taken is not
-    // written, so closing it must not abort transactions that watch it.
+    // SAFETY: the table, the context. A key that is opened for writing but found taken is not written, so closing it must
+    // not abort transactions that watch it.
     unsafe {
         let explicit = c::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
-        // A damaged file is refused by us; without this option the server would abort.
+        // The module refuses damaged files; without this option the server would abort.
         let refuses = c::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int;
-        // What comes with a slot is in `persistence/stream.rs`.
+        // Imported slots are handled in `persistence/stream.rs`.
         let slots = match shell.server.get().moves_slots_in_one_go {
             true => HANDLE_ATOMIC_SLOT_MIGRATION,
             false => 0,
@@ -144,7 +143,7 @@ fn load(ctx: Ctx<'_>) -> bool {
         && register::commands(ctx)
         && stream::register(ctx)
         && settings::register(ctx);
-    // The last: a setting may have been refused (MODULE LOADEX), and Redis 7.0 goes on to call a library that it has put away.
+    // Last: if a setting is refused (MODULE LOADEX), Redis 7.0 would call subscribed callbacks of the unloaded library.
     if is_loaded {
         private::decide();
         server_events::subscribe_to_server(ctx);
@@ -155,7 +154,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     is_loaded
 }
 
-/// Finds out what is special about this server.
+/// Determines the server's properties.
 fn server(ctx: Ctx<'_>) -> Server {
     let redis = ctx.server_info(c"server", c"redis_version");
     let valkey = ctx.server_info(c"server", c"valkey_version");

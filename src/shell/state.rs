@@ -1,16 +1,16 @@
-//! All that the shell remembers, in one place that only the server's main thread enters.
+//! The shell's state, in one place that only the server's main thread accesses.
 
 use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Token};
-use crate::policy::attribution::Noted;
+use crate::policy::attribution::RecentClients;
 use crate::policy::blocked::Blocked;
-use crate::policy::io_threads::Threads;
+use crate::policy::io_threads::IoThreads;
 use crate::policy::losses::LossLog;
 use crate::policy::outbox::Outbox;
 use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
 use crate::policy::rights::Rights;
 use crate::policy::server::{Server, Wanted};
-use crate::policy::slots::{Own, Slots};
+use crate::policy::slots::{OwnSlots, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{
     BlockHandle, Callback, CommandFilter, Listener, OnAbandoned, OnAnswer, OnKey, Text, Timer,
@@ -34,120 +34,120 @@ pub struct Settings {
     pub private_functions: Wanted,
 }
 
-/// What the server calls of those rooms that stand above the ones in which it is asked to.
+/// Callbacks defined in upper modules, for the lower modules that register them.
 pub struct Callbacks {
-    /// The timer has gone off.
+    /// The timer fired.
     pub tick: Callback,
     pub on_key: OnKey,
     pub on_command: CommandFilter,
     pub on_event_loop: raw::RedisModuleEventCallback,
     pub on_setting: raw::RedisModuleEventCallback,
-    /// Those of the server's events that matter only where something is known here.
+    /// Server events that matter only once the engine knows something.
     pub later: [&'static [Listener]; 2],
     /// `CLIENT UNBLOCK`.
     pub on_unblock: OnAnswer,
-    /// A blocked client is gone, or was answered by the server.
+    /// A blocked client disconnected, or the server replied to it.
     pub on_abandoned: OnAbandoned,
 }
 
-/// What every command asks for stands first, and side by side; the compiler would strew it.
+/// The fields that every command reads come first, in adjacent cache lines; `repr(C)` keeps them there.
 #[repr(C)]
 pub struct Shell {
-    /// Who has given commands; see [`attribution`](crate::policy::attribution).
-    pub noted: Cell<Noted>,
-    /// That is noted.
-    pub notes_clients: Cell<bool>,
+    /// The last clients that sent commands; see [`attribution`](crate::policy::attribution).
+    pub recent_clients: Cell<RecentClients>,
+    /// `recent_clients` is maintained.
+    pub notes_executing: Cell<bool>,
     pub rights: Rights,
-    /// Commands that say whose a slot is are noticed; see `server/cluster.rs`.
-    pub notices_slots: Cell<bool>,
-    /// So are those that touch a connection's tracking; see `server/io_threads.rs`.
-    pub notices_tracking: Cell<bool>,
-    /// The server's event loop has run since the module was loaded: what is loaded from now on is no start.
+    /// The filter watches for commands that change slot ownership; see `server/cluster.rs`.
+    pub filters_slots: Cell<bool>,
+    /// The filter watches for commands that affect client tracking; see `server/io_threads.rs`.
+    pub filters_tracking: Cell<bool>,
+    /// The server's event loop has run since the module was loaded: later loads are not part of the start.
     pub has_started: Cell<bool>,
-    /// `rechecks` has something in it, perhaps.
+    /// `rechecks` may be non-empty.
     pub has_deferred: Cell<bool>,
-    /// See [`shim::learn_executing`](crate::shell::sys::shim::learn_executing): there is no more to learn. The shim knows that as
-    /// well; but it is asked with each command, and for who gives that.
+    /// See [`shim::learn_executing`](crate::shell::sys::shim::learn_executing): nothing more to learn. Kept here, too,
+    /// because every command checks it.
     pub knows_executing: Cell<bool>,
     pub server: Cell<Server>,
-    /// A flush that is over but not yet told: what follows shows whether it belongs to a load.
+    /// A flush that the engine has not handled yet: the next event shows whether it belongs to a load.
     pub flush: Cell<Option<(Option<Db>, Cause)>>,
-    /// The key whose effect is being carried out: events for it are of our own making.
-    pub performing: Cell<Option<*mut raw::RedisModuleString>>,
-    /// The connection whose command is being executed, and has not replied.
-    pub turn: Cell<Option<ClientId>>,
-    /// When the times to live end, since 1970, that held keys were given; by the tokens that they were first granted with.
-    pub ends: Scoped<HashMap<Token, Duration>>,
+    /// The key that the module is writing: its events are the module's own.
+    pub key_being_written: Cell<Option<*mut raw::RedisModuleString>>,
+    /// The client whose command is executing and has not replied.
+    pub executing_client: Cell<Option<ClientId>>,
+    /// Ends of held keys' TTLs, since 1970, by the token of each key's first grant.
+    pub ttl_ends: Scoped<HashMap<Token, Duration>>,
     pub fault: Scoped<Option<String>>,
-    /// The armed timer and when it goes off.
+    /// The armed timer and its deadline.
     pub timer: Cell<Option<(Timer, Moment)>>,
-    /// The server's cron is listened to; see `timer.rs`.
-    pub hears_of_cron: Cell<bool>,
-    /// There was more to do than a slice's time was enough for.
+    /// Subscribed to the server's cron; see `timer.rs`.
+    pub subscribed_to_cron: Cell<bool>,
+    /// The last slice ended with work left.
     pub is_behind: Cell<bool>,
-    /// A buffer for the engine's effects, so that a command allocates none.
-    pub spare: Cell<Vec<Effect>>,
+    /// Reused for the engine's effects, so that a command allocates none.
+    pub effects_buffer: Cell<Vec<Effect>>,
     /// What `LOCK.LOG` returns.
     pub losses: Scoped<LossLog>,
     pub outbox: Scoped<Outbox>,
-    /// See [`hold`](crate::shell::delivery::push::hold).
-    pub holds_pushes: Cell<bool>,
-    /// What is pushed follows from a keyspace event; see [`in_event`](crate::shell::delivery::push::in_event).
+    /// See [`defer_during`](crate::shell::delivery::push::defer_during).
+    pub defers_pushes: Cell<bool>,
+    /// Pushes are caused by a keyspace event; see [`in_event`](crate::shell::delivery::push::in_event).
     pub pushes_in_event: Cell<bool>,
     pub blocked: Scoped<Blocked<BlockHandle>>,
-    /// The last value that was given to a key of a waiter's, if it is short.
+    /// The value last written for a waiter, if short.
     pub value: Cell<Option<Text>>,
     pub engine: Scoped<Engine>,
-    pub threads: Scoped<Threads>,
-    /// Keys that are to be looked at again.
+    pub threads: Scoped<IoThreads>,
+    /// Keys to look up again.
     pub rechecks: Scoped<Queue>,
-    /// The append-only file is being rewritten, and was not yet told what is bound.
+    /// The append-only file is being rewritten, and still lacks the holds.
     pub rewrite_is_due: Cell<bool>,
-    /// A replica has come that may not know the epoch of tokens.
-    pub newcomer: Cell<bool>,
-    /// The tether that told what was read last: a file, or this server's master.
+    /// A replica connected that may not know the token epoch.
+    pub has_new_replica: Cell<bool>,
+    /// The version that wrote the input read last: a file, or the master's stream.
     pub sender: Scoped<Release>,
-    /// How often something of that was refused.
+    /// Number of refused records in it.
     pub refused: Cell<u64>,
-    /// Of those things this server's master told some, which acknowledges them all the same: until it is told everything anew
-    /// this server does not know what sessions hold.
-    pub misses_something: Cell<bool>,
-    /// Keys were renewed and that was not replicated, because the server wanted no writes.
-    pub unreplicated: Cell<bool>,
-    /// Whether there were as many replicas as the server wants, when that was last looked at.
+    /// Records of the master's stream were refused, although the replication offset advanced: until a full resync this
+    /// server does not know what sessions hold.
+    pub has_refused_records: Cell<bool>,
+    /// TTLs were refreshed but not replicated, since the server refused writes.
+    pub has_unreplicated_ttls: Cell<bool>,
+    /// Cached: whether the server has the replicas that it requires.
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
-    /// Whether nobody could ask for a replication offset, when that was last looked at.
-    pub nobody_counts: Cell<Option<(Moment, bool)>>,
+    /// Cached: whether `WAIT` and `WAITAOF` have nothing to wait for.
+    pub no_offset_waiters: Cell<Option<(Moment, bool)>>,
     /// Acknowledgements of grants are counted; see `bridge/acks.rs`.
     pub counts_acks: Cell<bool>,
-    /// A replica has come or gone since they were last counted.
+    /// Replicas connected or disconnected since the last count.
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
-    pub own_slots: Scoped<Own>,
-    /// What stood in slots that have moved is being deleted, or was, since keys were last looked at for that.
+    pub own_slots: Scoped<OwnSlots>,
+    /// Keys of migrated slots may have been deleted since the last recheck.
     pub trims: Cell<bool>,
     pub settings: Cell<Settings>,
-    /// None is taken, see `commands/settings.rs`.
+    /// Settings are refused, see `commands/settings.rs`.
     pub refuses_settings: Cell<bool>,
-    /// What is subscribed to; see `server/subscriptions.rs`.
-    pub hears_of_keys: Cell<bool>,
-    pub hears_of_new: Cell<bool>,
-    pub hears_of_overwriting: Cell<bool>,
-    pub hears_of_server: Cell<bool>,
-    pub hears_of_settings: Cell<bool>,
-    pub hears_of_commands: Cell<bool>,
-    pub hears_event_loop: Cell<bool>,
+    /// Subscriptions; see `server/subscriptions.rs`.
+    pub subscribed_to_keys: Cell<bool>,
+    pub subscribed_to_new_keys: Cell<bool>,
+    pub subscribed_to_overwrites: Cell<bool>,
+    pub subscribed_to_server_events: Cell<bool>,
+    pub subscribed_to_settings: Cell<bool>,
+    pub filters_commands: Cell<bool>,
+    pub subscribed_to_event_loop: Cell<bool>,
     pub pushes_sent: Cell<u64>,
-    /// When the other servers of the cluster were last told of our tokens.
-    pub told_others: Cell<Moment>,
-    /// Slots have come to this server of a cluster, or are about to.
+    /// When the last token was last broadcast to the cluster.
+    pub epoch_sent_at: Cell<Moment>,
+    /// This node gained slots, or is about to.
     pub slots_changed: Cell<bool>,
-    /// It is noticed when they do.
-    pub hears_of_slots: Cell<bool>,
-    /// Where a key was that is being moved; see `server/strays.rs`.
-    pub home: Cell<Option<Db>>,
+    /// Gained slots are detected.
+    pub notices_slot_gains: Cell<bool>,
+    /// The source database of a MOVE; see `server/client_db.rs`.
+    pub moved_from_db: Cell<Option<Db>>,
     pub callbacks: Callbacks,
-    /// Names of commands that are the server's own and no module's, in lower case; see `commands/guarded.rs`.
+    /// Lower-case names of the server's own commands, as looked up; see `commands/guarded.rs`.
     pub own_commands: Scoped<HashSet<Box<[u8]>>>,
 }
 
@@ -158,7 +158,7 @@ pub fn begin(callbacks: Callbacks) {
     SHELL.begin(Shell::new(callbacks));
 }
 
-/// What the shell remembers.
+/// The shell's state.
 #[inline(always)]
 pub fn shell() -> &'static Shell {
     SHELL.get()
@@ -167,27 +167,27 @@ pub fn shell() -> &'static Shell {
 impl Shell {
     fn new(callbacks: Callbacks) -> Self {
         Shell {
-            noted: Cell::new(Noted::only(ClientId(0))),
-            notes_clients: Cell::default(),
+            recent_clients: Cell::new(RecentClients::only(ClientId(0))),
+            notes_executing: Cell::default(),
             rights: Rights::default(),
-            notices_slots: Cell::default(),
-            notices_tracking: Cell::default(),
+            filters_slots: Cell::default(),
+            filters_tracking: Cell::default(),
             has_started: Cell::default(),
             has_deferred: Cell::default(),
             knows_executing: Cell::default(),
             server: Cell::default(),
             flush: Cell::default(),
-            performing: Cell::default(),
-            turn: Cell::default(),
-            ends: Scoped::default(),
+            key_being_written: Cell::default(),
+            executing_client: Cell::default(),
+            ttl_ends: Scoped::default(),
             fault: Scoped::default(),
             timer: Cell::default(),
-            hears_of_cron: Cell::default(),
+            subscribed_to_cron: Cell::default(),
             is_behind: Cell::default(),
-            spare: Cell::default(),
+            effects_buffer: Cell::default(),
             losses: Scoped::default(),
             outbox: Scoped::default(),
-            holds_pushes: Cell::default(),
+            defers_pushes: Cell::default(),
             pushes_in_event: Cell::default(),
             blocked: Scoped::default(),
             value: Cell::default(),
@@ -195,13 +195,13 @@ impl Shell {
             threads: Scoped::default(),
             rechecks: Scoped::default(),
             rewrite_is_due: Cell::default(),
-            newcomer: Cell::default(),
+            has_new_replica: Cell::default(),
             sender: Scoped::default(),
             refused: Cell::default(),
-            misses_something: Cell::default(),
-            unreplicated: Cell::default(),
+            has_refused_records: Cell::default(),
+            has_unreplicated_ttls: Cell::default(),
             enough_replicas: Cell::default(),
-            nobody_counts: Cell::default(),
+            no_offset_waiters: Cell::default(),
             counts_acks: Cell::default(),
             replicas_changed: Cell::default(),
             slots: Scoped::default(),
@@ -216,43 +216,43 @@ impl Shell {
                 private_functions: Wanted::Known,
             }),
             refuses_settings: Cell::default(),
-            hears_of_keys: Cell::default(),
-            hears_of_new: Cell::default(),
-            hears_of_overwriting: Cell::default(),
-            hears_of_server: Cell::default(),
-            hears_of_settings: Cell::default(),
-            hears_of_commands: Cell::default(),
-            hears_event_loop: Cell::default(),
+            subscribed_to_keys: Cell::default(),
+            subscribed_to_new_keys: Cell::default(),
+            subscribed_to_overwrites: Cell::default(),
+            subscribed_to_server_events: Cell::default(),
+            subscribed_to_settings: Cell::default(),
+            filters_commands: Cell::default(),
+            subscribed_to_event_loop: Cell::default(),
             pushes_sent: Cell::default(),
-            told_others: Cell::default(),
+            epoch_sent_at: Cell::default(),
             slots_changed: Cell::default(),
-            hears_of_slots: Cell::default(),
-            home: Cell::default(),
+            notices_slot_gains: Cell::default(),
+            moved_from_db: Cell::default(),
             callbacks,
             own_commands: Scoped::default(),
         }
     }
 
-    /// A master decides about the keys.
+    /// Whether this server is a replica, whose keys its master decides.
     #[inline]
     pub fn is_replica(&self) -> bool {
         self.engine.with(Engine::is_replica)
     }
 
-    /// A data set is being loaded; events mean nothing until it is there.
+    /// Whether a data set is being loaded; keyspace events are meaningless until it is complete.
     #[inline]
     pub fn is_loading(&self) -> bool {
         self.engine.with(Engine::is_loading)
     }
 
-    /// Whether this database was flushed, of which the engine was not yet told.
+    /// Whether a deferred flush covers this database.
     pub fn is_flushed(&self, db: Db) -> bool {
         let flush = self.flush.get();
         flush.is_some_and(|(flushed, _)| flushed.is_none_or(|flushed| flushed == db))
     }
 }
 
-/// Notes that something happened that cannot: a bug of ours.
+/// Records a fault: a bug in the module.
 pub fn fault(cause: &str) {
     let shell = shell();
     if let Some(ctx) = detached() {

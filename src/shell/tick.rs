@@ -1,4 +1,4 @@
-//! What was deferred, when its time has come: pushes, a flush, waits and leases whose time is over, handovers, removals.
+//! Runs deferred work: pushes, a flush, timeouts and expired leases, grants to waiters, removals.
 
 use crate::engine::Event;
 use crate::shell::bridge::recheck::{self, KeyScope};
@@ -13,12 +13,12 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// What the timer calls.
+/// The timer's callback.
 pub unsafe extern "C" fn tick(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        raw::on_our_own(|| go_off(ctx));
+        raw::in_own_execution_unit(|| go_off(ctx));
     });
 }
 
@@ -26,20 +26,20 @@ fn go_off(ctx: Ctx<'_>) {
     timer::gone_off();
     shell().is_behind.set(false);
     shell().has_started.set(true);
-    recheck::catch_up(ctx, KeyScope::All);
-    slots::look(ctx);
-    acks::look_at_replicas(ctx);
+    recheck::handle_deferred(ctx, KeyScope::All);
+    slots::check_owned(ctx);
+    acks::count_replicas_if_changed(ctx);
     acks::count_due(ctx);
-    acks::end_if_idle();
+    acks::stop_if_idle();
     if !acks::is_counting() && !io_threads::is_any_deferred() {
         subscriptions::no_more_to_event_loop(ctx);
     }
     tell::handle(ctx, Event::Tick);
-    blocked::give_back();
+    blocked::release_handles();
     aof::replicate_if_due(ctx);
-    replicas::replicate_to_newcomer(ctx);
-    epochs::replicate_epoch_again(ctx);
-    slices::go_on(ctx);
+    replicas::replicate_epoch_to_new_replica(ctx);
+    epochs::rebroadcast_if_due(ctx);
+    slices::run(ctx);
     push::send_waiting(ctx);
-    push::close_again(ctx);
+    push::retry_close(ctx);
 }

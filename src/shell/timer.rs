@@ -1,7 +1,7 @@
-//! The one timer, and what is called as soon as the current command is over.
+//! The module's one timer, and callbacks right after the current command.
 //!
-//! The server's timers go by the wall clock: one that is set back makes them late by so much. The server's cron goes by a clock that
-//! never goes back, so with each of its rounds (`hz` in a second) a timer that should have gone off is armed anew.
+//! The server's timers use the wall clock: setting it back delays them by as much. The server's cron uses a monotonic
+//! clock, so each of its runs (`hz` per second) re-arms a timer that is late.
 
 use crate::engine::Moment;
 use crate::shell::guard::guard;
@@ -20,7 +20,7 @@ pub fn wake_in_ms(delay_ms: u64) {
     wake_at(now, now.after_ms(delay_ms));
 }
 
-/// Has the tick called at this moment, and not before the current command or event is over.
+/// Schedules the tick at this moment, not before the current command or event is over.
 pub fn wake_at(now: Moment, at: Moment) {
     let shell = shell();
     let former = shell.timer.get();
@@ -32,8 +32,8 @@ pub fn wake_at(now: Moment, at: Moment) {
     }
     // Not a moment too early: a tick before the deadline would find nothing to do.
     arm(at.us_since(now).div_ceil(1000), at);
-    if !shell.hears_of_cron.get() {
-        hear_of_cron();
+    if !shell.subscribed_to_cron.get() {
+        subscribe_to_cron();
     }
 }
 
@@ -44,10 +44,10 @@ fn arm(delay_ms: u64, at: Moment) {
 }
 
 #[cold]
-fn hear_of_cron() {
+fn subscribe_to_cron() {
     const CRON: Listener = (c::REDISMODULE_EVENT_CRON_LOOP, Some(on_cron));
     if let Some(ctx) = detached() {
-        shell().hears_of_cron.set(true);
+        shell().subscribed_to_cron.set(true);
         ctx.listen(CRON);
     }
 }
@@ -61,32 +61,32 @@ unsafe extern "C" fn on_cron(
     guard((), arm_anew_if_late);
 }
 
-/// Nothing is done here: the tick comes as soon as the cron is over.
+/// Only re-arms: the tick runs right after the cron.
 fn arm_anew_if_late() {
-    /// Until then it may just be about to go off.
+    /// Until then it may be about to fire.
     const LATE_MS: u64 = 5;
     let armed = shell().timer.get();
     if let Some((timer, at)) = armed
-        && at.after_ms(LATE_MS) < clock::lately()
+        && at.after_ms(LATE_MS) < clock::coarse_now()
     {
         timer.stop();
         arm(0, at);
     }
 }
 
-/// The timer has gone off.
+/// The timer has fired.
 pub fn gone_off() {
     shell().timer.set(None);
 }
 
-/// Has this called as soon as the current command is over, before the next one of its connection; where the server does not
-/// offer that, the tick comes a little later.
+/// Schedules a call right after the current command, before its client's next one; on servers without such callbacks, the
+/// tick runs a little later.
 pub fn call_soon(call: Callback) {
     call_after_command(call);
     wake_in_ms(0);
 }
 
-/// Has the tick called as soon as the current command or event is over, and before the server sleeps.
+/// Schedules the tick right after the current command or event, before the server sleeps.
 pub fn wake_promptly() {
     wake_in_ms(0);
     wake_loop();

@@ -8,18 +8,18 @@ const BOB: ClientId = ClientId(2);
 
 /// In nobody's turn, on a server that holds pushes back until the reply is there.
 const OUTSIDE: Circumstances = Circumstances {
-    turn: None,
+    executing_client: None,
     in_exec: false,
-    late: false,
-    holding: false,
+    before_reply: false,
+    deferring: false,
 };
 const IN_EXEC: Circumstances = Circumstances {
     in_exec: true,
     ..OUTSIDE
 };
 /// Redis 7.0.
-const LATE: Circumstances = Circumstances {
-    late: true,
+const BEFORE_REPLY: Circumstances = Circumstances {
+    before_reply: true,
     ..OUTSIDE
 };
 
@@ -94,9 +94,9 @@ fn what_is_told_is_written_at_once_unless_something_waits() {
     let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
     assert_eq!(post, Post::Now(vec![ANN], added("a")));
     assert!(outbox.is_empty());
-    outbox.put(vec![BOB], added("b"));
+    outbox.enqueue(vec![BOB], added("b"));
     let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
-    assert_eq!(post, Post::Waits(Until::Later));
+    assert_eq!(post, Post::Queued(Until::Later));
     assert_eq!(
         take(&mut outbox),
         [(vec![2], vec!["b".into()]), (vec![1], vec!["a".into()])]
@@ -107,57 +107,69 @@ fn what_is_told_is_written_at_once_unless_something_waits() {
 #[test]
 fn a_caller_is_told_of_its_holds_in_front_of_its_reply_and_of_watches_after_it() {
     let mut outbox = Outbox::default();
-    let turn = Some(ANN);
-    let now = Circumstances { turn, ..LATE };
+    let executing_client = Some(ANN);
+    let now = Circumstances {
+        executing_client,
+        ..BEFORE_REPLY
+    };
     let post = outbox.post(vec![ANN], granted("a", 7), now);
     assert_eq!(post, Post::InFront(ANN, granted("a", 7)));
     let post = outbox.post(vec![ANN], added("a"), now);
-    assert_eq!(post, Post::Waits(Until::Later));
+    assert_eq!(post, Post::Queued(Until::Later));
     for (to, now) in [
         (vec![BOB], now),
         (vec![ANN, BOB], now),
-        (vec![ANN], Circumstances { turn, ..IN_EXEC }),
+        (
+            vec![ANN],
+            Circumstances {
+                executing_client,
+                ..IN_EXEC
+            },
+        ),
     ] {
         let post = outbox.post(to, granted("a", 7), now);
-        assert_eq!(post, Post::Waits(Until::Later));
+        assert_eq!(post, Post::Queued(Until::Later));
     }
 }
 
 #[test]
 fn what_comes_while_the_outbox_holds_waits_for_the_end_of_the_command() {
     let mut outbox = Outbox::default();
-    let holding = true;
+    let deferring = true;
     let mut post = |now| {
-        let now = Circumstances { holding, ..now };
+        let now = Circumstances { deferring, ..now };
         outbox.post(vec![ANN], added("a"), now)
     };
-    assert_eq!(post(OUTSIDE), Post::Waits(Until::Soon));
-    assert_eq!(post(LATE), Post::Waits(Until::Soon));
+    assert_eq!(post(OUTSIDE), Post::Queued(Until::Soon));
+    assert_eq!(post(BEFORE_REPLY), Post::Queued(Until::Soon));
     // EXEC's reply is not there by then.
-    assert_eq!(post(IN_EXEC), Post::Waits(Until::Later));
+    assert_eq!(post(IN_EXEC), Post::Queued(Until::Later));
 }
 
 #[test]
 fn what_goes_to_many_waits_for_more_but_not_for_much_more() {
     let mut outbox = Outbox::default();
-    let crowd: Vec<_> = (0..MANY as u64).map(ClientId).collect();
-    for number in 1..=MOST {
+    let crowd: Vec<_> = (0..BATCH_RECIPIENTS as u64).map(ClientId).collect();
+    for number in 1..=QUEUED_PUSHES_MAX {
         let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
-        let until = match number {
-            MOST => Until::Full,
-            _ => Until::Later,
+        let expected = match number {
+            QUEUED_PUSHES_MAX => Post::Flush,
+            _ => Post::Queued(Until::Later),
         };
-        assert_eq!(post, Post::Waits(until), "number {number}");
+        assert_eq!(post, expected, "number {number}");
     }
     let taken = outbox.take(is_held);
-    assert_eq!((taken.runs.len(), taken.runs[0].pushes.len()), (1, MOST));
-    outbox.expect_late_reply();
+    assert_eq!(
+        (taken.runs.len(), taken.runs[0].pushes.len()),
+        (1, QUEUED_PUSHES_MAX)
+    );
+    outbox.expect_late_flush_reply();
     let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
     assert_eq!(post, Post::Now(crowd.clone(), added("a")));
     // Where it must wait it does, however much it is.
-    for _ in 0..2 * MOST {
-        let post = outbox.post(crowd.clone(), added("a"), LATE);
-        assert_eq!(post, Post::Waits(Until::Later));
+    for _ in 0..2 * QUEUED_PUSHES_MAX {
+        let post = outbox.post(crowd.clone(), added("a"), BEFORE_REPLY);
+        assert_eq!(post, Post::Queued(Until::Later));
     }
 }
 
@@ -170,9 +182,9 @@ fn what_goes_to_the_same_ones_is_written_together_and_nothing_overtakes() {
         (vec![BOB], "c"),
         (vec![ANN, BOB], "d"),
     ] {
-        outbox.put(to, added(name));
+        outbox.enqueue(to, added(name));
     }
-    let own = outbox.take_out(ANN, is_held);
+    let own = outbox.take_fresh_for(ANN, is_held);
     assert_eq!(names(&own), ["a", "b", "d"]);
     let strings = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let expected: [(Vec<u64>, Vec<String>); 3] = [
@@ -189,14 +201,17 @@ fn what_goes_to_the_same_ones_is_written_together_and_nothing_overtakes() {
 fn what_was_told_of_a_watch_before_its_end_is_void_and_nothing_else() {
     let mut outbox = Outbox::default();
     let both = || vec![ANN, BOB];
-    outbox.put(both(), added("a"));
-    outbox.put(both(), added("b"));
-    outbox.put(vec![ANN], lost("a"));
+    outbox.enqueue(both(), added("a"));
+    outbox.enqueue(both(), added("b"));
+    outbox.enqueue(vec![ANN], lost("a"));
     let a = key("a");
-    outbox.take_back(ANN, Some(&[a.as_key()]));
-    outbox.put(both(), added("a"));
-    outbox.put(vec![ANN], added("c"));
-    assert_eq!(names(&outbox.take_out(ANN, is_held)), ["b", "a", "a", "c"]);
+    outbox.cancel(ANN, Some(&[a.as_key()]));
+    outbox.enqueue(both(), added("a"));
+    outbox.enqueue(vec![ANN], added("c"));
+    assert_eq!(
+        names(&outbox.take_fresh_for(ANN, is_held)),
+        ["b", "a", "a", "c"]
+    );
     let of_bob: Vec<_> = take(&mut outbox)
         .into_iter()
         .filter(|(to, _)| *to == [2])
@@ -208,14 +223,14 @@ fn what_was_told_of_a_watch_before_its_end_is_void_and_nothing_else() {
 #[test]
 fn all_watches_can_end_at_once() {
     let mut outbox = Outbox::default();
-    outbox.put(vec![ANN, BOB], added("a"));
-    outbox.put(vec![ANN], granted("b", 1));
-    outbox.take_back(ANN, None);
-    outbox.put(vec![ANN], added("c"));
-    assert_eq!(names(&outbox.take_out(ANN, is_held)), ["b", "c"]);
-    // It is not void for ever.
+    outbox.enqueue(vec![ANN, BOB], added("a"));
+    outbox.enqueue(vec![ANN], granted("b", 1));
+    outbox.cancel(ANN, None);
+    outbox.enqueue(vec![ANN], added("c"));
+    assert_eq!(names(&outbox.take_fresh_for(ANN, is_held)), ["b", "c"]);
+    // It is not cancelled for ever.
     outbox.take(is_held);
-    outbox.put(vec![ANN], added("a"));
+    outbox.enqueue(vec![ANN], added("a"));
     assert_eq!(take(&mut outbox), [(vec![1], vec!["a".into()])]);
 }
 
@@ -224,13 +239,16 @@ fn a_grant_that_was_given_back_is_not_told_and_one_that_was_lost_is() {
     let mut outbox = Outbox::default();
     for push in [granted("a", 1), granted("b", 2), lost("b"), added("c")] {
         let post = outbox.post(vec![ANN], push, IN_EXEC);
-        assert_eq!(post, Post::Waits(Until::Later));
+        assert_eq!(post, Post::Queued(Until::Later));
     }
-    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["b", "b", "c"]);
+    assert_eq!(
+        names(&outbox.take_fresh_for(ANN, is_not_held)),
+        ["b", "b", "c"]
+    );
     // What came outside a transaction was so, whatever has become of it.
     outbox.take(is_held);
-    outbox.put(vec![ANN], granted("a", 1));
-    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["a"]);
+    outbox.enqueue(vec![ANN], granted("a", 1));
+    assert_eq!(names(&outbox.take_fresh_for(ANN, is_not_held)), ["a"]);
 }
 
 #[test]
@@ -238,13 +256,13 @@ fn nobody_gives_back_what_another_was_granted_in_its_transaction() {
     let mut outbox = Outbox::default();
     outbox.post(vec![ANN], granted("a", 1), IN_EXEC);
     outbox.post(vec![BOB], granted("b", 2), IN_EXEC);
-    outbox.may_give_back(BOB);
-    assert_eq!(names(&outbox.take_out(ANN, is_not_held)), ["a"]);
-    assert!(outbox.take_out(BOB, is_not_held).is_empty());
+    outbox.note_command_in_exec(BOB);
+    assert_eq!(names(&outbox.take_fresh_for(ANN, is_not_held)), ["a"]);
+    assert!(outbox.take_fresh_for(BOB, is_not_held).is_empty());
     // In the next transaction it may.
     outbox.post(vec![ANN], granted("a", 3), IN_EXEC);
-    outbox.may_give_back(ANN);
-    assert!(outbox.take_out(ANN, is_not_held).is_empty());
+    outbox.note_command_in_exec(ANN);
+    assert!(outbox.take_fresh_for(ANN, is_not_held).is_empty());
 }
 
 // ---- what is too much ----
@@ -252,8 +270,8 @@ fn nobody_gives_back_what_another_was_granted_in_its_transaction() {
 /// An outbox in which so much waits for somebody else that everybody's share is counted.
 fn counting() -> Outbox {
     let mut outbox = Outbox::default();
-    outbox.put(vec![BOB], of_bytes(UNCOUNTED + 1));
-    assert_eq!(outbox.doubtful(), [BOB]);
+    outbox.enqueue(vec![BOB], of_bytes(UNCOUNTED_BYTES + 1));
+    assert_eq!(outbox.take_limit_unknown(), [BOB]);
     outbox.limit(BOB, None);
     outbox
 }
@@ -261,17 +279,17 @@ fn counting() -> Outbox {
 #[test]
 fn nobodys_share_is_asked_for_before_it_is_much() {
     let mut outbox = Outbox::default();
-    outbox.put(vec![ANN], of_bytes(UNCOUNTED));
-    outbox.put(vec![BOB], of_bytes(UNCOUNTED));
-    assert!(!outbox.is_any_doubtful());
+    outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES));
+    outbox.enqueue(vec![BOB], of_bytes(UNCOUNTED_BYTES));
+    assert!(!outbox.is_any_limit_unknown());
     let mut outbox = counting();
-    outbox.put(vec![ANN], of_bytes(UNCOUNTED));
-    assert!(!outbox.is_any_doubtful());
-    outbox.put(vec![ANN], of_bytes(least()));
-    assert!(outbox.is_any_doubtful());
-    assert_eq!(outbox.doubtful(), [ANN]);
-    outbox.put(vec![ANN], of_bytes(least()));
-    assert!(!outbox.is_any_doubtful());
+    outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES));
+    assert!(!outbox.is_any_limit_unknown());
+    outbox.enqueue(vec![ANN], of_bytes(least()));
+    assert!(outbox.is_any_limit_unknown());
+    assert_eq!(outbox.take_limit_unknown(), [ANN]);
+    outbox.enqueue(vec![ANN], of_bytes(least()));
+    assert!(!outbox.is_any_limit_unknown());
 }
 
 #[test]
@@ -279,26 +297,26 @@ fn what_waits_up_to_the_limit_is_told_and_one_byte_more_is_dropped() {
     const LIMIT: usize = 1 << 20;
     for is_over in [false, true] {
         let mut outbox = counting();
-        outbox.put(vec![ANN], of_bytes(LIMIT));
-        assert_eq!(outbox.doubtful(), [ANN]);
+        outbox.enqueue(vec![ANN], of_bytes(LIMIT));
+        assert_eq!(outbox.take_limit_unknown(), [ANN]);
         outbox.limit(ANN, Some(LIMIT));
-        outbox.put(vec![ANN], of_bytes(UNCOUNTED - 200 - RUN));
-        outbox.put(vec![ANN, BOB], of_bytes(200 + usize::from(is_over)));
+        outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES - 200 - RUN_BYTES));
+        outbox.enqueue(vec![ANN, BOB], of_bytes(200 + usize::from(is_over)));
         if is_over {
             // What comes after a drop is dropped, however little it is, or there would be a hole.
-            outbox.put(vec![ANN, BOB], of_bytes(least()));
+            outbox.enqueue(vec![ANN, BOB], of_bytes(least()));
         }
         let taken = outbox.take(is_held);
         let count_of = |id| {
             let runs = taken.runs.iter().filter(|run| run.to.contains(&id));
             runs.map(|run| run.pushes.len()).sum::<usize>()
         };
-        let (counts, too_much) = match is_over {
+        let (counts, over_limit) = match is_over {
             false => ((3, 2), vec![]),
             true => ((2, 3), vec![ANN]),
         };
         assert_eq!((count_of(ANN), count_of(BOB)), counts);
-        assert_eq!(taken.too_much, too_much);
+        assert_eq!(taken.over_limit, over_limit);
     }
 }
 
@@ -308,21 +326,21 @@ fn what_waits_is_no_more_than_the_limits_however_much_is_told() {
     let crowd: Vec<_> = (10..30).map(ClientId).collect();
     let mut outbox = Outbox::default();
     for _ in 0..20_000 {
-        outbox.put(crowd.clone(), of_bytes(200));
-        for client in outbox.doubtful() {
+        outbox.enqueue(crowd.clone(), of_bytes(200));
+        for client in outbox.take_limit_unknown() {
             outbox.limit(client, Some(LIMIT));
         }
     }
-    let most = (LIMIT + UNCOUNTED - RUN) / 200;
+    let most = (LIMIT + UNCOUNTED_BYTES - RUN_BYTES) / 200;
     assert_eq!(outbox.count, most);
     let taken = outbox.take(is_held);
     assert_eq!(taken.runs.len(), 1);
     assert_eq!(taken.runs[0].pushes.len(), most);
-    assert_eq!(taken.too_much, crowd);
+    assert_eq!(taken.over_limit, crowd);
     // With the next command it begins anew.
-    outbox.put(crowd.clone(), of_bytes(200));
+    outbox.enqueue(crowd.clone(), of_bytes(200));
     let taken = outbox.take(is_held);
-    assert_eq!((taken.runs.len(), taken.too_much), (1, vec![]));
+    assert_eq!((taken.runs.len(), taken.over_limit), (1, vec![]));
 }
 
 #[test]
@@ -330,17 +348,17 @@ fn what_is_void_is_not_counted() {
     const LIMIT: usize = 1000;
     let mut outbox = counting();
     for round in 0..1000 {
-        outbox.put(vec![ANN], of_bytes(1000));
-        for client in outbox.doubtful() {
+        outbox.enqueue(vec![ANN], of_bytes(1000));
+        for client in outbox.take_limit_unknown() {
             outbox.limit(client, Some(LIMIT));
         }
         if round % 10 == 9 {
-            outbox.take_back(ANN, None);
+            outbox.cancel(ANN, None);
         }
     }
-    outbox.put(vec![ANN], added("a"));
+    outbox.enqueue(vec![ANN], added("a"));
     let taken = outbox.take(is_held);
-    assert_eq!(taken.too_much, []);
+    assert_eq!(taken.over_limit, []);
     assert_eq!(told(&taken).last(), Some(&(vec![1], vec!["a".into()])));
 }
 
@@ -363,16 +381,16 @@ fn the_servers_setting_is_read_by_classes() {
 #[test]
 fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
     let mut outbox = Outbox::default();
-    outbox.expect_late_reply();
-    assert!(!outbox.is_kept_back(ANN));
-    assert!(outbox.keep_back(ANN, &[added("a"), added("b")]));
-    assert!(outbox.keep_back(ANN, &[added("c")]));
-    assert!(outbox.is_kept_back(ANN) && !outbox.is_empty());
-    outbox.flushes_are_answered();
+    outbox.expect_late_flush_reply();
+    assert!(!outbox.is_withheld(ANN));
+    assert!(outbox.withhold(ANN, &[added("a"), added("b")]));
+    assert!(outbox.withhold(ANN, &[added("c")]));
+    assert!(outbox.is_withheld(ANN) && !outbox.is_empty());
+    outbox.flush_replied();
     assert!(outbox.is_flushing());
-    assert_eq!(outbox.all_kept_back(), [ANN]);
-    assert_eq!(names(&outbox.take_kept_back(ANN)), ["a", "b", "c"]);
-    outbox.flushes_are_answered();
+    assert_eq!(outbox.all_withheld(), [ANN]);
+    assert_eq!(names(&outbox.take_withheld(ANN)), ["a", "b", "c"]);
+    outbox.flush_replied();
     assert!(!outbox.is_flushing() && outbox.is_empty());
 }
 
@@ -380,27 +398,27 @@ fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
 fn what_is_kept_back_is_bounded_too() {
     const LIMIT: usize = 1 << 20;
     let mut outbox = Outbox::default();
-    assert!(outbox.keep_back(ANN, &[of_bytes(UNCOUNTED)]));
-    assert_eq!(outbox.doubtful(), []);
-    assert!(outbox.keep_back(ANN, &[of_bytes(LIMIT - 200)]));
-    assert_eq!(outbox.doubtful(), [ANN]);
+    assert!(outbox.withhold(ANN, &[of_bytes(UNCOUNTED_BYTES)]));
+    assert_eq!(outbox.take_limit_unknown(), []);
+    assert!(outbox.withhold(ANN, &[of_bytes(LIMIT - 200)]));
+    assert_eq!(outbox.take_limit_unknown(), [ANN]);
     outbox.limit(ANN, Some(LIMIT));
-    assert!(outbox.keep_back(ANN, &[of_bytes(200)]));
-    assert!(!outbox.keep_back(ANN, &[of_bytes(least())]));
+    assert!(outbox.withhold(ANN, &[of_bytes(200)]));
+    assert!(!outbox.withhold(ANN, &[of_bytes(least())]));
     // It is said once.
-    assert!(outbox.keep_back(ANN, &[of_bytes(least())]));
-    assert_eq!(outbox.take_kept_back(ANN), []);
+    assert!(outbox.withhold(ANN, &[of_bytes(least())]));
+    assert_eq!(outbox.take_withheld(ANN), []);
 }
 
 #[test]
 fn nothing_is_kept_for_who_is_being_closed() {
     let mut outbox = Outbox::default();
     outbox.drop_all(ANN);
-    assert!(outbox.keep_back(ANN, &[added("a")]));
-    assert_eq!(outbox.take_kept_back(ANN), []);
-    assert!(outbox.keep_back(ANN, &[added("b")]));
-    assert_eq!(names(&outbox.take_kept_back(ANN)), ["b"]);
-    outbox.close_again(ANN);
+    assert!(outbox.withhold(ANN, &[added("a")]));
+    assert_eq!(outbox.take_withheld(ANN), []);
+    assert!(outbox.withhold(ANN, &[added("b")]));
+    assert_eq!(names(&outbox.take_withheld(ANN)), ["b"]);
+    outbox.retry_close(ANN);
     assert_eq!(outbox.take_closing(), [ANN]);
     assert_eq!(outbox.take_closing(), []);
 }
@@ -410,13 +428,13 @@ fn runs_are_counted_where_the_next_push_goes_to_others_than_the_last() {
     const LIMIT: usize = 100_000;
     let mut outbox = Outbox::default();
     for number in 0..20_000 {
-        outbox.put(vec![[ANN, BOB][number % 2]], of_bytes(200));
-        for client in outbox.doubtful() {
+        outbox.enqueue(vec![[ANN, BOB][number % 2]], of_bytes(200));
+        for client in outbox.take_limit_unknown() {
             outbox.limit(client, Some(LIMIT));
         }
     }
     // The run of the last one is counted when it is begun.
-    let each = (LIMIT + UNCOUNTED).div_ceil(200 + RUN);
+    let each = (LIMIT + UNCOUNTED_BYTES).div_ceil(200 + RUN_BYTES);
     assert!(outbox.count.abs_diff(2 * each) <= 2, "{}", outbox.count);
-    assert_eq!(outbox.take(is_held).too_much, [ANN, BOB]);
+    assert_eq!(outbox.take(is_held).over_limit, [ANN, BOB]);
 }

@@ -1,11 +1,11 @@
-//! Counts how many replicas have acknowledged the grants that are to be acknowledged (`ACKS`).
+//! Counts replica acknowledgements of grants with option `ACKS`.
 //!
-//! What a command replicates is on its way only when the command is over, so the offset that replicas are to come to is read
-//! before the server's event loop sleeps: what has been replicated since belongs to it as well, which does no harm. Then the
-//! server is asked to ask its replicas, which it does in the same turn. Their answers wake the event loop, and before it sleeps
-//! again they are counted.
+//! A command's effects enter the replication stream when the command ends. So the offset that replicas must reach is read
+//! before the server's event loop sleeps; including later writes of that turn is harmless. Then the server is told to
+//! request acknowledgements, which it does in the same turn. The replies wake the event loop, and are counted before it
+//! sleeps again.
 //!
-//! All this is subscribed to only while there are such grants.
+//! The module subscribes to the event loop only while such grants are pending.
 
 use crate::engine::{ClientId, Counted, Engine, Event};
 use crate::shell::bridge::tell::handle;
@@ -16,41 +16,41 @@ use crate::shell::sys::raw::Ctx;
 use crate::shell::sys::shim;
 use crate::shell::timer;
 
-/// Of the grants whose time is over so many are counted once more before they are withdrawn.
-const DUE: usize = 1000;
+/// Grants past their deadline that are counted once more before they are withdrawn.
+const DUE_GRANTS_PER_TICK: usize = 1000;
 
-/// How long nothing is to be counted before the event loop is listened to no longer.
+/// Idle time after which the module unsubscribes from the event loop.
 const IDLE_MS: u64 = 1000;
 
-/// Tells the engine how many replicas there are: before a request that is to be acknowledged by some, and whenever that changes.
+/// Passes the number of replicas to the engine: before a request with `ACKS`, and on each change.
 pub fn count_replicas(ctx: Ctx<'_>) {
     let count = shim::count_acks(0);
     handle(ctx, Event::Replicas { count });
 }
 
-/// A replica has come or gone, perhaps: if that matters to a grant, it is counted.
-pub fn look_at_replicas(ctx: Ctx<'_>) {
+/// Counts the replicas again if one has connected or disconnected while grants are pending.
+pub fn count_replicas_if_changed(ctx: Ctx<'_>) {
     if shell().replicas_changed.take() && shell().counts_acks.get() {
         count_replicas(ctx);
     }
 }
 
-/// Counts the acknowledgements of grants whose time is over, for the last time.
+/// Counts grants past their deadline for the last time.
 pub fn count_due(ctx: Ctx<'_>) {
-    let due = |engine: &Engine| engine.grants_due(clock::now(), DUE);
+    let due = |engine: &Engine| engine.grants_due(clock::now(), DUE_GRANTS_PER_TICK);
     for grant in shell().engine.with(due) {
         count(ctx, grant);
     }
 }
 
-/// The same for the grant for which this connection is blocked.
+/// Counts the grant that blocks this client.
 pub fn count_blocking(ctx: Ctx<'_>, client: ClientId) {
     if let Some(grant) = shell().engine.with(|engine| engine.grant_blocking(client)) {
         count(ctx, grant);
     }
 }
 
-/// Tells the engine how many replicas have acknowledged a grant. Whether that is enough.
+/// Passes a grant's acknowledgements to the engine. Returns whether they suffice.
 fn count(ctx: Ctx<'_>, grant: Counted) -> bool {
     let Some(offset) = grant.offset else {
         return false;
@@ -61,7 +61,7 @@ fn count(ctx: Ctx<'_>, grant: Counted) -> bool {
     replicas >= grant.wanted
 }
 
-/// Before the server's event loop sleeps.
+/// Called before the server's event loop sleeps.
 pub fn before_sleep(ctx: Ctx<'_>) {
     let engine = &shell().engine;
     if engine.with(Engine::has_unplaced_grants)
@@ -71,7 +71,7 @@ pub fn before_sleep(ctx: Ctx<'_>) {
         shim::request_acks();
     }
     let slice = Slice::begin();
-    // A grant that is acknowledged is followed by the next that wants as many replicas.
+    // Once a grant is acknowledged, the next one for the same number of replicas becomes the oldest.
     while engine
         .with(Engine::grants_to_count)
         .into_iter()
@@ -86,8 +86,8 @@ pub fn before_sleep(ctx: Ctx<'_>) {
     }
 }
 
-/// Counts no longer, if there is nothing to be counted.
-pub fn end_if_idle() {
+/// Stops counting if no grant is pending.
+pub fn stop_if_idle() {
     let shell = shell();
     if shell.counts_acks.get() && shell.engine.with(Engine::pending_grants) == 0 {
         shell.counts_acks.set(false);

@@ -1,4 +1,4 @@
-//! The one filter of commands: each command is seen here before it is executed, as soon as anybody needs that.
+//! The module's one command filter, registered on first need: it sees each command before execution.
 
 use crate::engine::Event;
 use crate::shell::bridge::tell::handle;
@@ -12,28 +12,28 @@ use redis_module::raw as c;
 pub unsafe extern "C" fn on_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     assert_main_thread();
     let shell = shell();
-    // No guard: there is nothing in these that can panic, and this runs for every command. What we ask the server ourselves has
-    // no connection.
+    // No guard: nothing here can panic, and this runs for every command. The module's own calls have no connection, so skip
+    // them.
     if !raw::is_calling() {
         // SAFETY: the server's argument, for the length of this call.
         unsafe {
-            rights::note(filter);
-            attribution::note(filter);
+            rights::on_filtered_command(filter);
+            attribution::on_filtered_command(filter);
         }
     }
-    if !shell.notices_slots.get() && !shell.notices_tracking.get() {
+    if !shell.filters_slots.get() && !shell.filters_tracking.get() {
         return;
     }
     guard((), || {
-        if shell.notices_slots.get() {
+        if shell.filters_slots.get() {
             // SAFETY: as above.
-            unsafe { cluster::notice(filter) };
+            unsafe { cluster::on_filtered_command(filter) };
         }
-        if !shell.notices_tracking.get() {
+        if !shell.filters_tracking.get() {
             return;
         }
         // SAFETY: as above.
-        let ended = unsafe { io_threads::notice(filter) };
+        let ended = unsafe { io_threads::on_filtered_command(filter) };
         if let Some((ctx, client)) = ended {
             handle(ctx, Event::Ended { client });
         }

@@ -1,4 +1,4 @@
-//! The server's event loop, which is listened to only while somebody needs that: one callback for all that is done in a turn.
+//! The module's one callback for the server's event loop, subscribed only while needed.
 
 use crate::engine::Event;
 use crate::shell::bridge::acks;
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn on_event_loop(
             handle(ctx, Event::Ended { client });
         }
         if acks::is_counting() {
-            raw::on_our_own(|| acks::before_sleep(ctx));
+            raw::in_own_execution_unit(|| acks::before_sleep(ctx));
         }
     });
 }

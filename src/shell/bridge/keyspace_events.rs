@@ -1,22 +1,22 @@
-//! What the server tells us of keys, as facts.
+//! Turns the server's keyspace events into engine events.
 //!
-//! Keyspace events come in the middle of others' commands, so nothing here writes. They are subscribed to when the
-//! first connection comes to the engine's notice (`server/subscriptions.rs`): before that, the module costs other commands
-//! nothing. Of keys that come into being only those need to know who watch or wait, so `new` is subscribed to when somebody
-//! first does: each key that anybody makes pays for it, and there is no way back on all servers.
+//! Keyspace events arrive in the middle of other clients' commands, so nothing here writes. The module subscribes when the
+//! engine learns of the first connection (`server/subscriptions.rs`); before that it costs other commands nothing. Only
+//! watchers and waiters need key creations, so it subscribes to `new` when the first client watches or waits: every created
+//! key pays for that, and not every server can unsubscribe.
 
 use crate::engine::{Cause, ClientId, Engine, Event, Key, Loss};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
-use crate::shell::server::{attribution, cluster, strays};
+use crate::shell::server::{attribution, client_db, cluster};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int};
 
-/// A keyspace event.
+/// The server's callback for keyspace events.
 pub unsafe extern "C" fn on_key(
     ctx: *mut c::RedisModuleCtx,
     class: c_int,
@@ -24,25 +24,25 @@ pub unsafe extern "C" fn on_key(
     key: *mut c::RedisModuleString,
 ) -> c_int {
     guard((), || {
-        hear(ctx, class, event, key);
-        if shell().server.get().strays {
+        on_keyspace_event(ctx, class, event, key);
+        if shell().server.get().event_moves_client_db {
             // SAFETY: the server's arguments, for the length of this call.
             let (ctx, event) = unsafe { (Ctx::new(&ctx), CStr::from_ptr(event)) };
-            strays::heard(ctx, event.to_bytes());
+            client_db::on_keyspace_event(ctx, event.to_bytes());
         }
     });
     c::REDISMODULE_OK as c_int
 }
 
-fn hear(
+fn on_keyspace_event(
     ctx: *mut c::RedisModuleCtx,
     class: c_int,
     event: *const c_char,
     key: *mut c::RedisModuleString,
 ) {
     let shell = shell();
-    // What we do ourselves is no news.
-    if shell.performing.get() == Some(key) {
+    // The module's own write.
+    if shell.key_being_written.get() == Some(key) {
         return;
     }
     if shell.engine.with(Engine::is_idle) && !shell.has_deferred.get() {
@@ -54,57 +54,57 @@ fn hear(
         db: ctx.event_db(string),
         name: string.bytes(),
     };
-    // The new name of a held key is one that nobody knows yet.
+    // The engine does not know the new name of a held key yet.
     let look = |engine: &Engine| (engine.look_up(key), engine.is_moving());
     let (known, is_moving) = shell.engine.with(look);
     if known.is_some() || is_moving || recheck::concerns(key) {
         // SAFETY: as above.
-        let word = unsafe { CStr::from_ptr(event) }.to_bytes();
+        let name = unsafe { CStr::from_ptr(event) }.to_bytes();
         let holder = known.flatten();
-        let happened = Happened { ctx, key, holder };
-        happened.tell(class, word);
+        let event = KeyspaceEvent { ctx, key, holder };
+        event.handle_event(class, name);
     }
 }
 
-/// Something happened to a key that is known, or that has taken a known one's place.
-struct Happened<'a> {
+/// An event of a key that the engine knows, or that replaces one it knows.
+struct KeyspaceEvent<'a> {
     ctx: Ctx<'a>,
     key: Key<'a>,
-    /// A living connection that holds it.
+    /// A connected client that holds the key.
     holder: Option<ClientId>,
 }
 
-impl<'a> Happened<'a> {
-    /// Apart from where all events of all keys come by, so that those of others cost little.
+impl<'a> KeyspaceEvent<'a> {
+    /// Not inlined: every event of every key runs the caller, which must stay small.
     #[inline(never)]
-    fn tell(&self, class: c_int, word: &[u8]) {
-        let Happened { ctx, key, .. } = *self;
-        let is_set = word == b"set";
+    fn handle_event(&self, class: c_int, name: &[u8]) {
+        let KeyspaceEvent { ctx, key, .. } = *self;
+        let is_set = name == b"set";
         if is_set && shell().engine.with(|engine| engine.is_orphaned(key)) {
-            // Its owner's estate is worked off later, and this is not a part of it.
+            // The value belongs to the client that wrote it, and stays when the orphaned hold is released.
             return handle(ctx, Event::TakenOver { key });
         }
-        if is_set || word == b"persist" {
-            return recheck::overwritten(key);
+        if is_set || name == b"persist" {
+            return recheck::key_overwritten(key);
         }
-        // The first comes before the second where it is heard, and ends what the value's own loading has told.
-        if class == c::REDISMODULE_NOTIFY_NEW || word == b"restore" {
-            recheck::put_back(key);
+        // A `new` event precedes `restore` if the module gets both, and supersedes what loading the value reported.
+        if class == c::REDISMODULE_NOTIFY_NEW || name == b"restore" {
+            recheck::key_created(key);
         }
-        let Some(event) = self.fact(class, word) else {
+        let Some(event) = self.to_engine_event(class, name) else {
             return;
         };
         match event {
-            Event::MovedFrom { .. } if recheck::leaves(key) => return,
-            Event::MovedTo { .. } => recheck::arrives(ctx, key),
-            Event::Gone { .. } => recheck::gone(key),
-            Event::Timed { .. } if self.holder.is_some() => attribution::note_end(ctx, key),
+            Event::MovedFrom { .. } if recheck::key_moved_from(key) => return,
+            Event::MovedTo { .. } => recheck::key_moved_to(ctx, key),
+            Event::Gone { .. } => recheck::key_removed(key),
+            Event::Timed { .. } if self.holder.is_some() => attribution::record_ttl_end(ctx, key),
             _ => {}
         }
-        let by_itself = matches!(word, b"expired" | b"evicted");
-        let tell = || push::in_event(by_itself, || handle(ctx, event));
-        if by_itself && shell().turn.get().is_none() {
-            // Whose the key is now is asked before anybody who waits for it is served.
+        let spontaneous = matches!(name, b"expired" | b"evicted");
+        let tell = || push::in_event(spontaneous, || handle(ctx, event));
+        if spontaneous && shell().executing_client.get().is_none() {
+            // Slot ownership is checked before a waiter is served.
             return raw::in_uncaused_event(tell);
         }
         tell();
@@ -113,9 +113,9 @@ impl<'a> Happened<'a> {
         }
     }
 
-    fn fact(&self, class: c_int, word: &[u8]) -> Option<Event<'a>> {
-        let Happened { ctx, key, .. } = *self;
-        Some(match word {
+    fn to_engine_event(&self, class: c_int, name: &[u8]) -> Option<Event<'a>> {
+        let KeyspaceEvent { ctx, key, .. } = *self;
+        Some(match name {
             b"expire" => Event::Timed { key },
             b"rename_from" | b"move_from" => Event::MovedFrom { key },
             b"rename_to" | b"move_to" => {
@@ -124,7 +124,7 @@ impl<'a> Happened<'a> {
             }
             b"copy_to" | b"restore" => self.replaced(),
             b"del" | b"expired" | b"evicted" => {
-                let (by, why) = match word {
+                let (by, why) = match name {
                     _ if self.holder.is_none() => (Cause::Server, Loss::Deleted),
                     b"del" => {
                         let by = cluster::cause_of_removal(ctx, key, self.cause());
@@ -136,7 +136,7 @@ impl<'a> Happened<'a> {
                 Event::Gone { key, by, why }
             }
             _ if class == c::REDISMODULE_NOTIFY_NEW => {
-                // Where keys can have gone without a word, what is made in the place of one is another.
+                // Where the server removes keys without an event, a created key replaces the held one.
                 match self.holder.is_none() || shell().server.get().slots_go_silently {
                     true => self.replaced(),
                     false => Event::Made { key },

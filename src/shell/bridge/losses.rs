@@ -1,4 +1,4 @@
-//! The log of lost holds, and what only the server knows of their connections.
+//! The log of lost holds, with the address, name and user of their clients.
 
 use crate::engine::{ClientId, Lost, Origin};
 use crate::policy::attribution::field;
@@ -19,7 +19,7 @@ pub fn log(ctx: Ctx<'_>, lost: Box<Lost>) {
     }
 }
 
-/// Changes the log, and has the engine know whether it is closed.
+/// Changes the log, and tells the engine if no entry lacks its next holder.
 pub fn change<T>(act: impl FnOnce(&mut LossLog) -> T) -> T {
     let shell = shell();
     let (result, closed) = shell.losses.with_mut(|log| (act(log), log.closed()));
@@ -29,7 +29,7 @@ pub fn change<T>(act: impl FnOnce(&mut LossLog) -> T) -> T {
     result
 }
 
-/// So many entries at most from now on.
+/// Sets the capacity, in entries.
 pub fn set_most(most: usize) {
     change(|log| log.set_most(most));
     shell()
@@ -37,7 +37,7 @@ pub fn set_most(most: usize) {
         .with_mut(|engine| engine.set_logs_losses(most > 0));
 }
 
-/// A connection is about to end: notes what it is while the server knows that, if it holds something.
+/// A client with holds is about to disconnect: records its origin while the server still knows it.
 pub fn note_origin(ctx: Ctx<'_>, client: ClientId) {
     if !shell().engine.with(|engine| engine.wants_origin(client)) {
         return;
@@ -50,10 +50,10 @@ pub fn note_origin(ctx: Ctx<'_>, client: ClientId) {
     }
 }
 
-/// What a connection is. No command is called for that where none may be.
+/// A client's origin. Calls no server command where none may run.
 fn origin(ctx: Ctx<'_>, client: ClientId) -> Option<Origin> {
     let (addr, name, user) = ctx.client_origin(client)?;
-    // The peer has gone: the server remembers its address, and no function of the API tells that.
+    // After the peer has closed, only CLIENT LIST shows its address; no API function does.
     let remembered = || {
         let line = (!raw::is_in_uncaused_event()).then(|| ctx.client_line(client));
         Some(field(&line??, "addr=")?.to_owned())

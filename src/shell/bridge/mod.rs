@@ -1,15 +1,15 @@
-//! Between the server and the engine: what happens becomes facts, effects are performed.
+//! Translates between the server and the engine: callbacks become events, effects become server calls.
 //!
 //! Each file uses only those that stand below it (`tests/style/floors.rs`):
 //!
 //! ```text
-//!   what the server calls   keyspace_events.rs  server_events.rs  unblocked.rs  event_loop.rs  command_filter.rs
+//!   callbacks               keyspace_events.rs  server_events.rs  unblocked.rs  event_loop.rs  command_filter.rs
 //!   work in slices          slices.rs
-//!   looks at what changed   slots.rs    slots that are gone         acks.rs   how many replicas have acknowledged a grant
-//!                           recheck.rs  what was deferred: keys that are to be looked at again
-//!   facts                   tell.rs     the engine decides, and its effects are performed
-//!   effects                 perform.rs  one effect: returns what follows
-//!                           losses.rs   what only the server knows of holds that were lost
+//!   rechecks                slots.rs    slots that this node lost         acks.rs   replica acknowledgements of grants
+//!                           recheck.rs  deferred work: keys to look up again
+//!   events                  tell.rs     the engine decides, its effects are performed
+//!   effects                 perform.rs  performs one effect, returns what follows
+//!                           losses.rs   the log of lost holds
 //! ```
 
 pub(in crate::shell) mod acks;

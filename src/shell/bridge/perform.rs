@@ -1,4 +1,4 @@
-//! Performs the engine's effects, one at a time. The engine is told nothing here: what follows from an effect is returned.
+//! Performs the engine's effects, one at a time. Never calls the engine: returns what follows from an effect.
 
 use crate::engine::{ClientId, Db, Effect, Key, KeyBuf, KeyState};
 use crate::policy::blocked::Answer;
@@ -10,28 +10,28 @@ use crate::shell::sys::at_end::meanwhile;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
 use std::cell::Cell;
 
-/// The command that is being answered.
+/// The command that is being executed.
 pub struct CommandContext<'a> {
-    /// Its first argument: where it is about one key, that key.
+    /// Its first argument as a key; the only key of a single-key command.
     pub key: Key<'a>,
-    /// The same, as the server has it.
+    /// The server's string of that argument.
     pub name: Str<'a>,
-    /// A temporary key's value; none for a lock.
+    /// The value of a temporary key; `None` for a lock.
     pub value: Option<Str<'a>>,
-    /// Whether it says more than these.
+    /// The command has options, so it cannot be replicated verbatim.
     pub has_options: bool,
-    /// The key as it was opened to look at it, so that it is looked up once.
+    /// The handle that the lookup opened; the write reuses it.
     pub open: Cell<Option<OpenKey<'a>>>,
 }
 
-/// What the engine is to be told because of an effect, before the next one is performed.
+/// What follows from an effect. The engine must hear of it before the next effect is performed.
 pub enum Follows {
     Nothing,
-    /// The server does not block this connection.
+    /// The server refused to block this client.
     BlockRefused(ClientId),
-    /// The key had no time to live, and has its backstop now.
+    /// The key had no TTL; the backstop TTL is set now.
     Renewed(KeyBuf),
-    /// Something else stands at the key than was thought.
+    /// The key's state differs from what the engine assumed.
     Found(KeyBuf, KeyState),
 }
 
@@ -61,7 +61,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             with_name(ctx, in_command, key.as_key(), |ctx, name| {
                 make(ctx, key.db, name, Some(string.as_str()));
             });
-            shell().value.set((value.len() <= SHORT).then_some(string));
+            cache_value(&value, string);
         }
         Effect::MakeLock { key } => {
             with_name(ctx, in_command, key.as_key(), |ctx, name| {
@@ -87,17 +87,17 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
         }
         Effect::ReplicateToken(token) => {
             ctx.replicate_token(token);
-            epochs::replicate_epoch(ctx, token);
+            epochs::broadcast_token(ctx, token);
         }
         Effect::Replicate(record) => replication::replicate(ctx, &record),
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::EnablePush(client) => {
             subscriptions::to_keys(ctx);
-            io_threads::attend(ctx, client);
+            io_threads::enable_push(ctx, client);
         }
         Effect::TrackDisconnect(client) => {
             attribution::observe(ctx);
-            let _ = keepalive::notice_death(ctx, client);
+            let _ = keepalive::detect_dead_peer(ctx, client);
         }
         Effect::CountAcks => {
             // See `acks.rs`.
@@ -110,27 +110,32 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
     Follows::Nothing
 }
 
-/// No longer value is kept.
-const SHORT: usize = 1024;
+/// Longer values are not cached.
+const MAX_CACHED_BYTES: usize = 1024;
 
-/// A value as a string of the server's. Those who take turns at a key mostly give it the same value, and to make a string of
-/// it and to free that takes longer than to write it: so the last one is kept.
+/// A server string with this value. Successive holders of a key mostly write the same value, and allocating and freeing the
+/// string costs more than the write, so the last one is cached.
 fn string_of(value: &[u8]) -> Text {
     let last = shell().value.take();
     let same = last.filter(|last| last.as_str().bytes() == value);
     same.unwrap_or_else(|| Text::new(value))
 }
 
-/// Closes what was opened, before a key is written by its name: it may be the same key, and would be closed after its value
-/// is freed.
+fn cache_value(value: &[u8], string: Text) {
+    let is_short = value.len() <= MAX_CACHED_BYTES;
+    shell().value.set(is_short.then_some(string));
+}
+
+/// Closes the command's key handle before a key is written by name: if it is the same key, the handle would be closed after
+/// its value is freed.
 fn close(in_command: Option<&CommandContext<'_>>) {
     if let Some(in_command) = in_command {
         in_command.open.take();
     }
 }
 
-/// Gives `act` what it needs to write a key: a context in which its database is selected, and its name as a string of the
-/// server's. Both are the command's own where it is that key.
+/// Calls `act` with a context that selects the key's database, and with the key's name as a server string. Both are the
+/// command's own if the command names this key.
 fn with_name(
     ctx: Ctx<'_>,
     in_command: Option<&CommandContext<'_>>,
@@ -151,9 +156,9 @@ fn create_key(ctx: Ctx<'_>, in_command: &CommandContext<'_>) {
     replicate_grant(ctx, in_command.key.db, name, value, in_command.has_options);
 }
 
-/// Tells replicas and the append-only file that the key was made, and that somebody here holds it. The command that is
-/// executed says the same, and is told as it is, which costs less; but for its options, which are its client's affair: another
-/// version of the module may not know them.
+/// Replicates that the key was created and is held by a client of this server. Without options the command itself says
+/// this, and replicating it verbatim is cheaper. Options are never replicated: they concern only the client, and a replica
+/// of another version may not know them.
 pub fn replicate_grant(
     ctx: Ctx<'_>,
     db: Db,
@@ -172,21 +177,21 @@ pub fn replicate_grant(
     ctx.replicate(db, word, key, value);
 }
 
-/// In a context in which this database is selected.
+/// The context must have this database selected.
 fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
     write(ctx, key, value, || ctx.open(key));
     replicate_grant(ctx, db, key, value, true);
 }
 
-/// Makes a temporary key, or without a value a lock. To open the key can expire what stood there, unnoticed until then:
-/// that was the former holder's and ends nothing of the new one's, so it is part of the making.
+/// Writes a temporary key, or a lock if `value` is `None`. Opening the key may expire the previous value. That event
+/// belongs to this write: the engine must not see it as the loss of the new hold.
 pub fn write<'a>(
     ctx: Ctx<'_>,
     key: Str<'_>,
     value: Option<Str<'_>>,
     open: impl FnOnce() -> OpenKey<'a>,
 ) {
-    let made = performing(key, || match value {
+    let made = writing_key(key, || match value {
         Some(value) => ctx.make(key, open(), value),
         None => ctx.make_lock(key, open()),
     });
@@ -195,21 +200,21 @@ pub fn write<'a>(
     }
 }
 
-/// As in [`make`].
+/// The context must have this database selected.
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
-    if performing(key, || ctx.remove(key, ctx.open(key))) {
+    if writing_key(key, || ctx.remove(key, ctx.open(key))) {
         ctx.replicate(db, Word::Del, key, None);
     }
 }
 
-/// While the server wants no writes a key is renewed all the same, lest it ends meanwhile. Only
-/// others are not told, who end no key by themselves; they are as soon as may be.
+/// Refreshes the TTL backstop. While the server refuses writes the TTL is still set, so that the key does not expire;
+/// replicas, which never expire a key themselves, get it once writes resume.
 fn renew(ctx: Ctx<'_>, key: KeyBuf, least_ms: u64, most_ms: u64) -> Follows {
     let name = Text::new(&key.name);
     let open = ctx.in_db(key.db).open_quietly(name.as_str());
-    let standing = open.standing();
-    if !standing.is_present() {
-        return Follows::Found(key, standing);
+    let state = open.key_state();
+    if !state.is_present() {
+        return Follows::Found(key, state);
     }
     let left_ms = open.left_ms();
     if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {
@@ -218,7 +223,7 @@ fn renew(ctx: Ctx<'_>, key: KeyBuf, least_ms: u64, most_ms: u64) -> Follows {
     let end_ms = open.end_in_ms(most_ms);
     drop(open);
     if raw::must_not_write() {
-        shell().unreplicated.set(true);
+        shell().has_unreplicated_ttls.set(true);
     } else {
         ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
     }
@@ -228,20 +233,20 @@ fn renew(ctx: Ctx<'_>, key: KeyBuf, least_ms: u64, most_ms: u64) -> Follows {
     }
 }
 
-/// Longer than a server is paused: a key whose end is so far away does not end meanwhile.
-const A_YEAR_MS: u64 = 365 * 24 * 3600 * 1000;
+/// One year: longer than any pause.
+const FAR_AWAY_MS: u64 = 365 * 24 * 3600 * 1000;
 
-/// While the server wants no writes the key's end is put far away, so that the visit in which others may be told finds it and
-/// takes it away.
+/// Removes the TTL. While the server refuses writes, sets a very distant one instead: the next pass that may replicate
+/// finds and removes it.
 fn persist(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
     let open = ctx.in_db(key.db).open_quietly(name.as_str());
-    if !open.standing().is_present() || open.left_ms().is_none() {
+    if !open.key_state().is_present() || open.left_ms().is_none() {
         return;
     }
     if raw::must_not_write() {
-        open.end_in_ms(A_YEAR_MS);
-        shell().unreplicated.set(true);
+        open.end_in_ms(FAR_AWAY_MS);
+        shell().has_unreplicated_ttls.set(true);
     } else {
         open.never_end();
         drop(open);
@@ -249,8 +254,8 @@ fn persist(ctx: Ctx<'_>, key: Key<'_>) {
     }
 }
 
-/// Runs `act`; events for this key meanwhile are of our own making.
-fn performing<T>(key: Str<'_>, act: impl FnOnce() -> T) -> T {
-    let _meanwhile = meanwhile(&shell().performing, Some(key.as_ptr()));
+/// Runs `act`, and ignores keyspace events of this key meanwhile: the module causes them.
+fn writing_key<T>(key: Str<'_>, act: impl FnOnce() -> T) -> T {
+    let _meanwhile = meanwhile(&shell().key_being_written, Some(key.as_ptr()));
     act()
 }

@@ -1,4 +1,4 @@
-//! What else the server tells us: of connections, flushes, loads, roles.
+//! Turns the server's other events into engine events: connections, flushes, loads, roles, slots.
 
 use crate::engine::{ClientId, Db, Engine, Event};
 use crate::shell::bridge::recheck::{self, KeyScope};
@@ -13,15 +13,16 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// The server's events that always matter, and what they call.
+/// Events that always matter.
 const ALWAYS: [Listener; 2] = [
     (c::REDISMODULE_EVENT_LOADING, Some(on_loading)),
     (c::REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED, Some(on_role)),
 ];
-/// Valkey 9's event of this name; on Redis the number means another.
+/// Valkey 9's event id; Redis uses the number for another event.
 const ATOMIC_SLOT_MIGRATION: u64 = 19;
 
-/// What Redis 8.4 and later tell of slots that move in one go: that one comes or has gone, and that what stood in it is deleted.
+/// Events of Redis 8.4 and later for atomic slot migration: a migration began or ended; the keys of a migrated slot are
+/// deleted.
 const OF_SLOTS: [Listener; 2] = [
     (
         c::REDISMODULE_EVENT_CLUSTER_SLOT_MIGRATION,
@@ -33,7 +34,7 @@ const OF_SLOTS: [Listener; 2] = [
     ),
 ];
 
-/// Those that matter only where a connection, a key or a token is known; see `server/subscriptions.rs`.
+/// Events that matter only once the engine knows a connection, a key or a token; see `server/subscriptions.rs`.
 pub const LATER: [Listener; 5] = [
     (c::REDISMODULE_EVENT_CLIENT_CHANGE, Some(on_client)),
     (c::REDISMODULE_EVENT_FLUSHDB, Some(on_flush)),
@@ -78,10 +79,10 @@ unsafe extern "C" fn on_client(
         };
         if shell().engine.with(|engine| engine.knows_client(client)) {
             io_threads::forget(client);
-            // A lock of its own may have been overwritten: that key is not its any more.
-            recheck::catch_up(ctx, KeyScope::of_command(ctx, &[]));
+            // The client may have overwritten its own lock, and then no longer holds that key.
+            recheck::handle_deferred(ctx, KeyScope::of_command(ctx, &[]));
             losses::note_origin(ctx, client);
-            slices::end(ctx, client);
+            slices::end_client(ctx, client);
         }
     });
 }
@@ -97,27 +98,27 @@ unsafe extern "C" fn on_flush(
         let (ctx, flush) = unsafe { raw::event::<c::RedisModuleFlushInfo>(&ctx, data) };
         let Some(flush) = flush else { return };
         if subevent == c::REDISMODULE_SUBEVENT_FLUSHDB_START {
-            // What has happened to keys until now can still be seen. (In a cluster, what waits here is of the very command
-            // that flushes, and so of its slot.) And of two flushes in one transaction the first is told first.
-            recheck::catch_up(ctx, KeyScope::All);
+            // Keys can still be looked up. (In a cluster the deferred keys come from this same command, so they are in its
+            // slot.) Of two flushes in one transaction, the first is handled first.
+            recheck::handle_deferred(ctx, KeyScope::All);
             return io_threads::flush_begins();
         }
         io_threads::flush_ends();
         let shell = shell();
         let db = u32::try_from(flush.dbnum).ok().map(Db);
-        recheck::flushed(db);
+        recheck::databases_flushed(db);
         if shell.engine.with(|engine| engine.is_idle()) {
             return;
         }
-        let by = attribution::cause_among_all(ctx);
-        // Within a load, the file says it of what it told before.
+        let by = attribution::cause_by_any_client(ctx);
+        // While loading, the flush applies to what was loaded before it.
         if shell.is_loading() {
             return handle(ctx, Event::Flushed { db, by });
         }
-        // It may begin a load, which is told instead.
+        // The flush may begin a load, which replaces it.
         shell.flush.set(Some((db, by)));
-        push::expect_late_reply();
-        recheck::catch_up_soon();
+        push::expect_late_flush_reply();
+        recheck::handle_deferred_soon();
     });
 }
 
@@ -132,9 +133,9 @@ unsafe extern "C" fn on_swap(
         let (ctx, swap) = unsafe { raw::event::<c::RedisModuleSwapDbInfo>(&ctx, data) };
         let Some(swap) = swap else { return };
         let (one, other) = (Db(swap.dbnum_first as u32), Db(swap.dbnum_second as u32));
-        recheck::swapped(one, other);
+        recheck::databases_swapped(one, other);
         handle(ctx, Event::Swapped { one, other });
-        slices::look_after_swap(ctx);
+        slices::recheck_after_swap(ctx);
     });
 }
 
@@ -144,7 +145,7 @@ unsafe extern "C" fn on_moving(
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    guard((), cluster::moves_have_changed);
+    guard((), cluster::migrations_changed);
 }
 
 unsafe extern "C" fn on_migration(
@@ -153,13 +154,13 @@ unsafe extern "C" fn on_migration(
     subevent: u64,
     data: *mut c_void,
 ) {
-    // This one comes in a child of the server's.
+    // The server raises this one in a forked child.
     if subevent == c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_MIGRATE_MODULE_PROPAGATE {
         return;
     }
     guard((), || {
-        cluster::slots_change();
-        cluster::slots_come();
+        cluster::slot_config_changes();
+        cluster::slots_gained();
         // SAFETY: as in `on_client`.
         let (_, info) = unsafe { raw::event::<c::RedisModuleClusterSlotMigrationInfo>(&ctx, data) };
         let coming = match subevent {
@@ -171,7 +172,7 @@ unsafe extern "C" fn on_migration(
             | c::REDISMODULE_SUBEVENT_CLUSTER_SLOT_MIGRATION_IMPORT_FAILED => Vec::new(),
             _ => return,
         };
-        shell().slots.with_mut(|slots| slots.come(coming));
+        shell().slots.with_mut(|slots| slots.set_importing(coming));
     });
 }
 
@@ -199,17 +200,17 @@ unsafe extern "C" fn on_loading(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         shell.flush.set(None);
-        cluster::moves_have_changed();
+        cluster::migrations_changed();
         if ended {
-            recheck::load_ends(ctx);
+            recheck::load_ended(ctx);
             handle(ctx, Event::LoadEnded);
             epochs::begin_epoch();
             begin_quarantine(ctx);
-            recheck::look_at_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
-            slots::renew_all(ctx);
+            recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_of_the_living));
+            slots::refresh_all_ttls(ctx);
             timer::wake_in_ms(0);
         } else {
-            shell.misses_something.set(false);
+            shell.has_refused_records.set(false);
             handle(ctx, Event::LoadBegins);
         }
     });
@@ -226,13 +227,13 @@ unsafe extern "C" fn on_role(
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        replicas::count_again();
-        slots::forget();
+        replicas::invalidate();
+        slots::forget_owned();
         if subevent == c::REDISMODULE_EVENT_REPLROLECHANGED_NOW_REPLICA {
             let redirect = shell().server.get().is_cluster;
-            let doubtful = slots::keys_in_doubt();
+            let doubtful = slots::keys_maybe_lost();
             handle(ctx, Event::Demoted { redirect });
-            recheck::look_at_all(ctx, &doubtful);
+            recheck::recheck_all(ctx, &doubtful);
         } else {
             epochs::begin_epoch();
             let former = shell().engine.with(Engine::held_by_former);
@@ -241,21 +242,21 @@ unsafe extern "C" fn on_role(
                 ctx.log(c"notice", &text);
             }
             handle(ctx, Event::Promoted);
-            if shell().misses_something.get() {
+            if shell().has_refused_records.get() {
                 ctx.log(
                     c"warning",
                     "promoted, and nothing is granted for a day: this server refused what its master told of sessions (see above)",
                 );
                 handle(ctx, Event::Quarantine { ms: A_DAY_MS });
             }
-            slots::renew_all(ctx);
+            slots::refresh_all_ttls(ctx);
         }
         timer::wake_in_ms(0);
     });
 }
 
-/// Lets nothing be granted for a while, as `tether.quarantine` says: when the module is loaded, and when the server has
-/// then loaded its files. Not on a replica, and so not at a promotion either.
+/// Suspends grants for the time of `tether.quarantine`: when the module is loaded, and again when the server has then
+/// loaded its files. Not on a replica, hence not at promotion.
 pub fn begin_quarantine(ctx: Ctx<'_>) {
     let shell = shell();
     let ms = shell.settings.get().quarantine_ms.into();

@@ -1,11 +1,11 @@
-//! Work in slices: what may take long is done a piece at a time, so that other clients do not wait.
+//! Work in slices: long work runs a piece at a time, so that it does not delay other clients.
 
 use crate::engine::{ClientId, Engine, Event, Key};
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::slots;
 use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
-use crate::shell::server::writes::{self, may_write, wants_writes};
+use crate::shell::server::writes::{self, accepts_writes, may_write};
 use crate::shell::server::{attribution, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::clock::{self, Slice};
@@ -14,17 +14,21 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// How much of each kind of work is told at once, where it can be so much: where rights are to be looked at, one by one.
-fn at_once(most: usize) -> usize {
-    if shell().rights.matter() { 1 } else { most }
+/// Items of one kind of work per event: `most`, or 1 if the ACL of each waiter must be checked.
+fn per_event(most: usize) -> usize {
+    if shell().rights.is_check_due() {
+        1
+    } else {
+        most
+    }
 }
 
-/// How many leases a command ends whose keys it does not name.
-const LEASES: usize = 16;
+/// Expired leases of keys that a command does not name, which it ends in passing.
+const LEASES_PER_COMMAND: usize = 16;
 
-/// Ends leases whose time is over, before a command that may write looks at its keys: all of those keys, so that it sees
-/// what is so, and a few others. Where more are over, the rest is ended in slices.
-pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
+/// Ends expired leases before a writing command looks up its keys: all leases of these keys, so that the command finds the
+/// true state, and a few others. The rest follow in slices.
+pub fn end_leases(ctx: Ctx<'_>, scope: KeyScope<'_>, names: &[Str<'_>]) {
     let is_any_over = || {
         let end = shell().engine.with(|engine| engine.first_lease_end());
         end.is_some_and(|end| end <= clock::now())
@@ -32,8 +36,8 @@ pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
     if !is_any_over() {
         return;
     }
-    if matches!(reach, KeyScope::All) {
-        let most = at_once(LEASES);
+    if matches!(scope, KeyScope::All) {
+        let most = per_event(LEASES_PER_COMMAND);
         handle(ctx, Event::Lapse { most });
         if !is_any_over() {
             return;
@@ -45,101 +49,104 @@ pub fn end_leases(ctx: Ctx<'_>, reach: KeyScope<'_>, names: &[Str<'_>]) {
     handle(ctx, Event::LapseOf { keys: &keys });
 }
 
-/// A connection is no more: does what follows from that, for no longer than a slice. Where very many end at once, the first
-/// ones' slice is all there is.
-pub fn end(ctx: Ctx<'_>, client: ClientId) {
+/// Handles a disconnect, for one slice at most. If very many clients disconnect at once, they share the first one's slice.
+pub fn end_client(ctx: Ctx<'_>, client: ClientId) {
     handle(ctx, Event::Ended { client });
     if shell().is_behind.get() {
         return;
     }
     let slice = Slice::begin();
-    forget(ctx, slice);
+    reap(ctx, slice);
     if !has_work() {
         return;
     }
-    if !attribution::is_nobody_executing() {
-        keep_what_others_write(ctx);
+    if !attribution::is_no_client_executing() {
+        subscribe_to_overwrites(ctx);
     }
-    // In a cluster the tick does it: what is called after a command may still be in its slot (see `KeyScope`).
+    // In a cluster the tick does it: a callback after the command may still be bound to its slot (see `KeyScope`).
     match shell().server.get().is_cluster {
         true => timer::wake_promptly(),
-        false => writes::outside(after_end, || work(ctx, slice)),
+        false => writes::run_outside_command(after_command, || work(ctx, slice)),
     }
 }
 
-unsafe extern "C" fn after_end(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
+unsafe extern "C" fn after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        raw::on_our_own(|| {
-            recheck::catch_up(ctx, KeyScope::All);
+        raw::in_own_execution_unit(|| {
+            recheck::handle_deferred(ctx, KeyScope::All);
             work(ctx, Slice::begin());
         });
     });
 }
 
-/// Temporary keys stay for a moment that nobody holds any more: what others write there meanwhile is theirs.
-fn keep_what_others_write(ctx: Ctx<'_>) {
+/// Before orphaned temporary keys stay for a moment: a value that another client writes there meanwhile is that client's.
+fn subscribe_to_overwrites(ctx: Ctx<'_>) {
     if shell().engine.with(Engine::has_temporary_keys) {
-        subscriptions::to_overwriting(ctx);
+        subscriptions::to_overwrites(ctx);
     }
 }
 
-/// Whether there is anything to be written.
+/// Whether the engine has keys to write.
 fn has_work() -> bool {
     let engine = &shell().engine;
     engine.with(|engine| !engine.is_replica() && engine.has_work(clock::now()))
 }
 
-/// Does what was deferred, for no longer than a slice.
-pub fn go_on(ctx: Ctx<'_>) {
+/// Does deferred work for one slice at most.
+pub fn run(ctx: Ctx<'_>) {
     let slice = Slice::begin();
-    forget(ctx, slice);
-    look(ctx, slice);
-    // Before pushes are sent: what a flusher is granted by its own flush comes after the answer.
+    reap(ctx, slice);
+    recheck_stale(ctx, slice);
+    // Before pushes are sent: a grant caused by a client's own flush follows the reply to that flush.
     work(ctx, slice);
 }
 
-/// Does what is left to be done of flushes, and forgets what ended connections have watched and waited for, for no longer than
-/// half a slice; the rest soon. This writes nothing, so it can be done at any time.
-fn forget(ctx: Ctx<'_>, slice: Slice) {
+/// Sweeps flushed keys and removes the watches and waits of disconnected clients, for half a slice at most; schedules the
+/// rest. It writes nothing, so it may run at any time.
+fn reap(ctx: Ctx<'_>, slice: Slice) {
     let has_more = |engine: &Engine| engine.is_flushing() || engine.is_fading();
     while shell().engine.with(has_more) {
         if slice.is_half_over() {
-            return go_on_soon();
+            return continue_soon();
         }
-        handle(ctx, Event::Fade { most: STEP });
+        handle(
+            ctx,
+            Event::Fade {
+                most: ITEMS_PER_CLOCK_CHECK,
+            },
+        );
     }
 }
 
-/// Databases have exchanged their contents: looks at the keys to which that can matter. Where they are very many, most of them
-/// follow in slices.
-pub fn look_after_swap(ctx: Ctx<'_>) {
+/// After SWAPDB: looks up the keys that are watched or waited for. If there are very many, most of them follow in slices.
+pub fn recheck_after_swap(ctx: Ctx<'_>) {
     if shell().is_loading() {
         return;
     }
-    // To pass by all other keys takes no longer than the exchange itself.
+    // Skipping the other keys costs no more than the swap itself.
     let at_once = shell().engine.with(|engine| engine.limits().at_once);
-    if look_at_next(ctx, at_once, usize::MAX) {
+    if recheck_next(ctx, at_once, usize::MAX) {
         timer::wake_in_ms(0);
     }
 }
 
-/// The same at those that are left, until the first half of a slice is over; at some in any case.
-fn look(ctx: Ctx<'_>, slice: Slice) {
-    while !shell().is_loading() && look_at_next(ctx, STEP, STEP) {
+/// Continues that until half of the slice is used; makes some progress in any case.
+fn recheck_stale(ctx: Ctx<'_>, slice: Slice) {
+    while !shell().is_loading() && recheck_next(ctx, ITEMS_PER_CLOCK_CHECK, ITEMS_PER_CLOCK_CHECK) {
         if slice.is_half_over() {
-            return go_on_soon();
+            return continue_soon();
         }
     }
 }
 
-/// Looks at so many keys at most, and passes by so many others before each. Whether there are more, perhaps.
-fn look_at_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
+/// Looks up at most `looks` keys, and skips at most `others` before each. Returns whether there may be more.
+fn recheck_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
     let engine = &shell().engine;
     for _ in 0..looks {
         if let Some(key) = engine.with_mut(|engine| engine.next_unseen(others)) {
-            recheck::look_again(ctx, key.as_key());
+            recheck::recheck_now(ctx, key.as_key());
         } else if !engine.with(Engine::has_unseen) {
             break;
         }
@@ -147,46 +154,50 @@ fn look_at_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
     engine.with(Engine::has_unseen)
 }
 
-/// The time is over, and there is more to do.
-fn go_on_soon() {
+/// The slice is used up, with work left.
+fn continue_soon() {
     shell().is_behind.set(true);
     timer::wake_in_ms(0);
 }
 
-/// How many of each kind of work are done between two looks at the clock.
-const STEP: usize = 64;
+/// Items of each kind of work between two clock reads.
+const ITEMS_PER_CLOCK_CHECK: usize = 64;
 
-/// Does what the engine wants to write, as far as that may be done now and for no longer than a
-/// slice; the rest soon.
+/// Does the engine's pending writes if writing is allowed now, for one slice at most; schedules the rest.
 fn work(ctx: Ctx<'_>, slice: Slice) {
     let shell = shell();
-    if shell.is_replica() || !(has_work() || shell.unreplicated.get()) {
+    if shell.is_replica() || !(has_work() || shell.has_unreplicated_ttls.get()) {
         return;
     }
     if !may_write(ctx) {
-        keep_what_others_write(ctx);
-        if !wants_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
+        subscribe_to_overwrites(ctx);
+        if !accepts_writes(ctx) && !ctx.state().in_script() && !ctx.state().loading() {
             while shell
                 .engine
                 .with(|engine| engine.has_renewals(clock::now()))
                 && !slice.is_over()
             {
-                handle(ctx, Event::Renew { most: STEP });
+                handle(
+                    ctx,
+                    Event::Renew {
+                        most: ITEMS_PER_CLOCK_CHECK,
+                    },
+                );
             }
         }
         timer::wake_in_ms(timer::RETRY_MS);
         return;
     }
-    if shell.unreplicated.take() {
+    if shell.has_unreplicated_ttls.take() {
         handle(ctx, Event::RenewAll);
     }
     while has_work() {
         if slice.is_over() {
-            keep_what_others_write(ctx);
-            return go_on_soon();
+            subscribe_to_overwrites(ctx);
+            return continue_soon();
         }
-        slots::redirect_late_waiters(ctx, STEP);
-        let most = at_once(STEP);
+        slots::redirect_late_waiters(ctx, ITEMS_PER_CLOCK_CHECK);
+        let most = per_event(ITEMS_PER_CLOCK_CHECK);
         handle(ctx, Event::Work { most });
     }
 }

@@ -1,13 +1,13 @@
-//! Slots that go without a word.
+//! Detects slots that this node lost without an event.
 //!
-//! A server that loses a slot deletes what is in it, and tells of each key. But Redis 7.0 tells nothing, Redis since 8.4 tells
-//! only of the slot where that moves in one go (its replicas too, when the keys are deleted), and nothing is deleted
-//! where slots are taken from a server by hand (`CLUSTER DELSLOTS`), or where one that was on its way to it never comes
-//! (`SETSLOT ... STABLE`, or a third server gets it): then keys that were made with `ASKING` stay, where nobody finds them. So as
-//! long as there can be such slots, the server is asked which ones it has. What is held and waited for in others ends.
+//! A node that loses a slot deletes its keys and raises an event for each. There are exceptions: Redis 7.0 raises none.
+//! Redis since 8.4 reports only the slot when a slot migrates atomically (also to its replicas, when the keys are deleted).
+//! And nothing is deleted when slots are removed by hand (`CLUSTER DELSLOTS`), or when an import never completes (`SETSLOT
+//! ... STABLE`, or a third node gets the slot): keys created with `ASKING` remain, unreachable. While such slots are
+//! possible the module polls the server for its slots, and ends holds and waits in all others.
 
 use crate::engine::{Engine, Event, KeyBuf};
-use crate::policy::slots::{Ask, Own, SlotSet, own_line, slot_of};
+use crate::policy::slots::{OwnSlots, Poll, SlotSet, own_line, slot_of};
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::server::{cluster, writes};
@@ -16,14 +16,14 @@ use crate::shell::sys::clock;
 use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
 
-/// This server has another role: what it knows of its slots is of no use.
-pub fn forget() {
-    shell().own_slots.with_mut(|own| *own = Own::default());
+/// The role changed: forgets the known slots.
+pub fn forget_owned() {
+    shell().own_slots.with_mut(|own| *own = OwnSlots::default());
 }
 
-/// Before this server becomes a replica, which does not ask for its slots: the keys that may have gone with a slot without a
-/// word since it last did. O(keys known).
-pub fn keys_in_doubt() -> Vec<KeyBuf> {
+/// Keys that may have been lost with their slot since the last poll. Called before this node becomes a replica, which does
+/// not poll. O(known keys).
+pub fn keys_maybe_lost() -> Vec<KeyBuf> {
     let (shell, server) = (shell(), shell().server.get());
     match server.is_cluster && server.slots_go_silently {
         true => shell.engine.with(Engine::keys_of_the_living),
@@ -31,52 +31,51 @@ pub fn keys_in_doubt() -> Vec<KeyBuf> {
     }
 }
 
-/// Asks the server which slots it has, where it may have lost some without a word.
-pub fn look(ctx: Ctx<'_>) {
+/// Polls the server for its slots if it may have lost some without an event.
+pub fn check_owned(ctx: Ctx<'_>) {
     let (shell, now) = (shell(), clock::now());
     let server = shell.server.get();
-    if !server.is_cluster || !shell.hears_of_keys.get() {
+    if !server.is_cluster || !shell.subscribed_to_keys.get() {
         return;
     }
     let trims = shell.trims.take();
     if shell.is_replica() {
         if trims {
-            recheck::look_at_all(ctx, &shell.engine.with(Engine::keys_known));
+            recheck::recheck_all(ctx, &shell.engine.with(Engine::keys_known));
         }
         return;
     }
     let hands_over = |engine: &Engine| engine.is_awaited() && engine.has_work(now);
-    let at_once = shell.engine.with(hands_over);
+    let hands_over_now = shell.engine.with(hands_over);
     let when = shell
         .own_slots
-        .with(|own| own.when_to_ask(now, server.slots_go_silently, || at_once));
+        .with(|own| own.next_poll(now, server.slots_go_silently, || hands_over_now));
     match when {
-        Ask::Never => return,
-        Ask::InMs(ms) => return timer::wake_in_ms(ms),
-        Ask::NowAndIn(ms) => timer::wake_in_ms(ms),
+        Poll::Never => return,
+        Poll::InMs(ms) => return timer::wake_in_ms(ms),
+        Poll::NowAndIn(ms) => timer::wake_in_ms(ms),
     }
     let nodes = ctx.cluster_nodes();
-    let (slots, coming) = SlotSet::of_line(own_line(&nodes));
+    let (slots, importing) = SlotSet::of_line(own_line(&nodes));
     let lost_some = shell
         .own_slots
-        .with_mut(|own| own.said(now, &slots, coming));
+        .with_mut(|own| own.polled(now, &slots, importing));
     let is_any_outside = (lost_some || trims) && !shell.engine.with(Engine::is_idle);
     if is_any_outside && !end_all_outside(ctx, &slots) {
         shell.trims.set(trims);
         return timer::wake_in_ms(timer::RETRY_MS);
     }
-    shell.own_slots.with_mut(|own| own.settled(slots));
+    shell.own_slots.with_mut(|own| own.confirm(slots));
 }
 
-/// Ends what is held and waited for in slots that are not among these; or only the latter, and says no, where nothing may be
-/// written at the moment.
+/// Ends holds and waits in all slots outside `slots`. If nothing may be written now, ends only the waits and returns false.
 fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     let known = shell().engine.with(Engine::keys_of_the_living);
     let is_outside = |key: &KeyBuf| !slots.has(usize::from(slot_of(&key.name)));
     let outside: Vec<_> = known.into_iter().filter(is_outside).collect();
     let server = shell().server.get();
     if server.slots_go_silently || server.trims_slots {
-        recheck::look_at_all(ctx, &outside);
+        recheck::recheck_all(ctx, &outside);
     }
     let may_write = writes::may_write(ctx);
     for key in outside {
@@ -89,14 +88,14 @@ fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     may_write
 }
 
-/// What stood in slots that have moved is being deleted, or was.
+/// The server deletes, or has deleted, the keys of migrated slots.
 pub fn trimmed() {
     shell().trims.set(true);
-    cluster::slots_change();
+    cluster::slot_config_changes();
 }
 
-/// Before keys are handed over outside of a command, of which the server would have said whose they are: what is no longer
-/// this server's is not. Of so many of each kind at most.
+/// Redirects the waiters of keys that are about to be granted but are no longer in this node's slots. Needed outside of
+/// commands, where the server does not check slots. At most `most` keys of each kind.
 pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
     if !shell().server.get().is_cluster {
         return;
@@ -110,8 +109,8 @@ pub fn redirect_late_waiters(ctx: Ctx<'_>, most: usize) {
     }
 }
 
-/// Nobody has renewed keys for a while, or another server has.
-pub fn renew_all(ctx: Ctx<'_>) {
+/// Refreshes all TTL backstops: nobody did for a while, or another server did.
+pub fn refresh_all_ttls(ctx: Ctx<'_>) {
     if !shell().is_replica() {
         handle(ctx, Event::RenewAll);
     }

@@ -1,10 +1,9 @@
-//! Tells the engine a fact, and performs its effects.
+//! Passes an event to the engine and performs the effects.
 //!
-//! Decide, let go, then act: the engine is borrowed only while it decides. Performing an effect makes the server call us back
-//! (a removed key is an event), and that inner fact is told and its effects are performed before the next effect of the outer
-//! one: the order of things is the keyspace's. So is what follows from an effect by itself ([`Follows`]), in the same
-//! order: a client that cannot be blocked is answered before anybody else hears more, and a key that is found to have gone has
-//! gone before the next one is renewed. That is a loop here ([`follow_up`]): however much follows, the stack does not grow.
+//! Decide, release, act: the engine is borrowed only while it decides. Performing an effect may call back into the module
+//! (removing a key raises a keyspace event). That inner event is handled, with its effects, before the next effect of the
+//! outer event, so effects keep the order of the keyspace. What follows from an effect itself ([`Follows`]) is handled in
+//! the same order, in a loop ([`follow_up`]), so the stack stays flat.
 
 use crate::engine::{
     Effect, Engine, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment, Timing,
@@ -20,30 +19,30 @@ use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
 use std::cell::Cell;
 
-/// Tells the engine a fact that is no command.
+/// Handles an event that is not a command.
 pub fn handle(ctx: Ctx<'_>, event: Event<'_>) {
     handle_in_command(ctx, None, event);
 }
 
-/// Tells the engine a fact; `in_command` is the command that it stands for.
+/// Handles an event; `in_command` is the command that caused it.
 pub fn handle_in_command(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
     settle_flush(ctx);
     tell(ctx, in_command, event);
 }
 
-/// Tells a fact after which it matters what becomes of keys.
+/// Handles an event after which keyspace events matter, so subscribes to them first.
 pub fn subscribe_and_handle(ctx: Ctx<'_>, event: Event<'_>) {
     subscriptions::to_keys(ctx);
     handle(ctx, event);
 }
 
-/// Tells what a fresh look at a key has shown.
-pub fn found(ctx: Ctx<'_>, key: Key<'_>, standing: KeyState) {
+/// Handles the result of a key lookup.
+pub fn found(ctx: Ctx<'_>, key: Key<'_>, state: KeyState) {
     settle_flush(ctx);
-    follow_up(ctx, Follows::Found(key.to_owned(), standing));
+    follow_up(ctx, Follows::Found(key.to_owned(), state));
 }
 
-/// A key has gone: who waits for it is sent after it, where it is no longer this server's to make.
+/// Redirects the waiters of a removed key if its slot belongs to another node now.
 pub fn redirect_waiters(ctx: Ctx<'_>, key: Key<'_>) {
     if is_to_redirect(ctx, key) {
         handle(ctx, Event::Elsewhere { key });
@@ -54,10 +53,10 @@ fn is_to_redirect(ctx: Ctx<'_>, key: Key<'_>) -> bool {
     let shell = shell();
     shell.server.get().is_cluster
         && shell.engine.with(|engine| engine.has_waiters(key))
-        && cluster::place(ctx, key) != SlotOwner::Here
+        && cluster::slot_owner(ctx, key) != SlotOwner::Here
 }
 
-/// Tells of a flush that was deferred.
+/// Handles a deferred flush, if there is one.
 pub fn settle_flush(ctx: Ctx<'_>) {
     if shell().flush.get().is_some() {
         settle_deferred_flush(ctx);
@@ -71,8 +70,8 @@ fn settle_deferred_flush(ctx: Ctx<'_>) {
     };
     let settle_deferred_flush = || tell(ctx, None, Event::Flushed { db, by });
     if shell().is_replica() {
-        // It hears of no end of its master's command: the current command may be a watcher's already.
-        push::hold(settle_deferred_flush);
+        // A replica cannot tell when the master's command ended: the current command may already be a watcher's.
+        push::defer_during(settle_deferred_flush);
     } else {
         settle_deferred_flush();
     }
@@ -83,10 +82,10 @@ fn settle_deferred_flush(ctx: Ctx<'_>) {
 
 fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
     let shell = shell();
-    if shell.rights.matter() {
-        look_at_rights(ctx, &event);
+    if shell.rights.is_check_due() {
+        check_acl(ctx, &event);
     }
-    let mut effects = shell.spare.take();
+    let mut effects = shell.effects_buffer.take();
     let (now, next_work) = decide(event, &mut effects);
     for effect in effects.drain(..) {
         match perform(ctx, in_command, effect) {
@@ -94,24 +93,24 @@ fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>)
             follows => follow_up(ctx, follows),
         }
     }
-    shell.spare.set(effects);
+    shell.effects_buffer.set(effects);
     if let Some(at) = next_work {
         timer::wake_at(now, at);
     }
 }
 
-/// Has the engine decide what follows from a fact, and lets it go. Says when that was, and when there is work next.
+/// Lets the engine decide, and releases it. Returns the time of the event and the next deadline.
 #[inline(always)]
 fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
     let shell = shell();
-    let gains = shell.server.get().is_cluster && epochs::may_have_gained();
+    let gains = shell.server.get().is_cluster && epochs::may_have_gained_slots();
     shell.engine.with_mut(|engine| {
         if gains {
             engine.follow_clock(clock::since_1970());
         }
         let now = match engine.timing(&event) {
             Timing::Exact => clock::now(),
-            Timing::Late => clock::lately(),
+            Timing::Late => clock::coarse_now(),
             Timing::Any => Moment::default(),
         };
         engine.handle(now, event, effects);
@@ -126,8 +125,8 @@ enum Step {
     Redirect(KeyBuf),
 }
 
-/// Tells what follows from an effect, and what follows from that. The last step is the next one: so all that a fact leads to
-/// comes before what was still to come when it was found.
+/// Handles what follows from an effect, depth first: a stack, so all consequences of one step come before the steps that
+/// were already pending.
 #[cold]
 fn follow_up(ctx: Ctx<'_>, first: Follows) {
     let mut steps = vec![Step::Tell(first)];
@@ -144,9 +143,9 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
             Step::Tell(Follows::Renewed(key)) => {
                 effects_of(ctx, Event::Renewed { key: key.as_key() })
             }
-            Step::Tell(Follows::Found(key, standing)) => {
-                let effects = effects_of(ctx, found_event(ctx, key.as_key(), standing));
-                if !standing.is_present() {
+            Step::Tell(Follows::Found(key, state)) => {
+                let effects = effects_of(ctx, found_event(ctx, key.as_key(), state));
+                if !state.is_present() {
                     steps.push(Step::Redirect(key));
                 }
                 effects
@@ -160,10 +159,10 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
     }
 }
 
-/// The effects of a fact, still to be performed.
+/// Handles an event; returns its effects unperformed.
 fn effects_of(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
-    if shell().rights.matter() {
-        look_at_rights(ctx, &event);
+    if shell().rights.is_check_due() {
+        check_acl(ctx, &event);
     }
     let mut effects = Vec::new();
     let (now, next_work) = decide(event, &mut effects);
@@ -173,35 +172,38 @@ fn effects_of(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
     effects
 }
 
-fn found_event<'a>(ctx: Ctx<'_>, key: Key<'a>, standing: KeyState) -> Event<'a> {
-    let seen = KeySnapshot { key, standing };
-    let gone = match standing {
+fn found_event<'a>(ctx: Ctx<'_>, key: Key<'a>, state: KeyState) -> Event<'a> {
+    let seen = KeySnapshot {
+        key,
+        standing: state,
+    };
+    let gone = match state {
         KeyState::Absent => cluster::loss_of_removal(ctx, key),
         KeyState::Lock | KeyState::Other => Loss::Overwritten,
     };
     Event::Found { seen, gone }
 }
 
-/// Looks at the rights of those whose turn may come by this event, before it is told. What is told meanwhile needs no such look:
-/// so there is none within another.
+/// Checks the ACL of the waiters that this event may serve, before the engine handles it. Events handled meanwhile need no
+/// check, so checks do not nest.
 #[cold]
-fn look_at_rights(ctx: Ctx<'_>, event: &Event<'_>) {
-    /// Whoever comes after so many is served a little later.
-    const MOST: usize = 64;
+fn check_acl(ctx: Ctx<'_>, event: &Event<'_>) {
+    /// Further waiters are served a little later.
+    const CHECKS_PER_EVENT: usize = 64;
     let noted = &shell().rights;
-    let have_changed = noted.begin_look(ctx.state().in_exec());
-    // Where a panic ends the look, not everybody was looked at.
-    let has_doubts = Cell::new(true);
-    let _end = at_end(|| noted.end_look(has_doubts.get()));
+    let have_changed = noted.begin_check(ctx.state().in_exec());
+    // If a panic ends this check, it is incomplete.
+    let more_to_check = Cell::new(true);
+    let _end = at_end(|| noted.end_check(more_to_check.get()));
     if have_changed {
         tell(ctx, None, Event::RightsChanged);
     }
-    for _ in 0..MOST {
+    for _ in 0..CHECKS_PER_EVENT {
         let Some(doubt) = shell().engine.with(|engine| engine.doubt(event)) else {
             break;
         };
-        let (wait, lost) = (doubt.wait, rights::lost(ctx, &doubt));
+        let (wait, lost) = (doubt.wait, rights::revoked(ctx, &doubt));
         tell(ctx, None, Event::Rights { wait, lost });
     }
-    has_doubts.set(shell().engine.with(|engine| engine.has_doubts()));
+    more_to_check.set(shell().engine.with(|engine| engine.has_doubts()));
 }

@@ -1,17 +1,17 @@
-//! Blocks that the server ends by itself.
+//! Blocks that the server ends, not the module.
 
 use crate::engine::Event;
 use crate::policy::blocked::Block;
 use crate::shell::bridge::acks;
 use crate::shell::bridge::tell::handle;
-use crate::shell::delivery::blocked::forget;
+use crate::shell::delivery::blocked::take;
 use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::sys::raw::Ctx;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// `CLIENT UNBLOCK`: as if the time were over. What was answered before that stays answered; also by
+/// `CLIENT UNBLOCK`: acts like a timeout. An answer given before stands, also one given by
 /// [`end_block`](crate::shell::sys::shim::end_block).
 pub unsafe extern "C" fn on_unblock(
     ctx: *mut c::RedisModuleCtx,
@@ -22,10 +22,10 @@ pub unsafe extern "C" fn on_unblock(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
-        push::send_first(ctx, client);
-        match forget(client) {
+        push::send_before_answer(ctx, client);
+        match take(client) {
             Some(Block::Answered(answer)) => return reply::send(ctx, &answer.reply),
-            Some(Block::Waits(handle)) => handle.unblock(),
+            Some(Block::Waiting(handle)) => handle.unblock(),
             None => (),
         }
         acks::count_blocking(ctx, client);
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn on_unblock(
     c::REDISMODULE_OK as c_int
 }
 
-/// The client is gone, or the server has answered it (`CLIENT UNBLOCK ... ERROR`, a new role).
+/// The client disconnected, or the server replied to it (`CLIENT UNBLOCK ... ERROR`, a role change).
 pub unsafe extern "C" fn on_abandoned(
     ctx: *mut c::RedisModuleCtx,
     _handle: *mut c::RedisModuleBlockedClient,
@@ -43,9 +43,9 @@ pub unsafe extern "C" fn on_abandoned(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
-        let granted = match forget(client) {
+        let granted = match take(client) {
             Some(Block::Answered(answer)) => answer.granted,
-            Some(Block::Waits(handle)) => {
+            Some(Block::Waiting(handle)) => {
                 handle.unblock();
                 None
             }

@@ -1,4 +1,4 @@
-//! Commands: arguments in, a fact for the engine out.
+//! Command entry points: arguments in, an event for the engine out.
 
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
@@ -13,7 +13,7 @@ use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
-use crate::shell::server::{attribution, look, rights, strays, subscriptions, writes};
+use crate::shell::server::{attribution, client_db, lookup, rights, subscriptions, writes};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::sys::{clock, secret, shim};
@@ -30,28 +30,30 @@ pub unsafe extern "C" fn entry<const N: usize>(
     guard((), || {
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
-        if shell().server.get().late_pushes && !shell().knows_executing.get() {
+        if shell().server.get().pushes_before_reply && !shell().knows_executing.get() {
             let knows = shim::learn_executing(ctx.client());
             shell().knows_executing.set(knows);
         }
-        raw::on_our_own(|| strays::and_back(ctx, || run(ctx, &TABLE[N], &arguments[1..])));
+        raw::in_own_execution_unit(|| {
+            client_db::with_db_restored(ctx, || run(ctx, &TABLE[N], &arguments[1..]))
+        });
     });
     c::REDISMODULE_OK as c_int
 }
 
 fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
-    // Most commands have few arguments: they need no memory.
-    const FEW: usize = 8;
-    let mut few: [&[u8]; FEW] = [&[]; FEW];
-    let many: Vec<&[u8]>;
-    let arguments: &[&[u8]] = if strings.len() <= FEW {
-        for (place, string) in few.iter_mut().zip(strings) {
+    // Most commands have few arguments, which need no allocation.
+    const STACK_ARGUMENTS: usize = 8;
+    let mut on_stack: [&[u8]; STACK_ARGUMENTS] = [&[]; STACK_ARGUMENTS];
+    let on_heap: Vec<&[u8]>;
+    let arguments: &[&[u8]] = if strings.len() <= STACK_ARGUMENTS {
+        for (place, string) in on_stack.iter_mut().zip(strings) {
             *place = string.bytes();
         }
-        &few[..strings.len()]
+        &on_stack[..strings.len()]
     } else {
-        many = strings.iter().map(|string| string.bytes()).collect();
-        &many
+        on_heap = strings.iter().map(|string| string.bytes()).collect();
+        &on_heap
     };
     let request = match command::parse(spec.verb, arguments) {
         Ok(request) => request,
@@ -61,7 +63,7 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if let Some(cause) = shell().fault.with(Option::clone) {
         return ctx.reply_error(&format!("ERR tether has stopped after a fault: {cause}"));
     }
-    // These ask nothing of a connection.
+    // These need no connection.
     match request {
         Request::Check { key, token } => return guarded::check(ctx, strings[0], key, token),
         Request::Guard { key, token } => return guarded::run(ctx, strings, key, token),
@@ -84,12 +86,12 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     }
     let keys = places::keys_of(spec.keys, &request, strings);
     if spec.keys == KeyPlaces::Numbered
-        && let Some(error) = places::refuse_slots(keys)
+        && let Some(error) = places::refuse_cross_slot(keys)
     {
         return ctx.reply_error(error);
     }
-    let _turn = push::begin_turn(client);
-    bring_up_to_date(ctx, spec, client, keys);
+    let _executing = push::set_executing_client(client);
+    catch_up_before(ctx, spec, client, keys);
     let caller = Caller {
         ctx,
         client,
@@ -99,33 +101,33 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
         words: arguments,
     };
     caller.answer(request);
-    blocked::end_answered();
+    blocked::unblock_answered();
 }
 
-/// What has happened until now comes before the command: to its keys, and to be told to its connection.
+/// Handles what happened before the command: deferred work on its keys, and queued pushes to its client.
 #[inline(always)]
-fn bring_up_to_date(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]) {
-    let reach = KeyScope::of_command(ctx, keys);
+fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]) {
+    let scope = KeyScope::of_command(ctx, keys);
     send_before(ctx, client);
-    if recheck::catch_up(ctx, reach) {
+    if recheck::handle_deferred(ctx, scope) {
         send_before(ctx, client);
     }
-    // To resume a session, or to let go of it, writes nothing, and must not cause a write.
+    // Resuming or detaching a session writes nothing, and must not cause a write.
     let may_write = match spec.access {
         Access::Write => !matches!(spec.verb, Verb::Resume | Verb::Detach),
         Access::Withdraw => writes::may_write_now(ctx),
         Access::Look => false,
     };
     if may_write {
-        slices::end_leases(ctx, reach, keys);
+        slices::end_leases(ctx, scope, keys);
     }
-    if is_about_what_is_held(spec.verb) {
-        recheck::end_lapsed(ctx, keys);
+    if acts_on_holds(spec.verb) {
+        recheck::remove_expired(ctx, keys);
     }
 }
 
-/// Whether a command does not look at its keys by itself, but at what is held of them.
-fn is_about_what_is_held(verb: Verb) -> bool {
+/// Whether a command acts on the holds of its keys without looking the keys up.
+fn acts_on_holds(verb: Verb) -> bool {
     use Verb::{Cancel, Deltp, Extend, Info, Raise, Release, Why};
     matches!(verb, Cancel | Deltp | Extend | Info | Raise | Release | Why)
 }
@@ -139,27 +141,26 @@ fn send_before(ctx: Ctx<'_>, client: ClientId) {
     }
 }
 
-/// Whether it can be that a command comes from a master, a file, or another server of the cluster
-/// whose slot moves to here. What it is to ask the server costs more.
+/// Whether a command may come from a master, a file, or a node that this one imports a slot from. Cheaper than asking the
+/// server.
 fn may_be_replay() -> bool {
     let shell = shell();
     shell.server.get().is_cluster || shell.is_replica() || shell.is_loading()
 }
 
-/// Whose command this is. The server keeps scripts away from our commands; calls of other modules
-/// come with a client that has no connection.
+/// The client of this command. Scripts cannot call these commands; calls by other modules have no connection.
 fn connection(ctx: Ctx<'_>) -> Option<ClientId> {
     let client = ctx.client();
     attribution::is_connected(client).then_some(client)
 }
 
-/// The current command.
+/// The executing command and its client.
 struct Caller<'a> {
     ctx: Ctx<'a>,
     client: ClientId,
     db: Db,
     spec: &'static Spec,
-    /// Its arguments, as the server has them, and their bytes.
+    /// Its arguments as server strings, and their bytes.
     strings: &'a [Str<'a>],
     words: &'a [&'a [u8]],
 }
@@ -177,12 +178,12 @@ impl<'c> Caller<'c> {
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
-                self.tell(Event::Drop {
+                self.handle(Event::Drop {
                     client: self.client,
                     keys: &keys,
                 });
             }
-            Request::Release { key, label, all } => self.tell(Event::Release {
+            Request::Release { key, label, all } => self.handle(Event::Release {
                 client: self.client,
                 key: self.key(key),
                 label,
@@ -192,20 +193,20 @@ impl<'c> Caller<'c> {
                 key,
                 lease_ms,
                 label,
-            } => self.tell(Event::Extend {
+            } => self.handle(Event::Extend {
                 client: self.client,
                 key: self.key(key),
                 label,
                 lease_ms,
             }),
-            Request::Raise { key, token, label } => self.tell(Event::Raise(Raise {
+            Request::Raise { key, token, label } => self.handle(Event::Raise(Raise {
                 client: self.client,
                 key: self.key(key),
                 label,
                 token: Token(token),
                 most: Engine::most_to_raise_to(clock::since_1970()),
             })),
-            Request::Cancel { key, label } => self.tell(Event::Cancel {
+            Request::Cancel { key, label } => self.handle(Event::Cancel {
                 client: self.client,
                 key: self.key(key),
                 label,
@@ -229,25 +230,25 @@ impl<'c> Caller<'c> {
         match request {
             Request::Start { grace_ms } => self.start(grace_ms),
             Request::Resume { secret, notify } => self.resume(secret, notify),
-            Request::EndSession => self.tell(Event::EndSession {
+            Request::EndSession => self.handle(Event::EndSession {
                 client,
-                later: self.is_about_a_slot(),
+                later: self.is_bound_to_slot(),
             }),
             Request::Detach => {
                 losses::note_origin(ctx, client);
-                self.tell(Event::Detach { client });
+                self.handle(Event::Detach { client });
             }
-            Request::KillSession { id } => self.tell(Event::KillSession {
+            Request::KillSession { id } => self.handle(Event::KillSession {
                 session: SessionId(id),
-                later: self.is_about_a_slot(),
+                later: self.is_bound_to_slot(),
             }),
-            Request::Sessions => operators::sessions(ctx),
+            Request::Sessions => operators::list_sessions(ctx),
             other => unreachable!("{other:?} was answered before"),
         }
     }
 
-    /// Whether this may be about another slot than what a session holds, as a transaction may be; see `KeyScope`.
-    fn is_about_a_slot(&self) -> bool {
+    /// Whether the session's keys may be in another slot than this transaction; see `KeyScope`.
+    fn is_bound_to_slot(&self) -> bool {
         shell().server.get().is_cluster && self.ctx.state().in_exec()
     }
 
@@ -259,7 +260,7 @@ impl<'c> Caller<'c> {
             ));
         }
         let secret = secret::new();
-        self.tell(Event::Start(Start {
+        self.handle(Event::Start(Start {
             client: self.client,
             secret: &secret,
             digest: secret::digest(&secret),
@@ -272,7 +273,7 @@ impl<'c> Caller<'c> {
         if notify && !self.may_push() {
             return;
         }
-        self.tell(Event::Resume {
+        self.handle(Event::Resume {
             client: self.client,
             digest: secret::digest(secret),
             notify,
@@ -285,14 +286,14 @@ impl<'c> Caller<'c> {
             seen: &[seen],
             value,
             form: if token { Form::SettpToken } else { Form::Settp },
-            ..self.asked(ask)
+            ..self.acquire_event(ask)
         };
         self.request(Some(&in_command), ask);
     }
 
-    /// What is asked for; of which keys is not known yet.
+    /// The event for a request, still without its keys.
     #[inline(always)]
-    fn asked<'b>(&self, ask: Ask<'b>) -> Acquire<'b> {
+    fn acquire_event<'b>(&self, ask: Ask<'b>) -> Acquire<'b> {
         Acquire {
             client: self.client,
             seen: &[],
@@ -308,27 +309,27 @@ impl<'c> Caller<'c> {
     }
 
     fn acquire(&self, names: &[&[u8]], ask: Ask<'_>) {
-        let ask = self.asked(ask);
+        let ask = self.acquire_event(ask);
         if ask.in_command {
             let (in_command, seen) = self.open(names[0], None);
             let seen = &[seen];
             self.request(Some(&in_command), Acquire { seen, ..ask });
         } else {
-            // The keys come after their number.
+            // The keys follow their number.
             let strings = &self.strings[1..=names.len()];
-            if let Some(error) = places::refuse_partial(self.ctx, strings) {
+            if let Some(error) = places::refuse_during_migration(self.ctx, strings) {
                 return self.ctx.reply_error(error);
             }
-            let seen = &self.look_at_all(strings, names);
-            let in_command = self.first_in_hand();
+            let seen = &self.look_up_all(strings, names);
+            let in_command = self.first_key_context();
             self.request(in_command.as_ref(), Acquire { seen, ..ask });
         }
     }
 
-    /// Tells a request, to wait as it may, unless it is refused.
+    /// Passes a request to the engine, unless it is refused.
     #[inline(always)]
     fn request(&self, in_command: Option<&CommandContext<'_>>, ask: Acquire<'_>) {
-        // Whoever is told of its turn is told of a loss, too.
+        // A client that is notified of the grant is notified of a loss, too.
         if ask.terms.attributes.notify && !self.may_push() {
             return;
         }
@@ -338,10 +339,10 @@ impl<'c> Caller<'c> {
         let wait = self.wait_allowed(ask.wait, ask.seen);
         let event = Event::Acquire(Acquire { wait, ..ask });
         handle_in_command(self.ctx, in_command, event);
-        self.hear_of_new_keys(wait);
+        self.subscribe_if_waiting(wait);
     }
 
-    /// Opens the key that a command asks for, and looks at it.
+    /// Opens the requested key and reads its state.
     #[inline(always)]
     fn open<'a>(
         &self,
@@ -351,7 +352,7 @@ impl<'c> Caller<'c> {
         let open = self.ctx.open(self.strings[0]);
         let seen = KeySnapshot {
             key: self.key(name),
-            standing: open.standing(),
+            standing: open.key_state(),
         };
         let in_command = CommandContext {
             key: self.key(self.words[0]),
@@ -363,10 +364,10 @@ impl<'c> Caller<'c> {
         (in_command, seen)
     }
 
-    /// How this request may wait. In a transaction nobody can be blocked, and so none waits.
+    /// How this request may wait. In a transaction no client can be blocked, so requests do not wait.
     fn wait_allowed(&self, wait: Option<Wait>, seen: &[KeySnapshot<'_>]) -> Option<Wait> {
         let wait = wait?;
-        // It costs something to ask, and mostly a lock is free.
+        // The flags cost a call, and mostly the lock is free.
         let is_had = |engine: &Engine| engine.can_be_had_at_once(seen);
         if !wait.push && shell().engine.with(is_had) {
             return Some(wait);
@@ -374,16 +375,16 @@ impl<'c> Caller<'c> {
         (!self.ctx.state().denies_blocking()).then_some(wait)
     }
 
-    /// After a request that might wait: if anybody does, what others make from now on matters. While nobody ever had to wait,
-    /// new keys of others cost nothing.
-    fn hear_of_new_keys(&self, wait: Option<Wait>) {
+    /// After a request that might wait: once any request waits, subscribes to key creations and ACL changes. Until then
+    /// they cost nothing.
+    fn subscribe_if_waiting(&self, wait: Option<Wait>) {
         if wait.is_some() && shell().engine.with(|engine| engine.is_awaited()) {
             subscriptions::to_new_keys(self.ctx);
             rights::observe(self.ctx);
         }
     }
 
-    /// Whether this connection can be pushed to; if not, it has been refused.
+    /// Whether this client can get pushes; if not, replies with an error.
     fn may_push(&self) -> bool {
         if !shim::can_push() {
             self.ctx.reply_error(
@@ -400,7 +401,7 @@ impl<'c> Caller<'c> {
         true
     }
 
-    /// Whether a grant can be acknowledged by replicas; if not, the request has been refused.
+    /// Whether replicas can acknowledge a grant; if not, replies with an error.
     #[cold]
     fn may_count_acks(&self) -> bool {
         if !shim::can_count_acks() {
@@ -423,8 +424,8 @@ impl<'c> Caller<'c> {
             return;
         }
         subscriptions::to_new_keys(self.ctx);
-        let seen = self.look_at_all(self.strings, names);
-        self.tell(Event::Watch {
+        let seen = self.look_up_all(self.strings, names);
+        self.handle(Event::Watch {
             client: self.client,
             seen: &seen,
         });
@@ -433,22 +434,22 @@ impl<'c> Caller<'c> {
     fn unwatchex(&self, names: &[&[u8]]) {
         let keys = self.keys(names);
         if self.ctx.state().in_exec() {
-            // What is deferred until after EXEC's reply would come after this command's, too.
-            push::take_back(self.client, (!keys.is_empty()).then_some(&keys));
+            // Pushes deferred until after EXEC's reply would follow this command's reply, too.
+            push::cancel(self.client, (!keys.is_empty()).then_some(&keys));
         }
         let client = self.client;
-        self.tell(match &*keys {
+        self.handle(match &*keys {
             [] => Event::UnwatchAll { client },
             keys => Event::Unwatch { client, keys },
         });
     }
 
-    fn tell(&self, event: Event<'_>) {
-        handle_in_command(self.ctx, self.first_in_hand().as_ref(), event);
+    fn handle(&self, event: Event<'_>) {
+        handle_in_command(self.ctx, self.first_key_context().as_ref(), event);
     }
 
-    /// A command's first word, which is mostly a key.
-    fn first_in_hand(&self) -> Option<CommandContext<'c>> {
+    /// The command's first argument, which is mostly a key.
+    fn first_key_context(&self) -> Option<CommandContext<'c>> {
         Some(CommandContext {
             key: self.key(self.words.first()?),
             name: *self.strings.first()?,
@@ -467,16 +468,16 @@ impl<'c> Caller<'c> {
         names.iter().map(|name| self.key(name)).collect()
     }
 
-    fn look<'a>(&self, string: Str<'_>, name: &'a [u8]) -> KeySnapshot<'a> {
+    fn look_up<'a>(&self, string: Str<'_>, name: &'a [u8]) -> KeySnapshot<'a> {
         let key = self.key(name);
-        let standing = look::standing(self.ctx, key.db, string);
+        let standing = lookup::key_state(self.ctx, key.db, string);
         KeySnapshot { key, standing }
     }
 
-    fn look_at_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<KeySnapshot<'a>> {
+    fn look_up_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<KeySnapshot<'a>> {
         let pairs = strings.iter().zip(names);
         pairs
-            .map(|(string, name)| self.look(*string, name))
+            .map(|(string, name)| self.look_up(*string, name))
             .collect()
     }
 }

@@ -13,23 +13,28 @@ use std::ptr::null;
 /// Registers the section. Once, at load.
 pub fn register(ctx: Ctx<'_>) {
     // SAFETY: the table, the context.
-    unsafe { api!(RedisModule_RegisterInfoFunc(ctx.as_ptr(), Some(tell))) };
+    unsafe {
+        api!(RedisModule_RegisterInfoFunc(
+            ctx.as_ptr(),
+            Some(write_section)
+        ))
+    };
 }
 
-unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c_int) {
-    // A thread of the server's that crashes has a report made, too.
+unsafe extern "C" fn write_section(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c_int) {
+    // A crash report may come from another thread.
     if !is_main_thread() {
         return;
     }
     guard((), || {
         let shell = shell();
-        // A crash report may be made while we are in the middle of something.
+        // A crash report may come while the state is borrowed.
         let numbers = shell.engine.try_with_mut(|engine| numbers(engine));
         let fault = shell.fault.try_with_mut(|fault| fault.clone());
         let (Some(numbers), Some(fault)) = (numbers, fault) else {
             return;
         };
-        // SAFETY: the table; the server's argument. No name: the section is called like the module.
+        // SAFETY: the table; the server's argument. No name: the section is named after the module.
         unsafe { api!(RedisModule_InfoAddSection(info, null())) };
         for (name, value) in numbers {
             // SAFETY: as above; the name is copied.
@@ -42,7 +47,7 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
             };
         }
         let private = shell.server.get().private.map(|private| private.word());
-        let words = [
+        let texts = [
             (c"version", Some(release::VERSION.to_owned())),
             (c"commit", Some(release::COMMIT.to_owned())),
             (c"private_functions", private.map(str::to_owned)),
@@ -51,22 +56,22 @@ unsafe extern "C" fn tell(info: *mut c::RedisModuleInfoCtx, _for_crash_report: c
                 fault.map(|cause| cause.replace(['\r', '\n'], " ")),
             ),
         ];
-        for (name, word) in words {
-            let Some(word) = word else { continue };
-            let word = c_string(&word);
+        for (name, text) in texts {
+            let Some(text) = text else { continue };
+            let text = c_string(&text);
             // SAFETY: as above; name and value are copied.
             unsafe {
                 api!(RedisModule_InfoAddFieldCString(
                     info,
                     name.as_ptr(),
-                    word.as_ptr()
+                    text.as_ptr()
                 ));
             }
         }
     });
 }
 
-/// What is lost by each reason, in the order of `Loss::ALL`.
+/// The counter of each reason, in the order of `Loss::ALL`.
 const LOST: [&CStr; Loss::ALL.len()] = [
     c"lost_lease",
     c"lost_deleted",

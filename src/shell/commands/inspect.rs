@@ -1,4 +1,4 @@
-//! `LOCK.INFO`, `LOCK.LIST` and `LOCK.SERVER`: what the engine knows, with what the server knows of connections.
+//! `LOCK.INFO`, `LOCK.LIST`, `LOCK.LOG` and `LOCK.SERVER`: the engine's state, joined with the server's data on clients.
 
 use crate::command::{List, Log, matches};
 use crate::engine::{ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Page, Walk};
@@ -48,10 +48,10 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     }
 }
 
-/// What [`reply_holder`] replies.
+/// Number of pairs that [`reply_holder`] sends.
 pub const HOLDER_PAIRS: usize = 12;
 
-/// Names and values of a map. The label is null for who may not read the key.
+/// Sends a holder's pairs of a map. The label is null if the caller may not read the key.
 pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_read: bool) {
     connection.reply(ctx);
     text(ctx, b"user", connection.field("user="));
@@ -128,7 +128,7 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     let is_meant = |entry: &&Entry| {
         entry.id > log.since && key.as_ref().is_none_or(|key| entry.lost.key == *key)
     };
-    // To ask for rights calls the server, and the log is not borrowed then.
+    // ACL checks call the server, so the log must not be borrowed meanwhile.
     let mut entries: Vec<Entry> = shell()
         .losses
         .with(|log| log.iter().filter(is_meant).cloned().collect());
@@ -164,14 +164,14 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     }
 }
 
-/// Whether the caller may be told of a key in the log. Of a name that was cut the rest is not known: of that one it may only if it
-/// may read every key, and so one of a name that nobody can foretell.
+/// Whether the caller may see a logged key. The rest of a truncated name is unknown, so the caller sees it only if it may
+/// read every key: checked with a random name.
 fn may_see(ctx: Ctx<'_>, key: &KeyBuf, is_cut: bool) -> bool {
     let any = || ctx.may_read(Text::new(&secret::new()).as_str());
     rights::may_see(ctx, key.as_key(), &[b"lock.log"]) && (!is_cut || any())
 }
 
-/// Answers `LOCK.LOG RESET`. Nobody takes away what others may read and it may not.
+/// Answers `LOCK.LOG RESET`. A caller cannot remove entries that it may not read.
 pub fn reset_log(ctx: Ctx<'_>) {
     let key = |entry: &Entry| (entry.lost.key.clone(), entry.is_cut);
     let keys: Vec<_> = shell().losses.with(|log| log.iter().map(key).collect());
@@ -203,13 +203,13 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
     number(
         ctx,
         b"peer-timeout-ms",
-        keepalive::notice_death(ctx, client),
+        keepalive::detect_dead_peer(ctx, client),
     );
     number(ctx, b"quarantine-ms", settings.quarantine_ms.into());
     number(ctx, b"quarantine-left-ms", left_ms);
 }
 
-/// A connection, as the server tells of it.
+/// A client and its `CLIENT LIST` line.
 pub struct Connection {
     id: ClientId,
     line: String,
@@ -217,7 +217,7 @@ pub struct Connection {
 
 impl Connection {
     pub fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
-        // Nobody is attached to a session that is detached.
+        // A detached session has no client.
         let line = (id.0 > 0).then(|| ctx.client_line(id)).flatten();
         let line = line.unwrap_or_default();
         Connection { id, line }
@@ -227,7 +227,7 @@ impl Connection {
         field(&self.line, name).unwrap_or_default()
     }
 
-    /// Three pairs of a map.
+    /// Sends three pairs of a map.
     fn reply(&self, ctx: Ctx<'_>) {
         number(ctx, b"client", self.id.0);
         text(ctx, b"addr", self.field("addr="));

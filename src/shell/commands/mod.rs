@@ -1,10 +1,10 @@
-//! Commands and settings: the server's arguments in, answers out.
+//! Commands and settings: arguments in, replies out.
 //!
 //! ```text
-//!   entry.rs     a command becomes a fact      places.rs    where its keys stand, in which slots
-//!   register.rs  which commands there are      guarded.rs   LOCK.CHECK, LOCK.GUARD
-//!   inspect.rs   LOCK.INFO, LOCK.LIST, ...     info.rs      INFO tether
-//!   settings.rs  tether.*                      operators.rs  SESSION.LIST
+//!   entry.rs     a command becomes an event   places.rs     its keys and their slots
+//!   register.rs  command registration         guarded.rs    LOCK.CHECK, LOCK.GUARD
+//!   inspect.rs   LOCK.INFO, LOCK.LIST, ...    info.rs       INFO tether
+//!   settings.rs  tether.*                     operators.rs  SESSION.LIST
 //!   why.rs       LOCK.WHY
 //! ```
 

@@ -1,4 +1,4 @@
-//! `SESSION.LIST`, and who may give what is for operators.
+//! `SESSION.LIST`, and access to commands for operators.
 
 use crate::command::Verb;
 use crate::engine::ClientId;
@@ -7,8 +7,8 @@ use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{Ctx, Text, have};
 
-/// Why this client may not give a command for operators. Redis 7.0 puts the commands of modules into no category, so that who
-/// may give all but `@admin` and `@dangerous` may give these: there the right to the server's own counterpart decides.
+/// Why this client may not run a command for operators. Redis 7.0 puts module commands into no ACL category, so a user with
+/// everything but `@admin` and `@dangerous` could run them: there the right to the corresponding server command decides.
 pub fn refused(ctx: Ctx<'_>, verb: Verb, client: ClientId) -> Option<&'static str> {
     let (counterpart, words): (&[&[u8]], _) = match verb {
         Verb::Sessions => (
@@ -32,18 +32,18 @@ pub fn refused(ctx: Ctx<'_>, verb: Verb, client: ClientId) -> Option<&'static st
 }
 
 /// Answers `SESSION.LIST`.
-pub fn sessions(ctx: Ctx<'_>) {
+pub fn list_sessions(ctx: Ctx<'_>) {
     let lines = shell().engine.with(|engine| engine.sessions(clock::now()));
     ctx.reply_array(lines.len());
     for line in lines {
         let is_attached = line.client.0 > 0;
         let connection = Connection::of(ctx, line.client);
-        let former = line.origin.as_ref().map(|origin| &*origin.user);
+        let last_user = line.origin.as_ref().map(|origin| &*origin.user);
         let field = |name| is_attached.then(|| connection.field(name));
         ctx.reply_map(8);
         number(ctx, b"id", line.id.0);
         number(ctx, b"client", line.client.0);
-        or_null(ctx, b"user", field("user=").or(former));
+        or_null(ctx, b"user", field("user=").or(last_user));
         or_null(ctx, b"addr", field("addr="));
         number(ctx, b"grace-ms", line.grace_ms);
         number(ctx, b"keys", line.keys);

@@ -1,5 +1,5 @@
-//! Where a command's keys stand among its arguments. In a cluster: whether those that the server does not route by are in the slot
-//! of the one that it does.
+//! Positions of a command's keys. In a cluster: whether the keys that the server does not route by are in the slot of the
+//! one that it does.
 
 use crate::command::{KeyPlaces, Request};
 use crate::policy::slots::slot_of;
@@ -24,15 +24,15 @@ pub fn keys_of<'a, 's>(
     }
 }
 
-/// As the server words it for its own commands.
+/// The server's own wording.
 const CROSSSLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 
-/// Of LOCK.GUARD, where the server cannot be asked what it is about to run.
+/// LOCK.GUARD cannot look up the command that it is about to run.
 pub const COMMAND_IS_RENAMED: &str =
     "ERR LOCK.GUARD needs the server's command COMMAND, which is renamed";
 
-/// Why a command for several keys is refused, of which the server may have looked at the first one only.
-pub fn refuse_slots(keys: &[Str<'_>]) -> Option<&'static str> {
+/// Refuses a command whose keys are in several slots: the server may have checked only the first key.
+pub fn refuse_cross_slot(keys: &[Str<'_>]) -> Option<&'static str> {
     if !shell().server.get().is_cluster {
         return None;
     }
@@ -42,18 +42,18 @@ pub fn refuse_slots(keys: &[Str<'_>]) -> Option<&'static str> {
     crosses.then_some(CROSSSLOT)
 }
 
-/// The same where their slot is on its way, and not all of them are here.
-pub fn refuse_partial(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Option<&'static str> {
+/// Refuses it while the slot migrates and not all of its keys are on this node.
+pub fn refuse_during_migration(ctx: Ctx<'_>, keys: &[Str<'_>]) -> Option<&'static str> {
     let is_here = !shell().server.get().is_cluster || keys.len() < 2 || ctx.serves_all(keys);
     (!is_here).then_some(TRYAGAIN)
 }
 
-/// Why a command is not run inside one for this key: the server stores what it writes in the slot of the latter.
-pub fn refuse_inside(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Option<&'static str> {
+/// Refuses an inner command with keys outside of this key's slot: the server would store its writes in this key's slot.
+pub fn refuse_inner_slots(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Option<&'static str> {
     if !shell().server.get().is_cluster {
         return None;
     }
-    // To ask for its keys would show its password in MONITOR.
+    // COMMAND GETKEYS would show its password in MONITOR.
     if command[0].bytes().eq_ignore_ascii_case(b"migrate") {
         return Some("ERR LOCK.GUARD does not run 'migrate' in a cluster");
     }
@@ -62,7 +62,7 @@ pub fn refuse_inside(ctx: Ctx<'_>, command: &[Str<'_>], name: &[u8]) -> Option<&
     if !ctx.each_key_of(command, |key| all &= slot_of(key) == slot) {
         return Some(COMMAND_IS_RENAMED);
     }
-    // The server routes these by a word that it tells nobody of: a shard's channel, and a key where that is the only one.
+    // The server routes these by an argument that COMMAND GETKEYS omits: a shard channel, or the only key.
     if let [first, word, ..] = command
         && (["spublish", "pfmerge"].iter())
             .any(|name| first.bytes().eq_ignore_ascii_case(name.as_bytes()))

@@ -1,4 +1,4 @@
-//! Tells the server which commands there are, from the one table.
+//! Registers the commands of the table.
 
 use crate::command::{Access, Argument, ArgumentKind, KeyPlaces, Spec, TABLE};
 use crate::shell::commands::entry::entry;
@@ -22,11 +22,11 @@ pub fn commands(ctx: Ctx<'_>) -> bool {
 fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     let name = c_string(spec.name);
     let flags = c_string(spec.flags);
-    // The old form of key positions; what it cannot say is in the key specification.
+    // Legacy key positions; the key specifications are complete.
     let (first, last, step) = match spec.keys {
         KeyPlaces::First => (1, 1, 1),
         KeyPlaces::All => (1, -1, 1),
-        // A cluster routes by the first of them.
+        // A cluster routes by the first key.
         KeyPlaces::Numbered => (2, 2, 1),
         KeyPlaces::Nowhere => (0, 0, 0),
     };
@@ -60,10 +60,10 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     }
 }
 
-/// The version in which all commands of today came.
+/// The version that added all current commands.
 const SINCE: &CStr = c"0.1.0";
 
-/// Key specifications (permissions and cluster routing come from them) and documentation.
+/// Sets key specifications (for ACL and cluster routing) and documentation.
 ///
 /// # Safety
 /// `command` is a command of ours that is being registered.
@@ -118,7 +118,7 @@ fn key_specs(spec: &Spec) -> [c::RedisModuleCommandKeySpec; 3] {
         KeyPlaces::First => [range(1, 0, flags), zeroed(), zeroed()],
         KeyPlaces::All => [range(1, -1, flags), zeroed(), zeroed()],
         KeyPlaces::Numbered => {
-            // A cluster routes by ranges only. Rights are looked at by the other one, which has this key, too.
+            // A cluster routes by ranges only. The second specification, which includes this key, is for ACL checks.
             let routed = u64::from(c::REDISMODULE_CMD_KEY_NOT_KEY);
             let mut all = range(1, 0, flags);
             all.find_keys_type = c::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_KEYNUM;
@@ -164,7 +164,7 @@ fn argument(argument: &Argument) -> c::RedisModuleCommandArg {
     arg
 }
 
-/// A structure of the API with nothing in it.
+/// A zeroed structure of the API.
 fn zeroed<T: Plain>() -> T {
     // SAFETY: `Plain` says that zero is a value of every field.
     unsafe { std::mem::zeroed() }

@@ -13,7 +13,7 @@ use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
 
-/// A setting that is a number.
+/// A numeric setting.
 struct Number {
     name: &'static CStr,
     default: c_longlong,
@@ -152,7 +152,7 @@ const NUMBERS: &[Number] = &[
         name: c"log-max-len",
         default: LOG_MAX_LEN,
         least: 0,
-        // Of so many connections something may be asked in one step.
+        // LOCK.LOG may query the server for each entry in one step.
         most: 16_384,
         get: || {
             let most = shell().losses.with(LossLog::most);
@@ -184,10 +184,10 @@ fn set_limits(limits: Limits) {
     shell().engine.with_mut(|engine| engine.set_limits(limits));
 }
 
-/// A shorter time could not be renewed in time, timers and clients being what they are.
+/// A shorter TTL could not be refreshed reliably in time.
 const LEAST_BACKSTOP_MS: u32 = 1000;
 
-/// Tells the engine of the setting `cluster-backstop`, which means something in a cluster only.
+/// Applies the setting `cluster-backstop`, which has an effect only in a cluster.
 fn set_backstop() {
     let shell = shell();
     let ms = match settings().cluster_backstop_ms {
@@ -202,7 +202,7 @@ fn set_backstop() {
     }
 }
 
-/// What `private-functions` can be.
+/// Values of `private-functions`.
 const WANTED: [(&CStr, Wanted); 3] = [
     (c"known", Wanted::Known),
     (c"always", Wanted::Always),
@@ -215,7 +215,7 @@ fn settings() -> Settings {
 
 /// Registers all settings and reads their lines of the configuration file. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
-    // A default is not set: the server sees that it is what there is.
+    // The server does not apply a default, so apply it here.
     losses::set_most(LOG_MAX_LEN as usize);
     let numbers = NUMBERS.iter().all(|number| {
         // SAFETY: the table, the context; the table of numbers lives as long as the module.
@@ -250,16 +250,16 @@ pub fn register(ctx: Ctx<'_>) -> bool {
             && register_private_functions(ctx)
             && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
     };
-    forget_unknown(ctx);
-    // A default is not set: the server sees that it is what there is.
+    drop_unknown(ctx);
+    // The server does not apply a default, so apply it here.
     set_backstop();
     numbers && rest
 }
 
-/// What `MODULE LOADEX` has named that does not exist is still among what the server wants to have set. When it finds that, it
-/// tries to unload us, and ends, since our data type forbids that. A setting that is refused has it forget all that is left;
-/// so that is done, and nothing else with it. Not while a server starts: there the rest is that of other modules.
-fn forget_unknown(ctx: Ctx<'_>) {
+/// Makes the server drop unknown settings of `MODULE LOADEX`. Otherwise it keeps them as pending, tries to unload the
+/// module when it finds them, and crashes, since the module's data type forbids that. A refused setting makes the server
+/// drop all pending ones, so this refuses one. Not during server start, where pending settings belong to other modules.
+fn drop_unknown(ctx: Ctx<'_>) {
     let connections = ctx.server_info(c"stats", c"total_connections_received");
     if connections.is_none_or(|count| count == "0") {
         return;
@@ -270,7 +270,7 @@ fn forget_unknown(ctx: Ctx<'_>) {
     shell().refuses_settings.set(false);
 }
 
-/// Says why a setting is refused, where [`forget_unknown`] has it so.
+/// Refuses a setting on behalf of [`drop_unknown`], with the reason.
 ///
 /// # Safety
 /// `error` is where the server wants that to be.
@@ -361,7 +361,7 @@ unsafe extern "C" fn set_number(
     // SAFETY: as in `get_number`.
     let number = unsafe { &*number.cast::<Number>() };
     guard((), || {
-        // The server has held the value against the entry's bounds.
+        // The server has checked the value against the entry's bounds.
         (number.set)(u32::try_from(value).unwrap_or(u32::MAX));
     });
     c::REDISMODULE_OK as c_int

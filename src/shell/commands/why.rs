@@ -1,15 +1,15 @@
-//! `LOCK.WHY`: why nobody gets a key.
+//! `LOCK.WHY`: why a key is not granted.
 
 use crate::engine::{ClientId, Engine, Key, KeyBuf};
 use crate::shell::commands::inspect::{Connection, HOLDER_PAIRS, number, reply_holder, text};
-use crate::shell::server::{look, replicas, rights};
+use crate::shell::server::{lookup, replicas, rights};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Str};
 
-/// What else is in the way of a grant.
+/// Causes other than holders.
 enum Cause {
-    /// Nobody holds what stands at the key.
+    /// The key exists, but is not held.
     Unheld,
     Quarantine {
         left_ms: u64,
@@ -18,20 +18,20 @@ enum Cause {
     Replicas,
     Memory,
     Misconf,
-    /// This server grants nothing to anybody, and does not know what connections of its master hold.
+    /// A replica grants nothing, and does not know what its master's clients hold.
     Replica,
 }
 
 /// Answers `LOCK.WHY`.
 pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
-    let told = |engine: &Engine| {
+    let state = |engine: &Engine| {
         let now = clock::now();
         (engine.why(now, key), engine.quarantine_left_ms(now))
     };
-    let (steps, left_ms) = shell().engine.with(told);
+    let (steps, left_ms) = shell().engine.with(state);
     let mut causes = Vec::new();
     let is_replica = shell().is_replica();
-    if !is_replica && steps.is_empty() && look::standing(ctx, key.db, string).is_present() {
+    if !is_replica && steps.is_empty() && lookup::key_state(ctx, key.db, string).is_present() {
         causes.push(Cause::Unheld);
     }
     if left_ms > 0 {
@@ -89,11 +89,11 @@ fn reply_cause(ctx: Ctx<'_>, cause: &Cause) {
     }
 }
 
-/// Why the server refuses writes of whatever kind, as far as it does.
+/// Why the server refuses all writes, if it does.
 fn server_refuses(ctx: Ctx<'_>) -> impl Iterator<Item = Cause> {
     let is = |section, field, what: &str| {
-        let told = ctx.server_info(section, field);
-        told.is_some_and(|told| told == what)
+        let state = ctx.server_info(section, field);
+        state.is_some_and(|state| state == what)
     };
     let set = |name| ctx.server_setting(name).unwrap_or_default();
     let is_unsaved = is(c"persistence", c"rdb_last_bgsave_status", "err")
@@ -102,7 +102,7 @@ fn server_refuses(ctx: Ctx<'_>) -> impl Iterator<Item = Cause> {
     let is_unwritten = is(c"persistence", c"aof_enabled", "1")
         && is(c"persistence", c"aof_last_write_status", "err");
     [
-        (!replicas::are_enough(ctx)).then_some(Cause::Replicas),
+        (!replicas::has_enough(ctx)).then_some(Cause::Replicas),
         ctx.state().is_out_of_memory().then_some(Cause::Memory),
         (is_unsaved || is_unwritten).then_some(Cause::Misconf),
     ]
@@ -122,7 +122,7 @@ fn name(ctx: Ctx<'_>, name: &[u8], key: Option<&KeyBuf>) {
     }
 }
 
-/// Since when a connection has said nothing; none for a detached session.
+/// Time since a client's last command; `None` for a detached session.
 fn idle_ms(client: ClientId, connection: &Connection) -> Option<i64> {
     let seconds: Option<i64> = connection.field("idle=").parse().ok();
     seconds

@@ -1,13 +1,13 @@
-//! Blocked clients: they wait in a command until they are granted what they asked for.
+//! Blocked clients, whose command waits for a grant.
 //!
-//! `RM_UnblockClient` wakes the server's loop by a pipe and answers in its next turn, by which a handoff is a tenth dearer
-//! than the server's own (BLPOP). So where nobody can tell the difference, a handoff by a command of ours ends the block as
-//! `CLIENT UNBLOCK` does ([`shim::end_block`]), and the handles are given back some at a time. What could tell is a `WAIT` or
-//! `WAITAOF` as the waiter's next command: it is about the replication offset that `RM_UnblockClient` notes. Where there is
-//! something to wait for ([`replicas::nobody_counts`]), all go the usual way.
+//! `RM_UnblockClient` wakes the server's loop through a pipe and replies in its next turn, which makes a handoff 10 %
+//! slower than the server's own (BLPOP). So where no client can see the difference, a command of the module unblocks the
+//! client as `CLIENT UNBLOCK` does ([`shim::end_block`]), and the handles are released in batches. A client can see it by
+//! `WAIT` or `WAITAOF` as its next command, which use the replication offset that `RM_UnblockClient` records. So if those
+//! have something to wait for ([`replicas::no_offset_waiters`]), the module uses `RM_UnblockClient`.
 
 use crate::engine::ClientId;
-use crate::policy::blocked::{Answer, Block, GiveBack};
+use crate::policy::blocked::{Answer, Block, ReleaseHandles};
 use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
@@ -18,13 +18,13 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// A client is no longer blocked, or has its answer.
-pub fn forget(client: ClientId) -> Option<Block<BlockHandle>> {
-    shell().blocked.with_mut(|blocked| blocked.forget(client))
+/// Removes and returns a client's block: it is no longer blocked, or its answer is being written.
+pub fn take(client: ClientId) -> Option<Block<BlockHandle>> {
+    shell().blocked.with_mut(|blocked| blocked.take(client))
 }
 
-/// Blocks the client whose command is running. False where the server refuses: Valkey since 8.1.1 does where the client
-/// is subscribed to channels. The engine keeps the time.
+/// Blocks the executing client, without a timeout: the engine has the deadline. False if the server refuses: Valkey since
+/// 8.1.1 blocks no client with subscriptions.
 #[must_use]
 pub fn block(ctx: Ctx<'_>) -> bool {
     let ends = &shell().callbacks;
@@ -33,43 +33,43 @@ pub fn block(ctx: Ctx<'_>) -> bool {
         return false;
     };
     let client = ctx.client();
-    let former = shell()
+    let previous = shell()
         .blocked
-        .with_mut(|blocked| blocked.begins(client, handle));
-    drop(former);
+        .with_mut(|blocked| blocked.begin(client, handle));
+    drop(previous);
     true
 }
 
-/// Ends a client's block with this answer. `in_command`: by a command of ours, not in the middle of something that the
-/// server does.
+/// Answers a blocked client and unblocks it. `in_command`: a command of the module does so, not a callback in the middle of
+/// the server's work.
 pub fn answer(ctx: Ctx<'_>, client: ClientId, answer: Answer, in_command: bool) {
     let blocked = &shell().blocked;
     let Some(handle) = blocked.with_mut(|blocked| blocked.answer(client, answer)) else {
         return;
     };
-    if in_command && shell().server.get().ends_blocks && replicas::nobody_counts(ctx) {
-        blocked.with_mut(|blocked| blocked.end_later(client, handle));
+    if in_command && shell().server.get().ends_blocks && replicas::no_offset_waiters(ctx) {
+        blocked.with_mut(|blocked| blocked.defer_unblock(client, handle));
     } else {
-        wake(handle);
+        unblock(handle);
     }
 }
 
-/// Ends an answered client's block the server's way: the client is written to before the loop sleeps.
-fn wake(mut handle: BlockHandle) {
+/// Unblocks an answered client through the API: the server replies before its loop sleeps.
+fn unblock(mut handle: BlockHandle) {
     let shell = shell();
-    if shell.server.get().fails_late_unblock {
+    if shell.server.get().fails_unblock_after_answer {
         // SAFETY: these are the servers.
-        unsafe { handle.forgo_unblock(shell.callbacks.on_unblock) };
+        unsafe { handle.clear_unblock_callback(shell.callbacks.on_unblock) };
     }
     handle.unblock();
 }
 
-/// Ends the blocks that a command of ours has answered, once it has its own reply: the server writes to the last one first
-/// that it has something for. So whoever was granted hears before who gave, and the first in line before the second.
-pub fn end_answered() {
+/// Unblocks the clients that a command has answered, after its own reply. The server writes to the most recently added
+/// client first, so a grantee hears before the client that released the key, and the first waiter before the second.
+pub fn unblock_answered() {
     let blocked = &shell().blocked;
     while let Some((client, handle, is_answered)) =
-        blocked.with_mut(|blocked| blocked.next_to_end())
+        blocked.with_mut(|blocked| blocked.next_deferred())
     {
         if !is_answered {
             handle.unblock();
@@ -77,26 +77,26 @@ pub fn end_answered() {
         }
         // SAFETY: a handle of ours that was not unblocked yet, and is this client's.
         if unsafe { shim::end_block(client, handle.as_ptr()) } {
-            match blocked.with_mut(|blocked| blocked.keep_spent(handle)) {
-                GiveBack::Now => give_back(),
-                GiveBack::InMs(ms) => timer::wake_in_ms(ms),
-                GiveBack::Later => {}
+            match blocked.with_mut(|blocked| blocked.add_spent(handle)) {
+                ReleaseHandles::Now => release_handles(),
+                ReleaseHandles::InMs(ms) => timer::wake_in_ms(ms),
+                ReleaseHandles::Later => {}
             }
         } else {
-            wake(handle);
+            unblock(handle);
         }
     }
 }
 
-/// Gives the handles back of blocks that are over.
-pub fn give_back() {
+/// Releases the handles of ended blocks.
+pub fn release_handles() {
     let blocked = &shell().blocked;
     let mut spent = blocked.with_mut(|blocked| blocked.take_spent());
     spent.drain(..).for_each(BlockHandle::unblock);
     blocked.with_mut(|blocked| blocked.reuse(spent));
 }
 
-/// The server is ready to write the answer.
+/// The server's callback for writing the answer.
 unsafe extern "C" fn on_answer(
     ctx: *mut c::RedisModuleCtx,
     _arguments: *mut *mut c::RedisModuleString,
@@ -106,8 +106,8 @@ unsafe extern "C" fn on_answer(
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let client = ctx.client();
-        if let Some(Block::Answered(answer)) = forget(client) {
-            push::send_first(ctx, client);
+        if let Some(Block::Answered(answer)) = take(client) {
+            push::send_before_answer(ctx, client);
             reply::send(ctx, &answer.reply);
         }
     });

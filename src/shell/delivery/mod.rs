@@ -1,9 +1,9 @@
-//! What connections are sent while no command of theirs asks for it.
+//! What the module sends to clients: pushes, replies, and answers to blocked clients.
 //!
 //! ```text
-//!   push.rs   frames that are no replies     frames.rs   what they say, byte for byte
-//!   reply.rs  the engine's answers in the protocol's words
-//!   blocked.rs   replies to blocked clients  replication.rs   what replicas are told of sessions
+//!   push.rs      when pushes are sent            frames.rs       their bytes
+//!   reply.rs     replies and error texts
+//!   blocked.rs   answers to blocked clients      replication.rs  session records
 //! ```
 
 pub(in crate::shell) mod blocked;

@@ -1,9 +1,9 @@
-//! What is replicated of sessions.
+//! Replicates session records.
 
 use crate::engine::SessionRecord;
 use crate::shell::sys::raw::Ctx;
 
-/// Tells replicas and the append-only file what sessions hold.
+/// Replicates a session record to replicas and the append-only file.
 pub fn replicate(ctx: Ctx<'_>, record: &SessionRecord) {
     let (command, words) = record.words();
     let db = record.db().unwrap_or_else(|| ctx.db());

@@ -1,4 +1,4 @@
-//! The engine's answers in the protocol's words.
+//! Encodes the engine's replies and refusals.
 
 use crate::command::shown;
 use crate::engine::{Refusal, Reply, Waits};
@@ -21,26 +21,26 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
         Reply::Refused(Refusal::Elsewhere { key }) => {
             ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
         }
-        Reply::Refused(refusal) => ctx.reply_error(&words(ctx, refusal)),
+        Reply::Refused(refusal) => ctx.reply_error(&error_text(ctx, refusal)),
     }
 }
 
-/// A refusal as a push tells it: the error's code; where it says whom to ask instead, all of it.
+/// A refusal as a push contains it: the error code, or the whole error if it is a redirection.
 pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
-    let words = match refusal {
-        // Its words are those for the connection whose command this is.
+    let text = match refusal {
+        // Its text names the executing client's user.
         Refusal::NoRight(_) => return "NOPERM".to_owned(),
         Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
-        Refusal::NoAcks { .. } => return words(ctx, refusal),
-        refusal => words(ctx, refusal),
+        Refusal::NoAcks { .. } => return error_text(ctx, refusal),
+        refusal => error_text(ctx, refusal),
     };
-    match words.split_once(' ') {
+    match text.split_once(' ') {
         Some((code, _)) if !matches!(code, "MOVED" | "ASK") => code.to_owned(),
-        _ => words,
+        _ => text,
     }
 }
 
-fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
+fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
         Refusal::TooManyWatchBytes { limit, of_client } => watch_bytes(*limit, *of_client),
         Refusal::TooManyWatches { limit } => format!(
@@ -60,11 +60,11 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::Elsewhere { key } => {
             format!("TRYAGAIN '{}' is another server's", shown(&key.name))
         }
-        Refusal::NoRight(right) => rights::words(ctx, *right),
+        Refusal::NoRight(right) => rights::error_text(ctx, *right),
         Refusal::CannotBlock => "ERR this server blocks no client that is subscribed; \
              give PUSH beside WAIT, or ask on a connection without subscriptions"
             .to_owned(),
-        // As the server words it where it answers first.
+        // In the server's wording, since either may reply first.
         Refusal::Unblocked => "UNBLOCKED force unblock from blocking operation, \
              instance state changed (master -> replica?)"
             .to_owned(),
@@ -108,16 +108,16 @@ fn words(ctx: Ctx<'_>, refusal: &Refusal) -> String {
              to take it more than once, use REENTRANT each time"
             .to_owned(),
         Refusal::WaitsForIt => "DEADLOCK this owner waits for the key already".to_owned(),
-        Refusal::Standstill(waits) => standstill(waits),
+        Refusal::Standstill(waits) => would_block_itself(waits),
         Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
     }
 }
 
-fn standstill(waits: &Waits) -> String {
+fn would_block_itself(waits: &Waits) -> String {
     format!(
         "DEADLOCK {} would block behind its own connection, which has '{}' or waits for it \
          with another label; wait with PUSH",
-        who(waits, true),
+        describe_owner(waits, true),
         shown(&waits.key.name)
     )
 }
@@ -139,8 +139,8 @@ fn too_many_sessions(limit: u32, of_user: bool) -> String {
     }
 }
 
-/// A client and, where that may be told, its label.
-fn who(waits: &Waits, has_right: bool) -> String {
+/// A client and, if the caller may see it, its label.
+fn describe_owner(waits: &Waits, has_right: bool) -> String {
     let id = waits.client.0;
     match &*waits.label {
         [] => format!("client {id}"),
@@ -149,29 +149,29 @@ fn who(waits: &Waits, has_right: bool) -> String {
     }
 }
 
-/// The caller is told of keys that it may read, and of the labels of those who have them: as LOCK.INFO does.
+/// Names only keys that the caller may read, and the labels of their owners, as LOCK.INFO does.
 fn deadlock(ctx: Ctx<'_>, cycle: &[Waits]) -> String {
-    /// Of so many links a person can make something.
-    const MOST_LINKS: usize = 64;
+    /// More links help no reader.
+    const LINKS_SHOWN_MAX: usize = 64;
     let mut links: Vec<_> = cycle
         .iter()
         .zip(cycle.iter().cycle().skip(1))
-        .take(MOST_LINKS)
+        .take(LINKS_SHOWN_MAX)
         .map(|(waits, next)| {
-            let asks: [&[u8]; 3] = [b"lock.info", b"lock.acquire", b"settp"];
-            let has_right = rights::may_see(ctx, waits.key.as_key(), &asks);
-            let who = who(next, has_right);
+            let commands: [&[u8]; 3] = [b"lock.info", b"lock.acquire", b"settp"];
+            let has_right = rights::may_see(ctx, waits.key.as_key(), &commands);
+            let owner = describe_owner(next, has_right);
             match has_right {
-                true => format!("waits for '{}' of {who}", shown(&waits.key.name)),
-                false => format!("waits for a key that you may not read of {who}"),
+                true => format!("waits for '{}' of {owner}", shown(&waits.key.name)),
+                false => format!("waits for a key that you may not read of {owner}"),
             }
         })
         .collect();
-    if cycle.len() > MOST_LINKS {
-        let more = cycle.len() - MOST_LINKS;
+    if cycle.len() > LINKS_SHOWN_MAX {
+        let more = cycle.len() - LINKS_SHOWN_MAX;
         links.push(format!("is the first of {more} more"));
     }
-    let first = cycle.first().map(|waits| who(waits, true));
+    let first = cycle.first().map(|waits| describe_owner(waits, true));
     format!(
         "DEADLOCK {} {}",
         first.unwrap_or_default(),

@@ -1,11 +1,10 @@
-//! Append-only files that are rewritten.
+//! Completes rewritten append-only files.
 //!
-//! A rewritten file begins with the data set, as the process had it when it forked: in the form of an
-//! RDB file, with what `rdb.rs` adds; or with `aof-use-rdb-preamble no` as commands that make the
-//! keys, and there nothing can be added. What is written from the fork on follows in another file.
-//! So that one begins by telling which keys are temporary, what sessions hold, and the last token:
-//! `TETHER.BOUND`, `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both become the server's append-only file in one
-//! step, and telling twice does no harm, so a crash at any moment leaves nothing untold.
+//! A rewritten file begins with the data set as of the fork, either as an RDB file, with what `rdb.rs` adds, or
+//! (`aof-use-rdb-preamble no`) as commands that create the keys, to which nothing can be added. Writes since the fork go to
+//! another file. So that one begins with the temporary keys, the session records and the last token: `TETHER.BOUND`,
+//! `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both files become the server's append-only file in one step, and the
+//! commands are idempotent, so a crash at any moment loses nothing.
 
 use crate::engine::{Db, Key};
 use crate::shell::bridge::tell::settle_flush;
@@ -19,13 +18,13 @@ use redis_module::raw as c;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-/// How many keys one command names.
-const BATCH: usize = 512;
+/// Keys per `TETHER.BOUND` command.
+const KEYS_PER_COMMAND: usize = 512;
 
-/// The server's events that matter here, as soon as any does; see `server/subscriptions.rs`.
+/// Subscribed on first need; see `server/subscriptions.rs`.
 pub const LATER: [Listener; 1] = [(c::REDISMODULE_EVENT_FORK_CHILD, Some(on_fork))];
 
-/// The server has forked a child, which may be for the rewriting.
+/// The server has forked a child, possibly to rewrite the file.
 unsafe extern "C" fn on_fork(
     ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
@@ -36,13 +35,13 @@ unsafe extern "C" fn on_fork(
         return;
     }
     guard((), || {
-        replicas::count_again();
+        replicas::invalidate();
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
         let rewrites = ctx.server_info(c"persistence", c"aof_rewrite_in_progress");
         if rewrites.is_some_and(|rewrites| rewrites == "1") {
             shell().rewrite_is_due.set(true);
-            writes::outside(after_fork, || replicate_if_due(ctx));
+            writes::run_outside_command(after_fork, || replicate_if_due(ctx));
         }
     });
 }
@@ -51,11 +50,11 @@ unsafe extern "C" fn after_fork(ctx: *mut c::RedisModuleCtx, _data: *mut c_void)
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
         let ctx = unsafe { Ctx::new(&ctx) };
-        raw::on_our_own(|| replicate_if_due(ctx));
+        raw::in_own_execution_unit(|| replicate_if_due(ctx));
     });
 }
 
-/// Tells the append-only file what the beginning of a rewritten one does not say. O(keys known).
+/// Appends what the beginning of a rewritten file lacks. O(known keys).
 pub fn replicate_if_due(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.rewrite_is_due.get() {
@@ -85,7 +84,7 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
         ctx.log_token(token);
     }
     for (db, keys) in bound {
-        for keys in keys.chunks(BATCH) {
+        for keys in keys.chunks(KEYS_PER_COMMAND) {
             ctx.log_bound(db, keys);
         }
     }

@@ -1,7 +1,7 @@
-//! What files and streams tell, of whatever version, is given to the engine.
+//! Passes what files and streams contain, of any version, to the engine.
 //!
-//! While it reads a file the server attends to others, who have us called: so each piece is read first, and then handed to the
-//! engine.
+//! The server serves other clients while it reads a file, and may call the module. So each piece is read completely before
+//! the engine is borrowed.
 
 use crate::command::pack;
 use crate::engine::{Db, Event, Key, Mode, SessionRecord, Token};
@@ -12,8 +12,8 @@ use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{Ctx, Damaged};
 
-/// Tokens from this one on may have been given. False if no server can have told this by now.
-pub fn token(ctx: Ctx<'_>, token: Token) -> bool {
+/// Applies a token: it and later tokens of its epoch may have been issued. False if no server can have issued it by now.
+pub fn apply_token(ctx: Ctx<'_>, token: Token) -> bool {
     let is_credible = token.is_credible(clock::since_1970());
     if is_credible && token != Token::default() {
         subscriptions::to_server_events(ctx);
@@ -24,44 +24,45 @@ pub fn token(ctx: Ctx<'_>, token: Token) -> bool {
     is_credible
 }
 
-/// About so many keys follow.
-pub fn expect_keys(ctx: Ctx<'_>, count: u64) {
-    // Not more than a file can mean; and memory for no more is taken before they are there.
+/// Reserves memory for this number of keys.
+pub fn reserve_keys(ctx: Ctx<'_>, count: u64) {
+    // Bounded, so that a damaged count cannot allocate much.
     let count = count.min(1 << 20) as usize;
     shell().engine.with_mut(|engine| engine.make_room(count));
     if count > 0 {
-        // What becomes of them matters from now on.
+        // Their keyspace events matter from now on.
         subscriptions::to_keys(ctx);
     }
 }
 
-/// Keys of a file. What is loaded is told to nobody before all of it is there.
-pub fn keys(keys: &[Key<'_>]) {
+/// Adds temporary keys from a file, owned by connections of another server. Loading notifies no client, so there are no
+/// effects.
+pub fn add_foreign_keys(keys: &[Key<'_>]) {
     let mut effects = Vec::new();
     let engine = &shell().engine;
     engine.with_mut(|engine| engine.inherit(clock::now(), keys, &mut effects));
     debug_assert!(effects.is_empty());
 }
 
-/// Many keys in one piece; returns how many they are.
-pub fn pack(ctx: Ctx<'_>, bytes: &[u8]) -> Result<u64, Damaged> {
+/// Adds a pack of keys; returns their number.
+pub fn add_pack(ctx: Ctx<'_>, bytes: &[u8]) -> Result<u64, Damaged> {
     let mut rest = bytes;
     let named: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut rest)).collect();
     let mut dbs = named.chunk_by(|one, other| one.db == other.db);
     if !rest.is_empty() || named.is_empty() || !dbs.all(|keys| ctx.has_db(keys[0].db)) {
         return Err(Damaged);
     }
-    keys(&named);
+    add_foreign_keys(&named);
     Ok(named.len() as u64)
 }
 
-pub fn db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
+pub fn check_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {
     let db = u32::try_from(number).map(Db).map_err(|_| Damaged)?;
     ctx.has_db(db).then_some(db).ok_or(Damaged)
 }
 
-/// A session, or what it holds, out of a file.
-pub fn saved_record(ctx: Ctx<'_>, record: Option<&SessionRecord>) -> Result<(), Damaged> {
+/// Applies a session record from a file.
+pub fn apply_saved_record(ctx: Ctx<'_>, record: Option<&SessionRecord>) -> Result<(), Damaged> {
     let record = record.filter(|record| is_credible(record)).ok_or(Damaged)?;
     subscriptions::to_keys(ctx);
     let mut effects = Vec::new();
@@ -72,8 +73,8 @@ pub fn saved_record(ctx: Ctx<'_>, record: Option<&SessionRecord>) -> Result<(), 
     Ok(())
 }
 
-/// The same out of a stream. False if no server can have told this by now.
-pub fn told_record(ctx: Ctx<'_>, record: &SessionRecord) -> bool {
+/// Applies a session record from the stream. False if no server can have issued its token by now.
+pub fn apply_streamed_record(ctx: Ctx<'_>, record: &SessionRecord) -> bool {
     let is_credible = is_credible(record);
     if is_credible {
         subscribe_and_handle(ctx, Event::SessionRecord(record));
@@ -88,13 +89,13 @@ fn is_credible(record: &SessionRecord) -> bool {
     }
 }
 
-/// This key belonged to a connection of the server that told of it.
-pub fn inherited(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
+/// Adds a hold of a connection of the server that sent it.
+pub fn add_foreign_hold(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
     let key = Key { db, name };
     subscribe_and_handle(ctx, Event::Inherited { key, mode });
 }
 
-/// What was told, or stands in a file, is not understood. Both versions stand in the log.
+/// Logs refused input, with the version of its writer and this one.
 pub fn refused(ctx: Ctx<'_>, what: &str) {
     let shell = shell();
     let sender = shell.sender.with(Clone::clone);
@@ -105,6 +106,6 @@ pub fn refused(ctx: Ctx<'_>, what: &str) {
     );
     shell.refused.set(shell.refused.get() + 1);
     if shell.is_replica() && !shell.is_loading() {
-        shell.misses_something.set(true);
+        shell.has_refused_records.set(true);
     }
 }

@@ -1,10 +1,10 @@
-//! The type of lock keys.
+//! The data type of locks.
 //!
-//! A lock's value says nothing: who holds it is the engine's to know. The type is there so that the
-//! keyspace has the key, and no command for other types can touch it.
+//! A lock's value is empty: the engine knows its holders. The type exists so that the keyspace contains the key, and no
+//! command for other types can change it.
 
 use crate::engine::{Db, Key};
-use crate::policy::recheck::Why;
+use crate::policy::recheck::RecheckReason;
 use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
@@ -15,7 +15,7 @@ use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
 
-/// Nine characters, as the server wants.
+/// Nine characters, as the server requires.
 const NAME: &std::ffi::CStr = c"tetherloc";
 
 /// Registers the type. Once, at load.
@@ -40,7 +40,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
         ))
     };
     let made = NonNull::new(made).map(NonNull::as_ptr);
-    raw::known().lock_type.set(made);
+    raw::api_state().lock_type.set(made);
     made.is_some()
 }
 
@@ -56,9 +56,9 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
         let name = name.bytes();
         let key = Key { db, name };
         if !shell().is_loading() {
-            recheck::restored(key);
+            recheck::lock_restored(key);
         } else if let Some(ctx) = raw::detached() {
-            recheck::orphan(ctx, key);
+            recheck::add_ownerless_lock(ctx, key);
         }
     });
     raw::lock_value()
@@ -83,7 +83,7 @@ unsafe extern "C" fn aof_rewrite(
     }
 }
 
-/// Called from the server's other threads, too.
+/// May run in other threads of the server.
 unsafe extern "C" fn free(_value: *mut c_void) {}
 
 /// `MEMORY USAGE`: the server adds the key itself.
@@ -92,25 +92,25 @@ unsafe extern "C" fn mem_usage(
     _value: *const c_void,
     samples: usize,
 ) -> usize {
-    /// Also where the command asks for all (`SAMPLES 0`).
-    const MOST: usize = 1000;
+    /// Also for `SAMPLES 0`, which means all.
+    const MAX_SAMPLES: usize = 1000;
     guard(0, || {
         // SAFETY: the server's argument, for the length of this call.
         let Some((db, name)) = (unsafe { key_of(ctx) }) else {
             return 0;
         };
-        let looks = if samples == 0 {
-            MOST
+        let samples = if samples == 0 {
+            MAX_SAMPLES
         } else {
-            samples.min(MOST)
+            samples.min(MAX_SAMPLES)
         };
         let name = name.bytes();
         let key = Key { db, name };
-        shell().engine.with(|engine| engine.bytes_of(key, looks))
+        shell().engine.with(|engine| engine.bytes_of(key, samples))
     })
 }
 
-/// The key that a method of the type is about.
+/// The key that a type method was called for.
 ///
 /// # Safety
 /// The context is what the server gave to the method, and `'a` is no longer than that call.
@@ -123,8 +123,8 @@ unsafe fn key_of<'a>(ctx: *mut c::RedisModuleKeyOptCtx) -> Option<(Db, Str<'a>)>
     }
 }
 
-/// A lock's value leaves its key: because the key goes, which an event tells as well, or because
-/// it is overwritten, which none does. So the key is looked at again in a moment.
+/// A lock value is unlinked: the key was removed, which also raises an event, or overwritten, which does not. So the key is
+/// rechecked soon.
 unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const c_void) {
     guard((), || {
         let shell = shell();
@@ -132,13 +132,13 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
         let Some((db, name)) = (unsafe { key_of(ctx) }) else {
             return;
         };
-        if shell.performing.get() == Some(name.as_ptr()) {
+        if shell.key_being_written.get() == Some(name.as_ptr()) {
             return;
         }
         let name = name.bytes();
         let key = Key { db, name };
         if shell.engine.with(|engine| engine.knows(key)) {
-            recheck::soon(key, Why::OVERWRITTEN);
+            recheck::recheck_soon(key, RecheckReason::OVERWRITTEN);
         }
     });
 }

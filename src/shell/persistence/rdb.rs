@@ -1,47 +1,47 @@
-//! What RDB files say beside the keys: which of them are temporary keys, the last token given, and all of sessions.
+//! Auxiliary data of RDB files: the temporary keys, the last token issued, and all sessions.
 //!
 //! ```text
-//!   the least version that can read it, as a number; then sections: a kind and bytes; then END
+//!   the lowest version that can read it, as a number; then sections: a kind and bytes; then END
 //! ```
 //!
-//! A kind that is not known is skipped if it is even, and the file refused if it is odd. So a newer version chooses an odd one for
-//! what must not be overlooked; the first section says which version that is.
+//! A reader skips unknown kinds if even, and refuses the file if odd. So a new version uses an odd kind for data that must
+//! not be ignored. The first section names the writer's version.
 //!
-//! Locks of connections need no mention: their type tells (see `lock_type.rs`). Where nothing is bound nothing is
-//! written, so that a server without the module can load the file; Redis 7.0 offers no way for that.
+//! Locks of connections are not listed: their data type marks them (see `lock_type.rs`). Without temporary keys and
+//! sessions nothing is written, so that a server without the module can load the file; on Redis 7.0 that is not possible.
 
 use crate::command::pack::{self, Pack};
 use crate::engine::{Engine, Key, read_number, read_token};
 use crate::policy::release::{self, Release};
 use crate::shell::guard::guard;
-use crate::shell::persistence::{former, intake};
+use crate::shell::persistence::{intake, legacy_rdb};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{self, Ctx, Damaged, Loading, Saving, have};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// Of what is written here and of the values of locks. It stays as it is: what changes has another section.
+/// Encoding of this data and of lock values. It never changes: changes use new sections.
 pub const ENCODING: c_int = 0;
 
-/// Whether a file's values of locks have an encoding that is understood: all of them say nothing.
+/// Whether lock values of this encoding can be read: in all encodings they are empty.
 pub fn has_readable_values(encoding: c_int) -> bool {
-    (ENCODING..=former::ENCODING).contains(&encoding)
+    (ENCODING..=legacy_rdb::ENCODING).contains(&encoding)
 }
 
-/// The first version that could read what this one writes. When you add a section that this one does not know and must not
-/// skip, give it an odd kind; raise this number only where a section means something else from now on.
-const LEAST_READER: u64 = 200;
+/// The first version that can read what this one writes. For a new section that older versions must not skip, use an odd
+/// kind; raise this number only if an existing section changes its meaning.
+const MIN_READER_VERSION: u64 = 200;
 
 // The kinds of sections.
 const END: u64 = 0;
-/// Which version wrote the file, in words.
+/// The writer's version, as name and value pairs.
 const WRITER: u64 = 2;
-/// The last token given, in digits.
+/// The last token issued, in decimal.
 const TOKEN: u64 = 1;
-/// How many temporary keys follow, in digits.
+/// The number of temporary keys that follow, in decimal.
 const COUNT: u64 = 4;
-/// Names of temporary keys of connections.
+/// A pack of temporary keys of connections.
 const KEYS: u64 = 3;
 const RECORD: u64 = 5;
 
@@ -61,10 +61,10 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
         // SAFETY: the server's argument, for the length of this call.
         let file = unsafe { Saving::new(io) };
         let now = clock::now();
-        // Mostly a child process saves, which has the engine as it was when it was born.
+        // Mostly a forked child saves, with the engine's state as of the fork.
         let (token, (count, packs), mut records) = shell().engine.with(|engine| {
             let records: Vec<_> = engine.session_records(now).collect();
-            (engine.last_token_given(), pack_up(engine), records)
+            (engine.last_token_given(), pack_keys(engine), records)
         });
         records.retain(|record| record.db().is_none_or(|db| !shell().is_flushed(db)));
         if count + records.len() == 0 && have!(RedisModule_CommandFilterGetClientId) {
@@ -74,7 +74,7 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
             file.number(kind);
             file.bytes(bytes);
         };
-        file.number(LEAST_READER);
+        file.number(MIN_READER_VERSION);
         section(WRITER, release::WORDS.join(" ").as_bytes());
         if let Some(token) = token {
             section(TOKEN, token.0.to_string().as_bytes());
@@ -90,9 +90,9 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
     });
 }
 
-/// The names of all temporary keys of connections, and their number. The server is called only when this is over: so for
-/// that time there is a second copy of the names.
-fn pack_up(engine: &Engine) -> (usize, Vec<Pack>) {
+/// Packs all temporary keys of connections; returns their number. The names are copied, since the server must not be called
+/// while the engine is borrowed.
+fn pack_keys(engine: &Engine) -> (usize, Vec<Pack>) {
     let is_there = |key: &Key<'_>| !shell().is_flushed(key.db);
     let (mut count, mut packs) = (0, Vec::<Pack>::new());
     for key in engine.temporary_keys().filter(is_there) {
@@ -116,7 +116,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
         shell()
             .sender
             .with_mut(|sender| *sender = Release::default());
-        match take_in(ctx, file, encoding) {
+        match load_file(ctx, file, encoding) {
             Ok(()) => c::REDISMODULE_OK as c_int,
             Err(Refused(why)) => {
                 let what = "what the RDB file says of temporary keys and sessions";
@@ -127,7 +127,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
     })
 }
 
-/// Why a file is not taken in.
+/// Why a file is refused.
 struct Refused(String);
 
 impl From<Damaged> for Refused {
@@ -136,17 +136,17 @@ impl From<Damaged> for Refused {
     }
 }
 
-/// No version is greater. Files from before there were sections begin with a token, which is, or with 0.
+/// The greatest version number. Files without sections begin with a token, which is greater, or with 0.
 const LAST_VERSION: u64 = 999_999;
 
-fn take_in(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Refused> {
+fn load_file(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Refused> {
     if !has_readable_values(encoding) {
         return Err(Refused(format!("its encoding is {encoding}")));
     }
     let first = file.number()?;
     match (encoding, first) {
         (ENCODING, 1..=LAST_VERSION) => load_sections(ctx, file, first),
-        _ => Ok(former::load(ctx, file, encoding, first)?),
+        _ => Ok(legacy_rdb::load(ctx, file, encoding, first)?),
     }
 }
 
@@ -162,7 +162,7 @@ fn load_sections(ctx: Ctx<'_>, file: Loading<'_>, least: u64) -> Result<(), Refu
             let writer = Release::read(&words).ok_or(Damaged)?;
             shell().sender.with_mut(|sender| *sender = writer);
         }
-        // Only now, so that both versions can be told.
+        // Checked only now, so that the log can name the writer.
         if least > u64::from(release::NUMBER) {
             let (major, minor, patch) = (least / 10_000, least / 100 % 100, least % 100);
             let needed = format!("it needs tether {major}.{minor}.{patch} or later");
@@ -176,19 +176,21 @@ fn load_section(ctx: Ctx<'_>, kind: u64, bytes: &[u8]) -> Result<(), Refused> {
     match kind {
         TOKEN => {
             let token = read_token(bytes).ok_or(Damaged)?;
-            intake::token(ctx, token).then_some(()).ok_or(Damaged)?;
+            intake::apply_token(ctx, token)
+                .then_some(())
+                .ok_or(Damaged)?;
         }
         COUNT => {
             let count = read_number(bytes, 0..=u64::MAX).ok_or(Damaged)?;
-            intake::expect_keys(ctx, count);
+            intake::reserve_keys(ctx, count);
         }
         KEYS => {
-            intake::pack(ctx, bytes)?;
+            intake::add_pack(ctx, bytes)?;
         }
         RECORD => {
             let (db, record) = pack::unpack_record(bytes).ok_or(Damaged)?;
-            intake::db(ctx, db.0.into())?;
-            intake::saved_record(ctx, Some(&record))?;
+            intake::check_db(ctx, db.0.into())?;
+            intake::apply_saved_record(ctx, Some(&record))?;
         }
         kind if kind.is_multiple_of(2) => {}
         kind => return Err(Refused(format!("a section of kind {kind}"))),

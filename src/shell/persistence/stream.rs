@@ -1,9 +1,9 @@
-//! What a master's stream and the append-only file tell.
+//! Applies commands from the master's stream and the append-only file.
 //!
-//! There a command of ours means that it was granted: the key was made, and somebody at the former
-//! server held it. Here nobody does. A replica leaves such keys alone; as soon as this server may
-//! remove them (it is promoted, or has loaded its data) they go. Sessions go on here: of those the
-//! stream says all, in words that only it has (see `engine/record.rs`).
+//! There, SETTP and LOCK.ACQUIRE mean that a grant was made: the key was created, and a client of the other server held it.
+//! On this server it has no holder. A replica leaves such keys alone; once this server may remove them (after promotion or
+//! loading) it does. Sessions continue here: the stream contains all of their state, in internal commands (see
+//! `engine/record.rs`).
 
 use crate::command::Request;
 use crate::engine::{
@@ -15,13 +15,13 @@ use crate::shell::bridge::perform::{replicate_grant, write};
 use crate::shell::bridge::{recheck, tell};
 use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
-use crate::shell::server::{cluster, look};
+use crate::shell::server::{cluster, lookup};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// Carries out a command of the stream. Nobody reads the reply.
+/// Applies a replicated command. The reply is discarded.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
     match request {
         Request::Settp { .. } => make(ctx, strings, Some(strings[1])),
@@ -33,7 +33,7 @@ pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
 
 fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
     let string = strings[0];
-    // Opened before: what expires by that was somebody else's.
+    // Opened first: a key that this expires was not the new one.
     let open = ctx.open(string);
     write(ctx, string, value, || open);
     let mode = match value {
@@ -43,37 +43,36 @@ fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
     let (db, name) = (ctx.db(), string.bytes());
     let key = Key { db, name };
     match is_import(ctx, Some(name)) {
-        // Nobody's key from now on: whoever follows this server must not take it away.
+        // The key has no owner from now on: replicas of this server must not remove it.
         true if !mode.is_lock() => {
             let by = Cause::Server;
             tell::handle(ctx, Event::Replaced { key, by });
             return ctx.replicate(db, Word::Set, string, value);
         }
-        true if !shell().is_replica() => recheck::restored(key),
-        _ => intake::inherited(ctx, db, name, mode),
+        true if !shell().is_replica() => recheck::lock_restored(key),
+        _ => intake::add_foreign_hold(ctx, db, name, mode),
     }
-    // Of use to this server's own append-only file, and to replicas of it.
+    // For this server's own append-only file and its replicas.
     let has_options = strings.len() > 1 + usize::from(value.is_some());
     replicate_grant(ctx, db, string, value, has_options);
 }
 
-/// Whether what is told, of a key or of none, comes with a slot that moves to here, or to this server's
-/// master. Until it has, its former server may tell more of its keys; after that a temporary key ends with
-/// the time that it was given, and a lock as soon as it is looked at.
+/// Whether a command, with or without a key, belongs to a slot that this server or its master is importing. During the
+/// import the source node may send more about its keys; afterwards a temporary key ends with its TTL, and a lock when it is
+/// looked up.
 fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
     let shell = shell();
-    let to_master = || name.is_some_and(|name| cluster::is_coming(ctx, name));
+    let to_master = || name.is_some_and(|name| cluster::is_importing(ctx, name));
     !shell.is_loading() && (!shell.is_replica() || to_master())
 }
 
-/// A command that only the stream and the append-only file have. It makes no key, and says something of what is there.
+/// An internal command of the stream and the append-only file. It creates no key, and describes existing ones.
 struct InternalCommand {
     name: &'static str,
-    /// Where its only key stands; 0 where it has none or several.
+    /// Position of its only key; 0 if it has none or several.
     key: c_int,
-    /// Takes in the command of this name with these arguments, of which there is one at least. False where they make
-    /// no sense.
-    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+    /// Applies the command with this name and at least one argument. False if malformed.
+    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
 }
 
 const INTERNAL_COMMANDS: [InternalCommand; 6] = [
@@ -85,25 +84,25 @@ const INTERNAL_COMMANDS: [InternalCommand; 6] = [
     internal_command("TETHER.RENEW", 1, apply_renewal),
 ];
 
-/// Each one's entry.
+/// The entry point of each command.
 const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] = entries![entry: 0 1 2 3 4 5];
 
 const fn internal_command(
     name: &'static str,
     key: c_int,
-    know: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
 ) -> InternalCommand {
-    InternalCommand { name, key, know }
+    InternalCommand { name, key, apply }
 }
 
-/// Registers the commands that only the stream and the append-only file have. Once, at load.
+/// Registers the internal commands. Once, at load.
 pub fn register(ctx: Ctx<'_>) -> bool {
     let mut all = INTERNAL_COMMANDS.iter().zip(ENTRIES);
-    all.all(|(saying, entry)| create(ctx, saying, entry))
+    all.all(|(command, entry)| create(ctx, command, entry))
 }
 
-fn create(ctx: Ctx<'_>, saying: &InternalCommand, entry: c::RedisModuleCmdFunc) -> bool {
-    let name = c_string(&saying.name.to_ascii_lowercase());
+fn create(ctx: Ctx<'_>, command: &InternalCommand, entry: c::RedisModuleCmdFunc) -> bool {
+    let name = c_string(&command.name.to_ascii_lowercase());
     let flags = c"write deny-script fast no-monitor".as_ptr();
     // SAFETY: the table, the context; the server copies the name.
     let made = unsafe {
@@ -112,9 +111,9 @@ fn create(ctx: Ctx<'_>, saying: &InternalCommand, entry: c::RedisModuleCmdFunc) 
             name.as_ptr(),
             entry,
             flags,
-            saying.key,
-            saying.key,
-            saying.key
+            command.key,
+            command.key,
+            command.key
         ))
     };
     made == c::REDISMODULE_OK as c_int
@@ -130,7 +129,7 @@ unsafe extern "C" fn entry<const N: usize>(
         // SAFETY: the server's arguments, for the length of this call.
         let (ctx, arguments) = unsafe { raw::given(&ctx, arguments, count) };
         let arguments = &arguments[1..];
-        let InternalCommand { name, key, know } = INTERNAL_COMMANDS[N];
+        let InternalCommand { name, key, apply } = INTERNAL_COMMANDS[N];
         if arguments.is_empty() {
             return ctx.reply_wrong_arity();
         }
@@ -139,44 +138,44 @@ unsafe extern "C" fn entry<const N: usize>(
         }
         let key = (key > 0).then(|| arguments[0].bytes());
         if matches!(name, SESSION | HOLD | FREE) && is_import(ctx, key) {
-            // Sessions do not move with a slot, and what they hold is nobody's there.
+            // Sessions do not migrate with a slot; their holds have no owner on the target.
             return ctx.reply_integer(1);
         }
-        if !know(ctx, name, arguments) {
+        if !apply(ctx, name, arguments) {
             intake::refused(ctx, name);
             return ctx.reply_error(&format!("ERR {name} makes no sense"));
         }
-        // Of use to this server's own append-only file, and to replicas of it.
+        // For this server's own append-only file and its replicas.
         ctx.replicate_verbatim();
         ctx.reply_integer(1);
     });
     c::REDISMODULE_OK as c_int
 }
 
-/// `TETHER.TOKEN token [name value]...`: tokens from this one on may have been given. The first word of each link and file: it says
-/// of which tether the server is that tells this.
+/// `TETHER.TOKEN token [name value]...`: this token and later ones of its epoch may have been issued. The first command of each link and
+/// file; it also names the sender's version.
 fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments[1..].iter().map(|word| word.bytes()).collect();
     let Some(sender) = Release::read(&words) else {
         return false;
     };
     shell().sender.with_mut(|last| *last = sender);
-    read_token(arguments[0].bytes()).is_some_and(|token| intake::token(ctx, token))
+    read_token(arguments[0].bytes()).is_some_and(|token| intake::apply_token(ctx, token))
 }
 
-/// `TETHER.BOUND key [key ...]`: these string keys, which are there, are temporary keys.
+/// `TETHER.BOUND key [key ...]`: these existing string keys are temporary keys.
 fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let db = ctx.db();
     for key in arguments {
-        if look::standing(ctx, db, *key) == KeyState::Other {
-            intake::inherited(ctx, db, key.bytes(), Mode::Temporary);
+        if lookup::key_state(ctx, db, *key) == KeyState::Other {
+            intake::add_foreign_hold(ctx, db, key.bytes(), Mode::Temporary);
         }
     }
     true
 }
 
-/// `TETHER.RENEW key end [name value]...`: the backstop of this key ends then, in milliseconds since 1970. A `PEXPIREAT` would say the same,
-/// but that is what users say, and goes before the backstop.
+/// `TETHER.RENEW key end [name value]...`: sets the end of this key's TTL backstop, in milliseconds since 1970. Not a
+/// `PEXPIREAT`, which is a client's and takes precedence over the backstop.
 fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let [key, end, more @ ..] = arguments else {
         return false;
@@ -186,7 +185,7 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
         return false;
     };
     let open = ctx.open_quietly(*key);
-    if open.standing().is_present() {
+    if open.key_state().is_present() {
         open.end_at_ms(end);
     }
     drop(open);
@@ -200,5 +199,5 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
 fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
     let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
     let record = SessionRecord::read(name, ctx.db(), &words);
-    record.is_some_and(|record| intake::told_record(ctx, &record))
+    record.is_some_and(|record| intake::apply_streamed_record(ctx, &record))
 }

@@ -1,20 +1,19 @@
-//! Whose command is being executed, when a key goes.
+//! Which client's command is executing when a key is removed.
 //!
-//! An owner that removes its own key is not told that it lost it; everyone else's hand is. But a
-//! keyspace event does not say whose command caused it.
+//! An owner that removes its own key is not notified of the loss; a removal by another client is reported. But a keyspace
+//! event does not say which client caused it.
 //!
-//! Since Redis 7.2 a command filter can tell the client's id, so from the first hold on a filter
-//! notes the last two ids it saw: a script's inner commands come with the id of a fake client, and
-//! then the one before is the connection whose script it is. A command that the server has postponed
-//! (`CLIENT PAUSE`, a failover) comes by the filter when it is postponed, and not again when it is
-//! executed. So after a pause `CLIENT LIST` is asked for a while which of the holders is executing one.
+//! Since Redis 7.2 a command filter gets the client's id. From the first hold on, a filter records the last two ids: a
+//! script's inner commands carry the id of a fake client, and then the one before is the connection that runs the script. A
+//! postponed command (`CLIENT PAUSE`, a failover) passes the filter when it is postponed, not when it is executed. So for a
+//! while after a pause, `CLIENT LIST` is asked which holder is executing a command.
 //!
-//! Redis 7.0 tells a filter no id. There the word is read in which it keeps whose command it executes (`shim.c`). Until that
-//! is known, `CLIENT LIST` is asked which of the holders has said a command that can end keys. (An owner that has sent half of such
-//! a command looks the same, and is not told of another client that is quicker.)
+//! Redis 7.0 gives a filter no id. There the module reads the word in which the server keeps the executing client
+//! (`shim.c`). Until its position is known, `CLIENT LIST` is asked which holder has sent a command that can remove keys.
+//! (An owner that has sent half of such a command looks the same, and is not notified if another client is faster.)
 
 use crate::engine::{Cause, ClientId, Key};
-use crate::policy::attribution::{Noted, can_be_executing, field, is_executing, sets_time};
+use crate::policy::attribution::{RecentClients, can_be_executing, field, is_executing, sets_time};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, have};
@@ -22,60 +21,60 @@ use crate::shell::sys::{clock, shim};
 use redis_module::raw as c;
 use std::time::Duration;
 
-/// Begins to note who executes commands. Until somebody holds something it is not worth its cost.
+/// Starts recording who executes commands. Called with the first hold: before that it is not worth its cost.
 pub fn observe(ctx: Ctx<'_>) {
     let shell = shell();
-    if shell.notes_clients.replace(true) || !have!(RedisModule_CommandFilterGetClientId) {
+    if shell.notes_executing.replace(true) || !have!(RedisModule_CommandFilterGetClientId) {
         return;
     }
     let last = ctx.client();
-    shell.noted.set(Noted::only(last));
+    shell.recent_clients.set(RecentClients::only(last));
     subscriptions::to_commands(ctx);
 }
 
-/// Notes whose command it is. Runs for every command, and there is nothing here that can panic.
+/// Records the client of a command. Runs for every command, and cannot panic.
 ///
 /// # Safety
 /// The argument is what the server gave to a filter, for the length of this call.
 #[inline(always)]
-pub unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
+pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     let shell = shell();
-    if !shell.notes_clients.get() {
+    if !shell.notes_executing.get() {
         return;
     }
     // SAFETY: the caller. Some servers lack it.
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
-    let (client, noted) = (ClientId(id), &shell.noted);
-    if noted.get().last != client {
-        let mut last = noted.get();
+    let (client, recent) = (ClientId(id), &shell.recent_clients);
+    if recent.get().last != client {
+        let mut last = recent.get();
         last.note(client, raw::must_not_write());
-        noted.set(last);
+        recent.set(last);
     }
 }
 
-/// See [`Noted::may_be_postponed`].
+/// See [`RecentClients::may_be_postponed`].
 fn may_be_postponed() -> bool {
-    let mut noted = shell().noted.get();
-    let may_be = noted.may_be_postponed(raw::must_not_write, clock::now);
-    shell().noted.set(noted);
+    let mut recent = shell().recent_clients.get();
+    let may_be = recent.may_be_postponed(raw::must_not_write, clock::now);
+    shell().recent_clients.set(recent);
     may_be
 }
 
-/// Whose command is executed; nothing where that has to be asked of `CLIENT LIST`.
+/// The executing client; `None` if only `CLIENT LIST` can tell.
 fn executing() -> Option<Cause> {
     if have!(RedisModule_CommandFilterGetClientId) {
-        return (!may_be_postponed()).then(noted);
+        return (!may_be_postponed()).then(last_client);
     }
     Some(first_connected([shim::executing()?]))
 }
 
-/// Whether no connection's command is executed; no where that cannot be told.
-pub fn is_nobody_executing() -> bool {
+/// Whether no client's command is executing; false if unknown.
+pub fn is_no_client_executing() -> bool {
     shim::executing() == Some(ClientId(0))
 }
 
-/// Whether a connection may be the one whose command ends a key, by what `CLIENT LIST` says of it.
+/// Whether a client may be executing a command that removes keys, by its `CLIENT LIST` line.
 fn may_end_keys(line: &str) -> bool {
     match have!(RedisModule_CommandFilterGetClientId) {
         true => is_executing(line),
@@ -83,8 +82,8 @@ fn may_end_keys(line: &str) -> bool {
     }
 }
 
-/// Whose command ends this key, as far as it is one of those who hold it, of whom the caller knows
-/// `one`. Where the server cannot tell, O(holders).
+/// The client that removes this key, if it is one of its holders; `one` is a holder. O(holders) if only `CLIENT LIST` can
+/// tell.
 pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     if let Some(cause) = executing() {
         return cause;
@@ -93,7 +92,7 @@ pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
         let line = ctx.client_line(*holder);
         line.is_some_and(|line| may_end_keys(&line))
     };
-    // Mostly it is the only one, and then the key need not be looked up once more.
+    // Mostly it is the only holder, which saves a lookup.
     if is_own(&one) {
         return Cause::Client(one);
     }
@@ -102,16 +101,16 @@ pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     others.find(is_own).map_or(Cause::Server, Cause::Client)
 }
 
-/// Whether a connection's command is being executed at this moment. Some microseconds.
+/// Whether a client's command is executing at this moment. Takes some microseconds.
 pub fn is_executing_now(ctx: Ctx<'_>, client: ClientId) -> bool {
     let line = ctx.client_line(client);
     line.is_some_and(|line| is_executing(&line))
 }
 
-/// Whose command ends this key by expiry. That is never its owner's, with one exception: Valkey since 8.1 says so also when a command names a
-/// time that has passed. A lapse that the owner's own command only comes upon is nobody's.
+/// The client that expired this key. Never its owner, except on Valkey since 8.1, which also reports `expired` when a
+/// command sets a time in the past. An expiry that the owner's command merely triggers has no client.
 pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
-    if !shell().server.get().past_is_expiry || has_lapsed(key) {
+    if !shell().server.get().past_is_expiry || ttl_had_ended(key) {
         return Cause::Server;
     }
     let executing = executing();
@@ -127,10 +126,11 @@ pub fn cause_of_expiry(ctx: Ctx<'_>, key: Key<'_>) -> Cause {
     own.map_or(Cause::Server, Cause::Client)
 }
 
-/// A held key was given a time to live: notes its end, where that tells a lapse from a time that has passed.
-pub fn note_end(ctx: Ctx<'_>, key: Key<'_>) {
-    /// Of so many keys it is noted at most. Of others a lapse counts as its owner's if that gives them a time at that moment.
-    const MOST: usize = 65_536;
+/// A held key got a TTL: records its end, where that is needed to tell an expiry from a time set in the past.
+pub fn record_ttl_end(ctx: Ctx<'_>, key: Key<'_>) {
+    /// Bound of recorded keys. An expiry of any other key counts as its owner's if the owner is setting a TTL at that
+    /// moment.
+    const RECORDED_KEYS_MAX: usize = 65_536;
     let shell = shell();
     if !shell.server.get().past_is_expiry {
         return;
@@ -141,8 +141,8 @@ pub fn note_end(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
     let left_ms = ctx.in_db(key.db).open_quietly(name.as_str()).left_ms();
     let end = left_ms.map(|ms| clock::since_1970() + Duration::from_millis(ms));
-    shell.ends.with_mut(|ends| {
-        if ends.len() >= MOST {
+    shell.ttl_ends.with_mut(|ends| {
+        if ends.len() >= RECORDED_KEYS_MAX {
             ends.clear();
         }
         match end {
@@ -152,16 +152,16 @@ pub fn note_end(ctx: Ctx<'_>, key: Key<'_>) {
     });
 }
 
-/// Whether a key's time to live was over when it ended, as far as that was noted.
-fn has_lapsed(key: Key<'_>) -> bool {
+/// Whether a key's recorded TTL had ended.
+fn ttl_had_ended(key: Key<'_>) -> bool {
     let shell = shell();
     let token = shell.engine.with(|engine| engine.first_granted_as(key));
-    let end = token.and_then(|token| shell.ends.with_mut(|ends| ends.remove(&token)));
+    let end = token.and_then(|token| shell.ttl_ends.with_mut(|ends| ends.remove(&token)));
     end.is_some_and(|end| end <= clock::since_1970())
 }
 
-/// Whose command is being executed, when any holder may matter. Where the server cannot tell, O(connections).
-pub fn cause_among_all(ctx: Ctx<'_>) -> Cause {
+/// The executing client, when any holder may matter. O(connections) if only `CLIENT LIST` can tell.
+pub fn cause_by_any_client(ctx: Ctx<'_>) -> Cause {
     if let Some(cause) = executing() {
         return cause;
     }
@@ -171,18 +171,18 @@ pub fn cause_among_all(ctx: Ctx<'_>) -> Cause {
     id.map_or(Cause::Server, |id| Cause::Client(ClientId(id)))
 }
 
-/// Whether the command that is executed is a MIGRATE.
+/// Whether a MIGRATE is executing.
 pub fn is_migrating(ctx: Ctx<'_>) -> bool {
-    let Cause::Client(id) = cause_among_all(ctx) else {
+    let Cause::Client(id) = cause_by_any_client(ctx) else {
         return false;
     };
     let line = ctx.client_line(id);
     line.is_some_and(|line| field(&line, "cmd=") == Some("migrate"))
 }
 
-/// Whether a connection that is about to end is ended by another one's `CLIENT KILL`.
+/// Whether a client that is about to disconnect is killed by another client's `CLIENT KILL`.
 pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
-    let Cause::Client(killer) = executing().unwrap_or_else(noted) else {
+    let Cause::Client(killer) = executing().unwrap_or_else(last_client) else {
         return false;
     };
     let line = (killer != client)
@@ -191,17 +191,17 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
     line.is_some_and(|line| is_executing(&line) && field(&line, "cmd=") == Some("client|kill"))
 }
 
-fn noted() -> Cause {
-    let Noted { last, before, .. } = shell().noted.get();
+fn last_client() -> Cause {
+    let RecentClients { last, before, .. } = shell().recent_clients.get();
     first_connected([last, before])
 }
 
-/// Whether an id is a connection's. Mostly it is that of one that holds something.
+/// Whether an id is a connection's. Mostly the engine knows it.
 pub fn is_connected(client: ClientId) -> bool {
     shell().engine.with(|engine| engine.knows_client(client)) || raw::is_connected(client)
 }
 
-/// A script's inner commands, and what is read from a file, come with ids that no connection has.
+/// Skips ids without a connection: those of scripts' inner commands and of commands from a file.
 fn first_connected(ids: impl IntoIterator<Item = ClientId>) -> Cause {
     let mut ids = ids.into_iter();
     let first = ids.find(|id| is_connected(*id));

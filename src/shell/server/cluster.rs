@@ -1,11 +1,10 @@
-//! In a cluster: whether a key is this server's to make, and whose it is if not.
+//! Slot ownership in a cluster: whether this node may create a key, and which node owns its slot if not.
 //!
-//! Slots move from server to server while keys in them are held and waited for. The server routes
-//! commands by itself, but a blocked client has given its command already, and a key
-//! that is handed over is made without one.
+//! Slots migrate while clients hold and wait for keys in them. The server redirects commands, but a blocked client's
+//! command has passed that check, and a key handed to a waiter is created without a command.
 
 use crate::engine::{Cause, Key, Loss};
-use crate::policy::slots::{SlotOwner, Slots, coming_to_master, find};
+use crate::policy::slots::{SlotOwner, Slots, find, slots_importing_to_master};
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -13,11 +12,11 @@ use crate::shell::sys::raw::{Ctx, Refusal, Text, filtered_word};
 use crate::shell::timer;
 use redis_module::raw as c;
 
-/// Where a key is to be asked for that is not there.
-pub fn place(ctx: Ctx<'_>, key: Key<'_>) -> SlotOwner {
+/// The node that commands for a key that does not exist must go to.
+pub fn slot_owner(ctx: Ctx<'_>, key: Key<'_>) -> SlotOwner {
     match refusal(ctx, key) {
         Refusal::None => SlotOwner::Here,
-        refusal => place_of_refused(ctx, key, refusal),
+        refusal => owner_if_refused(ctx, key, refusal),
     }
 }
 
@@ -28,22 +27,22 @@ fn refusal(ctx: Ctx<'_>, key: Key<'_>) -> Refusal {
     }
 }
 
-fn place_of_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> SlotOwner {
+fn owner_if_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> SlotOwner {
     let slot = ctx.slot(Text::new(key.name).as_str());
     let now = clock::now();
-    if let Some(place) = shell().slots.with(|slots| slots.last_place(slot, now)) {
-        return place;
+    if let Some(owner) = shell().slots.with(|slots| slots.last_owner(slot, now)) {
+        return owner;
     }
-    let place = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
-    // Of what is this server's own it is not told when that ends. (Who is redirected all the same has to do with a slot that
-    // is on its way to here.)
-    if (refusal, &place) != (Refusal::Down, &SlotOwner::Here) {
-        let place = place.clone();
+    let owner = find(&ctx.cluster_nodes(), slot, uses_host_names(ctx));
+    // Not cached while the cluster is down and the slot is this node's: nothing reports when that ends. (A redirection for
+    // an own slot means that the slot is being imported; that one is cached.)
+    if (refusal, &owner) != (Refusal::Down, &SlotOwner::Here) {
+        let owner = owner.clone();
         shell()
             .slots
-            .with_mut(|slots| slots.found(slot, now, place));
+            .with_mut(|slots| slots.set_last(slot, now, owner));
     }
-    place
+    owner
 }
 
 fn uses_host_names(ctx: Ctx<'_>) -> bool {
@@ -51,11 +50,10 @@ fn uses_host_names(ctx: Ctx<'_>) -> bool {
     kind.is_some_and(|kind| kind == "hostname")
 }
 
-/// Tells a client that was blocked where to ask, in the words in which the server sends
-/// others there.
+/// The redirection error for a blocked client, as the server words it for its own commands.
 pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     let slot = ctx.slot(Text::new(key.name).as_str());
-    match place(ctx, key) {
+    match slot_owner(ctx, key) {
         SlotOwner::There(address) => format!("MOVED {slot} {address}"),
         SlotOwner::Leaving(address) => format!("ASK {slot} {address}"),
         SlotOwner::Here => "TRYAGAIN the key's slot was on its way to another server".to_owned(),
@@ -63,63 +61,64 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
     }
 }
 
-/// Who did it, if it seems to be a connection's. What goes with its slot goes by nobody's command, but whoever gave
-/// the last one looks like it.
+/// The client that removed a key. A key deleted because its slot left was removed by no client, although the last client
+/// seen looks responsible.
 pub fn cause_of_removal(ctx: Ctx<'_>, key: Key<'_>, by: Cause) -> Cause {
     let Cause::Client(client) = by else {
         return by;
     };
     let refusal = refusal(ctx, key);
     let is_own = refusal == Refusal::None
-        || match place_of_refused(ctx, key, refusal) {
+        || match owner_if_refused(ctx, key, refusal) {
             SlotOwner::There(_) | SlotOwner::Nowhere => false,
-            // This may have been so a moment ago only.
+            // The cached answer may be outdated.
             SlotOwner::Here | SlotOwner::Leaving(_) => attribution::is_executing_now(ctx, client),
         };
     if is_own { by } else { Cause::Server }
 }
 
-/// How a key went that is not there, and neither lapsed nor was evicted. (What MIGRATE deletes follows its slot.)
+/// Why a key is gone that neither expired nor was evicted: deleted, or moved with its slot. (MIGRATE deletes keys that
+/// follow their slot.)
 pub fn loss_of_removal(ctx: Ctx<'_>, key: Key<'_>) -> Loss {
-    match place(ctx, key) {
+    match slot_owner(ctx, key) {
         SlotOwner::There(_) | SlotOwner::Nowhere => Loss::Moved,
         SlotOwner::Leaving(_) if attribution::is_migrating(ctx) => Loss::Moved,
         SlotOwner::Here | SlotOwner::Leaving(_) => Loss::Deleted,
     }
 }
 
-/// Whether a key that a master's stream names is in a slot that is on its way to that master: a server that moves slots in one
-/// go passes on to a replica what its master is told by the slot's former one, word by word. Between the two commands that
-/// begin and end such a move that is so for all that the stream says of its slots. (Redis says with them which slots come.)
-pub fn is_coming(ctx: Ctx<'_>, name: &[u8]) -> bool {
+/// Whether a key in the master's stream belongs to a slot that the master is importing. With atomic slot migration the
+/// master passes the source node's commands on to its replicas verbatim. Between the two commands that begin and end an
+/// import, that holds for every key of its slots. (Redis names the slots in those commands.)
+pub fn is_importing(ctx: Ctx<'_>, name: &[u8]) -> bool {
     let server = shell().server.get();
     if !server.is_cluster || !(server.moves_slots_in_one_go || server.trims_slots) {
         return false;
     }
     let slots = &shell().slots;
-    if server.moves_slots_in_one_go && !slots.with(Slots::knows_what_comes) {
-        let coming = coming_to_master(&ctx.slot_migrations());
-        slots.with_mut(|slots| slots.come(coming));
+    if server.moves_slots_in_one_go && !slots.with(Slots::knows_importing) {
+        let importing = slots_importing_to_master(&ctx.slot_migrations());
+        slots.with_mut(|slots| slots.set_importing(importing));
     }
-    if !slots.with(Slots::is_any_coming) {
+    if !slots.with(Slots::imports_any) {
         return false;
     }
     let slot = ctx.slot(Text::new(name).as_str());
-    slots.with(|slots| slots.is_coming(slot))
+    slots.with(|slots| slots.is_importing(slot))
 }
 
-/// Slots come to this server, or are about to.
-pub fn slots_come() {
+/// This node gains slots, or is about to.
+pub fn slots_gained() {
     shell().slots_changed.set(true);
 }
 
-/// Notices `CLUSTER SETSLOT`, `ADDSLOTS` and the like, of which the server tells modules nothing.
+/// Detects `CLUSTER SETSLOT`, `ADDSLOTS` and the like, for which the server raises no event.
 ///
 /// # Safety
 /// The argument is what the server gave to a filter, for the length of this call.
-pub unsafe fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
+pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     // SAFETY: the caller.
-    let word = |place| unsafe { filtered_word(filter, place) };
+    let word = |at| unsafe { filtered_word(filter, at) };
     let begins = |word: Option<&[u8]>, with: &str| {
         let begin = word.and_then(|word| word.get(..with.len()));
         begin.is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()))
@@ -128,28 +127,28 @@ pub unsafe fn notice(filter: *mut c::RedisModuleCommandFilterCtx) {
         return;
     }
     let is_one_of = |words: [&str; 2]| words.iter().any(|with| begins(word(1), with));
-    let comes = is_one_of(["setslot", "addslots"]);
-    if comes {
-        slots_come();
+    let gains = is_one_of(["setslot", "addslots"]);
+    if gains {
+        slots_gained();
     }
-    if comes || is_one_of(["delslots", "flushslots"]) {
-        slots_change();
+    if gains || is_one_of(["delslots", "flushslots"]) {
+        slot_config_changes();
     }
 }
 
-/// Somebody is about to say whose a slot is.
-pub fn slots_change() {
-    shell().slots.with_mut(Slots::change);
+/// A command is about to change slot ownership.
+pub fn slot_config_changes() {
+    shell().slots.with_mut(Slots::config_changes);
     let now = clock::now();
-    shell().own_slots.with_mut(|own| own.change(now));
+    shell().own_slots.with_mut(|own| own.config_changes(now));
     timer::wake_in_ms(0);
 }
 
-/// A move of slots to this server's master has begun or ended, or a file has told of one.
-pub fn moves_have_changed() {
-    slots_come();
-    // A file of Redis's tells of one while it is loaded.
+/// An import of slots by this node's master began or ended, or a file contains one.
+pub fn migrations_changed() {
+    slots_gained();
+    // A Redis file reports imports while it is loaded.
     if !shell().server.get().trims_slots {
-        shell().slots.with_mut(Slots::moves_have_changed);
+        shell().slots.with_mut(Slots::migrations_changed);
     }
 }

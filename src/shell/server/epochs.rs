@@ -1,9 +1,9 @@
-//! What tokens the servers of a cluster have come to: each tells the others over the cluster's bus.
+//! Keeps tokens rising across a cluster: each node broadcasts its last token on the cluster bus.
 //!
-//! A key's tokens are to rise, wherever its slot goes. So a server that gains slots goes on from what the clock says then
-//! (see `engine/tokens.rs`), which is more than others have given. What is told here matters where a clock is wrong, or a
-//! server has come to know of a token from the future. Who gains none stays in its epoch: a master that was stopped and
-//! was replaced must not give greater tokens than its successor.
+//! A key's tokens must rise wherever its slot goes. So a node that gains slots continues from its clock (see
+//! `engine/state/tokens.rs`), which is ahead of what the others have issued. The broadcast matters only if a clock is
+//! wrong, or a node has seen a token from the future. A node that gains no slots stays in its epoch: a master that was
+//! stopped and replaced must not issue greater tokens than its successor.
 
 use crate::engine::Token;
 use crate::shell::guard::guard;
@@ -16,27 +16,27 @@ use redis_module::raw as c;
 use std::ffi::{c_char, c_uchar};
 use std::ptr::null;
 
-/// Of the messages of this module.
-const TOKEN: u8 = 1;
+/// The message type on the cluster bus.
+const TOKEN_MESSAGE: u8 = 1;
 
-/// How often the last token is told again, for those that were not there before.
-const AGAIN_MS: u64 = 2000;
+/// Interval of repeated broadcasts, for nodes that missed the earlier ones.
+const REBROADCAST_MS: u64 = 2000;
 
-/// Has the server tell what others say. Once, at load.
+/// Registers the message receiver. Once, at load.
 pub fn listen(ctx: Ctx<'_>) {
     if shell().server.get().is_cluster {
         // SAFETY: the table, the context.
         unsafe {
             api!(RedisModule_RegisterClusterMessageReceiver(
                 ctx.as_ptr(),
-                TOKEN,
-                Some(heard)
+                TOKEN_MESSAGE,
+                Some(on_message)
             ));
         }
     }
 }
 
-unsafe extern "C" fn heard(
+unsafe extern "C" fn on_message(
     _ctx: *mut c::RedisModuleCtx,
     _sender: *const c_char,
     _kind: u8,
@@ -57,19 +57,19 @@ unsafe extern "C" fn heard(
     });
 }
 
-/// Whether slots may have come to this server since this was last asked, in which others may have given greater tokens.
-pub fn may_have_gained() -> bool {
+/// Whether this node may have gained slots since the last call, for which other nodes may have issued greater tokens.
+pub fn may_have_gained_slots() -> bool {
     let shell = shell();
-    shell.slots_changed.take() || !shell.hears_of_slots.get()
+    shell.slots_changed.take() || !shell.notices_slot_gains.get()
 }
 
-/// Tells all other servers of the cluster what this one's tokens have come to, and listens for slots from the first time on.
-pub fn replicate_epoch(ctx: Ctx<'_>, token: Token) {
+/// Broadcasts the last token to the cluster, and watches for gained slots from the first call on.
+pub fn broadcast_token(ctx: Ctx<'_>, token: Token) {
     let shell = shell();
     if !shell.server.get().is_cluster {
         return;
     }
-    shell.hears_of_slots.set(true);
+    shell.notices_slot_gains.set(true);
     subscriptions::to_slots(ctx);
     let bytes = token.0.to_le_bytes();
     // SAFETY: the table, the context; the server copies so many bytes, and takes no name for everybody's.
@@ -77,17 +77,17 @@ pub fn replicate_epoch(ctx: Ctx<'_>, token: Token) {
         api!(RedisModule_SendClusterMessage(
             ctx.as_ptr(),
             null(),
-            TOKEN,
+            TOKEN_MESSAGE,
             bytes.as_ptr().cast(),
             bytes.len() as u32
         ));
     }
-    shell.told_others.set(clock::now());
-    timer::wake_in_ms(AGAIN_MS);
+    shell.epoch_sent_at.set(clock::now());
+    timer::wake_in_ms(REBROADCAST_MS);
 }
 
-/// Tells them once more, when it is time. What a replica knows is its master's to tell.
-pub fn replicate_epoch_again(ctx: Ctx<'_>) {
+/// Repeats the broadcast when it is due. A replica leaves that to its master.
+pub fn rebroadcast_if_due(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.server.get().is_cluster || shell.is_replica() {
         return;
@@ -96,13 +96,13 @@ pub fn replicate_epoch_again(ctx: Ctx<'_>) {
     let Some(token) = shell.engine.with(|engine| engine.reached_token(now)) else {
         return;
     };
-    match clock::now().ms_since(shell.told_others.get()) {
-        ago_ms if ago_ms < AGAIN_MS => timer::wake_in_ms(AGAIN_MS - ago_ms),
-        _ => replicate_epoch(ctx, token),
+    match clock::now().ms_since(shell.epoch_sent_at.get()) {
+        ago_ms if ago_ms < REBROADCAST_MS => timer::wake_in_ms(REBROADCAST_MS - ago_ms),
+        _ => broadcast_token(ctx, token),
     }
 }
 
-/// Makes all fencing tokens from now on greater than those before: at load and at promotion.
+/// Begins a new epoch, so that all later tokens are greater than all earlier ones. Called at load and at promotion.
 pub fn begin_epoch() {
     let since_1970 = clock::since_1970();
     let shell = shell();

@@ -1,22 +1,22 @@
-//! Redis 8's I/O threads.
+//! Keeps connections with pushes in the main thread on servers with I/O threads (Redis 8).
 //!
-//! With `io-threads` above 1 a thread owns a connection's buffers between its commands, and nobody
-//! else may write to them. The server itself keeps connections that it pushes to in its main
-//! thread, by certain flags. So for each connection that can be pushed to we set the one that costs
-//! nothing: client-side caching that tracks no key until it is asked to (`CLIENT TRACKING ON OPTIN`).
+//! With `io-threads` above 1 a thread owns a connection's buffers between its commands, and nothing else may write to them.
+//! The server keeps connections that it pushes to in its main thread, which it recognises by certain flags. So the module
+//! sets the cheapest of these flags on each connection that can be pushed to: client-side caching that tracks no key until
+//! asked to (`CLIENT TRACKING ON OPTIN`).
 //!
-//! The client may use `CLIENT TRACKING` all the same: a command filter takes our setting back before
-//! its command runs where that would be in the way, and puts it on again after it where the client has none of its own. On a
-//! replica it cannot do the latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
+//! The client may still use `CLIENT TRACKING`. A command filter clears the module's flag before such a command if it would
+//! be in the way, and sets it again afterwards if the client has no tracking of its own. On a replica it cannot do the
+//! latter: there `CLIENT TRACKING` and `RESET` end the connection's watches.
 //!
-//! A command that the server refuses is not executed at all, and one that it postpones (`CLIENT PAUSE`) does not come by the
-//! filter again when it is. Both are over before the server looks for connections to give to a thread, and so comes an event of
-//! its loop, in which we put our setting on again. And where the server attends to others in the middle of a command (a slow script, a load) there is no
-//! such moment at all: so there the few of these commands that it would execute are refused as it refuses others.
+//! A command that the server refuses is never executed, and a postponed one (`CLIENT PAUSE`) does not pass the filter
+//! again. Both are over before the server assigns connections to threads, which happens after an event of its loop; in that
+//! event the module sets its flag again. While the server serves clients in the middle of a command (a slow script, a load)
+//! there is no such event, so these few commands are refused then, as the server refuses others.
 
 use crate::engine::ClientId;
-use crate::policy::attribution::{field, is_held_up};
-use crate::policy::io_threads::Threads;
+use crate::policy::attribution::{field, is_blocked_or_pending};
+use crate::policy::io_threads::IoThreads;
 use crate::shell::guard::guard;
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
@@ -27,20 +27,20 @@ use redis_module::raw as c;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// How long nothing is to be looked after before the event loop is listened to no longer.
+/// Idle time after which the module unsubscribes from the event loop.
 const IDLE_MS: u64 = 1000;
 
-/// From now on pushes may go to this connection, which is executing a command of ours.
-pub fn attend(ctx: Ctx<'_>, client: ClientId) {
+/// Prepares a connection for pushes. It is executing one of the module's commands.
+pub fn enable_push(ctx: Ctx<'_>, client: ClientId) {
     if !shell().server.get().threads_own_clients {
         return;
     }
-    shell().notices_tracking.set(true);
+    shell().filters_tracking.set(true);
     subscriptions::to_commands(ctx);
     keep(client);
 }
 
-/// A connection is no more.
+/// Forgets a closed connection.
 pub fn forget(client: ClientId) {
     shell().threads.with_mut(|threads| {
         threads.kept.remove(&client);
@@ -49,11 +49,11 @@ pub fn forget(client: ClientId) {
     });
 }
 
-/// The server tells all tracking connections of a flush, also those that track no key: so for its
-/// time ours do not. Begin and end come in one call of the server's, in the main thread.
+/// The server sends an invalidation of a flush to all tracking connections, also those that track no key. So the module's
+/// flag is cleared for its duration. Both events come in one call of the server, in the main thread.
 pub fn flush_begins() {
     for client in kept() {
-        shim::let_go_of_main_thread(client);
+        shim::release_from_main_thread(client);
     }
 }
 
@@ -77,11 +77,11 @@ fn keep(client: ClientId) {
     }
 }
 
-/// A command passes the filter that touches our setting, perhaps. Says whose watches end by it.
+/// Handles a command that may change the module's flag. Returns the client whose watches end.
 ///
 /// # Safety
 /// The argument is what the server gave to a filter, for the length of this call.
-pub unsafe fn notice(
+pub unsafe fn on_filtered_command(
     filter: *mut c::RedisModuleCommandFilterCtx,
 ) -> Option<(Ctx<'static>, ClientId)> {
     // SAFETY: the caller.
@@ -106,20 +106,21 @@ pub unsafe fn notice(
         return None;
     }
     if !shell().is_replica() {
-        touched(ctx, client, touch);
+        before_command(ctx, client, touch);
         return None;
     }
-    // There watches have to end, as docs/commands.md says; it holds nothing. (What EXEC has in it was seen when it was queued.)
+    // On a replica its watches end, as docs/commands.md says; it holds nothing. (Commands in EXEC passed the filter when
+    // they were queued.)
     (touch != Touch::Exec).then(|| {
-        let_go(client);
+        release(client);
         (ctx, client)
     })
 }
 
-/// What a command does to our setting.
+/// How a command affects the module's flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Touch {
-    /// It may have `CLIENT TRACKING` in it.
+    /// It may contain `CLIENT TRACKING`.
     Exec,
     Reset,
     Tracking {
@@ -127,9 +128,9 @@ enum Touch {
     },
 }
 
-/// The server may refuse what it would execute, which no event tells. So nothing is taken back that need not be: our setting is
-/// in the way only where the client switches its own on.
-fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
+/// Clears the module's flag only if the client is about to switch its own tracking on. The server may refuse the command
+/// without an event, so the flag is not cleared needlessly.
+fn before_command(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
     let threads = &shell().threads;
     let may_switch_on = match touch {
         Touch::Tracking { .. } if raw::is_in_multi(client) => {
@@ -142,9 +143,9 @@ fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
         Touch::Reset => false,
     };
     if may_switch_on {
-        let_go(client);
+        release(client);
     }
-    // As soon as it is executed, or else, if it is refused or postponed, in the event loop.
+    // Set the flag again after the command, or in the event loop if it is refused or postponed.
     let may_be_postponed = raw::must_not_write();
     if !may_be_postponed {
         // SAFETY: the table (Redis 8 has it), the context; an id fits a pointer.
@@ -161,10 +162,10 @@ fn touched(ctx: Ctx<'_>, client: ClientId, touch: Touch) {
     subscriptions::to_event_loop(ctx);
 }
 
-fn let_go(client: ClientId) {
-    let kept = |threads: &mut Threads| threads.kept.remove(&client);
+fn release(client: ClientId) {
+    let kept = |threads: &mut IoThreads| threads.kept.remove(&client);
     if shell().threads.with_mut(kept) {
-        shim::let_go_of_main_thread(client);
+        shim::release_from_main_thread(client);
     }
 }
 
@@ -184,7 +185,7 @@ unsafe extern "C" fn after_command(_ctx: *mut c::RedisModuleCtx, client: *mut c_
     });
 }
 
-/// Has the server refuse this command, as one that it does not execute while it is busy or loads.
+/// Makes the server refuse this command, as it refuses others while busy or loading: replaces its name.
 fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
     let ping = c_string("PING");
     // SAFETY: the table, the server's argument; the filter takes the string over.
@@ -194,8 +195,8 @@ fn refuse(filter: *mut c::RedisModuleCommandFilterCtx) {
     }
 }
 
-/// The server's loop is about to sleep: what was given in this turn has been executed or refused, what was postponed if its time
-/// has come. Says whose watches end.
+/// The event loop is about to sleep: all commands of this turn were executed or refused, except those still postponed.
+/// Returns the clients whose watches end.
 pub fn before_sleep(ctx: Ctx<'_>) -> Vec<ClientId> {
     let threads = &shell().threads;
     let deferred = threads.with(|threads| threads.deferred.clone());
@@ -216,8 +217,8 @@ pub fn before_sleep(ctx: Ctx<'_>) -> Vec<ClientId> {
     ended
 }
 
-/// A command of this connection was perhaps not executed, so that nothing was put on again after it. No where it was given to a
-/// thread already, in the turn in which it became ours, and nobody may write to it.
+/// Sets the flag of a connection whose command may not have been executed. False if the connection was given to a thread in
+/// the turn in which it became ours: then nothing may write to it.
 fn is_kept_again(ctx: Ctx<'_>, client: ClientId) -> bool {
     if raw::is_tracking(client) {
         return true;
@@ -230,11 +231,11 @@ fn is_kept_again(ctx: Ctx<'_>, client: ClientId) -> bool {
     !is_given
 }
 
-/// Whether a connection's command that touches our setting still waits for the end of a pause.
+/// Whether a connection's command that affects the flag still waits for the end of a pause.
 fn is_postponed(ctx: Ctx<'_>, client: ClientId) -> bool {
     ctx.client_line(client).is_some_and(|line| {
         let command = field(&line, "cmd=").unwrap_or_default();
-        is_held_up(&line) && matches!(command, "exec" | "reset" | "client|tracking")
+        is_blocked_or_pending(&line) && matches!(command, "exec" | "reset" | "client|tracking")
     })
 }
 

@@ -1,10 +1,9 @@
-//! Peers that vanish without a word.
+//! Detects peers that vanish without closing their connection.
 //!
-//! A host that loses its power or its network sends no FIN. The kernel notices by itself only after
-//! hours (an idle connection) or a quarter of an hour (one with data under way); the server's own
-//! `tcp-keepalive` makes that minutes. For a connection whose death somebody waits for, the socket
-//! is set to notice within `tether.peer-timeout`: by keepalive probes when nothing is under way, by
-//! `TCP_USER_TIMEOUT` (Linux) when something is.
+//! A host that loses power or network sends no FIN. The kernel notices by itself only after hours (an idle connection) or a
+//! quarter of an hour (with data in flight); the server's `tcp-keepalive` makes that minutes. A connection whose death
+//! others wait for gets its socket set to notice within `tether.peer-timeout`: by keepalive probes when idle, by
+//! `TCP_USER_TIMEOUT` (Linux) with data in flight.
 
 use crate::engine::ClientId;
 use crate::policy::attribution::field;
@@ -12,22 +11,22 @@ use crate::shell::state::shell;
 use crate::shell::sys::raw::Ctx;
 use std::ffi::{c_int, c_void};
 
-/// Sets a connection's socket to notice a vanished peer, and says within how many milliseconds it does from then on: 0 where
-/// the setting leaves the sockets alone, and on a Unix socket, whose peer cannot vanish.
-pub fn notice_death(ctx: Ctx<'_>, client: ClientId) -> u64 {
+/// Sets a client's socket to detect a vanished peer. Returns the detection time in milliseconds: 0 if the setting leaves
+/// sockets alone, and for a Unix socket, whose peer cannot vanish.
+pub fn detect_dead_peer(ctx: Ctx<'_>, client: ClientId) -> u64 {
     let timeout_ms = shell().settings.get().peer_timeout_ms;
     if timeout_ms == 0 {
         return 0;
     }
-    // The API knows no socket; what CLIENT LIST tells is its only public name.
+    // The API does not expose the socket; CLIENT LIST does.
     let line = ctx.client_line(client);
     let fd = line.and_then(|line| field(&line, "fd=")?.parse().ok());
     let fd = fd.filter(|fd: &c_int| *fd >= 0);
     fd.map_or(0, |fd| set_timeouts(fd, &Probing::within(timeout_ms)))
 }
 
-/// When to probe and when to give up, so that the sum is the timeout. Seconds, of which the kernel
-/// wants at least one each: no timeout below two seconds can be kept.
+/// Probe times in seconds that add up to the timeout. The kernel requires at least one second each, so timeouts below two
+/// seconds are not met.
 #[derive(Debug, PartialEq, Eq)]
 struct Probing {
     idle: c_int,
@@ -48,7 +47,7 @@ impl Probing {
     }
 }
 
-/// The time in milliseconds after which the peer counts as dead; 0 if the socket takes none.
+/// Returns the time in milliseconds after which the peer counts as dead; 0 if the socket does not support that.
 fn set_timeouts(fd: c_int, probing: &Probing) -> u64 {
     let Probing {
         idle,
@@ -59,7 +58,7 @@ fn set_timeouts(fd: c_int, probing: &Probing) -> u64 {
     #[cfg(target_os = "linux")]
     {
         set(fd, libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, idle);
-        // Half an interval less than the probes take: the last probe finds the time used up.
+        // Half an interval less than the probes take, so that the last probe finds it used up.
         let in_flight_ms = (idle + interval * count) * 1000 - interval * 500;
         set(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, in_flight_ms);
     }
@@ -72,7 +71,7 @@ fn set_timeouts(fd: c_int, probing: &Probing) -> u64 {
     }
 }
 
-/// Whether the socket took the option; one that does not goes on without it.
+/// Returns whether the socket accepted the option; without it, it works as before.
 fn set(fd: c_int, level: c_int, option: c_int, value: c_int) -> bool {
     let length = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: the value lives during the call, and its length is right.

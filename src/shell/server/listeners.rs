@@ -1,26 +1,26 @@
-//! Whether anybody hears the keyspace events of what we do ourselves.
+//! Whether any other module listens to keyspace events.
 //!
-//! To tell modules of an event costs a server more than to remove a key, and mostly the only one that it would tell is this
-//! one, which knows.
+//! Raising an event costs the server more than removing a key, and mostly this module is the only listener, which knows
+//! already.
 
 use crate::shell::guard::guard;
 use crate::shell::sys::raw::{self, Ctx};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_void};
 
-/// Modules that hear no keyspace events, or need not hear of ours: this one, and those that are part of Redis 8 and of
-/// Valkey 9.1.
-const DEAF: [&str; 3] = ["tether", "vectorset", "lua"];
+/// Modules without keyspace listeners, or that need none of our events: this one, and those bundled with Redis 8 and Valkey
+/// 9.1.
+const MODULES_THAT_DO_NOT_LISTEN: [&str; 3] = ["tether", "vectorset", "lua"];
 
-/// Finds out whether there are others. Once, before any key is made; then [`on_module`] tells of those that come.
-pub fn look_around(ctx: Ctx<'_>) {
+/// Checks whether other modules are loaded. Once, before any key is created; [`on_module`] covers later ones.
+pub fn find_other_listeners(ctx: Ctx<'_>) {
     let modules = ctx.modules();
-    let is_deaf = |name: &String| DEAF.contains(&&**name);
-    let are_all = !modules.is_empty() && modules.iter().all(is_deaf);
-    raw::known().is_among_deaf.set(are_all);
+    let does_not_listen = |name: &String| MODULES_THAT_DO_NOT_LISTEN.contains(&&**name);
+    let are_all = !modules.is_empty() && modules.iter().all(does_not_listen);
+    raw::api_state().no_other_module_listens.set(are_all);
 }
 
-/// A module was loaded. Whether it hears events cannot be asked, so from now on it is taken that one does.
+/// A module was loaded. Whether it listens cannot be queried, so assume that it does.
 pub unsafe extern "C" fn on_module(
     _ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
@@ -32,15 +32,15 @@ pub unsafe extern "C" fn on_module(
             return;
         }
         // SAFETY: the server's argument, for the length of this call; this event comes with this structure.
-        let is_deaf = unsafe {
+        let does_not_listen = unsafe {
             let change = data.cast::<c::RedisModuleModuleChange>().as_ref();
             let name = change.map(|change| change.module_name);
             name.filter(|name| !name.is_null())
                 .and_then(|name| CStr::from_ptr(name).to_str().ok())
-                .is_some_and(|name| DEAF.contains(&name))
+                .is_some_and(|name| MODULES_THAT_DO_NOT_LISTEN.contains(&name))
         };
-        if !is_deaf {
-            raw::known().is_among_deaf.set(false);
+        if !does_not_listen {
+            raw::api_state().no_other_module_listens.set(false);
         }
     });
 }

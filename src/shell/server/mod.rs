@@ -1,25 +1,25 @@
-//! What the server knows and does not tell by itself.
+//! What the module has to find out about the server.
 //!
 //! ```text
-//!   attribution.rs  whose command is this?              look.rs       what stands at a key?
-//!   cluster.rs      whose is a key?                     private.rs    may its own functions be called?
-//!   writes.rs       may we write now?                   replicas.rs   who follows us, and how far
-//!   epochs.rs       tokens in a cluster                 listeners.rs  does anybody hear what we do?
-//!   rights.rs       rights that may be gone             strays.rs     Valkey 8.1's databases
-//!   keepalive.rs    is the peer there?            io_threads.rs   Redis 8's I/O threads
-//!   subscriptions.rs   what the server is asked to tell, each thing once
+//!   attribution.rs    which client is executing       lookup.rs      a key's state
+//!   cluster.rs        which node owns a slot          private.rs     may private functions be called
+//!   writes.rs         may the keyspace be written     replicas.rs    replicas, and how far they are
+//!   epochs.rs         tokens in a cluster             listeners.rs   do other modules listen
+//!   rights.rs         ACL checks of waiters           client_db.rs   a fault of Valkey 8.1
+//!   keepalive.rs      detection of vanished peers     io_threads.rs  Redis 8's I/O threads
+//!   subscriptions.rs  subscriptions to the server's events
 //! ```
 
 pub(in crate::shell) mod attribution;
+pub(in crate::shell) mod client_db;
 pub(in crate::shell) mod cluster;
 pub(in crate::shell) mod epochs;
 pub(in crate::shell) mod io_threads;
 pub(in crate::shell) mod keepalive;
 pub(in crate::shell) mod listeners;
-pub(in crate::shell) mod look;
+pub(in crate::shell) mod lookup;
 pub(in crate::shell) mod private;
 pub(in crate::shell) mod replicas;
 pub(in crate::shell) mod rights;
-pub(in crate::shell) mod strays;
 pub(in crate::shell) mod subscriptions;
 pub(in crate::shell) mod writes;

@@ -1,20 +1,20 @@
-//! Whether functions of the server may be called that the module API does not promise (`shim.c`).
+//! Decides whether the server's private functions, which are not part of the module API, may be called (`shim.c`).
 //!
-//! They are found by their names, and nothing says what they take and where they lay what they keep: on a server on which
-//! nobody has tried them they might write anywhere. So they are called where the series of the server is known
-//! (`series.rs`) and a look at them agrees; and elsewhere only if the administrator wants to try (`tether.private-functions`).
+//! They are looked up by symbol name, and nothing describes their arguments or the layout of their structures: on an
+//! untested server they might write anywhere. So they are called only if the server's version is known (`policy/server.rs`)
+//! and a check of the symbols agrees; on other versions only if the administrator says so (`tether.private-functions`).
 
 use crate::policy::server::{Private, Server};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx};
 use crate::shell::sys::shim;
 
-/// Decides it, at load and when the setting is changed.
+/// Decides, at load and when the setting changes.
 pub fn decide() {
     let shell = shell();
     let server = shell.server.get();
     let wanted = shell.settings.get().private_functions;
-    let private = Private::decide(server.version, wanted, shim::fits);
+    let private = Private::decide(server.version, wanted, shim::symbols_match);
     if server.private == Some(private) {
         return;
     }
@@ -27,11 +27,11 @@ pub fn decide() {
         ..server
     });
     if let Some(ctx) = raw::detached() {
-        say(ctx, &server, private);
+        log_decision(ctx, &server, private);
     }
 }
 
-fn say(ctx: Ctx<'_>, server: &Server, private: Private) {
+fn log_decision(ctx: Ctx<'_>, server: &Server, private: Private) {
     let version = server.version.map(|version| version.to_string());
     let version = version.as_deref().unwrap_or("a server of unknown version");
     let why = match private {

@@ -1,4 +1,4 @@
-//! What matters to us of this server's replicas, and of how far they and the append-only file have come.
+//! The server's replicas: how many there are, and how far they and the append-only file have acknowledged.
 
 use crate::engine::Moment;
 use crate::shell::guard::guard;
@@ -11,7 +11,7 @@ use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 
-/// The server counts its replicas once a second, and so do we at most.
+/// The server counts its good replicas once a second, so cache for that long.
 const FRESH_MS: u64 = 1000;
 
 pub unsafe extern "C" fn on_change(
@@ -21,59 +21,59 @@ pub unsafe extern "C" fn on_change(
     _data: *mut c_void,
 ) {
     guard((), || {
-        count_again();
+        invalidate();
         shell().replicas_changed.set(true);
         if shell().counts_acks.get() {
-            // The server counts this one only when its event is over.
+            // The server counts this replica only after its event.
             timer::wake_in_ms(0);
         }
         if subevent == c::REDISMODULE_SUBEVENT_REPLICA_CHANGE_ONLINE {
-            // It may not know the epoch of tokens: a copy of the data in which nothing is bound does not say it.
-            shell().newcomer.set(true);
+            // It may not know the token epoch: an RDB file without holds does not contain it.
+            shell().has_new_replica.set(true);
             shell()
                 .engine
                 .with_mut(|engine| engine.invalidate_epoch_sync());
-            // Here the server is in the middle of greeting it.
+            // Not here: the server is still in the handshake with it.
             timer::wake_in_ms(0);
         }
     });
 }
 
-/// Somebody has changed the server's settings: the append-only file may be wanted from now on, although it is begun later.
+/// The server's settings changed: `appendonly` may be on now, although the file begins later.
 pub unsafe extern "C" fn on_setting(
     _ctx: *mut c::RedisModuleCtx,
     _event: c::RedisModuleEvent,
     _subevent: u64,
     _data: *mut c_void,
 ) {
-    guard((), count_again);
+    guard((), invalidate);
 }
 
-/// Tells replicas the epoch if one has come that may not know it.
-pub fn replicate_to_newcomer(ctx: Ctx<'_>) {
+/// Replicates the token epoch if a replica connected that may not know it.
+pub fn replicate_epoch_to_new_replica(ctx: Ctx<'_>) {
     let shell = shell();
-    // Of what a replica's replica knows the master decides.
-    if !shell.newcomer.get() || shell.is_replica() {
+    // A replica passes on what its master replicates.
+    if !shell.has_new_replica.get() || shell.is_replica() {
         return;
     }
     if raw::must_not_write() {
         return timer::wake_in_ms(timer::RETRY_MS);
     }
-    shell.newcomer.set(false);
+    shell.has_new_replica.set(false);
     let token = shell.engine.with_mut(|engine| engine.pending_epoch());
     if let Some(token) = token {
         ctx.replicate_token(token);
     }
 }
 
-/// How far replication has come, as replicas acknowledge it.
+/// The replication offset, as replicas acknowledge it.
 pub fn offset(ctx: Ctx<'_>) -> Option<u64> {
     let offset = ctx.server_info(c"replication", c"master_repl_offset")?;
     offset.parse().ok()
 }
 
-/// What was found out within the last second, or what a look shows now.
-fn within_a_second(
+/// Returns the cached value, or evaluates `look` if that is older than a second.
+fn cached_for_a_second(
     known: &Cell<Option<(Moment, bool)>>,
     now: Moment,
     look: impl FnOnce() -> bool,
@@ -88,12 +88,12 @@ fn within_a_second(
     }
 }
 
-/// Whether there are as many good replicas as the server wants before it lets anybody write.
-pub fn are_enough(ctx: Ctx<'_>) -> bool {
-    within_a_second(&shell().enough_replicas, clock::now(), || {
+/// Whether the server has the good replicas that it requires for writes (`min-replicas-to-write`).
+pub fn has_enough(ctx: Ctx<'_>) -> bool {
+    cached_for_a_second(&shell().enough_replicas, clock::now(), || {
         subscriptions::to_settings(ctx);
         let number = |text: String| text.parse::<u64>().ok();
-        // It says so only where it wants any.
+        // INFO has the field only if the server requires replicas.
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
         good.and_then(number).is_none_or(|good| {
             let wanted = ctx.server_setting(c"min-replicas-to-write");
@@ -102,10 +102,10 @@ pub fn are_enough(ctx: Ctx<'_>) -> bool {
     })
 }
 
-/// Whether nobody can ask, by `WAIT` or `WAITAOF`, how far others have come: there are neither replicas, nor a backlog with
-/// which one could come back to where it was, nor an append-only file of which the server counts how far it is written.
-pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
-    within_a_second(&shell().nobody_counts, clock::lately(), || {
+/// Whether `WAIT` and `WAITAOF` have nothing to wait for: no replicas, no backlog that one could resume from, and no
+/// append-only file whose written offset the server tracks.
+pub fn no_offset_waiters(ctx: Ctx<'_>) -> bool {
+    cached_for_a_second(&shell().no_offset_waiters, clock::coarse_now(), || {
         subscriptions::to_settings(ctx);
         let is_none = |section: &CStr, field: &CStr| {
             let number = ctx.server_info(section, field);
@@ -117,9 +117,9 @@ pub fn nobody_counts(ctx: Ctx<'_>) -> bool {
     })
 }
 
-/// A replica has come or gone, a file is being written, maybe for one, or is to be, or a setting is another: what was found
-/// out is to be looked at anew. The server itself refuses writes from then on, or no longer.
-pub fn count_again() {
-    shell().nobody_counts.set(None);
+/// Drops the cached values: a replica connected or disconnected, a file is being written or about to be, or a setting
+/// changed. From then on the server itself refuses or accepts writes accordingly.
+pub fn invalidate() {
+    shell().no_offset_waiters.set(None);
     shell().enough_replicas.set(None);
 }

@@ -1,8 +1,8 @@
-//! Rights that may be gone since somebody began to wait.
+//! Checks whether waiters still have the ACL rights that their request needs.
 //!
-//! The server looks at rights when a command is given, and tells modules of no change. So from the first wait on a filter
-//! notes the commands that change rights, and before the next turn comes to anybody who has waited since before that, the
-//! server is asked whether its user may still do what it has asked for.
+//! The server checks rights when it executes a command, and raises no event when they change. So from the first wait on, a
+//! command filter records commands that change the ACL. Before a waiter whose last check is older is granted a key, the
+//! server is asked whether its user may still run the request.
 
 use crate::engine::{Doubt, Form, Key, NoRight};
 use crate::shell::server::subscriptions;
@@ -10,19 +10,19 @@ use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text};
 use redis_module::raw as c;
 
-/// Begins to note what changes rights: in the command with which somebody begins to wait.
+/// Starts recording ACL changes: called in the command that enqueues the first waiter.
 pub fn observe(ctx: Ctx<'_>) {
     if !shell().rights.observe(|| ctx.has_no_acl()) {
         subscriptions::to_commands(ctx);
     }
 }
 
-/// Looks whether a command changes rights. Runs for every command, and there is nothing here that can panic.
+/// Records whether a command changes the ACL. Runs for every command, and cannot panic.
 ///
 /// # Safety
 /// The argument is what the server gave to a filter, for the length of this call.
 #[inline(always)]
-pub unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
+pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     let rights = &shell().rights;
     if !rights.is_observing() {
         return;
@@ -39,12 +39,12 @@ pub unsafe fn note(filter: *mut c::RedisModuleCommandFilterCtx) {
     );
 }
 
-/// What a connection's user may not do any more of what it has asked for. (A user that the server does not know by name is
-/// another module's, and that one's affair.)
-pub fn lost(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
+/// The right that a waiter's user has lost, if any. (A user unknown by name belongs to another module, which is responsible
+/// for it.)
+pub fn revoked(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
     let user = ctx.user_of(doubt.client)?;
     let count = doubt.keys.len().to_string();
-    let name = name(doubt.form).as_bytes();
+    let name = command_name(doubt.form).as_bytes();
     let keys = doubt.keys.iter().map(|key| &*key.name);
     let words: Vec<&[u8]> = match doubt.form {
         Form::Locks => [name, count.as_bytes()].into_iter().chain(keys).collect(),
@@ -66,8 +66,8 @@ pub fn lost(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
     })
 }
 
-/// Whether the caller may be told of a key, which may be in another database than its own: if it may read it, and, where rights are
-/// given by database, may give one of these commands for it there.
+/// Whether the caller may see a key, possibly of another database: it may read the key and, where the server grants rights
+/// per database, may run one of these commands for it there.
 pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
     let name = Text::new(key.name);
     let may_give = |command: &&[u8]| {
@@ -77,8 +77,8 @@ pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
     ctx.may_read(name.as_str()) && (key.db == ctx.db() || commands.iter().any(may_give))
 }
 
-/// By which command somebody has begun to wait.
-fn name(form: Form) -> &'static str {
+/// The command that enqueued the waiter.
+fn command_name(form: Form) -> &'static str {
     match form {
         Form::Settp | Form::SettpToken => "settp",
         Form::Lock => "lock.acquire",
@@ -86,14 +86,14 @@ fn name(form: Form) -> &'static str {
     }
 }
 
-/// As the server words it for its own commands.
-pub fn words(ctx: Ctx<'_>, right: NoRight) -> String {
+/// In the server's own wording.
+pub fn error_text(ctx: Ctx<'_>, right: NoRight) -> String {
     match right {
         NoRight::Key => "NOPERM No permissions to access a key".to_owned(),
         NoRight::Command(form) => format!(
             "NOPERM User {} has no permissions to run the '{}' command",
             ctx.user_name(),
-            name(form)
+            command_name(form)
         ),
     }
 }

@@ -5,33 +5,33 @@ use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Callback, Ctx};
 use crate::shell::timer;
 
-/// Whether a command that need not write may do so.
+/// Whether a read-only command may write in passing.
 pub fn may_write_now(ctx: Ctx<'_>) -> bool {
-    !shell().is_replica() && wants_writes(ctx)
+    !shell().is_replica() && accepts_writes(ctx)
 }
 
-/// Whether the keyspace may be written in this callback. Connections can end while a script or a
-/// load goes on, and while a failover waits for the replicas.
+/// Whether this callback may write the keyspace. Clients can disconnect during a script or a load, or while a failover
+/// waits for replicas.
 pub fn may_write(ctx: Ctx<'_>) -> bool {
     let state = ctx.state();
-    !state.in_script() && !state.loading() && wants_writes(ctx)
+    !state.in_script() && !state.loading() && accepts_writes(ctx)
 }
 
-/// Has this done where it may write and replicate: not in the middle of a command that is not ours, or of what the server does by
-/// itself. `call` is what the server is to call as soon as that is over. Where it does not offer that (Redis 7.0), `act` is run at
-/// once if no command is executed, and otherwise the tick does it, before the server sleeps.
-pub fn outside(call: Callback, act: impl FnOnce()) {
+/// Runs work where it may write and replicate: not in the middle of another command or of the server's own work. The server
+/// calls `call` as soon as that is over. Where it has no such callback (Redis 7.0), `act` runs now if no command is
+/// executing; otherwise the tick does the work, before the server sleeps.
+pub fn run_outside_command(call: Callback, act: impl FnOnce()) {
     if raw::call_after_command(call) {
         return;
     }
-    match attribution::is_nobody_executing() {
-        true => raw::on_our_own(act),
+    match attribution::is_no_client_executing() {
+        true => raw::in_own_execution_unit(act),
         false => timer::wake_promptly(),
     }
 }
 
-/// False while the server waits for a failover or a pause to be over, and while it refuses commands that write because
-/// it has too few replicas (`min-replicas-to-write`): else a master that is cut off would hand keys over for ever.
-pub fn wants_writes(ctx: Ctx<'_>) -> bool {
-    !raw::must_not_write() && replicas::are_enough(ctx)
+/// False during a failover or a pause, and while the server refuses writes for lack of replicas (`min-replicas-to-write`):
+/// otherwise an isolated master would keep granting keys.
+pub fn accepts_writes(ctx: Ctx<'_>) -> bool {
+    !raw::must_not_write() && replicas::has_enough(ctx)
 }

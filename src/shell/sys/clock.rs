@@ -19,7 +19,7 @@ pub fn now() -> Moment {
 }
 
 /// A time that was exact within the last ten milliseconds. Costs a quarter of [`now`].
-pub fn lately() -> Moment {
+pub fn coarse_now() -> Moment {
     read(LATE)
 }
 
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_late_time_lags_a_little_and_is_never_ahead() {
-        let (before, late, after) = (now(), lately(), now());
+        let (before, late, after) = (now(), coarse_now(), now());
         assert!(late <= after);
         assert!(before.ms_since(late) <= 10, "{before:?} {late:?}");
     }

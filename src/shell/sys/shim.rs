@@ -29,13 +29,13 @@ pub fn allow(yes: bool) {
 }
 
 /// See `tether_fits`.
-pub fn fits(two_steps: bool) -> bool {
+pub fn symbols_match(is_redis_7_0: bool) -> bool {
     // SAFETY: the table is there since before the module's first line.
     let Some(of_api) = (unsafe { RedisModule_GetClientId }) else {
         return false;
     };
     // SAFETY: looks at addresses. Who calls this knows the server, or wants to try it.
-    unsafe { c::tether_fits(of_api as *const c_void, two_steps.into()) != 0 }
+    unsafe { c::tether_fits(of_api as *const c_void, is_redis_7_0.into()) != 0 }
 }
 
 /// Whether this server has what pushes need, and it may be used.
@@ -49,41 +49,49 @@ pub fn can_push() -> bool {
 pub enum Pushed {
     All,
     /// The connection is gone.
-    ToNobody,
+    NoClient,
     /// The connection wants no replies: it said `CLIENT REPLY OFF` or `SKIP`.
-    NotNow,
+    RepliesOff,
 }
 
 /// Frames of three elements each: the heads hold the first two as they go over the wire.
 #[derive(Default)]
 pub struct Frames {
     heads: Vec<*mut c_void>,
-    news: Vec<*mut c_void>,
+    payload: Vec<*mut c_void>,
     /// What the pointers point at.
     owned: Vec<Text>,
 }
 
 impl Frames {
-    pub fn add(&mut self, head: Text, news: Text) {
+    pub fn add(&mut self, head: Text, payload: Text) {
         self.heads.push(head.as_str().as_ptr().cast());
-        self.news.push(news.as_str().as_ptr().cast());
-        self.owned.extend([head, news]);
+        self.payload.push(payload.as_str().as_ptr().cast());
+        self.owned.extend([head, payload]);
     }
 
     pub fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Writes all of them, in order; with `if_it_hears` to none that wants no replies.
-    pub fn push(&mut self, client: ClientId, if_it_hears: bool) -> Pushed {
-        let (heads, news) = (self.heads.as_mut_ptr(), self.news.as_mut_ptr());
-        let (count, if_it_hears) = (self.heads.len() as i32, i32::from(if_it_hears));
+    /// Writes all of them, in order; with `unless_replies_off` to none that wants no replies.
+    pub fn push(&mut self, client: ClientId, unless_replies_off: bool) -> Pushed {
+        let (heads, payload) = (self.heads.as_mut_ptr(), self.payload.as_mut_ptr());
+        let (count, unless_replies_off) = (self.heads.len() as i32, i32::from(unless_replies_off));
         // SAFETY: the strings live as long as `self`, and there are as many of each; the server
         // copies from them or counts its references; the client is looked up by its id in the call.
-        match unsafe { server!(tether_push(client.0, heads, news, count, if_it_hears)) } {
-            0 => Pushed::ToNobody,
+        match unsafe {
+            server!(tether_push(
+                client.0,
+                heads,
+                payload,
+                count,
+                unless_replies_off
+            ))
+        } {
+            0 => Pushed::NoClient,
             1 => Pushed::All,
-            _ => Pushed::NotNow,
+            _ => Pushed::RepliesOff,
         }
     }
 }
@@ -129,7 +137,7 @@ pub fn keep_in_main_thread(client: ClientId) -> bool {
 }
 
 /// Takes [`keep_in_main_thread`] back.
-pub fn let_go_of_main_thread(client: ClientId) {
+pub fn release_from_main_thread(client: ClientId) {
     // SAFETY: as there.
     unsafe { server!(tether_let_go_of_main_thread(client.0)) }
 }

@@ -1,9 +1,9 @@
 //! What the server can be asked about connections, users and itself.
 
 use crate::engine::{ClientId, Db};
+use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::calls::{api, call, have};
 use crate::shell::sys::raw::context::{Ctx, detached};
-use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::strings::Str;
 use crate::shell::sys::scoped::nothing_is_lent;
 use crate::shell::sys::shim;
@@ -16,7 +16,7 @@ impl Ctx<'_> {
     /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds; where the server looks at
     /// all connections for that and may not be told directly, O(connections).
     pub fn client_line(self, client: ClientId) -> Option<String> {
-        if known().describes_directly.get() {
+        if api_state().describes_directly.get() {
             return shim::describe(client);
         }
         let id = c_longlong::try_from(client.0).ok()?;
@@ -403,7 +403,7 @@ impl Answer {
     }
 
     /// Of `COMMAND INFO` of one command: whether it has this flag. None where there is no such command.
-    pub(super) fn tells_flag(&self, flag: &str) -> Option<bool> {
+    pub(super) fn has_command_flag(&self, flag: &str) -> Option<bool> {
         const FLAGS: usize = 2;
         // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
         unsafe {
@@ -538,14 +538,14 @@ pub fn is_connected(client: ClientId) -> bool {
 /// Remembers where the server listens for connections of its own machine. Once, at load.
 pub fn note_unix_socket(ctx: Ctx<'_>) {
     let path = ctx.server_setting(c"unixsocket").unwrap_or_default();
-    let _ = known().unix_socket.set(path);
+    let _ = api_state().unix_socket.set(path);
 }
 
 /// A connection's address, as `CLIENT LIST` shows it. None where that cannot be had any more: a peer that vanished, or reset its
 /// connection, has none.
 fn address(info: &raw::RedisModuleClientInfo) -> Option<String> {
     if info.flags & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_UNIXSOCKET) != 0 {
-        let path = known().unix_socket.get().map_or("", String::as_str);
+        let path = api_state().unix_socket.get().map_or("", String::as_str);
         return Some(format!("{path}:0"));
     }
     let ip = info.addr.iter().take_while(|character| **character != 0);

@@ -1,8 +1,8 @@
 //! The context of a callback, and what else the server gives to one.
 
 use crate::engine::{ClientId, Db};
-use crate::shell::sys::raw::calls::{api, often};
-use crate::shell::sys::raw::known::known;
+use crate::shell::sys::raw::api_state::api_state;
+use crate::shell::sys::raw::calls::{api, hot};
 use crate::shell::sys::raw::strings::{Str, c_string};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -138,17 +138,17 @@ impl<'a> Ctx<'a> {
     /// Whose command this is. In a script or another module's call: an id that no connection has.
     pub fn client(self) -> ClientId {
         // SAFETY: the table, the context.
-        ClientId(unsafe { often!(RedisModule_GetClientId(self.as_ptr())) })
+        ClientId(unsafe { hot!(RedisModule_GetClientId(self.as_ptr())) })
     }
 
     pub fn state(self) -> State {
         // SAFETY: the table, the context.
-        State(unsafe { often!(RedisModule_GetContextFlags(self.as_ptr())) })
+        State(unsafe { hot!(RedisModule_GetContextFlags(self.as_ptr())) })
     }
 
     pub fn db(self) -> Db {
         // SAFETY: the table, the context.
-        Db(unsafe { often!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
+        Db(unsafe { hot!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
     }
 
     /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
@@ -161,7 +161,7 @@ impl<'a> Ctx<'a> {
 
     pub fn select(self, db: Db) {
         // SAFETY: the table, the context. Keys we know of are in databases that there are.
-        unsafe { often!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
+        unsafe { hot!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
     }
 
     /// Whether there is such a database. To be asked of a detached context.
@@ -170,7 +170,7 @@ impl<'a> Ctx<'a> {
             return false;
         };
         // SAFETY: the table, the context. A number that there is not is refused.
-        let selected = unsafe { often!(RedisModule_SelectDb(self.as_ptr(), number)) };
+        let selected = unsafe { hot!(RedisModule_SelectDb(self.as_ptr(), number)) };
         selected == raw::REDISMODULE_OK as c_int
     }
 
@@ -228,13 +228,16 @@ impl<'a> Ctx<'a> {
 
 /// Keeps a context that outlives callbacks. Once, at load.
 pub fn keep_detached(ctx: *mut raw::RedisModuleCtx) {
-    let _ = known().detached.set(ctx);
+    let _ = api_state().detached.set(ctx);
 }
 
 /// A context that belongs to no callback.
 pub fn detached() -> Option<Ctx<'static>> {
     // SAFETY: a detached context of ours, never freed.
-    known().detached.get().map(|ctx| unsafe { Ctx::new(ctx) })
+    api_state()
+        .detached
+        .get()
+        .map(|ctx| unsafe { Ctx::new(ctx) })
 }
 
 /// What is called for a keyspace event: with its class, its name and its key.

@@ -58,7 +58,7 @@ impl BlockHandle {
     ///
     /// # Safety
     /// The server is a Redis 7.0 or 7.2, or a Valkey 7.2: there a handle begins with client, module and callbacks.
-    pub unsafe fn forgo_unblock(&mut self, on_unblock: OnAnswer) {
+    pub unsafe fn clear_unblock_callback(&mut self, on_unblock: OnAnswer) {
         const WORDS: usize = 6;
         // SAFETY: what the server keeps for a block is longer, and is ours to give back. The words are pointers, or null.
         let words =

@@ -11,7 +11,7 @@ use std::ffi::{CStr, CString};
 pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
 /// Whose a command is.
-pub enum Maker {
+pub enum CommandOrigin {
     Server,
     Module,
     /// There is no such command.
@@ -19,7 +19,7 @@ pub enum Maker {
 }
 
 /// The server's pointers to some strings, which are only read.
-fn words_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
+fn pointers_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
     // A `Str` is such a pointer.
     words
         .as_ptr()
@@ -37,7 +37,7 @@ impl Ctx<'_> {
                 c"COMMAND".as_ptr(),
                 c"cv".as_ptr(),
                 c"GETKEYS".as_ptr(),
-                words_of(command),
+                pointers_of(command),
                 command.len()
             )
         };
@@ -49,7 +49,7 @@ impl Ctx<'_> {
     }
 
     /// Whose command this is. None where the server has renamed `COMMAND`.
-    pub fn maker_of(self, name: Str<'_>) -> Option<Maker> {
+    pub fn origin_of_command(self, name: Str<'_>) -> Option<CommandOrigin> {
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
             api!(RedisModule_Call(
@@ -60,10 +60,10 @@ impl Ctx<'_> {
                 name.as_ptr()
             ))
         };
-        Answer::new(reply).map(|answer| match answer.tells_flag("module") {
-            None => Maker::Nobody,
-            Some(true) => Maker::Module,
-            Some(false) => Maker::Server,
+        Answer::new(reply).map(|answer| match answer.has_command_flag("module") {
+            None => CommandOrigin::Nobody,
+            Some(true) => CommandOrigin::Module,
+            Some(false) => CommandOrigin::Server,
         })
     }
 
@@ -75,7 +75,7 @@ impl Ctx<'_> {
                 self.as_ptr(),
                 c"EXISTS".as_ptr(),
                 c"v".as_ptr(),
-                words_of(keys),
+                pointers_of(keys),
                 keys.len()
             )
         };
@@ -97,7 +97,7 @@ impl Ctx<'_> {
                     self.as_ptr(),
                     c_name.as_ptr(),
                     c"0CSME!v".as_ptr(),
-                    words_of(arguments),
+                    pointers_of(arguments),
                     arguments.len()
                 )
             })
@@ -113,7 +113,7 @@ impl Ctx<'_> {
         let Some(answer) = answer else {
             return self.reply_error("ERR the server gave no reply to this command");
         };
-        match answer.error().as_deref().and_then(bare) {
+        match answer.error().as_deref().and_then(unguarded_error) {
             Some(error) => self.reply_error(&error),
             None => answer.pass_on(self),
         }
@@ -121,10 +121,10 @@ impl Ctx<'_> {
 }
 
 /// What is said where the server has words of its own for commands that modules call: the bare command's error begins so, too.
-fn bare(error: &str) -> Option<String> {
-    const UNGUARDED: &str = " is not allowed on script mode";
+fn unguarded_error(error: &str) -> Option<String> {
+    const NOT_ALLOWED: &str = " is not allowed on script mode";
     let text = error.strip_prefix("ERR ").unwrap_or(error);
-    if let Some(command) = text.strip_suffix(UNGUARDED) {
+    if let Some(command) = text.strip_suffix(NOT_ALLOWED) {
         let name = command.strip_prefix("command ").unwrap_or(command);
         return Some(format!("ERR LOCK.GUARD does not run {name}"));
     }
@@ -144,15 +144,18 @@ fn bare(error: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::bare;
+    use super::unguarded_error;
 
     #[test]
     fn errors_have_the_codes_of_bare_commands() {
         let text = "acl verification failed, can't run this command or subcommand.";
-        assert_eq!(bare(text), Some(format!("NOPERM {text}")));
-        assert_eq!(bare(&format!("ERR {text}")), Some(format!("NOPERM {text}")));
+        assert_eq!(unguarded_error(text), Some(format!("NOPERM {text}")));
         assert_eq!(
-            bare("ERR command 'client|kill' is not allowed on script mode"),
+            unguarded_error(&format!("ERR {text}")),
+            Some(format!("NOPERM {text}"))
+        );
+        assert_eq!(
+            unguarded_error("ERR command 'client|kill' is not allowed on script mode"),
             Some("ERR LOCK.GUARD does not run 'client|kill'".to_owned())
         );
         for own in [
@@ -160,7 +163,7 @@ mod tests {
             "WRONGTYPE Operation",
             "ERR syntax error",
         ] {
-            assert_eq!(bare(own), None);
+            assert_eq!(unguarded_error(own), None);
         }
     }
 }

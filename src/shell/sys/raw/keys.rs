@@ -2,10 +2,10 @@
 
 use crate::engine::{Db, KeyState, Token};
 use crate::policy::release;
+use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::ask::Answer;
-use crate::shell::sys::raw::calls::{api, call, in_our_own_unit, often, published_classes};
+use crate::shell::sys::raw::calls::{api, assert_own_execution_unit, call, hot, published_classes};
 use crate::shell::sys::raw::context::Ctx;
-use crate::shell::sys::raw::known::known;
 use crate::shell::sys::raw::strings::{Str, Text, c_string};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
@@ -50,7 +50,7 @@ impl<'a> Ctx<'a> {
     /// Whether a key is there and has no time to live.
     pub fn has_no_end(self, db: Db, key: Str<'_>) -> bool {
         let open = self.in_db(db).open_quietly(key);
-        open.standing().is_present() && open.left_ms().is_none()
+        open.key_state().is_present() && open.left_ms().is_none()
     }
 
     /// Whether a key is there. One whose time has come is not.
@@ -89,7 +89,7 @@ impl<'a> Ctx<'a> {
     pub fn open_as(self, key: Str<'_>, mode: c_int) -> OpenKey<'a> {
         // SAFETY: the table, the context. The server holds on to the name by itself.
         OpenKey(
-            unsafe { often!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) },
+            unsafe { hot!(RedisModule_OpenKey(self.as_ptr(), key.as_ptr(), mode)) },
             PhantomData,
         )
     }
@@ -98,7 +98,7 @@ impl<'a> Ctx<'a> {
     /// transactions' watchers and keyspace events see it. Replicas are told separately. False if
     /// the server refuses.
     pub fn make(self, key: Str<'_>, open: OpenKey<'_>, value: Str<'_>) -> bool {
-        in_our_own_unit();
+        assert_own_execution_unit();
         if !open.is_open() {
             return false;
         }
@@ -106,30 +106,30 @@ impl<'a> Ctx<'a> {
             raw::REDISMODULE_OK as c_int
         } else {
             // SAFETY: the table, the context; the key is open for writing.
-            unsafe { often!(RedisModule_StringSet(open.0, value.as_ptr())) }
+            unsafe { hot!(RedisModule_StringSet(open.0, value.as_ptr())) }
         };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_STRING, c"set")
     }
 
     /// Makes a lock, in place of whatever stands there. What sees it is as in [`make`](Self::make).
     pub fn make_lock(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
-        in_our_own_unit();
-        let Some(lock) = known().lock_type.get().filter(|_| open.is_open()) else {
+        assert_own_execution_unit();
+        let Some(lock) = api_state().lock_type.get().filter(|_| open.is_open()) else {
             return false;
         };
         // SAFETY: as in `make`; the value lives as long as the module.
-        let done = unsafe { often!(RedisModule_ModuleTypeSetValue(open.0, lock, lock_value())) };
+        let done = unsafe { hot!(RedisModule_ModuleTypeSetValue(open.0, lock, lock_value())) };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_MODULE, c"lock")
     }
 
     /// Removes a key as `DEL` would. False if there is none. What sees it is as in `make`.
     pub fn remove(self, key: Str<'_>, open: OpenKey<'_>) -> bool {
-        in_our_own_unit();
-        if !open.standing().is_present() {
+        assert_own_execution_unit();
+        if !open.key_state().is_present() {
             return false;
         }
         // SAFETY: as in `make`.
-        let done = unsafe { often!(RedisModule_DeleteKey(open.0)) };
+        let done = unsafe { hot!(RedisModule_DeleteKey(open.0)) };
         self.written(key, open, done, raw::REDISMODULE_NOTIFY_GENERIC, c"del")
     }
 
@@ -148,7 +148,7 @@ impl<'a> Ctx<'a> {
             return false;
         }
         // SAFETY: the table, the context.
-        unsafe { often!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
+        unsafe { hot!(RedisModule_SignalModifiedKey(self.as_ptr(), key.as_ptr())) };
         if is_heard(class) {
             // SAFETY: the same.
             unsafe {
@@ -166,12 +166,12 @@ impl<'a> Ctx<'a> {
     /// Tells replicas and the append-only file the current command, as it was given.
     pub fn replicate_verbatim(self) {
         // SAFETY: the table, the context.
-        unsafe { often!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
+        unsafe { hot!(RedisModule_ReplicateVerbatim(self.as_ptr())) };
     }
 
     /// Tells replicas and the append-only file a command for a key of this database.
     pub fn replicate(self, db: Db, command: Word, key: Str<'_>, value: Option<Str<'_>>) {
-        in_our_own_unit();
+        assert_own_execution_unit();
         let (ctx, key) = (self.in_db(db).as_ptr(), key.as_ptr());
         let command = command.name().as_ptr();
         // SAFETY: the table, the context; the arguments are as the formats say.
@@ -209,7 +209,7 @@ impl<'a> Ctx<'a> {
     }
 
     fn words_to(self, target: Target, db: Db, command: &str, words: &[Text]) {
-        in_our_own_unit();
+        assert_own_execution_unit();
         let format = match target {
             Target::File => c"Rv",
             Target::All => c"v",
@@ -260,7 +260,7 @@ impl<'a> Ctx<'a> {
 
     /// The database of a keyspace event, which comes with this context and is about this key.
     pub fn event_db(self, key: Str<'_>) -> Db {
-        if known().event_db_is_wrong_in_exec.get() && self.state().in_exec() {
+        if api_state().event_db_is_wrong_in_exec.get() && self.state().in_exec() {
             // To open a key can expire it, which must not be told before what this event is about.
             let mode =
                 raw::REDISMODULE_READ | raw::REDISMODULE_WRITE | raw::REDISMODULE_OPEN_KEY_NOEXPIRE;
@@ -295,7 +295,7 @@ pub fn lock_value() -> *mut c_void {
 /// Whether events of this class are heard: by clients, or perhaps by another module. To tell modules of an event costs a
 /// server more than to remove a key, and mostly the only one that it would tell is this one, which knows. O(1).
 fn is_heard(class: c_int) -> bool {
-    !known().is_among_deaf.get() || published_classes() & class != 0
+    !api_state().no_other_module_listens.get() || published_classes() & class != 0
 }
 
 /// A key that is open until this is dropped, in the callback in which it was opened.
@@ -310,16 +310,14 @@ impl OpenKey<'_> {
         !self.0.is_null()
     }
 
-    pub fn standing(&self) -> KeyState {
+    pub fn key_state(&self) -> KeyState {
         // SAFETY: the table; an open key, or null, which the server takes for an absent one.
         unsafe {
-            if often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
+            if hot!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_EMPTY as c_int {
                 return KeyState::Absent;
             }
-            match known().lock_type.get() {
-                Some(lock) if often!(RedisModule_ModuleTypeGetType(self.0)) == lock => {
-                    KeyState::Lock
-                }
+            match api_state().lock_type.get() {
+                Some(lock) if hot!(RedisModule_ModuleTypeGetType(self.0)) == lock => KeyState::Lock,
                 _ => KeyState::Other,
             }
         }
@@ -335,7 +333,7 @@ impl OpenKey<'_> {
         // bytes that it hands out, which are as many as it says, and is not called before they are written.
         unsafe {
             let is_string =
-                often!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
+                hot!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
             if !is_string {
                 return false;
             }
@@ -390,7 +388,7 @@ impl OpenKey<'_> {
 impl Drop for OpenKey<'_> {
     fn drop(&mut self) {
         // SAFETY: the table; closed once. The server takes null for nothing.
-        unsafe { often!(RedisModule_CloseKey(self.0)) }
+        unsafe { hot!(RedisModule_CloseKey(self.0)) }
     }
 }
 

@@ -13,9 +13,10 @@
 //!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    what is asked of the server
 //!   context.rs   what it gives to a callback          strings.rs   its strings, and ours for it
 //!   calls.rs     how it is called, in whose unit of work
-//!   known.rs     what calls need to know              table.rs     the functions that nearly every command calls
+//!   api_state.rs     what calls need to know              table.rs     the functions that nearly every command calls
 //! ```
 
+mod api_state;
 mod ask;
 mod calls;
 mod context;
@@ -23,19 +24,19 @@ mod files;
 mod handle;
 pub mod inner;
 mod keys;
-mod known;
 mod replies;
 pub(in crate::shell) mod strings;
 mod table;
 mod timers;
 
+pub use api_state::{api_state, begin};
 pub use ask::{
     Refusal, is_blocked, is_connected, is_in_multi, is_subscribed, is_tracking, note_unix_socket,
 };
 pub(in crate::shell) use calls::{api, entries, have};
 pub use calls::{
-    describe_directly, in_uncaused_event, is_calling, is_in_uncaused_event, must_not_write,
-    not_on_our_own, on_our_own,
+    describe_directly, in_foreign_execution_unit, in_own_execution_unit, in_uncaused_event,
+    is_calling, is_in_uncaused_event, must_not_write,
 };
 pub use context::{
     Callback, CommandFilter, Ctx, Listener, OnKey, detached, event, filtered_word, given,
@@ -44,6 +45,5 @@ pub use context::{
 pub use files::{Damaged, Loading, Saving};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
 pub use keys::{OpenKey, Word, lock_value};
-pub use known::{begin, known};
 pub use strings::{Str, Text, c_string, forever};
 pub use timers::{Timer, call_after_command, wake_loop};

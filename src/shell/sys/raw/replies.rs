@@ -1,13 +1,13 @@
 //! Replies to the current command.
 
-use crate::shell::sys::raw::calls::{api, often};
+use crate::shell::sys::raw::calls::{api, hot};
 use crate::shell::sys::raw::context::Ctx;
 use crate::shell::sys::raw::strings::c_string;
 
 impl Ctx<'_> {
     pub fn reply_integer(self, value: i64) {
         // SAFETY: the table, the context.
-        unsafe { often!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
+        unsafe { hot!(RedisModule_ReplyWithLongLong(self.as_ptr(), value)) };
     }
 
     pub fn reply_bulk(self, bytes: &[u8]) {

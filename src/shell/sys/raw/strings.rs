@@ -1,6 +1,6 @@
 //! Strings: the server's, and ours for it.
 
-use crate::shell::sys::raw::calls::{api, often};
+use crate::shell::sys::raw::calls::{api, hot};
 use redis_module::raw;
 use std::ffi::{CString, c_char};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ impl<'a> Str<'a> {
         let mut length = 0;
         // SAFETY: the table; the string lives for 'a and nobody changes it meanwhile.
         unsafe {
-            let bytes = often!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
+            let bytes = hot!(RedisModule_StringPtrLen(self.0.as_ptr(), &mut length));
             std::slice::from_raw_parts(bytes.cast(), length)
         }
     }

@@ -13,15 +13,15 @@ macro_rules! functions {
         /// See the top of this file. The names are the API's.
         #[allow(non_snake_case)]
         #[repr(C, align(64))]
-        pub struct Often {
+        pub struct HotApi {
             $(pub $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
 
-        impl Often {
+        impl HotApi {
             /// What the server has given. To be called after it has, see "the table".
             pub fn of_server() -> Self {
                 // SAFETY: reads of pointers that nobody writes any more, see "the table".
-                unsafe { Often { $($name: raw::$name.expect(stringify!($name)),)* } }
+                unsafe { HotApi { $($name: raw::$name.expect(stringify!($name)),)* } }
             }
         }
     };

@@ -1,24 +1,24 @@
-//! RDB files of 0.1.0 and before it: the last token, the number of temporary keys and their packs, the number of records and their
-//! words. Before that there were no sessions (0), and the keys stood one by one (0 and 1).
+//! Loads RDB files of 0.1.0 and earlier: the last token, the number of temporary keys and their packs, the number of
+//! session records and their words. Encoding 0 has no sessions; 0 and 1 have the keys one by one.
 
 use crate::engine::{Key, SessionRecord, Token};
 use crate::shell::persistence::intake;
 use crate::shell::sys::raw::{Ctx, Damaged, Loading};
 
-/// What the last such files have as the type's encoding.
+/// The data type's encoding in the latest of these files.
 pub const ENCODING: i32 = 2;
 
 /// Loads what follows the token.
 pub fn load(ctx: Ctx<'_>, file: Loading<'_>, encoding: i32, token: u64) -> Result<(), Damaged> {
     let token = Token::checked(token).ok_or(Damaged)?;
-    if !intake::token(ctx, token) {
+    if !intake::apply_token(ctx, token) {
         return Err(Damaged);
     }
     let mut left = file.number()?;
-    intake::expect_keys(ctx, left);
+    intake::reserve_keys(ctx, left);
     while left > 0 {
         let keys = match encoding {
-            ENCODING => intake::pack(ctx, &file.bytes()?)?,
+            ENCODING => intake::add_pack(ctx, &file.bytes()?)?,
             _ => load_key(ctx, file)?,
         };
         left = left.checked_sub(keys).ok_or(Damaged)?;
@@ -31,18 +31,18 @@ pub fn load(ctx: Ctx<'_>, file: Loading<'_>, encoding: i32, token: u64) -> Resul
 }
 
 fn load_key(ctx: Ctx<'_>, file: Loading<'_>) -> Result<u64, Damaged> {
-    let db = intake::db(ctx, file.number()?)?;
+    let db = intake::check_db(ctx, file.number()?)?;
     let name = file.bytes()?;
-    intake::keys(&[Key { db, name: &name }]);
+    intake::add_foreign_keys(&[Key { db, name: &name }]);
     Ok(1)
 }
 
 fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
-    /// Of its longest record.
-    const MOST_WORDS: u64 = 11;
-    let db = intake::db(ctx, file.number()?)?;
+    /// Words of the longest record.
+    const MAX_WORDS: u64 = 11;
+    let db = intake::check_db(ctx, file.number()?)?;
     let count = file.number()?;
-    if count > MOST_WORDS {
+    if count > MAX_WORDS {
         return Err(Damaged);
     }
     let name = file.bytes()?;
@@ -50,5 +50,5 @@ fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
     let words = words?;
     let words: Vec<&[u8]> = words.iter().map(|word| &**word).collect();
     let name = std::str::from_utf8(&name).map_err(|_| Damaged)?;
-    intake::saved_record(ctx, SessionRecord::read(name, db, &words).as_ref())
+    intake::apply_saved_record(ctx, SessionRecord::read(name, db, &words).as_ref())
 }
