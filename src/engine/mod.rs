@@ -247,9 +247,11 @@ impl Engine {
         self.holds.temporary() > 0
     }
 
-    /// Whether this key is held, and by nobody whose hold counts. O(holders).
+    /// Whether this key is held, by nobody whose hold counts, and is about to be removed for that. A replica and a server that loads
+    /// do not know who lives. O(holders).
     pub fn is_orphaned(&self, key: Key<'_>) -> bool {
         let held = self.keys.find_held(key);
+        let held = held.filter(|_| !self.is_replica && !self.loading);
         held.is_some_and(|held| self.living_holds(held).next().is_none())
     }
 

@@ -6,6 +6,7 @@
 
 use super::command::{Command, Kind, Label, Mode, Name, Replies, Spot, Who};
 use super::entry::Value;
+use super::holds::Owner;
 use super::starts::BRIEF_MS;
 use super::step::{Ending, Step};
 use super::world::{Connection, World};
@@ -286,6 +287,9 @@ impl World {
         if self.slow {
             return true;
         }
+        if !self.kills_holders_last(parts()) {
+            return false;
+        }
         let flushes = |part: &Command| matches!(part, Command::Flushdb | Command::Flushall);
         let kills = |part: &Command| killed(part).is_some();
         let awaited = waits || !self.waiters.is_empty();
@@ -307,6 +311,18 @@ impl World {
         let ends = ends || (parts().any(restores_lock) && unordered);
         let overwrites = locks && parts().any(overwrites);
         !(ends || overwrites || parts().any(|part| self.slow_only(part)))
+    }
+
+    /// What a killed connection holds is there until the commands that follow at once are over: they would find it. What these
+    /// store there stays.
+    fn kills_holders_last<'a>(&self, parts: impl Iterator<Item = &'a Command>) -> bool {
+        let is_holder = |who| {
+            let mut owners = self.holds.iter().map(|hold| hold.owner);
+            owners.any(|owner| owner == Owner::Connection(who))
+        };
+        let mut later = parts.skip_while(|part| !killed(part).is_some_and(is_holder));
+        let stores = |part: &Command| matches!(part, Command::Set { .. } | Command::Mset { .. });
+        later.all(|part| killed(part).is_some() || stores(part))
     }
 
     fn is_any_lock(&self) -> bool {
