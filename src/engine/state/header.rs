@@ -6,6 +6,7 @@
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Extra, Header};
 use crate::engine::storage::arena::Id;
+use crate::engine::storage::generation;
 use crate::engine::terms::Attributes;
 use crate::engine::types::{Moment, Since};
 
@@ -19,7 +20,7 @@ impl Header {
     const EXTRA_AT: u32 = 4;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
     /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
-    pub const MOST_EXTRAS: usize = (1 << Self::EXTRA_BITS) - 1024;
+    pub const MOST_EXTRAS: usize = (1 << (Self::EXTRA_BITS - generation::BITS)) - 1024;
 
     pub fn new(mode: Mode, attributes: Attributes, since: Moment) -> Self {
         let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;

@@ -4,6 +4,7 @@
 //! of four bytes instead of pointers make that safe and half as large. The records stand in
 //! chunks, so growing never moves a million of them while the server's clients wait.
 
+use crate::engine::storage::generation::{self, Generations};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,15 +14,17 @@ use std::ops::{Index, IndexMut};
 
 const CHUNK: usize = 512;
 
-/// Names one record of an [`Arena`] until that record is removed. `Option<Id<T>>` is four bytes too.
+/// Names one record of an [`Arena`] until that record is removed. `Option<Id<T>>` is four bytes too. Its number is that of the
+/// place, from 1 on, and below it the [generation](generation::BITS).
 pub struct Id<T> {
     number: NonZeroU32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Id<T> {
-    fn new(place: usize) -> Self {
-        let number = u32::try_from(place + 1).expect("fewer than 2^32 records");
+    fn new(place: usize, generation: u32) -> Self {
+        let number = (place + 1) << generation::BITS;
+        let number = u32::try_from(number).expect("fewer than 2^32 records") | generation;
         Id {
             number: NonZeroU32::new(number).expect("one more than a place is not zero"),
             of: PhantomData,
@@ -41,7 +44,7 @@ impl<T> Id<T> {
     }
 
     fn place(self) -> usize {
-        self.number.get() as usize - 1
+        (self.number.get() >> generation::BITS) as usize - 1
     }
 }
 
@@ -92,6 +95,7 @@ pub struct Arena<T> {
     /// follows somebody who has just left.
     last_left: Option<Id<T>>,
     len: usize,
+    generations: Generations,
 }
 
 /// One chunk's places, as long as it has memory.
@@ -124,6 +128,7 @@ impl<T> Default for Arena<T> {
             spare: None,
             last_left: None,
             len: 0,
+            generations: Generations::default(),
         }
     }
 }
@@ -167,12 +172,13 @@ impl<T> Arena<T> {
             chunk.is_roomy = false;
             self.roomy.pop();
         }
-        Id::new(number * CHUNK + usize::from(place))
+        self.id_at(number * CHUNK + usize::from(place))
     }
 
     fn add_chunk(&mut self) -> usize {
         let number = self.chunks.len();
         self.slots.push(None);
+        self.generations.add_places(CHUNK);
         self.chunks.push(Chunk {
             used: 0,
             free: Vec::new(),
@@ -187,7 +193,8 @@ impl<T> Arena<T> {
         let record = self.slot_mut(id).and_then(Option::take);
         let record = record.expect("an id names a record");
         self.len -= 1;
-        if let Some(left) = self.last_left.replace(id) {
+        self.generations.end(id.place());
+        if let Some(left) = self.last_left.replace(self.next_at(id)) {
             self.set_free(left);
         }
         record
@@ -227,13 +234,13 @@ impl<T> Arena<T> {
 
     /// Every record with its id, in the order of their places.
     pub fn iter(&self) -> impl Iterator<Item = (Id<T>, &T)> {
-        let chunks = self.slots.iter().zip(&self.chunks);
-        chunks.enumerate().flat_map(|(number, (slots, chunk))| {
+        let chunks = self.slots.iter().zip(&self.chunks).enumerate();
+        chunks.flat_map(move |(number, (slots, chunk))| {
             let used = usize::from(chunk.used);
             let slots = slots.iter().flat_map(move |slots| &slots[..used]);
             slots.enumerate().filter_map(move |(place, slot)| {
-                let id = Id::new(number * CHUNK + place);
-                slot.as_ref().map(|record| (id, record))
+                let id = || self.id_at(number * CHUNK + place);
+                slot.as_ref().map(|record| (id(), record))
             })
         })
     }
@@ -247,7 +254,7 @@ impl<T> Arena<T> {
     /// The record at a place, if there is one. O(1).
     pub fn at(&self, place: usize) -> Option<Id<T>> {
         let slots = self.slots.get(place / CHUNK)?.as_ref()?;
-        slots[place % CHUNK].as_ref().map(|_| Id::new(place))
+        slots[place % CHUNK].as_ref().map(|_| self.id_at(place))
     }
 
     /// The place at which to look after this one: nothing is in between. O(1).
@@ -258,7 +265,30 @@ impl<T> Arena<T> {
         }
     }
 
+    fn id_at(&self, place: usize) -> Id<T> {
+        Id::new(place, self.generations.at(place))
+    }
+
+    /// The id of the next record at the place that this one has left.
+    #[inline(always)]
+    fn next_at(&self, left: Id<T>) -> Id<T> {
+        match cfg!(debug_assertions) {
+            true => self.id_at(left.place()),
+            false => left,
+        }
+    }
+
+    /// Panics if the record that this id names has left its place, though another may stand there. See [`generation`].
+    #[inline(always)]
+    fn check_generation(&self, id: Id<T>) {
+        debug_assert!(
+            self.id_at(id.place()) == id,
+            "a stale id: its record was removed"
+        );
+    }
+
     fn slot_mut(&mut self, id: Id<T>) -> Option<&mut Option<T>> {
+        self.check_generation(id);
         let slots = self.slots[id.place() / CHUNK].as_mut()?;
         Some(&mut slots[id.place() % CHUNK])
     }
@@ -272,6 +302,7 @@ fn empty_slots<T>() -> Box<[Option<T>; CHUNK]> {
 impl<T> Index<Id<T>> for Arena<T> {
     type Output = T;
     fn index(&self, id: Id<T>) -> &T {
+        self.check_generation(id);
         let slots = self.slots[id.place() / CHUNK].as_ref();
         let record = slots.and_then(|slots| slots[id.place() % CHUNK].as_ref());
         record.expect("an id names a record")
@@ -296,7 +327,7 @@ mod tests {
         assert_eq!(arena.len(), 2000);
         assert_eq!(arena.remove(ids[700]), 700);
         let again = arena.insert(9);
-        assert_eq!(again, ids[700]);
+        assert_eq!(again.place(), ids[700].place());
         assert_eq!(arena[again], 9);
         assert_eq!(arena.iter().count(), 2000);
         assert_eq!((arena.places(), arena.at(700)), (2000, Some(again)));
@@ -353,6 +384,44 @@ mod tests {
             arena.remove(alone);
             assert_eq!(memory(&arena), kept);
         }
+    }
+
+    /// An id whose place was taken by so many other records since, one after the other. See [`generation`].
+    #[cfg(debug_assertions)]
+    fn stale(others: u32) -> (Arena<u32>, Id<u32>) {
+        let mut arena = Arena::default();
+        let stale = arena.insert(0);
+        let mut there = stale;
+        for other in 1..=others {
+            arena.remove(there);
+            there = arena.insert(other);
+            assert!(arena.at(stale.place()) == Some(there) && there != stale);
+        }
+        (arena, stale)
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic = "a stale id"]
+    fn a_stale_id_reads_no_other_record() {
+        let (arena, stale) = stale(1);
+        let _ = arena[stale];
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic = "a stale id"]
+    fn a_stale_id_changes_no_other_record() {
+        let (mut arena, stale) = stale(2);
+        arena[stale] = 7;
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic = "a stale id"]
+    fn a_stale_id_removes_no_other_record() {
+        let (mut arena, stale) = stale((1 << generation::BITS) - 1);
+        arena.remove(stale);
     }
 
     #[test]
