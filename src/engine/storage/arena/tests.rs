@@ -1,0 +1,217 @@
+//! An arena beside a map; ids of records that are gone.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[test]
+fn places_are_used_again() {
+    let mut arena = Arena::default();
+    let ids: Vec<_> = (0..2000).map(|n| arena.insert(n)).collect();
+    assert_eq!(arena.len(), 2000);
+    assert_eq!(arena.remove(ids[700]), 700);
+    let again = arena.insert(9);
+    assert_eq!(again.place(), ids[700].place());
+    assert_eq!(arena[again], 9);
+    assert_eq!(arena.iter().count(), 2000);
+    assert_eq!((arena.places(), arena.at(700)), (2000, Some(again)));
+    arena.remove(again);
+    assert_eq!((arena.places(), arena.at(700)), (2000, None));
+    assert_eq!(arena.at(2000), None);
+}
+
+#[test]
+fn a_chunk_gives_its_memory_back_with_its_last_record() {
+    let mut arena = Arena::default();
+    let ids: Vec<_> = (0..10 * CHUNK).map(|n| arena.insert(n)).collect();
+    let survivor = ids[3 * CHUNK];
+    for id in ids.iter().filter(|id| **id != survivor) {
+        arena.remove(*id);
+    }
+    let with_memory = arena.slots.iter().filter(|slots| slots.is_some());
+    assert_eq!((arena.len(), arena[survivor]), (1, 3 * CHUNK));
+    assert!(
+        with_memory.count() <= 3,
+        "the survivor's, one to spare, and that of the place that was left last"
+    );
+    let mut place = 0;
+    let mut looks = 0;
+    while arena.at(place) != Some(survivor) {
+        place = arena.place_after(place);
+        looks += 1;
+    }
+    assert!(
+        looks <= 2 * CHUNK + 3,
+        "chunks without memory are skipped: {looks}"
+    );
+    let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
+    assert_eq!(arena.iter().count(), again.len() + 1);
+    assert_eq!(arena.chunks.len(), 10, "places are used again");
+}
+
+#[test]
+fn a_record_that_comes_and_goes_alone_keeps_its_memory() {
+    let mut arena = Arena::default();
+    let ids: Vec<_> = (0..4 * CHUNK).map(|n| arena.insert(n)).collect();
+    for id in ids {
+        arena.remove(id);
+    }
+    let memory = |arena: &Arena<usize>| arena.slots.iter().flatten().count();
+    let kept = memory(&arena);
+    assert!(
+        kept <= 2,
+        "one to spare, and that of the place that was left last"
+    );
+    for n in 0..3 {
+        let alone = arena.insert(n);
+        assert_eq!((arena[alone], memory(&arena)), (n, kept));
+        arena.remove(alone);
+        assert_eq!(memory(&arena), kept);
+    }
+}
+
+/// An id whose place was taken by so many other records since, one after the other. See [`generation`].
+#[cfg(debug_assertions)]
+fn stale(others: u32) -> (Arena<u32>, Id<u32>) {
+    let mut arena = Arena::default();
+    let stale = arena.insert(0);
+    let mut there = stale;
+    for other in 1..=others {
+        arena.remove(there);
+        there = arena.insert(other);
+        assert!(arena.at(stale.place()) == Some(there) && there != stale);
+    }
+    (arena, stale)
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic = "a stale id"]
+fn a_stale_id_reads_no_other_record() {
+    let (arena, stale) = stale(1);
+    let _ = arena[stale];
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic = "a stale id"]
+fn a_stale_id_changes_no_other_record() {
+    let (mut arena, stale) = stale(2);
+    arena[stale] = 7;
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic = "a stale id"]
+fn a_stale_id_removes_no_other_record() {
+    let (mut arena, stale) = stale((1 << generation::BITS) - 1);
+    arena.remove(stale);
+}
+
+#[test]
+fn an_optional_id_costs_nothing() {
+    assert_eq!(size_of::<Option<Id<String>>>(), 4);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Insert {
+        count: usize,
+    },
+    /// From one record on, each so many-th.
+    Remove {
+        from: usize,
+        every: usize,
+        count: usize,
+    },
+    ComeAndGo,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let remove = (any::<usize>(), 1..4_usize, 1..2 * CHUNK);
+    prop_oneof![
+        (1..2 * CHUNK).prop_map(|count| Step::Insert { count }),
+        remove.prop_map(|(from, every, count)| Step::Remove { from, every, count }),
+        Just(Step::ComeAndGo),
+    ]
+}
+
+/// What must hold of an arena with these records.
+fn check(arena: &Arena<usize>, model: &BTreeMap<usize, (Id<usize>, usize)>) {
+    assert_eq!(arena.len(), model.len());
+    let there = arena.iter().map(|(id, value)| (id.place(), (id, *value)));
+    assert!(there.eq(model.iter().map(|(place, record)| (*place, *record))));
+    let mut walked = Vec::new();
+    let mut place = 0;
+    while place < arena.places() {
+        walked.extend(arena.at(place));
+        let after = arena.place_after(place);
+        assert!(after > place);
+        place = after;
+    }
+    assert!(walked.iter().eq(model.values().map(|(id, _)| id)));
+    assert!(walked.iter().all(|id| arena[*id] == model[&id.place()].1));
+    assert_eq!(arena.at(place), None);
+    for (number, chunk) in arena.chunks.iter().enumerate() {
+        check_chunk(arena, number, chunk);
+    }
+    let is_empty = |slots: &&Slots<usize>| {
+        let slots = slots.iter().flat_map(|slots| slots.iter());
+        slots.flatten().next().is_none()
+    };
+    let kept = arena.slots.iter().filter(|slots| slots.is_some());
+    assert!(kept.filter(is_empty).count() <= 2);
+}
+
+fn check_chunk(arena: &Arena<usize>, number: usize, chunk: &Chunk) {
+    let is_free = |place: &usize| {
+        let last_left = arena.last_left.map(Id::place);
+        arena.at(*place).is_none() && last_left != Some(*place)
+    };
+    let first = number * CHUNK;
+    let used = first + usize::from(chunk.used);
+    let free: BTreeSet<_> = { chunk.free.iter() }
+        .map(|place| first + usize::from(*place))
+        .collect();
+    assert_eq!(free.len(), chunk.free.len());
+    assert!(free.into_iter().eq((first..used).filter(is_free)));
+    assert!((used..first + CHUNK).all(|place| arena.at(place).is_none()));
+    let named = arena.roomy.iter().filter(|roomy| **roomy == number as u32);
+    assert_eq!(named.count(), usize::from(chunk.is_roomy));
+    assert_eq!(chunk.is_roomy, !chunk.is_full());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn records_are_where_they_were_put_however_they_come_and_go(
+        steps in proptest::collection::vec(steps(), 1..40)
+    ) {
+        let mut arena = Arena::default();
+        let mut model = BTreeMap::new();
+        let mut values = 0..;
+        for step in steps {
+            match step {
+                Step::Insert { count } => for value in values.by_ref().take(count) {
+                    let id = arena.insert(value);
+                    prop_assert!(model.insert(id.place(), (id, value)).is_none());
+                },
+                Step::Remove { from, every, count } => {
+                    let from = from % model.len().max(1);
+                    let gone: Vec<_> = model.values().skip(from).step_by(every).take(count).copied().collect();
+                    for (id, value) in gone {
+                        prop_assert_eq!(arena.remove(id), value);
+                        model.remove(&id.place());
+                    }
+                }
+                Step::ComeAndGo => {
+                    let id = arena.insert(0);
+                    prop_assert!(!model.contains_key(&id.place()));
+                    prop_assert_eq!(arena.remove(id), 0);
+                }
+            }
+            check(&arena, &model);
+        }
+    }
+}
