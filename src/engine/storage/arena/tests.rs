@@ -113,6 +113,22 @@ fn an_optional_id_costs_nothing() {
     assert_eq!(size_of::<Option<Id<String>>>(), 4);
 }
 
+#[test]
+fn a_chunk_whose_places_are_next_keeps_its_memory_however_often_it_becomes_empty() {
+    let mut arena = Arena::default();
+    let full: Vec<_> = (0..CHUNK).map(|n| arena.insert(n)).collect();
+    let mut other = full[0];
+    for n in 0..3 {
+        let alone = arena.insert(n);
+        assert_eq!(alone.place(), CHUNK);
+        arena.remove(alone);
+        arena.remove(other);
+        assert!(arena.chunks[1].is_empty() && arena.slots[1].is_some());
+        other = arena.insert(n);
+        assert_eq!(other.place(), full[0].place());
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Insert {
