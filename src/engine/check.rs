@@ -20,8 +20,8 @@ impl Engine {
         self.holds.check(&self.keys, &self.clients);
         self.queues.check(&self.keys, &self.clients);
         self.sessions.check(&self.clients);
-        self.keys.check(self.moving);
-        assert!(self.loading || self.speakers.is_empty());
+        self.keys.check(self.in_transit);
+        assert!(self.loading || self.attached_before_load.is_empty());
         self.check_timers();
         for (id, name) in self.keys.all_names() {
             assert_eq!(name.is_ready(), self.ready.contains(&id));

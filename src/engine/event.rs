@@ -183,7 +183,7 @@ pub enum Event<'a> {
     /// All keys of one database, or of all, went.
     Flushed { db: Option<Db>, by: Cause },
     /// Two databases have exchanged their contents. Unless data are loaded, followed by `Found` for each key that is watched or
-    /// waited for in them and of which nothing was told meanwhile: see [`Engine::next_unseen`](super::Engine::next_unseen).
+    /// waited for in them and of which nothing was told meanwhile: see [`Engine::next_stale_name`](super::Engine::next_stale_name).
     Swapped { one: Db, other: Db },
     /// A fresh look at a known key after a change without events.
     Found {
@@ -215,7 +215,7 @@ pub enum Event<'a> {
     Ended { client: ClientId },
     /// Do what is left to be done of flushes, at so many keys at most, and forget what ended connections have watched and
     /// waited for: so many watches at most, and places in queues. Writes nothing.
-    Fade { most: usize },
+    Reap { most: usize },
     /// This server has a master from now on, and keys are that one's affair. In a cluster, whoever waits is redirected to it.
     Demoted { redirect: bool },
     /// This server has no master any more, and what it knows of keys is its own affair.
@@ -251,7 +251,7 @@ pub enum Timing {
 impl Event<'_> {
     /// Whether this may come between the two names of a key that is being renamed or moved, without harm to its holds: it ends none
     /// but of the keys that it names.
-    pub(in crate::engine) fn leaves_moving_alone(&self) -> bool {
+    pub(in crate::engine) fn spares_key_in_transit(&self) -> bool {
         matches!(
             self,
             Event::MovedTo { .. }

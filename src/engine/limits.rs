@@ -17,12 +17,12 @@ pub struct Limits {
     /// That one user has started on this server.
     pub sessions_per_user: u32,
     /// Of so many keys whatever follows from one flush is done at once.
-    pub at_once: usize,
+    pub flushed_keys_per_step: usize,
     /// So many who go together are served in the step in which their key becomes free. At least one.
-    pub together: usize,
+    pub compatible_grants_per_step: usize,
     /// As soon as requests for several keys each were granted so many keys in one step, further such requests follow in
     /// slices. At least one.
-    pub several: usize,
+    pub multi_key_grants_per_step: usize,
 }
 
 impl Limits {
@@ -33,9 +33,9 @@ impl Limits {
         keys_per_client: 65_536,
         sessions: 65_536,
         sessions_per_user: 32_768,
-        at_once: 1000,
-        together: 128,
-        several: 256,
+        flushed_keys_per_step: 1000,
+        compatible_grants_per_step: 128,
+        multi_key_grants_per_step: 256,
     };
 }
 
@@ -65,7 +65,7 @@ pub(in crate::engine) const LOOKS_PER_COMMAND: usize = 256;
 /// Holds that the command releases which ends a session. The rest is orphaned.
 pub(in crate::engine) const RELEASES_PER_SESSION_END: u32 = 1000;
 
-/// For so many a pending hold counts there: its asker is told that it is withdrawn.
+/// For so many a pending hold counts there: its requester is told that it is withdrawn.
 pub(in crate::engine) const RELEASES_PER_PENDING_HOLD: u32 = 4;
 
 /// Pending grants of a connection that one event withdraws.
@@ -123,8 +123,8 @@ pub(in crate::engine) const WHY_KEYS_PER_REQUEST: usize = 64;
 const _: () = {
     let limits = Limits::DEFAULT;
     // A command that meets as many dead waiters as it may grant together still finds the living ones.
-    assert!(limits.together <= LOOKS_PER_COMMAND / 2);
-    assert!(limits.several <= limits.at_once);
+    assert!(limits.compatible_grants_per_step <= LOOKS_PER_COMMAND / 2);
+    assert!(limits.multi_key_grants_per_step <= limits.flushed_keys_per_step);
     assert!(limits.sessions_per_user < limits.sessions);
     assert!(limits.watch_bytes_per_client < limits.watch_bytes);
     assert!(RELEASES_PER_PENDING_HOLD < RELEASES_PER_SESSION_END);

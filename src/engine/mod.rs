@@ -78,9 +78,9 @@ impl Engine {
     /// Handles one fact and appends the effects that follow from it.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        self.several_granted = 0;
-        if self.is_moving() && !event.leaves_moving_alone() {
-            self.lose_moving(&event, effects);
+        self.multi_key_grants = 0;
+        if self.has_key_in_transit() && !event.spares_key_in_transit() {
+            self.lose_in_transit(&event, effects);
         }
         self.route(event, effects);
         if self.holds.acks.is_any_broken() {
@@ -148,11 +148,11 @@ impl Engine {
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
             Event::Replicas { count } => self.count_replicas(count, effects),
             Event::Ended { client } => self.ended(client),
-            Event::Fade { most } => self.fade(most, effects),
+            Event::Reap { most } => self.reap(most, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
-            Event::RightsChanged => self.queues.doubt_all(),
-            Event::Rights { wait, lost } => self.looked_at_rights(wait, lost, effects),
+            Event::RightsChanged => self.queues.begin_acl_epoch(),
+            Event::Rights { wait, lost } => self.apply_acl_check(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse { most } => self.end_leases(most, effects),
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Makes room for so many keys that are about to be inherited. Of use where they are many.
-    pub fn make_room(&mut self, keys: usize) {
+    pub fn reserve_keys(&mut self, keys: usize) {
         self.keys.reserve(keys);
     }
 
@@ -223,7 +223,7 @@ impl Engine {
 
     /// Whether anything that happens to any key could matter. O(1).
     pub fn is_idle(&self) -> bool {
-        self.keys.held_count() + self.keys.name_count() == 0 && !self.is_moving()
+        self.keys.held_count() + self.keys.name_count() == 0 && !self.has_key_in_transit()
     }
 
     /// Whether anybody watches, holds or waits for this key. O(1).
@@ -277,14 +277,14 @@ impl Engine {
     }
 
     /// What stands at a key that is there: a lock where one is held. O(1).
-    pub fn stands(&self, key: Key<'_>) -> KeyState {
+    pub fn key_state(&self, key: Key<'_>) -> KeyState {
         let held = self.keys.find_held(key);
-        held.map_or(KeyState::Other, |held| self.keys[held].held().stands())
+        held.map_or(KeyState::Other, |held| self.keys[held].held().key_state())
     }
 
     /// Whether the new name of a key is about to be told.
-    pub fn is_moving(&self) -> bool {
-        self.moving.is_some() || self.lost_on_its_way.is_some()
+    pub fn has_key_in_transit(&self) -> bool {
+        self.in_transit.is_some() || self.lost_in_transit.is_some()
     }
 
     /// The temporary keys that no session holds, for an RDB file. O(keys known).
@@ -330,13 +330,13 @@ impl Engine {
     }
 
     pub fn gauges(&self) -> Gauges {
-        let faded = self.clients.faded();
+        let dead = self.clients.dead();
         Gauges {
             temporary_keys: self.holds.temporary(),
             holds: self.holds.len() - self.holds.temporary(),
             grants_pending: self.holds.acks.len(),
-            waiters: self.queues.len() - faded.waits,
-            watches: self.watches.len() - faded.watches,
+            waiters: self.queues.len() - dead.waits,
+            watches: self.watches.len() - dead.watches,
             watched_keys: self.watches.watched_keys(),
             sessions_attached: self.clients.attached(),
             sessions_detached: self.sessions.len() - self.clients.attached(),

@@ -42,7 +42,7 @@ struct Row {
     /// exclusive, for which two readers would wait for each other.
     reenters_as: Modes,
     /// What stands at the key.
-    stands: KeyState,
+    state: KeyState,
 }
 
 const MODES: [Row; 4] = [
@@ -53,7 +53,7 @@ const MODES: [Row; 4] = [
         option: None,
         compatible: Modes::NONE,
         reenters_as: Modes::NONE,
-        stands: KeyState::Other,
+        state: KeyState::Other,
     },
     Row {
         kind: ModeKind::Exclusive,
@@ -62,7 +62,7 @@ const MODES: [Row; 4] = [
         option: None,
         compatible: Modes::NONE,
         reenters_as: Modes::of(&[ModeKind::Exclusive, ModeKind::Shared]),
-        stands: KeyState::Lock,
+        state: KeyState::Lock,
     },
     Row {
         kind: ModeKind::Shared,
@@ -71,7 +71,7 @@ const MODES: [Row; 4] = [
         option: Some("SHARED"),
         compatible: Modes::of(&[ModeKind::Shared]),
         reenters_as: Modes::of(&[ModeKind::Shared]),
-        stands: KeyState::Lock,
+        state: KeyState::Lock,
     },
     Row {
         kind: ModeKind::Permits,
@@ -80,7 +80,7 @@ const MODES: [Row; 4] = [
         option: Some("PERMITS"),
         compatible: Modes::of(&[ModeKind::Permits]),
         reenters_as: Modes::of(&[ModeKind::Permits]),
-        stands: KeyState::Lock,
+        state: KeyState::Lock,
     },
 ];
 
@@ -112,7 +112,7 @@ const _: () = {
             let are_many = row.compatible.has(row.kind) && other_row.compatible.has(kind);
             assert!(
                 other == place || !(goes && are_many),
-                "of the modes of one key only one is held by several: see `Holds::loosen`"
+                "of the modes of one key only one is held by several: see `Holds::unlink_from_key`"
             );
             other += 1;
         }
@@ -129,21 +129,21 @@ const _: () = {
 const LOCKS: Modes = SORTED.0;
 
 /// Those that go with no other, not even with themselves.
-const ALONE: Modes = SORTED.1;
+const SINGLE_OWNER: Modes = SORTED.1;
 
 const SORTED: (Modes, Modes) = {
-    let (mut locks, mut alone, mut place) = (Modes::NONE, Modes::NONE, 0);
+    let (mut locks, mut single_owner, mut place) = (Modes::NONE, Modes::NONE, 0);
     while place < MODES.len() {
         let row = &MODES[place];
-        if matches!(row.stands, KeyState::Lock) {
+        if matches!(row.state, KeyState::Lock) {
             locks = locks.with(row.kind);
         }
         if row.compatible.is_empty() {
-            alone = alone.with(row.kind);
+            single_owner = single_owner.with(row.kind);
         }
         place += 1;
     }
-    (locks, alone)
+    (locks, single_owner)
 };
 
 /// A set of modes: those in which a key is held.
@@ -183,8 +183,8 @@ impl Modes {
     }
 
     /// Whether a key is held so by one owner, beside whom there can be no other.
-    pub const fn is_alone(self) -> bool {
-        self.0 & ALONE.0 != 0
+    pub const fn is_single_owner(self) -> bool {
+        self.0 & SINGLE_OWNER.0 != 0
     }
 
     /// Whether a key that is held in these ways is a lock.
@@ -193,19 +193,19 @@ impl Modes {
     }
 
     /// What stands at a key that is held in these ways.
-    pub fn stands(self) -> KeyState {
+    pub fn key_state(self) -> KeyState {
         match self.is_lock() {
             true => KeyState::Lock,
             false => KeyState::Other,
         }
     }
 
-    /// Whether a key can be held in these ways with this standing there. A temporary key may have
+    /// Whether a key can be held in these ways with this state there. A temporary key may have
     /// been overwritten with anything; a lock that was is gone.
-    pub fn stand_as(self, standing: KeyState) -> bool {
+    pub fn matches_state(self, state: KeyState) -> bool {
         match self.is_lock() {
-            true => standing == KeyState::Lock,
-            false => standing.is_present(),
+            true => state == KeyState::Lock,
+            false => state.is_present(),
         }
     }
 
@@ -221,7 +221,7 @@ impl ModeKind {
     pub const COUNT: usize = MODES.len();
 
     /// Whether two owners can hold a key in these modes at once. Symmetric.
-    pub(in crate::engine) fn goes_with(self, other: ModeKind) -> bool {
+    pub(in crate::engine) fn is_compatible_with(self, other: ModeKind) -> bool {
         MODES[self as usize].compatible.has(other)
     }
 
@@ -291,13 +291,13 @@ impl Mode {
     /// Whether it goes with these modes, in which others hold the key. (Of a semaphore the total must be the same, too, and there
     /// must be enough permits.)
     #[inline]
-    pub(in crate::engine) fn goes_with(self, held: Modes) -> bool {
+    pub(in crate::engine) fn is_compatible_with_all(self, held: Modes) -> bool {
         held.is_within(MODES[self.kind() as usize].compatible)
     }
 
     /// Whether others can hold the key at once, in whatever way.
-    pub(in crate::engine) fn is_for_many(self) -> bool {
-        !ALONE.has(self.kind())
+    pub(in crate::engine) fn admits_others(self) -> bool {
+        !SINGLE_OWNER.has(self.kind())
     }
 
     /// Whether two different owners can hold a key in these ways at once, as far as the ways alone
@@ -307,7 +307,7 @@ impl Mode {
             (Mode::Permits { total, .. }, Mode::Permits { total: others, .. }) => total == others,
             _ => true,
         };
-        is_same_semaphore && self.kind().goes_with(other.kind())
+        is_same_semaphore && self.kind().is_compatible_with(other.kind())
     }
 
     /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too.
@@ -318,13 +318,13 @@ impl Mode {
 
     /// What stands at a key that is held in this way.
     #[inline]
-    pub(in crate::engine) fn stands(self) -> KeyState {
-        Modes::of(&[self.kind()]).stands()
+    pub(in crate::engine) fn key_state(self) -> KeyState {
+        Modes::of(&[self.kind()]).key_state()
     }
 
-    /// The same as [`Modes::stand_as`].
-    pub(in crate::engine) fn stands_as(self, standing: KeyState) -> bool {
-        Modes::of(&[self.kind()]).stand_as(standing)
+    /// The same as [`Modes::matches_state`].
+    pub(in crate::engine) fn matches_state(self, state: KeyState) -> bool {
+        Modes::of(&[self.kind()]).matches_state(state)
     }
 
     /// The permits that it takes.

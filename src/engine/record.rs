@@ -191,7 +191,7 @@ impl Held {
         (has_mode && held.token != Token::default() && held.makes_sense()).then_some(held)
     }
 
-    /// As 0.1.0 told of it: eight words, and marks of what is so. Nothing where it is told in another way, or makes no sense.
+    /// As 0.1.0 told of it: eight words, and flags of what is so. Nothing where it is told in another way, or makes no sense.
     ///
     /// ```text
     ///   key id label mode depth shared-below token lease-ms [timed] [reentrant] [notify]
@@ -207,7 +207,7 @@ impl Held {
             below,
             token,
             lease,
-            marks @ ..,
+            flags @ ..,
         ] = words
         else {
             return None;
@@ -223,7 +223,7 @@ impl Held {
         if *lease != NO_LEASE {
             held.terms.lease_ms = Some(read_lease(lease)?);
         }
-        for word in marks {
+        for word in flags {
             let mark = match *word {
                 TIMED => &mut held.timed,
                 REENTRANT => &mut held.terms.attributes.reentrant,

@@ -1,8 +1,7 @@
-//! All that the engine knows, and what can be said of it at a glance.
+//! The engine's state: all tables, and which records still count.
 //!
-//! The rules, and what looks for cycles or tells about all this, add their functions to [`Engine`]; here are those that each of
-//! them needs: which of what is written down still counts. A hold counts as long as its owner lives, its grant was not
-//! withdrawn, and its key did not go by a flush.
+//! The rules, the search for cycles and the reports add their methods to [`Engine`]; here are those that all of them need. A
+//! hold counts while its owner lives, its grant is not withdrawn, and its key was not flushed.
 
 use crate::engine::limits::Limits;
 use crate::engine::mode::Mode;
@@ -24,21 +23,21 @@ use std::collections::VecDeque;
 /// Counted since the engine was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Holds that were given back because their owner's connection had ended, or its session.
+    /// Holds released because their connection or session had ended.
     pub keys_removed_by_disconnect: u64,
-    /// Holds that ended other than by their owner.
+    /// Holds that their living owner lost.
     pub lost: u64,
-    /// The same by reason, in the order of [`Loss::ALL`], and those whose owner is no more.
+    /// All losses by reason, in the order of [`Loss::ALL`], those of ended owners included.
     pub lost_by: [u64; Loss::ALL.len()],
     pub grants: u64,
-    /// How often a key was handed over in the step in which it became free, to one waiter or to several.
+    /// Releases after which the key was granted to one or more waiters in the same step.
     pub handoffs: u64,
-    /// Waits that ended without a grant because their time was over.
+    /// Waits that timed out.
     pub timeouts: u64,
     /// Grants that too few replicas have acknowledged.
     pub grants_withdrawn: u64,
     pub deadlocks_refused: u64,
-    /// Searches for a cycle that were given up.
+    /// Deadlock searches that hit their step limit.
     pub deadlock_searches_cut: u64,
 }
 
@@ -60,42 +59,42 @@ pub struct Engine {
     pub(super) queues: Queues,
     pub(super) sessions: Sessions,
     pub(super) timers: Timers,
-    /// Names whose queues can perhaps be served, as soon as the keyspace may be written.
+    /// Names whose queues are to be served when the keyspace may be written.
     pub(super) ready: VecDeque<Id<Name>>,
-    /// A held key whose old name has gone and whose new name is about to be told.
-    pub(super) moving: Option<Id<HeldKey>>,
-    /// What was moving was lost on its way, and was held so: at its new name, if that is told yet, it is nobody's.
-    pub(super) lost_on_its_way: Option<Mode>,
-    /// Some key that is or was known had a time to live, perhaps.
+    /// The held key between `MovedFrom` and `MovedTo`, detached.
+    pub(super) in_transit: Option<Id<HeldKey>>,
+    /// The key in transit was lost, and was held in this mode: if `MovedTo` still comes, the key is orphaned there.
+    pub(super) lost_in_transit: Option<Mode>,
+    /// Some held key may have, or have had, a TTL.
     pub(super) has_times: bool,
-    /// Where to go on with what went by flushes, with names at which nothing stands since, and with those to look at.
+    /// Cursors over held keys, over names to sweep, and over names to look at.
     pub(super) sweeps: Sweeps,
     /// A data set is being loaded.
     pub(super) loading: bool,
-    /// Who spoke for a session when that began, for which, and whether it is to be told of all that this loses.
-    pub(super) speakers: Vec<(ClientId, Digest, bool)>,
-    /// A master decides about the keys.
+    /// Connections that were attached to a session when loading began, with its digest and whether they asked for NOTIFY.
+    pub(super) attached_before_load: Vec<(ClientId, Digest, bool)>,
+    /// This server has a master.
     pub(super) is_replica: bool,
     pub(super) tokens: Tokens,
-    /// Losses are effects, for a log.
+    /// Losses are emitted as effects, for the log.
     pub(super) logs_losses: bool,
-    /// How many losses were effects.
-    pub(super) losses_told: u64,
-    /// As long as that is more than so many, grants are effects, too: the next holder of some key belongs into the log.
+    /// The number of losses emitted.
+    pub(super) losses_emitted: u64,
+    /// While fewer losses than that are closed, grants are emitted, too: the log wants the next holder of each lost key.
     pub(super) losses_closed: u64,
     pub(super) renewals: Renewals,
     pub(super) waits: WaitTimes,
     pub(super) limits: Limits,
     pub(super) totals: Totals,
     pub(super) now: Moment,
-    /// How many keys were granted in this step to requests for several each.
-    pub(super) several_granted: usize,
-    /// How many replicas are connected, as far as somebody asks for acknowledgements.
+    /// Keys granted in this step to multi-key requests.
+    pub(super) multi_key_grants: usize,
+    /// Connected replicas, known while a client asks for ACKS.
     pub(super) replicas: u32,
 }
 
 impl Engine {
-    /// The holds of a key that count, the oldest first. The others are orphaned, and to be removed.
+    /// The holds of a key that count, oldest first. The others are orphaned.
     pub(in crate::engine) fn living_holds(
         &self,
         key: Id<HeldKey>,
@@ -104,8 +103,8 @@ impl Engine {
         holds.filter(|hold| self.is_living(*hold))
     }
 
-    /// Whether a hold counts: its owner is alive, or a session within its grace; its grant was not withdrawn; and its key did not
-    /// go by a flush. O(1).
+    /// Whether a hold counts: its connection is alive, or its session within its grace; its grant is not withdrawn; its key was
+    /// not flushed. O(1).
     pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
         let Hold { key, client, .. } = self.holds[hold];
         !self.clients[client].ended
@@ -113,32 +112,32 @@ impl Engine {
             && !self.keys.is_retired(key)
     }
 
-    /// Whether a hold is its owner's: it was acknowledged as often as that wanted. O(1).
+    /// Whether a hold is neither pending nor withdrawn. O(1).
     pub(in crate::engine) fn is_settled(&self, hold: Id<Hold>) -> bool {
         self.holds.ack(hold) == Ack::Settled
     }
 
-    /// The connection of a hold's owner, or `NOBODY` for that of a session that has none now.
+    /// The connection of a hold's owner; `NOBODY` for a detached session.
     pub(in crate::engine) fn owner_of(&self, hold: Id<Hold>) -> ClientId {
         self.clients[self.holds[hold].client].id
     }
 
-    /// Whether a wait is that of an ended connection.
-    pub(in crate::engine) fn is_faded(&self, waiter: Id<Waiter>) -> bool {
+    /// Whether the wait's connection has ended.
+    pub(in crate::engine) fn is_dead_wait(&self, waiter: Id<Waiter>) -> bool {
         self.clients[self.queues[waiter].client].ended
     }
 
-    /// Whether ended connections have left watches or waits. O(1).
-    pub fn is_fading(&self) -> bool {
-        self.clients.first_fading().is_some()
+    /// Whether any dead watch or wait is left to reap. O(1).
+    pub fn has_dead_waits(&self) -> bool {
+        self.clients.first_to_reap().is_some()
     }
 
-    /// Whether this connection has come to the engine's notice and lives. O(1).
+    /// Whether this connection has a record and lives. O(1).
     pub fn knows_client(&self, client: ClientId) -> bool {
         self.clients.find(client).is_some()
     }
 
-    /// Whether ended connections have left anything, or withdrawn grants. O(1).
+    /// Whether ended connections or withdrawn grants have left anything to clean up. O(1).
     pub(in crate::engine) fn is_anything_orphaned(&self) -> bool {
         self.clients.is_anyone_ended() || self.holds.acks.has_withdrawn()
     }

@@ -183,7 +183,7 @@ impl Trial {
                 "watched keys",
                 gauges.watched_keys,
                 // Those of ended connections are not told apart from others.
-                match engine.is_fading() {
+                match engine.has_dead_waits() {
                     true => gauges.watched_keys.max(watched.len()),
                     false => watched.len(),
                 },
@@ -272,7 +272,7 @@ impl Trial {
     fn compare_times(&self) -> Result<(), String> {
         let (world, machine) = (&self.world, &self.machine);
         let deadline = machine.engine.deadline().map(|end| end.0 / 1000);
-        let is_early = machine.engine.is_fading()
+        let is_early = machine.engine.has_dead_waits()
             && world
                 .next_end()
                 .is_none_or(|end| deadline.is_some_and(|at| at < end));

@@ -65,7 +65,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
             acquire(&mut engine, 2, mode, stands);
             let now = Moment::default();
             engine.handle(now, Event::MovedFrom { key: KEY }, &mut effects);
-            assert!(engine.is_moving());
+            assert!(engine.has_key_in_transit());
             effects.clear();
             engine.handle(now, event, &mut effects);
             let is_loss = |effect: &Effect| match effect {
@@ -80,7 +80,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
             let key = Key { name: b"b", ..KEY };
             let by = Cause::Server;
             tell(&mut engine, Event::MovedTo { key, by });
-            assert!(!engine.is_moving());
+            assert!(!engine.has_key_in_transit());
             let effects = tell(&mut engine, Event::Work { most: 10 });
             let removed = Effect::Remove(key.to_owned());
             assert!(effects.contains(&removed), "{event:?}: {effects:?}");

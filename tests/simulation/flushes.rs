@@ -47,7 +47,7 @@ impl Side {
     fn new(at_once: usize) -> Side {
         let mut engine = Engine::default();
         engine.set_limits(Limits {
-            at_once,
+            flushed_keys_per_step: at_once,
             ..Limits::default()
         });
         Side {
@@ -120,13 +120,13 @@ impl Side {
             }
         }
         self.watched.extend(watched);
-        if !self.engine.is_moving() {
+        if !self.engine.has_key_in_transit() {
             self.engine.check_invariants();
         }
     }
 
     fn go_on(&mut self, most: usize) {
-        self.tell(Event::Fade { most });
+        self.tell(Event::Reap { most });
         self.look(most);
     }
 
@@ -149,8 +149,8 @@ impl Side {
     fn look(&mut self, most: usize) {
         for _ in 0..most {
             // Few places at a time, as the shell.
-            let Some(key) = self.engine.next_unseen(3) else {
-                match self.engine.has_unseen() {
+            let Some(key) = self.engine.next_stale_name(3) else {
+                match self.engine.has_stale_names() {
                     true => continue,
                     false => return,
                 }
@@ -163,7 +163,10 @@ impl Side {
     }
 
     fn settle(&mut self) {
-        while self.engine.is_flushing() || self.engine.is_fading() || self.engine.has_unseen() {
+        while self.engine.is_flushing()
+            || self.engine.has_dead_waits()
+            || self.engine.has_stale_names()
+        {
             self.go_on(3);
         }
         while self.engine.has_work(self.now) {
@@ -462,7 +465,7 @@ fn rename(side: &mut Side, client: ClientId, from: Spot, to: Spot) {
     if known {
         side.tell(Event::MovedFrom { key: key(from) });
     }
-    if side.engine.knows(key(to)) || side.engine.is_moving() {
+    if side.engine.knows(key(to)) || side.engine.has_key_in_transit() {
         side.tell(Event::MovedTo { key: key(to), by });
     }
 }

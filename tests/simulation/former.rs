@@ -124,7 +124,7 @@ impl Server {
     pub fn acquire(&mut self, number: u64, name: &'static str, mode: Mode) -> Reply {
         let key = key(name);
         let standing = match self.engine.look_up(key) {
-            Some(_) => self.engine.stands(key),
+            Some(_) => self.engine.key_state(key),
             None => KeyState::Absent,
         };
         let (limit_ms, push) = (None, false);
@@ -486,7 +486,7 @@ fn what_is_made_of_another_type_is_of_that_type() {
     server.inherit("a", Mode::Temporary);
     server.inherit("a", LOCK);
     assert_eq!(
-        (server.holds(), server.engine.stands(key("a"))),
+        (server.holds(), server.engine.key_state(key("a"))),
         ((0, 1), KeyState::Lock)
     );
 }

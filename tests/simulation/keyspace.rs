@@ -67,7 +67,7 @@ impl Machine {
                 self.things = swapped.collect();
                 let (one, other) = (Db(0), Db(1));
                 self.tell(None, Event::Swapped { one, other });
-                while let Some(key) = self.engine.next_unseen(usize::MAX) {
+                while let Some(key) = self.engine.next_stale_name(usize::MAX) {
                     self.found(spot_of(&key));
                 }
             }
@@ -131,7 +131,7 @@ impl Machine {
         self.tell_between(from, to);
         let key = key_of(to.db, to.name);
         let known = self.engine.look_up(key);
-        if known.is_some() || self.engine.is_moving() {
+        if known.is_some() || self.engine.has_key_in_transit() {
             let by = self.hand(by, known.flatten());
             self.tell(None, Event::MovedTo { key, by });
         }

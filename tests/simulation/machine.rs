@@ -248,7 +248,7 @@ impl Machine {
             Event::Acquire(ask) => Some(*ask),
             _ => None,
         };
-        let at_once = asked.is_some_and(|ask| self.engine.can_be_had_at_once(ask.seen));
+        let at_once = asked.is_some_and(|ask| self.engine.is_uncontended(ask.seen));
         // As little exact as the engine says that it may be.
         let time = match self.engine.timing(&event) {
             Timing::Exact => self.now,

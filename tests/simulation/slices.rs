@@ -264,7 +264,7 @@ fn left(server: &Server) -> usize {
         waiters, watches, ..
     } = server.engine.gauges();
     assert_eq!((waiters, watches), (1, 0), "who has ended does not count");
-    server.engine.fading()
+    server.engine.dead_waits()
 }
 
 #[test]
@@ -272,9 +272,9 @@ fn what_an_ended_connection_waited_for_and_watched_is_forgotten_in_slices() {
     let mut server = with_a_connection_that_has_ended();
     assert_eq!(left(&server), 3 * LEASES, "at once nothing is done");
     let mut slices = 0;
-    while server.engine.is_fading() {
+    while server.engine.has_dead_waits() {
         let before = left(&server);
-        assert_eq!(server.tell(Event::Fade { most: 64 }), []);
+        assert_eq!(server.tell(Event::Reap { most: 64 }), []);
         assert!(before - left(&server) <= 64);
         slices += 1;
     }
@@ -352,7 +352,7 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
     let (one, other) = (Db(0), Db(1));
     assert_eq!(server.tell(Event::Swapped { one, other }), []);
     let mut open = Vec::new();
-    while let Some(key) = server.engine.next_unseen(usize::MAX) {
+    while let Some(key) = server.engine.next_stale_name(usize::MAX) {
         let seen = KeySnapshot {
             key: key.as_key(),
             standing: KeyState::Absent,

@@ -31,7 +31,7 @@ impl Trial {
         let engine_limits = tether::engine::Limits {
             watches_per_client: limits.watches as u32,
             keys_per_client: limits.keys as u32,
-            together: limits.together,
+            compatible_grants_per_step: limits.together,
             ..tether::engine::Limits::default()
         };
         Trial {

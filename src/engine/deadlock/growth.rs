@@ -14,10 +14,10 @@ use crate::engine::{Mode, Terms};
 struct World(Engine);
 
 /// A connection, a label, and in what way.
-type Asker = (u64, usize, Mode);
+type Requester = (u64, usize, Mode);
 
 impl World {
-    fn holds(&mut self, (client, label, mode): Asker, key: &str) {
+    fn holds(&mut self, (client, label, mode): Requester, key: &str) {
         let name = key.as_bytes();
         let key = Key { db: Db(0), name };
         let label = label.to_string();
@@ -44,14 +44,14 @@ impl World {
     }
 
     /// Queues, and is not asked whether that closes a cycle. All keys are held by somebody.
-    fn waits(&mut self, (client, label, mode): Asker, keys: &[&str]) -> Id<Waiter> {
+    fn waits(&mut self, (client, label, mode): Requester, keys: &[&str]) -> Id<Waiter> {
         let id = ClientId(client);
         let (client, _) = self.0.clients.find_or_add(id);
         let key = |key: &&str| {
             let name = key.as_bytes();
             self.0
                 .keys
-                .find_or_add_name(Key { db: Db(0), name }, KeyState::Lock)
+                .get_or_insert_name(Key { db: Db(0), name }, KeyState::Lock)
         };
         let keys: Vec<_> = keys.iter().map(key).collect();
         let label = label.to_string();
@@ -84,9 +84,9 @@ impl World {
 
     /// What a request comes to.
     fn verdict(&self, newest: Id<Waiter>) -> Result<Option<usize>, Cut> {
-        match self.0.circle_of(newest) {
+        match self.0.find_cycle(newest) {
             Verdict::Open => Ok(None),
-            Verdict::Circle(cycle) => Ok(Some(cycle.len())),
+            Verdict::Cycle(cycle) => Ok(Some(cycle.len())),
             Verdict::Cut => Err(Cut),
         }
     }
@@ -245,15 +245,15 @@ fn permits_that_run_out() {
 
 // ---- what is too large to be looked through ----
 
-const MANY: usize = 5_000;
+const OVERFLOW_THRESHOLD: usize = 5_000;
 
 #[test]
 fn a_circle_is_found_behind_however_many_who_only_wait() {
     let mut world = World::default();
-    let newest = own_queue(&mut world, 1, MANY);
+    let newest = own_queue(&mut world, 1, OVERFLOW_THRESHOLD);
     assert_eq!(world.verdict(newest), Ok(Some(2)));
     let mut world = World::default();
-    let newest = readers(&mut world, 1, MANY);
+    let newest = readers(&mut world, 1, OVERFLOW_THRESHOLD);
     assert_eq!(world.verdict(newest), Ok(Some(2)));
 }
 
@@ -264,7 +264,7 @@ fn a_circle_as_long_as_the_steps_suffice_for_is_found() {
     chain(&mut world, LONG);
     world.waits((1, 0, ONE), &["1"]);
     let newest = world.waits((LONG as u64 + 1, 0, ONE), &["0"]);
-    for other in 0..MANY {
+    for other in 0..OVERFLOW_THRESHOLD {
         world.waits((1_000_000, other, ONE), &["7"]);
     }
     assert_eq!(world.verdict(newest), Ok(Some(LONG + 1)));
@@ -272,7 +272,7 @@ fn a_circle_as_long_as_the_steps_suffice_for_is_found() {
 
 #[test]
 fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
-    for size in [MANY / 2, MANY] {
+    for size in [OVERFLOW_THRESHOLD / 2, OVERFLOW_THRESHOLD] {
         let mut world = World::default();
         let newest = own_queue(&mut world, 3, size);
         assert_eq!(world.verdict(newest), Err(Cut));
@@ -290,7 +290,7 @@ fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
 #[test]
 fn a_search_takes_no_more_steps_than_it_has() {
     let mut world = World::default();
-    let newest = own_queue(&mut world, 3, MANY);
+    let newest = own_queue(&mut world, 3, OVERFLOW_THRESHOLD);
     let mut walk = Walk::new(&world.0, newest, WALK_STEPS);
     assert!(walk.cycle().is_none() && walk.is_cut());
     assert_eq!(walk.steps_left(), 0);
@@ -302,11 +302,11 @@ fn a_search_takes_no_more_steps_than_it_has() {
 fn a_label_does_not_look_at_what_the_others_of_its_connection_hold_and_wait_for() {
     let mut world = World::default();
     world.holds((2, 0, ONE), "lock");
-    for label in 1..=MANY {
+    for label in 1..=OVERFLOW_THRESHOLD {
         world.holds((1, label, ONE), &label.to_string());
     }
     world.waits((3, 0, ONE), &["7"]);
-    for label in 1..=MANY {
+    for label in 1..=OVERFLOW_THRESHOLD {
         let newest = world.waits((1, label, ONE), &["lock"]);
         assert_eq!(world.0.is_waited_for(newest), label == 7);
     }
@@ -321,7 +321,7 @@ impl Dice {
         (self.0 >> 33) % end
     }
 
-    fn asker(&mut self) -> Asker {
+    fn requester(&mut self) -> Requester {
         let count = 1 + self.below(2) as u32;
         let mode = match self.below(4) {
             0 => Mode::Shared,
@@ -340,12 +340,12 @@ fn what_is_found_in_few_steps_is_found_in_many() {
         let mut dice = Dice(seed);
         let mut world = World::default();
         for key in KEYS {
-            world.holds(dice.asker(), key);
+            world.holds(dice.requester(), key);
         }
         for _ in 0..12 {
             let first = dice.below(6) as usize;
             let last = (first + 1 + dice.below(2) as usize).min(6);
-            let newest = world.waits(dice.asker(), &KEYS[first..last]);
+            let newest = world.waits(dice.requester(), &KEYS[first..last]);
             let is_stuck = Walk::new(&world.0, newest, 10_000).cycle().is_some();
             for steps in [2, 4, 6, 10, 20, 40] {
                 let mut walk = Walk::new(&world.0, newest, steps);

@@ -29,7 +29,7 @@ pub(super) enum Verdict {
     /// The request may wait.
     Open,
     /// It would wait for ever: the links from it on until they come round.
-    Circle(Vec<Waits>),
+    Cycle(Vec<Waits>),
     /// There is too much to look at. The request may wait.
     Cut,
 }
@@ -37,13 +37,13 @@ pub(super) enum Verdict {
 impl Engine {
     /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS_BEFORE_WALK`] while nobody waits for what its
     /// connection holds, and its owner has no other wait; otherwise no more than [`WALK_STEPS`].
-    pub(super) fn circle_of(&self, newest: Id<Waiter>) -> Verdict {
+    pub(super) fn find_cycle(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
             return Verdict::Open;
         }
         let mut walk = Walk::new(self, newest, WALK_STEPS);
         match walk.cycle() {
-            Some(path) => Verdict::Circle(self.describe(path)),
+            Some(path) => Verdict::Cycle(self.describe(path)),
             None if walk.is_cut() => Verdict::Cut,
             None => Verdict::Open,
         }

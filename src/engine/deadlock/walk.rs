@@ -157,7 +157,7 @@ impl<'a> Walk<'a> {
     fn follow_ahead(&mut self, link: Link, place: Id<QueueEntry>, is_first: bool) -> Option<Link> {
         let engine = self.engine;
         let (place, ahead) = engine.queues.ahead_of(&engine.keys, place)?;
-        if engine.is_faded(ahead) {
+        if engine.is_dead_wait(ahead) {
             self.far.push_front(Next::Ahead(link, place, is_first));
             return None;
         }

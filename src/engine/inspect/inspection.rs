@@ -80,29 +80,29 @@ pub struct KeyLine {
 }
 
 /// A held key, and the name at which somebody watches it or waits for it: one of them at least.
-type Spot = (Option<Id<HeldKey>>, Option<Id<Name>>);
+type KeyRef = (Option<Id<HeldKey>>, Option<Id<Name>>);
 
 /// A stop of a walk: the place of a held key, or of a name.
 #[derive(Clone, Copy)]
-enum Stop {
+enum Position {
     Held(usize),
     Name(usize),
 }
 
-impl Stop {
+impl Position {
     fn of(cursor: u64) -> Self {
         let place = usize::try_from(cursor / 2).unwrap_or(usize::MAX);
         match cursor % 2 {
-            0 => Stop::Held(place),
-            _ => Stop::Name(place),
+            0 => Position::Held(place),
+            _ => Position::Name(place),
         }
     }
 
     /// Not 0 but for the first.
     fn cursor(self) -> u64 {
         match self {
-            Stop::Held(place) => place as u64 * 2,
-            Stop::Name(place) => place as u64 * 2 + 1,
+            Position::Held(place) => place as u64 * 2,
+            Position::Name(place) => place as u64 * 2 + 1,
         }
     }
 }
@@ -122,7 +122,7 @@ impl Engine {
         let waiters: Vec<_> = waiters
             .flat_map(|name| self.queues.of_name(&self.keys, name))
             .take(most.saturating_add(ENTRIES_COUNTED))
-            .filter(|waiter| !self.is_faded(*waiter))
+            .filter(|waiter| !self.is_dead_wait(*waiter))
             .map(|waiter| self.waiting_line(now, waiter))
             .take(most)
             .collect();
@@ -150,11 +150,11 @@ impl Engine {
 
     pub(in crate::engine) fn count_waiting(&self, name: Id<Name>) -> usize {
         let count = self.queues.count(&self.keys, name);
-        if !self.is_fading() || count > ENTRIES_COUNTED {
+        if !self.has_dead_waits() || count > ENTRIES_COUNTED {
             return count;
         }
         let waiters = self.queues.of_name(&self.keys, name);
-        waiters.filter(|waiter| !self.is_faded(*waiter)).count()
+        waiters.filter(|waiter| !self.is_dead_wait(*waiter)).count()
     }
 
     /// The next of the keys of a database that are held or waited for, in no particular order. O(count), and besides what is
@@ -169,8 +169,11 @@ impl Engine {
             let Some(client) = self.clients.find(id) else {
                 return Page::default();
             };
-            if let Some(spots) = self.spots_of_client(client, count.max(KEYS_LISTED_AT_ONCE)) {
-                let lines = spots.into_iter().map(|spot| self.key_line(now, spot));
+            if let Some(key_refs) = self.key_refs_of_client(client, count.max(KEYS_LISTED_AT_ONCE))
+            {
+                let lines = key_refs
+                    .into_iter()
+                    .map(|key_ref| self.key_line(now, key_ref));
                 return Page {
                     cursor: 0,
                     lines: lines
@@ -181,16 +184,16 @@ impl Engine {
             }
         }
         let mut page = Page::default();
-        let mut at = Stop::of(walk.cursor);
+        let mut at = Position::of(walk.cursor);
         let mut looked = 0;
-        while let Some(next) = self.stop_after(at) {
+        while let Some(next) = self.position_after(at) {
             if looked >= count {
                 page.cursor = at.cursor();
                 break;
             }
             looked += 1;
-            if let Some((held, name)) = self.spot_at(at)
-                && is_meant(self.key_of_spot((held, name)))
+            if let Some((held, name)) = self.key_ref_at(at)
+                && is_meant(self.key_of_ref((held, name)))
             {
                 let holds = held.map_or(0, |held| self.holds.count(&self.keys, held));
                 looked += holds / ENTRIES_PER_LISTED_KEY;
@@ -207,24 +210,26 @@ impl Engine {
         page
     }
 
-    /// The stop after this one; none if this one is behind the last.
-    fn stop_after(&self, at: Stop) -> Option<Stop> {
+    /// The next position; none after the last.
+    fn position_after(&self, at: Position) -> Option<Position> {
         match at {
-            Stop::Held(place) if place >= self.keys.held_places().count() => Some(Stop::Name(0)),
-            Stop::Held(place) => Some(Stop::Held(self.keys.held_places().after(place))),
-            Stop::Name(place) if place >= self.keys.name_places().count() => None,
-            Stop::Name(place) => Some(Stop::Name(self.keys.name_places().after(place))),
+            Position::Held(place) if place >= self.keys.held_places().count() => {
+                Some(Position::Name(0))
+            }
+            Position::Held(place) => Some(Position::Held(self.keys.held_places().after(place))),
+            Position::Name(place) if place >= self.keys.name_places().count() => None,
+            Position::Name(place) => Some(Position::Name(self.keys.name_places().after(place))),
         }
     }
 
     /// What is there: a held key and its name, if it has one, or a name whose key is not held.
-    fn spot_at(&self, at: Stop) -> Option<Spot> {
+    fn key_ref_at(&self, at: Position) -> Option<KeyRef> {
         match at {
-            Stop::Held(place) => {
+            Position::Held(place) => {
                 let held = self.keys.held_places().at(place)?;
                 (!self.keys.is_retired(held)).then(|| (Some(held), self.keys.name_of(held)))
             }
-            Stop::Name(place) => {
+            Position::Name(place) => {
                 let name = self.keys.name_places().at(place)?;
                 self.keys
                     .held_at(name)
@@ -234,8 +239,8 @@ impl Engine {
         }
     }
 
-    fn key_of_spot(&self, spot: Spot) -> Key<'_> {
-        match spot {
+    fn key_of_ref(&self, key_ref: KeyRef) -> Key<'_> {
+        match key_ref {
             (Some(held), _) => self.keys.key_of(held),
             (None, Some(name)) => self.keys[name].key(),
             (None, None) => unreachable!("something is there"),
@@ -243,7 +248,7 @@ impl Engine {
     }
 
     /// What a connection or its session holds or waits for, unless that is more than so many. O(its number).
-    fn spots_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<Spot>> {
+    fn key_refs_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<KeyRef>> {
         let owner = self.clients.owner(client);
         let count = self.clients[client].place_count as usize;
         if count + self.clients[owner].hold_count as usize > most {
@@ -256,14 +261,14 @@ impl Engine {
         let held = holds.map(|hold| self.holds[hold].key);
         let held = held.filter(|held| !self.keys.is_retired(*held));
         let held = held.map(|held| (Some(held), self.keys.name_of(held)));
-        let mut spots: Vec<_> = held.chain(asked).collect();
-        spots.sort_unstable();
-        spots.dedup();
-        Some(spots)
+        let mut key_refs: Vec<_> = held.chain(asked).collect();
+        key_refs.sort_unstable();
+        key_refs.dedup();
+        Some(key_refs)
     }
 
     /// Whether a connection holds or waits for a key. O(holders and waiters).
-    fn concerns(&self, (held, name): Spot, client: ClientId) -> bool {
+    fn concerns(&self, (held, name): KeyRef, client: ClientId) -> bool {
         let holds = held.into_iter();
         let holds = holds.flat_map(|held| self.holds.all_of_key(&self.keys, held));
         let waits = name.into_iter();
@@ -277,14 +282,14 @@ impl Engine {
         })
     }
 
-    fn key_line(&self, now: Moment, spot: Spot) -> Option<KeyLine> {
-        let (held, name) = spot;
+    fn key_line(&self, now: Moment, key_ref: KeyRef) -> Option<KeyLine> {
+        let (held, name) = key_ref;
         let living = || {
             let holds = held.into_iter().flat_map(|held| self.living_holds(held));
             holds.map(|hold| &self.holds[hold])
         };
         let line = KeyLine {
-            key: self.key_of_spot(spot).to_owned(),
+            key: self.key_of_ref(key_ref).to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
             waiters: name.map_or(0, |name| self.count_waiting(name)),
             oldest_ms: living().map(|hold| hold.header.since().held_ms(now)).max(),

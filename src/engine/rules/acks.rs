@@ -1,13 +1,13 @@
-//! Grants that so many replicas are to acknowledge (`ACKS`) before their owners are told of them.
+//! Grants with `ACKS`: a number of replicas must acknowledge them before the client is told.
 //!
-//! Such a grant is *pending*: its keys are made and replicated, and everybody else finds them taken. Once it is acknowledged
-//! its owner is told, and its hold is as any other. Otherwise it is *withdrawn*: its owner is told how many replicas have
-//! acknowledged it, and its holds end as soon as the keyspace may be written, each handed over to the next in line in the same
-//! step. A replica that is promoted in between may keep it for its session: that finds out when it is resumed.
+//! Until then the grant is *pending*: its keys are created and replicated, and taken for every other client. Once acknowledged,
+//! its client is told, and its holds are like any other. Otherwise it is *withdrawn*: the client gets `NOACKS` with the count,
+//! and its holds end when the keyspace may be written, each handed over in the same step. A replica promoted in between may
+//! keep the hold for its session, which finds out when it resumes.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP;
-use crate::engine::state::rows::{Ack, Asker, Client, Hold, Name, PendingGrant, Waiter};
+use crate::engine::state::rows::{Ack, Client, Hold, Name, PendingGrant, Requester, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -16,39 +16,37 @@ use crate::engine::types::{AskedAcks, ClientId, Db, Moment, Token};
 /// A grant whose acknowledgements are to be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Its name.
     pub token: Token,
-    /// What a replica has received that acknowledges it; none as long as that is not known.
+    /// The replication offset that acknowledges it; none while unknown.
     pub offset: Option<u64>,
     pub wanted: u32,
 }
 
 impl Engine {
-    /// Whether there are grants of which nobody has told how far replication has come with them. O(1).
+    /// Whether any pending grant has no replication offset yet. O(1).
     pub fn has_unplaced_grants(&self) -> bool {
         self.holds.acks.is_any_unplaced()
     }
 
-    /// How many grants wait for acknowledgements. O(1).
+    /// The number of pending grants. O(1).
     pub fn pending_grants(&self) -> usize {
         self.holds.acks.len()
     }
 
-    /// Those whose acknowledgements are to be counted next: others have no more than these. O(the numbers of replicas that
-    /// are asked for).
+    /// The oldest pending grant per requested replica count: later ones cannot have more acknowledgements. O(distinct counts).
     pub fn grants_to_count(&self) -> Vec<Counted> {
         let first = self.holds.acks.first_of_each();
         first.map(Self::counted).collect()
     }
 
-    /// Those that are withdrawn by the next tick at this time, if they are not acknowledged before it; so many at most.
+    /// Up to `most` grants that the next tick withdraws unless they are acknowledged before it.
     pub fn grants_due(&self, now: Moment, most: usize) -> Vec<Counted> {
         let due = self.timers.acks().take_while(|(end, _)| *end <= now);
         let due = due.filter_map(|(_, token)| self.holds.acks.get(token));
         due.take(most).map(Self::counted).collect()
     }
 
-    /// The one for which this connection is blocked.
+    /// The pending grant for which this connection is blocked.
     pub fn grant_blocking(&self, client: ClientId) -> Option<Counted> {
         let token = self.holds.acks.blocking(client)?;
         self.holds.acks.get(token).map(Self::counted)
@@ -62,8 +60,8 @@ impl Engine {
         }
     }
 
-    /// Why a request for acknowledgements cannot be granted now, if it cannot: it needs a session, since a promoted replica
-    /// keeps nothing else, and as many replicas as it wants.
+    /// The refusal of a request with `ACKS`, if it cannot be granted now: it needs a session, since a promoted replica keeps only
+    /// sessions, and as many connected replicas as it wants.
     pub(in crate::engine) fn why_not_acked(
         &self,
         client: Id<Client>,
@@ -76,8 +74,7 @@ impl Engine {
         (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
     }
 
-    /// Whoever is first in line cannot be granted the key, which it wants acknowledged: it leaves all its queues. Whether that
-    /// was so.
+    /// Refuses the first waiter of a queue if its `ACKS` cannot be granted now; returns whether it was refused.
     pub(in crate::engine) fn refuse_unacked(
         &mut self,
         waiter: Id<Waiter>,
@@ -92,26 +89,26 @@ impl Engine {
         let first = self.queues.names_of(waiter).next();
         let key = first.map(|name| self.keys[name].key().to_owned());
         let (asked, waiter) = self.dequeue(waiter);
-        // The caller is about to look at this one again.
-        self.look_behind(&asked, Some(at));
+        // The caller serves this one itself.
+        self.mark_queues_ready(&asked, Some(at));
         if let Some(key) = key {
-            let asker = Asker::of(&waiter, key);
-            effects.push(asker.told(WaitEnd::Refused(refusal)));
+            let requester = Requester::of(&waiter, key);
+            effects.push(requester.told(WaitEnd::Refused(refusal)));
         }
         true
     }
 
-    /// What is granted next, with this token, waits for acknowledgements. O(log of such grants).
+    /// The grant with this token is pending; its holds follow. O(log pending grants).
     pub(in crate::engine) fn begin_pending(
         &mut self,
         token: Token,
         acks: AskedAcks,
-        (asker, lease_ms): (Asker, Option<u64>),
+        (requester, lease_ms): (Requester, Option<u64>),
         effects: &mut Vec<Effect>,
     ) {
         let grant = PendingGrant {
             token,
-            asker,
+            requester,
             holds: Few::new(),
             lease_ms,
             wanted: acks.replicas.get(),
@@ -123,12 +120,12 @@ impl Engine {
         effects.push(Effect::CountAcks);
     }
 
-    /// All that was replicated so far ends here. O(grants that were unplaced).
+    /// Everything replicated so far ends at this offset. O(grants without one).
     pub(in crate::engine) fn propagated(&mut self, offset: u64) {
         self.holds.acks.place(offset);
     }
 
-    /// So many replicas have acknowledged this grant.
+    /// The number of replicas that have acknowledged a grant.
     pub(in crate::engine) fn acknowledged(
         &mut self,
         token: Token,
@@ -142,7 +139,7 @@ impl Engine {
             grant.got = replicas;
             return;
         }
-        // What went by a flush was lost before this.
+        // A flush before the acknowledgement took the hold.
         let holds = grant.holds.clone();
         let mut gone = false;
         for hold in holds {
@@ -151,14 +148,13 @@ impl Engine {
         if gone {
             return;
         }
-        match self.is_asker_here(token) {
+        match self.is_requester_connected(token) {
             true => self.grant_acknowledged(token, effects),
             false => self.withdraw(token, effects),
         }
     }
 
-    /// This connection speaks for its session no longer: what it asked for and was not told of is withdrawn. O(log of such
-    /// grants) for each.
+    /// A connection was detached from its session: withdraws its pending grants. O(log pending grants) for each.
     pub(in crate::engine) fn withdraw_asked_by(
         &mut self,
         client: ClientId,
@@ -169,8 +165,8 @@ impl Engine {
         }
     }
 
-    /// The same where the connection is no more, for so many of its grants at most: the others are withdrawn when they are
-    /// acknowledged, or their time is over.
+    /// The same for an ended connection, for a bounded number of its grants: the others are withdrawn when they are acknowledged
+    /// or time out.
     pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
         for _ in 0..GRANTS_TAKEN_BACK_PER_STEP {
             let Some(token) = self.holds.acks.first_asked_by(client) else {
@@ -180,13 +176,13 @@ impl Engine {
         }
     }
 
-    /// How many holds of a session are not withdrawn. O(log of the owners that have such).
+    /// The number of a session's holds, without withdrawn ones. O(log owners of withdrawn holds).
     pub(in crate::engine) fn count_held_by(&self, session: Id<Client>) -> i64 {
         let withdrawn = self.holds.acks.withdrawn_of(session);
         i64::from(self.clients[session].hold_count) - i64::from(withdrawn)
     }
 
-    /// A grant is acknowledged: its owner is told.
+    /// A grant is acknowledged: its client is told.
     fn grant_acknowledged(&mut self, token: Token, effects: &mut Vec<Effect>) {
         let Some(grant) = self.holds.acks.take(&mut self.timers, token) else {
             return;
@@ -194,30 +190,30 @@ impl Engine {
         let lease = grant.lease_ms.map(|ms| self.now.after_ms(ms));
         for hold in &grant.holds {
             self.holds.set_ack(*hold, Ack::Settled);
-            // Replicas count it from the grant on: nothing may be written here.
+            // On replicas the lease runs from the grant: nothing may be replicated here.
             if lease.is_some() {
                 self.holds.set_lease(&mut self.timers, *hold, lease);
             }
         }
-        effects.push(grant.asker.told(WaitEnd::Granted(token)));
+        effects.push(grant.requester.told(WaitEnd::Granted(token)));
     }
 
-    fn is_asker_here(&self, token: Token) -> bool {
+    fn is_requester_connected(&self, token: Token) -> bool {
         let grant = self.holds.acks.get(token);
-        grant.is_some_and(|grant| self.knows_client(grant.asker.reply_to.client))
+        grant.is_some_and(|grant| self.knows_client(grant.requester.reply_to.client))
     }
 
-    /// A grant is withdrawn, and its asker is told so, if that is there.
+    /// Withdraws a grant, and tells its requester if that is connected.
     fn withdraw(&mut self, token: Token, effects: &mut Vec<Effect>) {
-        let is_here = self.is_asker_here(token);
+        let is_here = self.is_requester_connected(token);
         let grant = self.take_back_pending(token);
         if let Some(grant) = grant.filter(|_| is_here) {
             let refusal = grant.refusal();
-            effects.push(grant.asker.told(WaitEnd::Refused(refusal)));
+            effects.push(grant.requester.told(WaitEnd::Refused(refusal)));
         }
     }
 
-    /// A grant is withdrawn without a word.
+    /// Withdraws a grant silently.
     fn take_back_pending(&mut self, token: Token) -> Option<PendingGrant> {
         let grant = self.holds.acks.take(&mut self.timers, token)?;
         self.totals.grants_withdrawn += 1;
@@ -227,14 +223,14 @@ impl Engine {
         Some(grant)
     }
 
-    /// A connection that is blocked for a grant is not to wait for it any longer: what it is told, if it is.
+    /// Withdraws the grant for which a connection is blocked; returns its reply.
     pub(in crate::engine) fn unblock_pending(&mut self, client: ClientId) -> Option<Reply> {
         let token = self.holds.acks.blocking(client)?;
         let grant = self.take_back_pending(token)?;
         Some(Reply::Refused(grant.refusal()))
     }
 
-    /// An owner gives up what it was granted and not told of: to it this was a wait. Whether the hold was such.
+    /// The owner cancels a pending hold, which it sees as a wait; returns whether the hold was pending.
     pub(in crate::engine) fn give_up_pending(&mut self, hold: Id<Hold>) -> bool {
         match self.holds.ack(hold) {
             Ack::Settled => false,
@@ -243,7 +239,7 @@ impl Engine {
         }
     }
 
-    /// So many replicas are connected. What wants more is withdrawn.
+    /// The number of connected replicas changed: withdraws the grants that want more.
     pub(in crate::engine) fn count_replicas(&mut self, replicas: u32, effects: &mut Vec<Effect>) {
         self.replicas = replicas;
         while let Some(token) = self.holds.acks.first_that_wants_more_than(replicas) {
@@ -251,8 +247,8 @@ impl Engine {
         }
     }
 
-    /// These holds go by another name from now on. Who has not been told of such a grant knows the old one only, which somebody
-    /// else may have by the time of the acknowledgement.
+    /// These holds are re-keyed: withdraws their pending grants. The requester only knows the old key, which another client may
+    /// hold by the time of the acknowledgement.
     pub(in crate::engine) fn withdraw_pending_of(
         &mut self,
         holds: &[Id<Hold>],
@@ -265,7 +261,7 @@ impl Engine {
         }
     }
 
-    /// The same for all holds of these databases. O(such grants).
+    /// The same for all holds of these databases. O(pending grants).
     pub(in crate::engine) fn withdraw_pending_in(
         &mut self,
         dbs: [Db; 2],
@@ -282,7 +278,7 @@ impl Engine {
         self.withdraw_pending_of(&holds, effects);
     }
 
-    /// Withdraws the grants whose time is over.
+    /// Withdraws the grants that timed out.
     pub(in crate::engine) fn withdraw_due(&mut self, effects: &mut Vec<Effect>) {
         while let Some((end, token)) = self.timers.first_acks() {
             if end > self.now {
@@ -292,7 +288,7 @@ impl Engine {
         }
     }
 
-    /// Withdraws what is left of grants of which a hold has ended; before the reply to the current command, if there is one.
+    /// Withdraws the grants that have lost a hold; tells their clients before the current command's reply.
     #[cold]
     pub(in crate::engine) fn withdraw_broken(&mut self, effects: &mut Vec<Effect>) {
         let reply = effects.pop_if(|effect| matches!(effect, Effect::Reply(_) | Effect::Block));
@@ -302,10 +298,10 @@ impl Engine {
         effects.extend(reply);
     }
 
-    /// Ends up to so many holds that were withdrawn. The keyspace may be written.
+    /// Releases up to `most` withdrawn holds. The keyspace may be written.
     pub(in crate::engine) fn release_withdrawn(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
-            if self.has_granted_enough() {
+            if self.is_multi_key_budget_spent() {
                 return;
             }
             let Some(hold) = self.holds.acks.first_withdrawn() else {
@@ -327,7 +323,7 @@ impl Engine {
         self.clients.forget_if_done(owner);
     }
 
-    /// This server has a master now, which decides about everything that is held.
+    /// This server became a replica: withdraws all pending grants.
     pub(in crate::engine) fn forget_acks(&mut self, effects: &mut Vec<Effect>) {
         for token in self.holds.acks.tokens().collect::<Few<_>>() {
             self.withdraw(token, effects);
@@ -335,7 +331,7 @@ impl Engine {
         self.replicas = 0;
     }
 
-    /// What was withdrawn and had not ended is told of by the master, as all that sessions hold.
+    /// Withdrawn holds that have not ended stay with their session, until the master's stream says otherwise.
     pub(in crate::engine) fn leave_withdrawn_to_master(&mut self) {
         while let Some(hold) = self.holds.acks.first_withdrawn() {
             self.holds.set_ack(hold, Ack::Settled);

@@ -7,71 +7,70 @@ use crate::engine::limits::{LOOKS_PER_COMMAND, MOST_DEPTH};
 use crate::engine::mode::Mode;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
-use crate::engine::state::keys::Spot;
+use crate::engine::state::keys::Lookup;
 use crate::engine::state::queues::Request;
-use crate::engine::state::rows::{Asker, Client, HeldKey, Hold, Name};
+use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Requester};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 
-/// A key that is asked for, once what stands there is reconciled.
+/// A key of a request, with its reconciled state.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct RequestedKey<'a> {
     key: Key<'a>,
     standing: KeyState,
-    spot: Spot,
+    lookup: Lookup,
 }
 
-/// What becomes of a request that is not refused.
+/// The outcome of a request that is not refused.
 enum Outcome {
     Granted(Token),
-    /// It waits for its turn, or is granted once it is acknowledged: it is answered later.
-    Comes,
-    Not,
+    /// It waits for the key or for acknowledgements, and is answered later.
+    Pending,
+    NotGranted,
 }
 
-/// What a request is to the holds and waits that its owner has.
+/// Whether a request re-enters a hold of its owner.
 enum Reentry {
-    /// There is nothing of that.
-    No,
-    /// The hold was re-entered, with this token; or not, since not every request asked for that.
+    /// The owner has no such hold.
+    None,
+    /// The hold was re-entered, with this token; or refused (`None`): not every request was reentrant.
     Answered(Option<Token>),
 }
 
 impl Engine {
     pub(in crate::engine) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
-        let outcome = match self.look_for_unknown(&ask) {
+        let outcome = match self.find_uncontended(&ask) {
             Some(asked) => self.grant_now(&ask, &[asked], effects),
             None => self.try_acquire(&ask, effects),
         };
         let reply = match outcome {
             Ok(Outcome::Granted(token)) => ask.form.granted(token),
-            Ok(Outcome::Comes) if !ask.wait.is_some_and(|wait| wait.push) => {
+            Ok(Outcome::Pending) if !ask.wait.is_some_and(|wait| wait.push) => {
                 return effects.push(Effect::Block);
             }
-            Ok(Outcome::Comes | Outcome::Not) => ask.form.not_granted(),
+            Ok(Outcome::Pending | Outcome::NotGranted) => ask.form.not_granted(),
             Err(refusal) => Reply::Refused(refusal),
         };
         effects.push(Effect::Reply(reply));
     }
 
-    /// The one key that is asked for, if it is not there and nobody knows it: then it can be had, and there is nothing else to
-    /// ask. Mostly that is so.
-    fn look_for_unknown<'a>(&self, ask: &Acquire<'a>) -> Option<Asked<'a>> {
+    /// The fast path: a single key that does not exist and has no record can be granted without further checks.
+    fn find_uncontended<'a>(&self, ask: &Acquire<'a>) -> Option<RequestedKey<'a>> {
         let &[KeySnapshot { key, standing }] = ask.seen else {
             return None;
         };
         if standing.is_present() || self.is_quarantined() {
             return None;
         }
-        let spot = self.keys.spot(key);
-        let asked = Asked {
+        let lookup = self.keys.lookup(key);
+        let asked = RequestedKey {
             key,
             standing,
-            spot,
+            lookup,
         };
-        (spot.held.is_none() && spot.name.is_none()).then_some(asked)
+        (lookup.held.is_none() && lookup.name.is_none()).then_some(asked)
     }
 
     fn try_acquire(
@@ -85,18 +84,18 @@ impl Engine {
             .map(|seen| self.observe(*seen, effects))
             .collect::<Few<_>>();
         self.reconcile(ask, &mut asked, effects);
-        let wrong = |asked: &Asked<'_>| asked.standing == KeyState::Other;
+        let wrong = |asked: &RequestedKey<'_>| asked.standing == KeyState::Other;
         if ask.terms.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
         if let Reentry::Answered(token) = self.re_enter(ask, &asked, effects)? {
-            return Ok(token.map_or(Outcome::Not, Outcome::Granted));
+            return Ok(token.map_or(Outcome::NotGranted, Outcome::Granted));
         }
         let free = asked
             .iter()
             .all(|asked| self.is_free(asked, ask.terms.mode));
         if !free && ask.wait.is_none() {
-            return Ok(Outcome::Not);
+            return Ok(Outcome::NotGranted);
         }
         let free = free && !self.is_quarantined();
         if !free && ask.wait.is_none() {
@@ -105,22 +104,24 @@ impl Engine {
         }
         match free {
             true => self.grant_now(ask, &asked, effects),
-            false => self.line_up(ask, &asked, effects).map(|()| Outcome::Comes),
+            false => self
+                .try_enqueue(ask, &asked, effects)
+                .map(|()| Outcome::Pending),
         }
     }
 
-    /// The caller's record, if it may hold or wait for what it asks for.
-    fn admit(
+    /// The caller's record, if the request is within its limits. A flush may have freed some: they are swept first.
+    fn admit_request(
         &mut self,
         ask: &Acquire<'_>,
         is_plain: bool,
         effects: &mut Vec<Effect>,
     ) -> Result<Id<Client>, Refusal> {
-        let client = self.attend(ask.client, effects);
+        let client = self.client_record(ask.client, effects);
         let wanted = ask.seen.len();
-        if self.check_room(client, wanted).is_err() {
+        if self.check_capacity(client, wanted).is_err() {
             self.sweep_holds_of(self.clients.owner(client), effects);
-            self.check_room(client, wanted)?;
+            self.check_capacity(client, wanted)?;
         }
         if ask.terms.mode.is_lock() && !is_plain {
             self.check_extras(ask.seen.len())?;
@@ -128,22 +129,22 @@ impl Engine {
         Ok(client)
     }
 
-    /// Takes the last place in the queue of each of these keys, unless who has them would then wait for the caller.
-    fn line_up(
+    /// Appends the request to the queue of each key, unless that would close a cycle.
+    fn try_enqueue(
         &mut self,
         ask: &Acquire<'_>,
-        asked: &[Asked<'_>],
+        asked: &[RequestedKey<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refusal> {
-        // Whoever waits may come to have what plain holds have not.
-        let client = self.admit(ask, false, effects)?;
+        // A waiter may need an `Extra` when it is granted.
+        let client = self.admit_request(ask, false, effects)?;
         if ask.terms.acks.is_some() && self.clients[client].session.is_none() {
             return Err(Refusal::AcksWithoutSession);
         }
         let wait = ask.wait.expect("what is not free is waited for");
-        let add = |asked: &Asked<'_>| {
-            let Asked { key, standing, .. } = *asked;
-            self.keys.find_or_add_name(key, standing)
+        let add = |asked: &RequestedKey<'_>| {
+            let RequestedKey { key, standing, .. } = *asked;
+            self.keys.get_or_insert_name(key, standing)
         };
         let names: Few<_> = asked.iter().map(add).collect();
         let request = Request {
@@ -155,94 +156,102 @@ impl Engine {
             reply_to: ask.reply_to(),
         };
         let waiter = self.enqueue(&names, &request);
-        let verdict = self.circle_of(waiter);
+        let verdict = self.find_cycle(waiter);
         self.totals.deadlock_searches_cut += u64::from(matches!(verdict, Verdict::Cut));
-        if let Verdict::Circle(cycle) = verdict {
+        if let Verdict::Cycle(cycle) = verdict {
             self.dequeue(waiter);
-            let refusal = self.why_stuck(cycle, ask);
+            let refusal = self.cycle_refusal(cycle, ask);
             for name in &*names {
-                self.keys.remove_name_if_idle(*name);
+                self.keys.remove_name_if_unreferenced(*name);
             }
             self.totals.deadlocks_refused += 1;
             return Err(refusal);
         }
         if self.is_quarantined() {
-            // Nobody's end will have them served: the quarantine's does.
-            names.iter().for_each(|name| self.make_ready(*name));
+            // No release will serve them; the end of the quarantine does.
+            names.iter().for_each(|name| self.mark_ready(*name));
             self.forget_unawaited();
         }
-        self.guard(client, effects);
+        self.track_disconnect(client, effects);
         Ok(())
     }
 
-    /// Observes what the look shows, and ends holds of what is no longer there (another module can
-    /// take a key away without an event; a lock can be overwritten).
-    fn observe<'a>(&mut self, seen: KeySnapshot<'a>, effects: &mut Vec<Effect>) -> Asked<'a> {
+    /// Records the state that the shell saw, and ends holds that it contradicts (another module can delete a key without an
+    /// event; a lock can be overwritten).
+    fn observe<'a>(
+        &mut self,
+        seen: KeySnapshot<'a>,
+        effects: &mut Vec<Effect>,
+    ) -> RequestedKey<'a> {
         let KeySnapshot { key, standing } = seen;
-        let mut spot = self.keys.spot(key);
-        if let Some(name) = spot.name {
-            self.set_standing(name, standing, effects);
+        let mut lookup = self.keys.lookup(key);
+        if let Some(name) = lookup.name {
+            self.set_state(name, standing, effects);
         }
-        if let Some(held) = spot.held
-            && !self.keys[held].held().stand_as(standing)
+        if let Some(held) = lookup.held
+            && !self.keys[held].held().matches_state(standing)
         {
             let why = standing.loss_or(Loss::Deleted);
             self.lose(held, Cause::Server, why, effects);
-            spot.held = None;
+            lookup.held = None;
         }
-        Asked {
+        RequestedKey {
             key,
             standing,
-            spot,
+            lookup,
         }
     }
 
-    /// Ends what is over of the caller's and what ended connections left at these keys, and says what stands there then: each can have
-    /// been handed over after the look at it, to somebody who waited for several.
-    fn reconcile(&mut self, ask: &Acquire<'_>, asked: &mut [Asked<'_>], effects: &mut Vec<Effect>) {
+    /// Ends the caller's expired leases and the orphaned holds of these keys, then re-reads each key's state: releasing one key can
+    /// hand another to a multi-key waiter.
+    fn reconcile(
+        &mut self,
+        ask: &Acquire<'_>,
+        asked: &mut [RequestedKey<'_>],
+        effects: &mut Vec<Effect>,
+    ) {
         if !self.is_anything_orphaned() && asked.len() == 1 && !self.is_any_lease_over() {
             return;
         }
         let mut looks = LOOKS_PER_COMMAND;
         for asked in asked.iter_mut() {
             if self.keys.find_held(asked.key).is_some() {
-                // It goes with its last hold.
+                // The key is deleted with its last hold.
                 asked.standing = KeyState::Absent;
                 self.end_own_lease(ask.client, asked.key, ask.terms.label, effects);
             }
             self.release_orphaned(asked.key, &mut looks, effects);
         }
         for asked in asked.iter_mut() {
-            asked.spot = self.keys.spot(asked.key);
-            if let Some(held) = asked.spot.held {
-                asked.standing = self.keys[held].held().stands();
+            asked.lookup = self.keys.lookup(asked.key);
+            if let Some(held) = asked.lookup.held {
+                asked.standing = self.keys[held].held().key_state();
             }
         }
     }
 
-    /// Re-enters a hold that the owner already has, if both requests asked for that. Who waits for one of the keys does not ask
-    /// for it again.
+    /// Re-enters a hold of the owner, if both requests were reentrant. Refuses an owner that already waits for one of the keys.
     fn re_enter(
         &mut self,
         ask: &Acquire<'_>,
-        asked: &[Asked<'_>],
+        asked: &[RequestedKey<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<Reentry, Refusal> {
         let client = self.clients.find(ask.client);
         let mut held = Vec::new();
         let mut refused = None;
-        for Spot {
+        for Lookup {
             held: key, name, ..
-        } in asked.iter().map(|asked| asked.spot)
+        } in asked.iter().map(|asked| asked.lookup)
         {
-            let total = key.and_then(|key| self.other_total(key, ask.terms.mode));
+            let total = key.and_then(|key| self.mismatched_total(key, ask.terms.mode));
             if let Some(total) = total {
                 return Err(Refusal::OtherTotal { total });
             }
             let Some(client) = client else { continue };
             let own = key.and_then(|key| self.own_lock(key, client, ask));
             held.extend(own);
-            refused = refused.or_else(|| self.why_once(name, own, client, ask));
+            refused = refused.or_else(|| self.reentry_refusal(name, own, client, ask));
         }
         match (refused, held.first()) {
             (Some(_), _) if ask.wait.is_none() => Ok(Reentry::Answered(None)),
@@ -254,11 +263,11 @@ impl Engine {
                 let token = self.reenter(ask, held, effects)?;
                 Ok(Reentry::Answered(Some(token)))
             }
-            (None, None) => Ok(Reentry::No),
+            (None, None) => Ok(Reentry::None),
         }
     }
 
-    /// What the owner of a request for a lock holds of this key.
+    /// The hold of a lock request's owner on this key.
     fn own_lock(
         &self,
         key: Id<HeldKey>,
@@ -272,8 +281,8 @@ impl Engine {
         self.holds.find(&self.keys, key, owner, ask.terms.label)
     }
 
-    /// Why the owner of a request, which holds a key by `own` or waits for it at this name, may not ask for it again, if so.
-    fn why_once(
+    /// Why the owner, which has the hold `own` or waits at this name, may not acquire the key again; none if it may.
+    fn reentry_refusal(
         &self,
         name: Option<Id<Name>>,
         own: Option<Id<Hold>>,
@@ -305,7 +314,7 @@ impl Engine {
             let key = self.keys.key_of(self.holds[first].key).to_owned();
             return Err(Refusal::HeldAlready { key });
         }
-        // The reply has one token, and each key must be held with it.
+        // The reply has one token, which must be that of each key.
         if held.iter().any(|id| self.holds[*id].token != token) {
             return Err(Refusal::HeldApart);
         }
@@ -324,31 +333,30 @@ impl Engine {
         Ok(token)
     }
 
-    /// Why a request is refused that would close this cycle, and stands in no queue any more. One that would block
-    /// behind another label of its own connection is told so.
-    fn why_stuck(&self, mut cycle: Vec<Waits>, ask: &Acquire<'_>) -> Refusal {
-        let stands_still = ask.wait.is_some_and(|wait| !wait.push);
+    /// The refusal of a request that would close this cycle; blocking behind another label of its own connection has its own.
+    fn cycle_refusal(&self, mut cycle: Vec<Waits>, ask: &Acquire<'_>) -> Refusal {
+        let blocks = ask.wait.is_some_and(|wait| !wait.push);
         let is_own = |seen: &KeySnapshot<'_>| {
             let own = self.hold_by(ask.client, seen.key, ask.terms.label);
             own.is_some()
         };
         let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
-        match stands_still && is_alone && !ask.seen.iter().any(is_own) {
+        match blocks && is_alone && !ask.seen.iter().any(is_own) {
             true => Refusal::Standstill(Box::new(cycle.swap_remove(0))),
             false => Refusal::Deadlock { cycle },
         }
     }
 
-    fn other_total(&self, key: Id<HeldKey>, mode: Mode) -> Option<u32> {
+    fn mismatched_total(&self, key: Id<HeldKey>, mode: Mode) -> Option<u32> {
         let Mode::Permits { total: asked, .. } = mode else {
             return None;
         };
         self.holds.total(key).filter(|total| *total != asked)
     }
 
-    /// Whether a newcomer can have the key now.
-    fn is_free(&self, asked: &Asked<'_>, mode: Mode) -> bool {
-        let Spot { held, name, .. } = asked.spot;
+    /// Whether the key can be granted at once: nobody waits for it, and its holders admit the request.
+    fn is_free(&self, asked: &RequestedKey<'_>, mode: Mode) -> bool {
+        let Lookup { held, name, .. } = asked.lookup;
         let is_awaited = name.is_some_and(|name| !self.keys[name].queue.is_empty());
         !is_awaited
             && match held {
@@ -357,14 +365,14 @@ impl Engine {
             }
     }
 
-    /// Grants what can be had.
+    /// Grants all keys of a request; they are free.
     fn grant_now(
         &mut self,
         ask: &Acquire<'_>,
-        asked: &[Asked<'_>],
+        asked: &[RequestedKey<'_>],
         effects: &mut Vec<Effect>,
     ) -> Result<Outcome, Refusal> {
-        let client = self.admit(ask, ask.terms.is_plain(), effects)?;
+        let client = self.admit_request(ask, ask.terms.is_plain(), effects)?;
         if let Some(refusal) = ask
             .terms
             .acks
@@ -380,24 +388,24 @@ impl Engine {
             since: self.now,
         };
         if let Some(acks) = ask.terms.acks {
-            let asker = Asker {
+            let requester = Requester {
                 reply_to: ask.reply_to(),
                 key: asked[0].key.to_owned(),
                 label: ask.terms.label.into(),
             };
-            self.begin_pending(token, acks, (asker, ask.terms.lease_ms), effects);
+            self.begin_pending(token, acks, (requester, ask.terms.lease_ms), effects);
         }
         for asked in asked {
-            let key = self.keys.hold(asked.spot, asked.key);
+            let key = self.keys.get_or_insert_held(asked.lookup, asked.key);
             let making = match ask.in_command {
                 true => Making::InCommand,
                 false => Making::ByName(ask.value.into()),
             };
-            self.grant_key(key, asked.spot.name, &grant, making, None, effects);
+            self.grant_key(key, asked.lookup.name, &grant, making, None, effects);
         }
-        self.guard(client, effects);
+        self.track_disconnect(client, effects);
         Ok(match ask.terms.acks {
-            Some(_) => Outcome::Comes,
+            Some(_) => Outcome::Pending,
             None => Outcome::Granted(token),
         })
     }

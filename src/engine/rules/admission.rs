@@ -9,7 +9,7 @@ use crate::engine::tables::Engine;
 use crate::engine::types::Key;
 
 impl Engine {
-    pub(in crate::engine) fn check_room(
+    pub(in crate::engine) fn check_capacity(
         &self,
         client: Id<Client>,
         wanted: usize,

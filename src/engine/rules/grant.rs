@@ -1,4 +1,4 @@
-//! The one grant: all that follows when somebody is granted a key, whatever led to it.
+//! The one grant: everything that follows when a client is granted a key, at once or after a wait.
 
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
@@ -11,9 +11,9 @@ use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
 use crate::engine::types::{ClientId, Token};
 
-/// How a key is made when it is granted.
+/// How the granted key is created.
 pub(in crate::engine) enum Making {
-    /// By the current command, which has all that it takes.
+    /// By the current command, which has the key open.
     InCommand,
     /// By its name: as a temporary key with this value, or as a lock.
     ByName(Bytes),
@@ -31,68 +31,63 @@ impl Making {
 }
 
 impl Engine {
-    /// Grants one key: records the hold, and everything that follows from it. The key can be had: its holders, if there
-    /// are any, are compatible with the new one. Where the new hold comes in place of the key's only other one, that is
-    /// `former`, and both are plain. O(1), with a lease O(log of leases).
+    /// Grants one key: records the hold, and emits all effects. The caller has checked that the key's holders admit the new one.
+    /// `replaced` is the key's only hold, if the new hold takes it over; both are plain then. O(1), with a lease O(log leases).
     pub(in crate::engine) fn grant_key(
         &mut self,
         key: Id<HeldKey>,
         name: Option<Id<Name>>,
         grant: &Grant<'_>,
         making: Making,
-        former: Option<Id<Hold>>,
+        replaced: Option<Id<Hold>>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.losses_told != self.losses_closed {
+        if self.losses_emitted != self.losses_closed {
             let (key, token) = (self.keys.key_of(key).to_owned(), grant.token);
             effects.push(Effect::NextHolder { key, token });
         }
         if self.keys.has_retired() {
             let at = self.keys.key_of(key).to_owned();
-            self.sweep_former(at.as_key(), grant.client, grant.terms.label, effects);
+            self.sweep_previous(at.as_key(), grant.client, grant.terms.label, effects);
         }
-        let stays = grant.terms.mode.is_lock() && self.has_lock_that_stays(key, former);
-        let hold = match former {
-            Some(former) => {
+        let stays = grant.terms.mode.is_lock() && self.keeps_lock(key, replaced);
+        let hold = match replaced {
+            Some(replaced) => {
                 let record = &mut self.keys[key];
                 self.holds
-                    .transfer(record, &mut self.clients, former, grant);
-                former
+                    .transfer(record, &mut self.clients, replaced, grant);
+                replaced
             }
-            None => self.write_down(key, grant),
+            None => self.add_hold(key, grant),
         };
         if !stays {
             self.keys[key].set_timed(false);
             effects.push(making.effect(&self.keys, key, grant.terms.mode));
         }
         self.replicate_hold(hold, effects);
-        self.back_up(key, effects);
+        self.start_ttl_backstop(key, effects);
         if let Some(name) = name {
-            self.set_standing(name, grant.terms.mode.stands(), effects);
+            self.set_state(name, grant.terms.mode.key_state(), effects);
         }
     }
 
-    /// Whether the lock that stands at a key can be the next holder's as it is. Beside living holders it is theirs, and so is
-    /// the time to live that somebody may have given it; else it would not do to inherit that.
-    fn has_lock_that_stays(&self, key: Id<HeldKey>, former: Option<Id<Hold>>) -> bool {
+    /// Whether the lock at a key stays as it is for the next holder. A TTL set by a client belongs to the living holders; without
+    /// any the lock is created anew, so that the next holder does not inherit it.
+    fn keeps_lock(&self, key: Id<HeldKey>, replaced: Option<Id<Hold>>) -> bool {
         let record = &self.keys[key];
         if !record.is_lock() || !record.is_timed() {
             return record.is_lock();
         }
         let mut living = self.living_holds(key);
-        living.any(|hold| Some(hold) != former)
+        living.any(|hold| Some(hold) != replaced)
     }
 
-    pub(in crate::engine) fn write_down(
-        &mut self,
-        key: Id<HeldKey>,
-        grant: &Grant<'_>,
-    ) -> Id<Hold> {
+    pub(in crate::engine) fn add_hold(&mut self, key: Id<HeldKey>, grant: &Grant<'_>) -> Id<Hold> {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         self.holds.add(keys, clients, &mut self.timers, key, grant)
     }
 
-    /// An owner that holds a lock is granted it once more, on these terms.
+    /// Re-enters a hold on these terms.
     pub(in crate::engine) fn re_enter_hold(
         &mut self,
         hold: Id<Hold>,
@@ -100,7 +95,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.holds.reenter(hold, terms.mode);
-        self.deepen_notice(hold, terms.attributes.notify);
+        self.notify_on_reentry(hold, terms.attributes.notify);
         let lease = terms.lease_from(self.now);
         if lease.is_some() {
             self.holds.set_lease(&mut self.timers, hold, lease);
@@ -108,21 +103,21 @@ impl Engine {
         self.replicate_hold(hold, effects);
     }
 
-    /// A grant's token. The first of an epoch is made known, so that whoever goes on after this
-    /// server (itself started again, a replica) begins above it.
+    /// The token of a grant. The first of an epoch is replicated, so that this server after a restart, or a promoted replica,
+    /// continues above it.
     pub(in crate::engine) fn next_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         self.totals.grants += 1;
         self.take_token(effects)
     }
 
-    /// A number that is nobody else's, ever.
+    /// A token that was never given before.
     pub(in crate::engine) fn take_token(&mut self, effects: &mut Vec<Effect>) -> Token {
         let token = self.tokens.next();
         self.replicate_epoch(token, effects);
         token
     }
 
-    /// All later tokens are greater than this one. Whoever goes on after this server begins above it.
+    /// Makes all later tokens greater than this one, on this server and its successors.
     pub(in crate::engine) fn know_token(
         &mut self,
         token: Token,
@@ -139,8 +134,8 @@ impl Engine {
         }
     }
 
-    /// The caller's record.
-    pub(in crate::engine) fn attend(
+    /// The caller's record, inserted if there is none.
+    pub(in crate::engine) fn client_record(
         &mut self,
         caller: ClientId,
         effects: &mut Vec<Effect>,
@@ -152,10 +147,14 @@ impl Engine {
         client
     }
 
-    /// A connection's end matters from now on.
-    pub(in crate::engine) fn guard(&mut self, client: Id<Client>, effects: &mut Vec<Effect>) {
+    /// Asks the shell to notice this connection's end, once.
+    pub(in crate::engine) fn track_disconnect(
+        &mut self,
+        client: Id<Client>,
+        effects: &mut Vec<Effect>,
+    ) {
         let record = &mut self.clients[client];
-        if !std::mem::replace(&mut record.guarded, true) {
+        if !std::mem::replace(&mut record.disconnect_tracked, true) {
             effects.push(Effect::TrackDisconnect(record.id));
         }
     }

@@ -1,7 +1,7 @@
-//! What happened to keys, whatever the cause: watchers are told, holds end or go along.
+//! Keyspace events of any cause: watchers are notified, holds end or move with their key.
 //!
-//! Nothing here orders a write: the shell may be in the middle of somebody's command. Who waits for
-//! a key that is free now is served when the shell says that it may write.
+//! Nothing here emits a write: the shell may be in the middle of another client's command. The waiters of a key that is free
+//! now are served when the shell may write.
 
 use crate::engine::effect::{Effect, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
@@ -12,14 +12,14 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, Key, KeyBuf, KeyState, Loss};
 
 impl Engine {
-    /// What is held is there; should that be another key now, what follows says so.
+    /// A key was created. It may replace a held key: `Replaced` follows then.
     pub(in crate::engine) fn made(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         if let Some(name) = self.name(key, effects) {
-            self.set_standing(name, KeyState::Other, effects);
+            self.set_state(name, KeyState::Other, effects);
         }
     }
 
-    /// What stood at a key is gone, and nothing is there now.
+    /// A key was deleted.
     pub(in crate::engine) fn gone(
         &mut self,
         key: Key<'_>,
@@ -32,22 +32,21 @@ impl Engine {
             self.lose(held, by, why, effects);
         }
         if let Some(name) = name {
-            self.make_ready(name);
+            self.mark_ready(name);
         }
     }
 
-    /// What stood at a name is not there any more, whether that was known or not.
+    /// Marks a name's key as deleted, whether or not its state was known.
     fn vacate(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) -> Option<Id<Name>> {
         let name = self.name(key, effects)?;
         if self.keys.is_stale(name) {
-            self.set_standing(name, KeyState::Other, effects);
+            self.set_state(name, KeyState::Other, effects);
         }
-        self.set_standing(name, KeyState::Absent, effects);
+        self.set_state(name, KeyState::Absent, effects);
         Some(name)
     }
 
-    /// Another key is in the place of what stood at this one: to a watcher nothing happened then, but the owner's key
-    /// is gone.
+    /// A key was overwritten: watchers see no change, but the owners lose it.
     pub(in crate::engine) fn replaced(
         &mut self,
         key: Key<'_>,
@@ -55,7 +54,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if let Some(name) = self.name(key, effects) {
-            self.set_standing(name, KeyState::Other, effects);
+            self.set_state(name, KeyState::Other, effects);
         }
         if let Some(held) = self.keys.find_held(key) {
             self.lose(held, by, Loss::Overwritten, effects);
@@ -70,33 +69,33 @@ impl Engine {
         self.replaced(key, Cause::Server, effects);
     }
 
-    /// Whoever waits for this key is to ask another server.
+    /// Fails all waits for this key with a redirection to another server.
     pub(in crate::engine) fn elsewhere(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let refusal = Refusal::Elsewhere {
             key: key.to_owned(),
         };
-        self.turn_all_away(key, &refusal, effects);
+        self.fail_all_waits(key, &refusal, effects);
     }
 
-    /// What is held and waited for here is another server's.
+    /// The key belongs to another server now: ends its holds and waits.
     pub(in crate::engine) fn disowned(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         self.elsewhere(key, effects);
         while let Some(held) = self.keys.find_held(key)
             && let Some(hold) = self.keys[held].holds.head()
         {
-            self.take_away(hold, Loss::Moved, effects);
+            self.revoke(hold, Loss::Moved, effects);
         }
     }
 
     pub(in crate::engine) fn moved_from(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         if let Some(name) = self.vacate(key, effects) {
-            self.make_ready(name);
+            self.mark_ready(name);
         }
         if let Some(held) = self.keys.find_held(key) {
             let holds: Few<_> = self.holds.all_of_key(&self.keys, held).collect();
             self.withdraw_pending_of(&holds, effects);
-            self.keys.take_out(held);
-            self.moving = Some(held);
+            self.keys.detach(held);
+            self.in_transit = Some(held);
         }
     }
 
@@ -107,40 +106,43 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.replaced(key, by, effects);
-        if let Some(mode) = self.lost_on_its_way.take() {
+        if let Some(mode) = self.lost_in_transit.take() {
             return self.inherited(key, mode, effects);
         }
-        let Some(held) = self.moving.take() else {
+        let Some(held) = self.in_transit.take() else {
             return;
         };
         let is_renamed = *self.keys.key_of(held).name != *key.name;
         for &hold in &*self.holds.all_of_key(&self.keys, held).collect::<Few<_>>() {
             let (owner, label) = (self.holds[hold].client, self.holds.label(hold).to_owned());
-            self.sweep_former(key, owner, &label, effects);
+            self.sweep_previous(key, owner, &label, effects);
             if is_renamed {
                 self.holds.rename(hold);
             }
         }
-        self.keys.put_in(held, key);
+        self.keys.attach(held, key);
     }
 
-    /// Between the two names of a key comes a fact that may be about its owners, or the key's new name is never told: it is lost
-    /// at its old name. O(holds of the key).
+    /// Another event came between `MovedFrom` and `MovedTo`, which may concern the key's owners, or `MovedTo` never comes: the
+    /// key in transit is lost under its old name. O(holders).
     #[cold]
     #[inline(never)]
-    pub(in crate::engine) fn lose_moving(&mut self, before: &Event<'_>, effects: &mut Vec<Effect>) {
-        self.lost_on_its_way = None;
-        let Some(held) = self.moving.take() else {
+    pub(in crate::engine) fn lose_in_transit(
+        &mut self,
+        before: &Event<'_>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.lost_in_transit = None;
+        let Some(held) = self.in_transit.take() else {
             return;
         };
-        // A second key that leaves its place may be at the new name of which is told next; and a turn of the server's is between
-        // commands.
+        // A second `MovedFrom` may be the one that the next `MovedTo` completes; `Tick` and `Work` come between commands.
         let is_in_between = !matches!(
             before,
             Event::MovedFrom { .. } | Event::Tick | Event::Work { .. }
         );
         let first = self.keys[held].holds.head().filter(|_| is_in_between);
-        self.lost_on_its_way = first.map(|hold| self.holds.mode(hold));
+        self.lost_in_transit = first.map(|hold| self.holds.mode(hold));
         self.lose(held, Cause::Server, Loss::Deleted, effects);
     }
 
@@ -152,38 +154,38 @@ impl Engine {
     ) {
         let name = self.keys.find_name(seen.key);
         if let Some(name) = name {
-            self.set_standing(name, seen.standing, effects);
+            self.set_state(name, seen.standing, effects);
         }
         if let Some(held) = self.keys.find_held(seen.key)
-            && !self.keys[held].held().stand_as(seen.standing)
+            && !self.keys[held].held().matches_state(seen.standing)
         {
             let why = seen.standing.loss_or(gone);
             self.lose(held, Cause::Server, why, effects);
         }
         if let Some(name) = name {
-            self.make_ready(name);
+            self.mark_ready(name);
         }
     }
 
-    /// Tells the watchers, if it is news to them. While a data set is loaded nothing is.
+    /// Records the state of a name's key, and notifies watchers of a change. Does nothing while loading.
     #[inline]
-    pub(in crate::engine) fn set_standing(
+    pub(in crate::engine) fn set_state(
         &mut self,
         name: Id<Name>,
-        standing: KeyState,
+        state: KeyState,
         effects: &mut Vec<Effect>,
     ) {
         if self.loading {
             return;
         }
-        if self.keys.renew(name) {
-            // Whoever waits here has waited for that.
-            self.make_ready(name);
+        if self.keys.mark_fresh(name) {
+            // It could not be served while its state was unknown.
+            self.mark_ready(name);
         }
         let record = &mut self.keys[name];
         let was_present = record.is_present();
-        record.set_standing(standing);
-        let present = standing.is_present();
+        record.set_state(state);
+        let present = state.is_present();
         if was_present != present && !record.watchers.is_empty() {
             self.notify_watchers(name, present, effects);
         }
@@ -200,8 +202,8 @@ impl Engine {
         effects.push(Effect::Push { to, push });
     }
 
-    /// Ends all holds of a key that another client may have taken away, and tells their owners; who
-    /// waits may be next. What a file tells of was lost once. O(holds of the key).
+    /// Ends all holds of a key that was lost, and notifies the owners, except `by` itself and while loading; its waiters may be
+    /// served. O(holders).
     pub(in crate::engine) fn lose(
         &mut self,
         held: Id<HeldKey>,
@@ -219,35 +221,35 @@ impl Engine {
         self.forget_key(held);
     }
 
-    /// Forgets a key that nobody holds any more; who waits for it may be next.
+    /// Removes the record of a key without holds; its waiters may be served.
     pub(in crate::engine) fn forget_key(&mut self, held: Id<HeldKey>) {
         let name = self.keys.name_of(held);
         self.keys.remove_held(held);
         if let Some(name) = name {
-            self.make_ready(name);
+            self.mark_ready(name);
         }
     }
 
-    /// The keys that somebody here watches, waits for or holds. Those that only connections of a former server held are not
-    /// among them: they go in any case. O(keys known), or O(1) where there are no others.
+    /// The keys that clients of this server watch, wait for or hold; not those held only by the foreign owner, which are removed
+    /// in any case. O(all records), or O(1) if there are none.
     pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
-        let holds = self.holds.len() - self.clients.held_by_former();
+        let holds = self.holds.len() - self.clients.foreign_holds();
         if (self.keys.name_count(), holds) == (0, 0) {
             return Vec::new();
         }
         let is_of_others = |held: &Id<HeldKey>| {
             let first = self.keys[*held].holds.head();
-            first.is_some_and(|hold| !self.clients.is_former(self.holds[hold].client))
+            first.is_some_and(|hold| !self.clients.is_foreign_owner(self.holds[hold].client))
         };
         self.keys_where(is_of_others)
     }
 
-    /// All keys that are watched, waited for or held, whoever does. O(keys known).
+    /// All keys that are watched, waited for or held by anyone. O(all records).
     pub fn keys_known(&self) -> Vec<KeyBuf> {
         self.keys_where(|_| true)
     }
 
-    /// All names that are watched or waited for, and these of the other held keys.
+    /// All names, and those of the other held keys that `is_meant` selects.
     fn keys_where(&self, is_meant: impl Fn(&Id<HeldKey>) -> bool) -> Vec<KeyBuf> {
         let names = self.keys.all_names().map(|(_, name)| name.key().to_owned());
         let held = self.keys.all_held().filter(|held| {

@@ -1,21 +1,20 @@
 //! Ends: of connections, of waits, of leases, and of this server's time as a master.
 //!
-//! What an ended connection held is removed a slice at a time, so that a connection with a million
-//! keys does not stop everyone else; until its turn comes such a key is *orphaned*: it is still
-//! in the keyspace, but it refuses nobody. Removals wait while the server must not write. What it watched and waited for
-//! *fades*, a slice at a time, too: nobody is told of it, granted it, or kept waiting by it.
+//! The holds of an ended connection are released in slices, so that a connection with a million keys does not stall the server;
+//! until then such a key is *orphaned*: it exists, but blocks nobody. Releases are deferred while the server must not write.
+//! Its watches and waits are *dead*, and reaped in slices: no push, no grant, and nobody waits behind them.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::LOOKS_PER_COMMAND;
-use crate::engine::state::clients::Faded;
+use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::rows::{Ack, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Loss, Token};
 
 impl Engine {
-    /// A connection is no more: nobody is told of its watches and waits from now on, and its holds end as soon as may be.
-    /// O(1), and O(log of the grants that wait for acknowledgements) for some of its own.
+    /// A connection has ended: its watches and waits are dead, its holds orphaned. O(1), and O(log pending grants) for up to
+    /// [`GRANTS_TAKEN_BACK_PER_STEP`](crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP) of its pending grants.
     pub(in crate::engine) fn ended(&mut self, client: ClientId) {
         self.take_back_asked_by(client);
         let Some(client) = self.clients.find(client) else {
@@ -29,42 +28,41 @@ impl Engine {
         self.clients.end(client, killed.or(Some(Loss::Died)));
     }
 
-    /// Goes on with what follows from flushes, and forgets up to so many watches of ended connections, and places in queues: all of a wait's.
-    pub(in crate::engine) fn fade(&mut self, most: usize, effects: &mut Vec<Effect>) {
+    /// Continues the sweep after a flush, and reaps up to `most` dead watches and queue entries; a wait is reaped whole.
+    pub(in crate::engine) fn reap(&mut self, most: usize, effects: &mut Vec<Effect>) {
         self.sweep(most, effects);
         let mut left = most;
         while left > 0
-            && let Some(client) = self.clients.first_fading()
+            && let Some(client) = self.clients.first_to_reap()
         {
             match self.clients[client].waiting.head() {
-                Some(waiter) => left = left.saturating_sub(self.forget_wait(waiter)),
+                Some(waiter) => left = left.saturating_sub(self.remove_dead_wait(waiter)),
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
                     let (waits, watches) = (0, 1);
-                    clients.fade(client, Faded { waits, watches });
+                    clients.reap(client, DeadCounts { waits, watches });
                     left -= 1;
                 }
             }
         }
     }
 
-    /// How many watches and waits ended connections have left. O(1).
-    pub fn fading(&self) -> usize {
-        let Faded { waits, watches } = self.clients.faded();
+    /// The number of dead watches and waits left to reap. O(1).
+    pub fn dead_waits(&self) -> usize {
+        let DeadCounts { waits, watches } = self.clients.dead();
         waits + watches
     }
 
-    /// Who is first in line at a name. The places of ended connections ahead are given up, as far as the looks go. O(1)
-    /// besides those.
-    pub(in crate::engine) fn first_in_line(
+    /// The first living waiter of a queue. Removes dead entries ahead of it, within the budget `looks`. O(1) besides those.
+    pub(in crate::engine) fn first_living_waiter(
         &mut self,
         name: Id<Name>,
         looks: &mut usize,
     ) -> Option<Id<Waiter>> {
         loop {
             let head = self.queues.head(&self.keys, name)?;
-            if !self.is_fading() || !self.is_faded(head) {
+            if !self.has_dead_waits() || !self.is_dead_wait(head) {
                 return Some(head);
             }
             *looks = looks.checked_sub(1)?;
@@ -72,41 +70,41 @@ impl Engine {
                 self.dequeue(head);
             } else {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
-                self.queues.leave_first(keys, clients, name);
+                self.queues.remove_first_entry(keys, clients, name);
             }
         }
     }
 
-    /// Does what had to wait until the keyspace may be written.
+    /// Does what was deferred until the keyspace may be written.
     pub(in crate::engine) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.fade(most, effects);
+        self.reap(most, effects);
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
         self.release_withdrawn(most, effects);
-        self.release_what_ended(most, effects);
-        // The last: where a key turns out to have lapsed, whoever is to have it by an order before this one has it.
+        self.release_orphans(most, effects);
+        // Last: where a key turns out to have expired, the effects above have granted it already.
         self.renew(most, effects);
     }
 
-    /// Ends up to so many holds of ended connections.
-    fn release_what_ended(&mut self, most: usize, effects: &mut Vec<Effect>) {
+    /// Releases up to `most` holds of ended connections.
+    fn release_orphans(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
-            if self.has_granted_enough() {
+            if self.is_multi_key_budget_spent() {
                 return;
             }
             let Some(client) = self.clients.first_ended() else {
                 return;
             };
             let hold = self.clients[client].holding.head();
-            let hold = hold.expect("kept for what it holds");
+            let hold = hold.expect("it is in the list for its holds");
             if !self.sweep_hold(hold, effects) {
                 self.release_after_end(hold, effects);
             }
         }
     }
 
-    /// Ends the holds of ended connections on this key, and their places in its queue, as far as the looks go.
+    /// Releases the orphaned holds of this key and removes dead entries ahead in its queue, within the budget `looks`.
     pub(in crate::engine) fn release_orphaned(
         &mut self,
         key: Key<'_>,
@@ -118,7 +116,7 @@ impl Engine {
         }
         let name = self.name(key, effects);
         if let Some(name) = name {
-            self.first_in_line(name, looks);
+            self.first_living_waiter(name, looks);
         }
         let mut left = Vec::new();
         if let Some(held) = self.keys.find_held(key) {
@@ -128,8 +126,8 @@ impl Engine {
         *looks = looks.saturating_sub(left.len());
         left.retain(|hold| !self.is_living(*hold));
         if let Some(name) = name.filter(|_| left.is_empty()) {
-            self.make_ready(name);
-            self.keys.remove_name_if_idle(name);
+            self.mark_ready(name);
+            self.keys.remove_name_if_unreferenced(name);
         }
         for hold in left {
             self.release_after_end(hold, effects);
@@ -142,7 +140,7 @@ impl Engine {
         }
         let client = self.holds[hold].client;
         self.note_end(hold, effects);
-        // Of what is told of the past only the key that is left counts: others may have had it besides, and gone before.
+        // Of foreign holds only the last of a key counts: the number of its other holders is unknown.
         let is_last = || {
             let mut holds = self.holds.all_of_key(&self.keys, self.holds[hold].key);
             holds.nth(1).is_none()
@@ -153,13 +151,13 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Ends up to so many leases whose time is over.
+    /// Ends up to `most` expired leases.
     pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.timers.first_lease() {
-                Some((end, hold)) if end <= self.now && !self.has_granted_enough() => {
+                Some((end, hold)) if end <= self.now && !self.is_multi_key_budget_spent() => {
                     if !self.sweep_hold(hold, effects) {
-                        self.take_away(hold, Loss::Lease, effects);
+                        self.revoke(hold, Loss::Lease, effects);
                     }
                 }
                 _ => return,
@@ -167,7 +165,7 @@ impl Engine {
         }
     }
 
-    /// Ends the leases on these keys whose time is over, as far as [`LOOKS_PER_COMMAND`] go. O(keys).
+    /// Ends the expired leases of these keys, within [`LOOKS_PER_COMMAND`]. O(keys).
     pub(in crate::engine) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         let mut looks = LOOKS_PER_COMMAND;
         for key in keys {
@@ -179,13 +177,13 @@ impl Engine {
             looks = looks.saturating_sub(holds.len());
             for hold in holds {
                 if self.is_over(hold) {
-                    self.take_away(hold, Loss::Lease, effects);
+                    self.revoke(hold, Loss::Lease, effects);
                 }
             }
         }
     }
 
-    /// Ends an owner's hold of this key if its lease is over or its grant was withdrawn, however many hold it. O(log of leases).
+    /// Ends the owner's hold of this key if its lease has expired or its grant was withdrawn. O(log leases).
     pub(in crate::engine) fn end_own_lease(
         &mut self,
         client: ClientId,
@@ -197,26 +195,26 @@ impl Engine {
             return;
         };
         if self.is_over(own) {
-            self.take_away(own, Loss::Lease, effects);
+            self.revoke(own, Loss::Lease, effects);
         } else if self.holds.ack(own) == Ack::Withdrawn {
             self.release_one_withdrawn(own, effects);
         }
     }
 
-    /// Whether a hold has a lease whose time is over.
+    /// Whether a hold's lease has expired.
     fn is_over(&self, hold: Id<Hold>) -> bool {
         let lease = self.holds.lease(hold);
         lease.is_some_and(|end| end <= self.now)
     }
 
-    /// Whether there is a lease whose time is over. O(1).
+    /// Whether any lease has expired and not been ended yet. O(1).
     pub(in crate::engine) fn is_any_lease_over(&self) -> bool {
         let first = self.timers.first_lease();
         first.is_some_and(|(end, _)| end <= self.now)
     }
 
-    /// Ends a hold and tells its owner, if that asked for it.
-    pub(in crate::engine) fn take_away(
+    /// Ends a hold, with LOST to an owner that asked for it, and hands the key over.
+    pub(in crate::engine) fn revoke(
         &mut self,
         hold: Id<Hold>,
         why: Loss,
@@ -228,7 +226,7 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Ends the waits whose time is over, and withdraws the grants that were not acknowledged in time.
+    /// Times waits out, and withdraws the grants that were not acknowledged in time.
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
@@ -237,39 +235,39 @@ impl Engine {
             if end > self.now || looks == 0 {
                 return;
             }
-            if self.is_faded(waiter) {
-                looks = looks.saturating_sub(self.forget_wait(waiter));
+            if self.is_dead_wait(waiter) {
+                looks = looks.saturating_sub(self.remove_dead_wait(waiter));
                 continue;
             }
             self.totals.timeouts += 1;
-            self.turn_away(waiter, None, effects);
+            self.fail_wait(waiter, None, effects);
         }
     }
 
-    /// A blocked connection goes on as if its time were over.
+    /// A blocked connection's wait ends as if it had timed out.
     pub(in crate::engine) fn unblocked(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         let reply = self.unblock(client);
         effects.push(Effect::Reply(reply.unwrap_or(Reply::Null)));
     }
 
-    /// A blocked connection goes on without what it waited for. Its form of "not granted".
+    /// Ends the wait of a blocked connection; returns its "not granted" reply.
     pub(in crate::engine) fn unblock(&mut self, client: ClientId) -> Option<Reply> {
         if let Some(reply) = self.unblock_pending(client) {
             return Some(reply);
         }
         let client = self.clients.find(client)?;
         let waiter = self.clients[client].blocked?;
-        Some(self.leave_queues(waiter).reply_to.form.not_granted())
+        Some(self.remove_wait(waiter).reply_to.form.not_granted())
     }
 
-    /// The server does not block this connection, which was to wait.
+    /// The server refused to block this connection.
     pub(in crate::engine) fn block_refused(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.unblock(client);
         let refused = Reply::Refused(Refusal::CannotBlock);
         effects.push(Effect::Reply(refused));
     }
 
-    /// Ends what was granted with this token, as soon as the keyspace may be written.
+    /// Ends the holds granted with this token when the keyspace may be written.
     pub(in crate::engine) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
         let Some(client) = self.clients.find(client) else {
             return;
@@ -280,20 +278,20 @@ impl Engine {
         for hold in granted.collect::<Vec<_>>() {
             self.holds.set_lease(&mut self.timers, hold, Some(self.now));
             if self.holds.depth(hold) == 1 {
-                // It never heard that it had it.
+                // The client was never told that it held the key.
                 self.holds.forget_notify(hold);
             }
         }
     }
 
-    /// This server has a master now: nobody can wait here, and what was held is that one's affair. Its
-    /// sessions will tell which they are.
+    /// This server became a replica: all waits fail, and connections lose their holds. Sessions keep theirs until the master's
+    /// stream says otherwise.
     pub(in crate::engine) fn demoted(&mut self, redirect: bool, effects: &mut Vec<Effect>) {
         for key in self.keys_waited_for() {
             let key = key.as_key();
             match redirect {
                 true => self.elsewhere(key, effects),
-                false => self.turn_all_away(key, &Refusal::Unblocked, effects),
+                false => self.fail_all_waits(key, &Refusal::Unblocked, effects),
             }
         }
         self.forget_acks(effects);
@@ -301,7 +299,7 @@ impl Engine {
         self.begin_quarantine(0);
         while let Some(name) = self.ready.pop_front() {
             self.keys[name].set_ready(false);
-            self.keys.remove_name_if_idle(name);
+            self.keys.remove_name_if_unreferenced(name);
         }
         self.sweep(usize::MAX, effects);
         for key in self.keys.all_held().collect::<Vec<_>>() {
@@ -314,9 +312,9 @@ impl Engine {
                     self.forget_hold(hold);
                 }
             }
-            // What a session holds stays its own, also where this server was a replica before and only changes its master.
+            // Sessions keep their holds, also when a replica only changes its master.
             if self.keys[key].holds.is_empty() {
-                self.leave_behind(key, mode);
+                self.add_ownerless_hold(key, mode);
             }
         }
         self.leave_withdrawn_to_master();
@@ -327,32 +325,32 @@ impl Engine {
         }
     }
 
-    /// This server has no master any more.
+    /// This server became a master.
     pub(in crate::engine) fn promoted(&mut self, effects: &mut Vec<Effect>) {
         self.is_replica = false;
-        self.note_former(effects);
+        self.log_foreign_holds(effects);
         self.begin_all_graces();
     }
 
-    /// The data are there. Each connection that spoke for a session goes on with it, as if it resumed it, if there is one.
+    /// Loading has finished. Connections that were attached to a session before are attached again, if the session was loaded.
     pub(in crate::engine) fn load_ended(&mut self, effects: &mut Vec<Effect>) {
         self.loading = false;
-        self.keys.lose_sight();
-        let speakers = std::mem::take(&mut self.speakers);
+        self.keys.forget_states();
+        let attached_before_load = std::mem::take(&mut self.attached_before_load);
         if self.is_replica {
             return;
         }
-        for (client, digest, notify) in speakers {
+        for (client, digest, notify) in attached_before_load {
             let found = (self.sessions.find(&digest), self.clients.find(client));
             if let (Some(session), Some(connection)) = found {
-                self.go_on_with(session, connection, notify, effects);
+                self.attach_session(session, connection, notify, effects);
             }
         }
         self.begin_all_graces();
     }
 
-    /// Ends a wait and tells its connection that it got nothing, and why, where that is not its time.
-    pub(in crate::engine) fn turn_away(
+    /// Fails a wait with this refusal; without one it timed out.
+    pub(in crate::engine) fn fail_wait(
         &mut self,
         waiter: Id<Waiter>,
         why: Option<Refusal>,
@@ -360,16 +358,16 @@ impl Engine {
     ) {
         let name = self.queues.names_of(waiter).next();
         let key = name.map(|name| self.keys[name].key().to_owned());
-        let waiter = self.leave_queues(waiter);
+        let waiter = self.remove_wait(waiter);
         let key = key.filter(|_| waiter.reply_to.push);
         let about = key.map(|key| (key, &*waiter.terms.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
         effects.push(end.told(waiter.reply_to, about));
     }
 
-    /// Turns everyone away who waits for this key. It is looked up by its name each time: one that nobody here holds is
-    /// forgotten with its last waiter, who may have waited for several.
-    pub(in crate::engine) fn turn_all_away(
+    /// Fails all waits at this name. Looks the name up each time: its record goes with the last waiter, which may be a multi-key
+    /// waiter.
+    pub(in crate::engine) fn fail_all_waits(
         &mut self,
         key: Key<'_>,
         why: &Refusal,
@@ -378,11 +376,11 @@ impl Engine {
         while let Some(found) = self.keys.find_name(key)
             && let Some(waiter) = self.queues.head(&self.keys, found)
         {
-            match self.is_faded(waiter) {
+            match self.is_dead_wait(waiter) {
                 true => {
-                    self.forget_wait(waiter);
+                    self.remove_dead_wait(waiter);
                 }
-                false => self.turn_away(waiter, Some(why.clone()), effects),
+                false => self.fail_wait(waiter, Some(why.clone()), effects),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! Who is told that it lost what it held: nobody who did not ask for it.
+//! LOST pushes, for holds acquired with NOTIFY only.
 //!
-//! That is asked for with each hold, and kept with it. A session can change its connection: the new one is told of what
-//! it asks for itself, and of what former ones asked for only if it said so when it resumed the session.
+//! NOTIFY is an attribute of each hold. A session's new connection is notified of the holds it acquires or re-enters with NOTIFY
+//! itself, and of those of earlier connections only if it asked for that when it resumed the session.
 
 use crate::engine::effect::{Effect, Lost, NameFrom, News, Push};
 use crate::engine::limits::LOSSES_LOGGED_APART;
@@ -11,29 +11,29 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Kind, Loss, NOBODY, Origin};
 
 impl Engine {
-    /// A request has made this hold deeper that asks to be told of its loss, or does not. O(1).
-    pub(in crate::engine) fn deepen_notice(&mut self, hold: Id<Hold>, notify: bool) {
+    /// A re-entry with NOTIFY sets it for the hold, in this attachment of the session. O(1).
+    pub(in crate::engine) fn notify_on_reentry(&mut self, hold: Id<Hold>, notify: bool) {
         if notify {
             let session = self.sessions.get(self.holds[hold].client);
             let attachment = session.map_or(0, |session| session.attachment);
-            self.holds.notify_in(hold, attachment);
+            self.holds.set_notify_attachment(hold, attachment);
         }
     }
 
-    /// Whether the connection that speaks for an owner asked to be told of the loss of this hold. O(1).
-    fn is_to_hear(&self, id: Id<Hold>) -> bool {
+    /// Whether the owner's current connection wants LOST for this hold. O(1).
+    fn wants_loss_push(&self, id: Id<Hold>) -> bool {
         let hold = &self.holds[id];
         if !self.holds.is_notified(id) {
             return false;
         }
         let session = self.sessions.get(hold.client);
         session.is_none_or(|session| {
-            self.holds.granted_as(id) > session.hears_after
-                || self.holds.notified_in(id) == session.attachment
+            self.holds.granted_as(id) > session.notify_after
+                || self.holds.notify_attachment(id) == session.attachment
         })
     }
 
-    /// Counts a hold that ended other than by its owner, and tells that owner if it asked for it.
+    /// Counts and logs a hold that its owner lost, and pushes LOST if the owner asked for it.
     pub(in crate::engine) fn notify_lost(
         &mut self,
         id: Id<Hold>,
@@ -42,18 +42,18 @@ impl Engine {
     ) {
         let hold = &self.holds[id];
         let owner = &self.clients[hold.client];
-        // What was not acknowledged is nobody's loss, and what a file tells of was lost once.
+        // A pending hold is nobody's loss, and losses found in a file were reported before.
         if self.is_replica || self.loading || !self.is_settled(id) {
             return;
         }
-        if owner.ended && !self.went_before_its_owner(id) {
+        if owner.ended && !self.was_flushed_before_owner_ended(id) {
             return self.note_end(id, effects);
         }
         let owner_id = if owner.ended { NOBODY } else { owner.id };
         self.totals.lost += 1;
         self.note_loss(id, why, effects);
         let hold = &self.holds[id];
-        if owner_id == NOBODY || !self.is_to_hear(id) {
+        if owner_id == NOBODY || !self.wants_loss_push(id) {
             return;
         }
         let kind = match self.holds.mode(id).is_lock() {
@@ -71,40 +71,40 @@ impl Engine {
         effects.push(Effect::Push { to, push });
     }
 
-    /// A hold ends whose owner has ended: for the reason for which that did. O(1).
+    /// Logs the end of an orphaned hold, with the reason for which its owner ended. O(1).
     pub(in crate::engine) fn note_end(&mut self, id: Id<Hold>, effects: &mut Vec<Effect>) {
         if let Some(why) = self.clients[self.holds[id].client].ended_by {
             self.note_loss(id, why, effects);
         }
     }
 
-    /// Whether a hold was lost by a flush before its owner ended, and only comes to be looked at now. O(1).
-    fn went_before_its_owner(&self, id: Id<Hold>) -> bool {
+    /// Whether a flush took the hold before its owner ended. O(1).
+    fn was_flushed_before_owner_ended(&self, id: Id<Hold>) -> bool {
         let Hold { key, client, .. } = self.holds[id];
         let retired = self.keys.retired_by(key);
         retired.is_some_and(|retired| retired.number <= self.clients[client].ended_after)
     }
 
-    /// This server has no master any more, so what connections of that one held ends: one entry of the log is for all. O(1).
-    pub(in crate::engine) fn note_former(&mut self, effects: &mut Vec<Effect>) {
-        if let Some(hold) = self.clients.first_held_by_former() {
-            let count = self.clients.held_by_former() as u64;
+    /// On promotion the foreign owner's holds end: logs one entry for all. O(1).
+    pub(in crate::engine) fn log_foreign_holds(&mut self, effects: &mut Vec<Effect>) {
+        if let Some(hold) = self.clients.first_foreign_hold() {
+            let count = self.clients.foreign_holds() as u64;
             self.log_loss(hold, Loss::Promoted, count, effects);
         }
     }
 
-    /// How many holds connections of a former master have left. O(1).
-    pub fn held_by_former(&self) -> usize {
-        self.clients.held_by_former()
+    /// The number of holds of another server's connections. O(1).
+    pub fn foreign_holds(&self) -> usize {
+        self.clients.foreign_holds()
     }
 
-    /// Counts a hold that ends for this reason. O(1).
+    /// Counts and logs a lost hold. O(1).
     fn note_loss(&mut self, id: Id<Hold>, why: Loss, effects: &mut Vec<Effect>) {
         self.totals.lost_by[why as usize] += 1;
         self.log_loss(id, why, 1, effects);
     }
 
-    /// Notes in the log that so many holds end for this reason, one of which is this one. O(1).
+    /// Logs the loss of `count` holds, of which `id` is one. O(1).
     fn log_loss(&mut self, id: Id<Hold>, why: Loss, count: u64, effects: &mut Vec<Effect>) {
         if !self.logs_losses {
             return;
@@ -130,12 +130,11 @@ impl Engine {
             is_one_of_many: together && owner.hold_count > LOSSES_LOGGED_APART,
             count,
         };
-        self.losses_told += 1;
+        self.losses_emitted += 1;
         effects.push(Effect::Lost(Box::new(lost)));
     }
 
-    /// What the server says of a connection that is about to end, and whether somebody ends it. Of use where it holds
-    /// something. O(1).
+    /// Records the origin of a connection that is about to end, and whether it is killed; for the log. O(1).
     pub fn note_origin(&mut self, client: ClientId, origin: Origin, killed: bool) {
         if let Some(client) = self.clients.find(client) {
             let owner = self.clients.owner(client);
@@ -145,7 +144,7 @@ impl Engine {
         }
     }
 
-    /// Whether it is of use to know what this connection is, since it has a session, or holds something. O(1).
+    /// Whether the log needs this connection's origin: it has a session, or holds something. O(1).
     pub fn wants_origin(&self, client: ClientId) -> bool {
         let logs = self.logs_losses;
         self.clients.find(client).is_some_and(|client| {
@@ -154,13 +153,13 @@ impl Engine {
         })
     }
 
-    /// Whether [`Effect::Lost`] is wanted.
+    /// Turns [`Effect::Lost`] on or off.
     pub fn set_logs_losses(&mut self, logs: bool) {
         self.logs_losses = logs;
     }
 
-    /// So many losses were logged, and none of their keys lacks its next holder: [`Effect::NextHolder`] is wanted again after the
-    /// next one, which may be told already.
+    /// The log has the next holder of each of its first `logged` losses: [`Effect::NextHolder`] is emitted again only after a
+    /// further loss, which may have been emitted already.
     pub fn close_log(&mut self, logged: u64) {
         self.losses_closed = logged;
     }

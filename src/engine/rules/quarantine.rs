@@ -40,7 +40,7 @@ impl Engine {
                 continue;
             }
             self.keys[name].set_ready(false);
-            self.keys.remove_name_if_idle(name);
+            self.keys.remove_name_if_unreferenced(name);
         }
     }
 

@@ -1,13 +1,11 @@
-//! The backstop of temporary keys in a cluster: a time to live, which is renewed while the owner lives.
+//! The TTL backstop of temporary keys in a cluster, refreshed while the owner lives.
 //!
-//! A slot that moves takes copies of its keys along to a server that knows no owner of them. There
-//! nobody renews them, so they end by themselves.
+//! A migrating slot copies its keys to a server that does not know their owners. Nobody refreshes them there, so they expire.
 //!
-//! All holds are visited in turn, a few at a time, in passes of a sixth of the backstop; a key is
-//! written where less than half of its time is left. Two visits of a key lie at most two passes
-//! apart, however many others come and go meanwhile. So a key has a sixth of its time left at least,
-//! as a rule a third, and nothing has to be remembered for each key. What users say about a key's
-//! time goes before: a key that they gave one ([`Event::Timed`](crate::engine::Event::Timed)) is not renewed.
+//! A cursor visits all holds in passes of 1/6 of the backstop, and refreshes a key when less than half of its TTL is left. Two
+//! visits of a key are at most two passes apart, however many keys come and go meanwhile: a key has at least 1/6 of its TTL
+//! left, usually 1/3, and needs no state of its own. A TTL set by a client takes precedence
+//! ([`Event::Timed`](crate::engine::Event::Timed)): such a key is not refreshed.
 
 use crate::engine::effect::Effect;
 use crate::engine::mode::Mode;
@@ -18,39 +16,39 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{Key, Moment};
 
 impl Engine {
-    /// Gives temporary keys this backstop from now on, or with 0 none.
+    /// Sets the backstop; 0 turns it off.
     pub fn set_backstop(&mut self, backstop_ms: u64) {
         self.renewals.backstop_ms = backstop_ms;
     }
 
-    /// Whether somebody holds this as a temporary key, and it has a backstop. O(1).
+    /// Whether this is a held temporary key with a backstop. O(1).
     pub fn has_backstop(&self, key: Key<'_>) -> bool {
         self.renewals.backstop_ms > 0
             && self.keys.find_held(key).is_some_and(|key| {
                 let hold = self.keys[key].holds.head();
-                hold.is_some_and(|hold| self.is_to_renew(hold))
+                hold.is_some_and(|hold| self.has_refreshable_ttl(hold))
             })
     }
 
-    /// Whether keys are to be renewed, or to lose their backstop, by now. O(1).
+    /// Whether a refresh is due. O(1).
     pub fn has_renewals(&self, now: Moment) -> bool {
         let due = self.timers.renewal();
         due.is_some_and(|due| due <= now)
     }
 
-    /// Nothing is renewed from now on.
+    /// Stops the refresh.
     pub(in crate::engine) fn stop_renewals(&mut self) {
         self.renewals.pass = None;
         self.set_renewal();
     }
 
-    /// Follows each change of the pass.
+    /// Sets the timer after a change of the pass.
     fn set_renewal(&mut self) {
         let (former, end) = (self.timers.renewal(), self.renewals.deadline());
         self.timers.set(Timer::Renewal, former, end);
     }
 
-    /// Renews every temporary key as soon as may be.
+    /// Starts a pass that refreshes every temporary key at once.
     pub(in crate::engine) fn renew_all(&mut self) {
         if self.holds.temporary() > 0 {
             let places = self.holds.places();
@@ -59,7 +57,7 @@ impl Engine {
         }
     }
 
-    /// Visits up to so many places that are due.
+    /// Visits up to `most` slots that are due.
     pub(in crate::engine) fn renew(&mut self, most: usize, effects: &mut Vec<Effect>) {
         let due = self.has_renewals(self.now);
         let Some(pass) = self.renewals.pass.as_mut().filter(|_| due) else {
@@ -71,9 +69,9 @@ impl Engine {
         let is_over = pass.next >= pass.places;
         for place in places {
             if let Some(hold) = self.holds.at(place)
-                && self.is_to_renew(hold)
+                && self.has_refreshable_ttl(hold)
             {
-                self.order_renewal(hold, whole, effects);
+                self.refresh_ttl(hold, whole, effects);
             }
         }
         if is_over && self.holds.temporary() > 0 {
@@ -85,7 +83,7 @@ impl Engine {
         self.set_renewal();
     }
 
-    /// Whether a key has a time to live that somebody gave it.
+    /// Notes whether a client gave a key a TTL.
     pub(in crate::engine) fn set_timed(&mut self, key: Key<'_>, timed: bool) {
         if let Some(key) = self.keys.find_held(key) {
             self.mark_timed(key, timed);
@@ -97,34 +95,38 @@ impl Engine {
         self.keys[key].set_timed(timed);
     }
 
-    /// A key has no time to live, whoever took it away: it has its backstop again.
+    /// A key has lost its TTL: restores its backstop.
     pub(in crate::engine) fn untimed(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         let Some(key) = self.keys.find_held(key) else {
             return;
         };
         self.keys[key].set_timed(false);
         if let Some(hold) = self.keys[key].holds.head()
-            && self.is_to_renew(hold)
+            && self.has_refreshable_ttl(hold)
             && self.renewals.backstop_ms > 0
         {
-            self.order_renewal(hold, true, effects);
+            self.refresh_ttl(hold, true, effects);
         }
     }
 
-    /// A temporary key was made: it has its backstop from the same step on.
+    /// A temporary key was created: sets its backstop in the same step.
     #[inline]
-    pub(in crate::engine) fn back_up(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
+    pub(in crate::engine) fn start_ttl_backstop(
+        &mut self,
+        key: Id<HeldKey>,
+        effects: &mut Vec<Effect>,
+    ) {
         if self.renewals.backstop_ms > 0 {
-            self.begin_to_back_up(key, effects);
+            self.start_ttl_backstop_of(key, effects);
         }
     }
 
     #[cold]
-    fn begin_to_back_up(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
+    fn start_ttl_backstop_of(&mut self, key: Id<HeldKey>, effects: &mut Vec<Effect>) {
         if let Some(hold) = self.keys[key].holds.head()
-            && self.is_to_renew(hold)
+            && self.has_refreshable_ttl(hold)
         {
-            self.order_renewal(hold, true, effects);
+            self.refresh_ttl(hold, true, effects);
             if self.timers.renewal().is_none() {
                 self.renewals.begin(self.now, self.holds.places());
                 self.set_renewal();
@@ -132,11 +134,11 @@ impl Engine {
         }
     }
 
-    fn is_to_renew(&self, hold: Id<Hold>) -> bool {
+    fn has_refreshable_ttl(&self, hold: Id<Hold>) -> bool {
         self.holds.mode(hold) == Mode::Temporary && self.is_living(hold)
     }
 
-    fn order_renewal(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {
+    fn refresh_ttl(&self, hold: Id<Hold>, whole: bool, effects: &mut Vec<Effect>) {
         let key = self.holds[hold].key;
         let record = &self.keys[key];
         let key = self.keys.key_of(key).to_owned();

@@ -1,8 +1,8 @@
-//! What is told from one server to the next: by a master's stream, the append-only file, an RDB file.
+//! Replication and persistence: the replication stream, the append-only file, RDB files.
 //!
-//! A server tells which keys are made, for whom does not matter: their owners are connections, which end with it. Only
-//! sessions go on, so of these it tells all. Who is told keeps each key for *former* owners or for sessions, never for
-//! both: as long as a session holds a key, those who hold it besides do not matter here.
+//! Keys are replicated without their owners: connections end with their server. Sessions survive it, so they are replicated in
+//! full. A replica keeps each key for the *foreign owner* or for sessions, never for both: while a session holds a key, its
+//! other holders do not matter there.
 
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
@@ -16,7 +16,7 @@ use crate::engine::terms::Terms;
 use crate::engine::types::{Cause, Key, Moment, SessionId, Token};
 
 impl Engine {
-    /// All sessions and what they hold, as it would have to be told to who knows nothing. O(their number).
+    /// A full dump of all sessions and their holds. O(sessions and holds).
     pub fn session_records(&self, now: Moment) -> impl Iterator<Item = SessionRecord> {
         let sessions = self
             .sessions
@@ -38,7 +38,7 @@ impl Engine {
         let (depth, shared_below) = self.holds.depths(hold);
         let key = self.holds[hold].key;
         let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
-        // Whoever goes on after this server does not hear when a grant was acknowledged.
+        // Acknowledgements are not replicated: a pending grant's lease counts from the grant.
         let pending = self.holds.pending(hold);
         let begins_ms = pending.and_then(|grant| grant.lease_ms);
         Held {
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Tells others how a key is held, if a session holds it. O(1).
+    /// Replicates a hold, if a session owns it. O(1).
     #[inline]
     pub(in crate::engine) fn replicate_hold(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         if self.is_of_session(hold) {
@@ -77,7 +77,7 @@ impl Engine {
         !self.sessions.is_empty() && self.clients[self.holds[hold].client].is_session
     }
 
-    /// What is to be told when this hold ends and its key stays. O(1).
+    /// The record to replicate if this hold ends and its key stays. O(1).
     #[inline]
     pub(in crate::engine) fn freed(&self, hold: Id<Hold>) -> Option<Box<SessionRecord>> {
         match self.is_of_session(hold) {
@@ -107,7 +107,7 @@ impl Engine {
                 digest,
                 grace_ms,
             } => {
-                // Two of the same secret are none that this module has made: a damaged file or stream.
+                // Two sessions never share a secret: the file or stream is damaged.
                 if self.sessions.numbered(*id).is_none() && self.sessions.find(digest).is_none() {
                     let session = self.clients.add_session();
                     self.sessions.add(session, *id, *digest, *grace_ms);
@@ -134,9 +134,9 @@ impl Engine {
         };
         let at = held.key.as_key();
         if let Some(name) = self.name(at, effects) {
-            self.set_standing(name, held.terms.mode.stands(), effects);
+            self.set_state(name, held.terms.mode.key_state(), effects);
         }
-        let key = self.keys.hold(self.keys.spot(at), at);
+        let key = self.keys.get_or_insert_held(self.keys.lookup(at), at);
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
             let is_itself = client == owner && self.holds.has_label(*id, &held.terms.label);
@@ -153,9 +153,9 @@ impl Engine {
             token: held.token,
             since: self.now,
         };
-        let hold = self.write_down(key, &grant);
+        let hold = self.add_hold(key, &grant);
         self.holds.set_depths(hold, (held.depth, held.shared_below));
-        // A lock may have a time to live, of which nobody told.
+        // A lock may have a TTL: that is not replicated.
         self.mark_timed(key, held.timed || held.terms.mode.is_lock());
     }
 
@@ -172,66 +172,65 @@ impl Engine {
         let mode = self.holds.mode(hold);
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
-            self.leave_behind(key, mode);
+            self.add_ownerless_hold(key, mode);
         }
     }
 
-    /// A key that a connection of a former server holds. It is orphaned: it refuses nobody, and goes as soon as this
-    /// server is the one that may remove it.
+    /// A key whose holder is a connection of another server. It is orphaned: it blocks nobody, and is removed once this server is
+    /// a master.
     pub(in crate::engine) fn inherited(
         &mut self,
         key: Key<'_>,
         mode: Mode,
         effects: &mut Vec<Effect>,
     ) {
-        let spot = self.keys.spot(key);
-        if let Some(name) = spot.name {
+        let lookup = self.keys.lookup(key);
+        if let Some(name) = lookup.name {
             self.refresh(name, effects);
-            self.set_standing(name, mode.stands(), effects);
+            self.set_state(name, mode.key_state(), effects);
         }
-        let key = self.keys.hold(spot, key);
-        if spot.held.is_none() {
-            // As a rule nobody knows the key, and there can be millions: no question is worth asking.
-            return self.leave_behind(key, mode);
+        let key = self.keys.get_or_insert_held(lookup, key);
+        if lookup.held.is_none() {
+            // The usual case, by the million: skip the checks below.
+            return self.add_ownerless_hold(key, mode);
         }
-        // A master knows itself who holds its keys, unless it loads them.
+        // A master knows the holders of its keys, unless it is loading.
         let is_known = !self.is_replica && !self.loading;
         if is_known && self.living_holds(key).next().is_some() {
             return;
         }
-        // What is orphaned already stays so. Beside a session that holds a lock there can be others; but a
-        // temporary key has been made anew, without a word of the session that held it.
+        // An orphan stays one. A lock held by a session can have other holders; a temporary key was created anew, so the session
+        // has lost it.
         let is_lock = self.keys[key].held().is_lock();
         let stays = |hold| is_lock == mode.is_lock() && (is_lock || !self.is_living(hold));
         if self.keys[key].holds.head().is_some_and(stays) {
             return;
         }
         self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
-        self.leave_behind(key, mode);
+        self.add_ownerless_hold(key, mode);
     }
 
-    /// Takes in many temporary keys at once, as a file has them by the million. The same follows as from an
-    /// [`Event::Inherited`] for each. O(their number).
+    /// Adds many temporary keys at once, as when an RDB file is loaded; equivalent to an [`Event::Inherited`] for each. O(keys).
     pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        self.lose_moving(&Event::LoadBegins, effects);
+        self.lose_in_transit(&Event::LoadBegins, effects);
         let mode = Mode::Temporary;
-        let made = self.keys.hold_all(keys);
+        let made = self.keys.insert_all_held(keys);
         for (key, made) in keys.iter().zip(made) {
             match made {
-                Some(made) => self.leave_behind(made, mode),
+                Some(made) => self.add_ownerless_hold(made, mode),
                 None => self.inherited(*key, mode, effects),
             }
         }
     }
 
-    /// A key that nobody holds is held by a connection of a former server. O(1).
-    pub(in crate::engine) fn leave_behind(&mut self, key: Id<HeldKey>, mode: Mode) {
-        // A lock may have a time to live, of which nobody told.
+    /// Adds a hold of the foreign owner to an unheld key. O(1).
+    pub(in crate::engine) fn add_ownerless_hold(&mut self, key: Id<HeldKey>, mode: Mode) {
+        // A lock may have a TTL: that is not replicated.
         self.mark_timed(key, mode.is_lock());
         let grant = Grant {
-            client: self.clients.former(),
-            // How it was held no longer matters: it is held by nobody.
+            client: self.clients.foreign_owner(),
+            // An orphan's exact mode does not matter.
             terms: Terms::of(match mode.is_lock() {
                 true => Mode::Exclusive,
                 false => mode,
@@ -239,28 +238,28 @@ impl Engine {
             token: self.tokens.last(),
             since: self.now,
         };
-        self.write_down(key, &grant);
+        self.add_hold(key, &grant);
     }
 
-    /// Nothing is held any more, and there is no session. What is so from now on the data set says that is loaded.
+    /// A load begins: drops all holds and sessions. The data set says what exists from now on.
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
         self.keys.retire(None, Cause::Server);
-        self.keys.lose_sight();
+        self.keys.forget_states();
         self.sweep(usize::MAX, effects);
         self.loading = true;
         let mut sessions: Vec<_> = self.sessions.iter().collect();
         sessions.sort_unstable_by_key(|(_, session)| session.id);
         for (owner, session) in sessions {
             if let Some(connection) = self.clients[owner].attached {
-                let (digest, notify) = (session.digest, session.hears_after == Token::default());
+                let (digest, notify) = (session.digest, session.notify_after == Token::default());
                 let client = self.clients[connection].id;
-                self.speakers.push((client, digest, notify));
+                self.attached_before_load.push((client, digest, notify));
             }
             self.forget_session(owner);
         }
     }
 
-    /// A session is over without a word to anyone. What it holds is orphaned.
+    /// Ends a session silently; its holds are orphaned.
     fn forget_session(&mut self, session: Id<Client>) {
         self.clients.detach(session);
         self.sessions.remove(&mut self.timers, session);
@@ -273,7 +272,7 @@ impl Engine {
         }
     }
 
-    /// Ends a hold without a word to anyone. The key's record stays, and must be looked after.
+    /// Ends a hold silently. The caller removes the key's record if this was its last hold.
     pub(in crate::engine) fn forget_hold(&mut self, hold: Id<Hold>) {
         let owner = self.holds[hold].client;
         let (keys, clients) = (&mut self.keys, &mut self.clients);

@@ -72,7 +72,7 @@ impl Engine {
         let found = name.and_then(|name| self.queues.find_pushed(name, client, label));
         let meant = found.filter(|waiter| is_meant(&self.queues[*waiter]));
         meant.is_some_and(|waiter| {
-            self.leave_queues(waiter);
+            self.remove_wait(waiter);
             true
         })
     }
@@ -122,8 +122,8 @@ impl Engine {
             let serves = self.holds.lower(&mut self.keys, hold);
             self.replicate_hold(hold, effects);
             if serves && let Some(name) = self.name_of(self.holds[hold].key, effects) {
-                self.serve(name, self.limits.together, effects);
-                self.keys.remove_name_if_idle(name);
+                self.serve(name, self.limits.compatible_grants_per_step, effects);
+                self.keys.remove_name_if_unreferenced(name);
             }
         }
         effects.push(Effect::Reply(Reply::Integer(left.into())));
@@ -181,7 +181,7 @@ impl Engine {
         }
         self.check_extras_of(&[hold])?;
         // Between its own token and the last one others can have held the key beside it.
-        let is_others = token <= last && self.holds.mode(hold).is_for_many();
+        let is_others = token <= last && self.holds.mode(hold).admits_others();
         let token = match is_others {
             true => self.take_token(effects),
             false => self.know_token(token, effects),
@@ -240,16 +240,16 @@ impl Engine {
         seen: &[KeySnapshot<'_>],
         effects: &mut Vec<Effect>,
     ) {
-        let client = self.attend(client, effects);
+        let client = self.client_record(client, effects);
         if let Err(refusal) = self.check_watches(client, seen) {
             effects.push(Effect::Reply(Reply::Refused(refusal)));
             return;
         }
         for seen in seen {
-            let name = self.keys.find_or_add_name(seen.key, seen.standing);
+            let name = self.keys.get_or_insert_name(seen.key, seen.standing);
             // What the look says now can be news to those who watched before: another module can take a
             // key away without a word.
-            self.set_standing(name, seen.standing, effects);
+            self.set_state(name, seen.standing, effects);
             if !self.watches.has(&self.keys, name, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
                 self.watches.add(keys, clients, name, client);

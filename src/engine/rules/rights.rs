@@ -1,8 +1,8 @@
-//! Rights that may be gone since somebody began to wait.
+//! ACL changes during a wait.
 //!
-//! A request comes from a user who may make it; when its turn comes, that may have changed. The engine knows of no users. It
-//! is told that rights have changed, and from then on grants nothing to those who waited before that, until it is told what
-//! a look at their rights has shown. Only who is about to be served is looked at, so a change costs nothing by itself.
+//! The server checks a user's rights when the command is given; the ACL may change before the wait is served. The engine knows no
+//! users. After `RightsChanged` it grants nothing to earlier waiters until the shell has checked their rights. Only waiters that
+//! are about to be served are checked, so a change costs nothing by itself.
 
 use crate::engine::effect::{Effect, Refusal};
 use crate::engine::event::{Event, Raise};
@@ -12,25 +12,25 @@ use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Form, KeyBuf, NoRight, WaitId};
 
-/// A wait whose rights are to be looked at before it is served.
+/// A wait whose rights must be checked before it is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Doubt {
-    /// For [`Event::Rights`], which is to be the next event.
+    /// For [`Event::Rights`], which must be the next event.
     pub wait: WaitId,
     pub client: ClientId,
-    /// What it has asked for, and of what keys.
+    /// Which command it gave.
     pub form: Form,
     pub keys: Vec<KeyBuf>,
 }
 
 impl Engine {
-    /// Whether anybody waits whose rights may be gone. O(1).
+    /// Whether any waiter's rights are unchecked since the ACL changed. O(1).
     pub fn has_doubts(&self) -> bool {
-        self.queues.has_doubts()
+        self.queues.has_unchecked()
     }
 
-    /// Whose rights are to be looked at before this event is told, lest its turn comes by that and it cannot be served in
-    /// the same step. (Whoever is missed is served a little later.)
+    /// The wait whose rights must be checked before this event, so that the event can serve it in the same step. (A wait that is
+    /// missed is served a little later.)
     pub fn doubt(&self, event: &Event<'_>) -> Option<Doubt> {
         if !self.has_doubts() {
             return None;
@@ -40,7 +40,7 @@ impl Engine {
             | Event::Extend { key, .. }
             | Event::Raise(Raise { key, .. }) => self.doubt_among(self.keys.find_name(key)),
             Event::Drop { client, keys } => {
-                // Its own waits for temporary keys are given up before anybody is served.
+                // DELTP removes the caller's own waits for temporary keys first.
                 let leaver = self.clients.find(client);
                 let mut names = keys.iter().filter_map(|key| self.keys.find_name(*key));
                 names.find_map(|name| self.doubt_at(name, leaver))
@@ -67,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// About the keys that a session holds, which is about to end.
+    /// The same for the keys of a session that is about to end.
     fn doubt_about(&self, session: Id<Client>) -> Option<Doubt> {
         let holds = self
             .holds
@@ -85,7 +85,7 @@ impl Engine {
         names.find_map(|name| self.doubt_at(name, None))
     }
 
-    /// The names that are served first by work, or whose keys are freed.
+    /// The names that the next work serves first.
     fn names_up_next(&self) -> impl Iterator<Item = Id<Name>> {
         let over = self.timers.first_lease().map(|(_, hold)| hold);
         let of_session = self.timers.first_grace().map(|(_, session)| session);
@@ -100,8 +100,8 @@ impl Engine {
             .chain(freed.filter_map(|hold| self.name_of_hold(hold)))
     }
 
-    /// Who is first in line at this name, or would go with who is, or after it where too few replicas are there for that, once this connection has given its waits for it as a
-    /// temporary key up.
+    /// The first of the next [`WAITERS_PER_RIGHTS_CHECK`] waiters that this event could serve and whose rights are unchecked;
+    /// `leaver`'s own temporary-key waits are skipped (DELTP removes them first).
     fn doubt_at(&self, name: Id<Name>, leaver: Option<Id<Client>>) -> Option<Doubt> {
         let first = self
             .queues
@@ -110,14 +110,14 @@ impl Engine {
         let leaves = |waiter: &Waiter| {
             Some(waiter.client) == leaver && !waiter.terms.mode.is_lock() && waiter.reply_to.push
         };
-        let stays = |id: &Id<Waiter>| !self.is_faded(*id) && !leaves(&self.queues[*id]);
+        let stays = |id: &Id<Waiter>| !self.is_dead_wait(*id) && !leaves(&self.queues[*id]);
         let mut first = first.filter(stays);
         let goes_alone = |id: &Id<Waiter>| {
             let terms = &self.queues[*id].terms;
-            !terms.mode.is_for_many() && terms.acks.is_none()
+            !terms.mode.admits_others() && terms.acks.is_none()
         };
-        let next = first.find(|id| self.queues.is_doubted(*id) || goes_alone(id))?;
-        if !self.queues.is_doubted(next) {
+        let next = first.find(|id| self.queues.needs_acl_check(*id) || goes_alone(id))?;
+        if !self.queues.needs_acl_check(next) {
             return None;
         }
         let names = self.queues.names_of(next);
@@ -129,8 +129,8 @@ impl Engine {
         })
     }
 
-    /// What a look at a waiter's rights has shown.
-    pub(in crate::engine) fn looked_at_rights(
+    /// The result of a rights check.
+    pub(in crate::engine) fn apply_acl_check(
         &mut self,
         WaitId(wait): WaitId,
         lost: Option<NoRight>,
@@ -140,8 +140,8 @@ impl Engine {
             return;
         };
         match lost {
-            None => self.queues.trust(wait),
-            Some(right) => self.turn_away(wait, Some(Refusal::NoRight(right)), effects),
+            None => self.queues.mark_acl_checked(wait),
+            Some(right) => self.fail_wait(wait, Some(Refusal::NoRight(right)), effects),
         }
     }
 }

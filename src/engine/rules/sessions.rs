@@ -1,4 +1,4 @@
-//! Sessions begin, are resumed, and end.
+//! SESSION.START, RESUME, DETACH, END and KILL.
 
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
@@ -10,7 +10,7 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
 
 impl Engine {
-    /// What this connection is granted from now on belongs to a session.
+    /// Starts a session and attaches it to this connection.
     pub(in crate::engine) fn start_session(&mut self, start: Start<'_>, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(start.client, effects);
         if let Some(refusal) = self.has_something(start.client) {
@@ -19,7 +19,7 @@ impl Engine {
         if let Err(refusal) = self.check_sessions(start.user) {
             return effects.push(Effect::Reply(Reply::Refused(refusal)));
         }
-        let connection = self.attend(start.client, effects);
+        let connection = self.client_record(start.client, effects);
         let id = SessionId(self.take_token(effects).0);
         let session = self.clients.add_session();
         self.sessions.add(session, id, start.digest, start.grace_ms);
@@ -33,7 +33,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Secret(start.secret.into())));
     }
 
-    /// Why this connection cannot have a session.
+    /// The refusal, if this connection has a session or holds already.
     fn has_something(&self, client: ClientId) -> Option<Refusal> {
         let record = &self.clients[self.clients.find(client)?];
         if record.session.is_some() {
@@ -42,7 +42,7 @@ impl Engine {
         (record.hold_count > 0).then_some(Refusal::HoldsAlready)
     }
 
-    /// The session with this digest goes on with this connection. O(1).
+    /// Attaches this connection to the session with this digest. O(1).
     pub(in crate::engine) fn resume(
         &mut self,
         client: ClientId,
@@ -74,30 +74,30 @@ impl Engine {
             && self.clients[session].attached == Some(connection)
         {
             if notify {
-                self.sessions.set_hears_after(session, Token::default());
+                self.sessions.set_notify_after(session, Token::default());
             }
             return Ok(session);
         }
         if let Some(refusal) = self.has_something(client) {
             return Err(refusal);
         }
-        // Its waits would become the session's, and could close a cycle that no request closed.
+        // Its waits would become the session's, and could close a cycle unnoticed.
         if connection.is_some_and(|connection| self.clients[connection].wait_count > 0) {
             return Err(Refusal::WaitsAlready);
         }
         let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
         let session = session.ok_or(Refusal::NoSession)?;
-        let connection = self.attend(client, effects);
-        if let Some(former) = self.clients[session].attached {
-            self.withdraw_asked_by(self.clients[former].id, effects);
+        let connection = self.client_record(client, effects);
+        if let Some(previous) = self.clients[session].attached {
+            self.withdraw_asked_by(self.clients[previous].id, effects);
         }
         self.clients.detach(session);
-        self.go_on_with(session, connection, notify, effects);
+        self.attach_session(session, connection, notify, effects);
         Ok(session)
     }
 
-    /// A connection speaks for a session from now on, for which nobody does.
-    pub(in crate::engine) fn go_on_with(
+    /// Attaches a connection to a detached session.
+    pub(in crate::engine) fn attach_session(
         &mut self,
         session: Id<Client>,
         connection: Id<Client>,
@@ -109,16 +109,16 @@ impl Engine {
         (record.origin, record.ended_by) = (None, None);
         self.sessions.set_end(&mut self.timers, session, None);
         self.sessions.count_attachment(session);
-        let hears_after = match notify {
+        let notify_after = match notify {
             true => Token::default(),
             false => self.tokens.last(),
         };
-        self.sessions.set_hears_after(session, hears_after);
-        self.guard(connection, effects);
+        self.sessions.set_notify_after(session, notify_after);
+        self.track_disconnect(connection, effects);
     }
 
-    /// Releases all that a session holds. Whoever waits is served; the connection itself too, for its own. What is more than
-    /// [`RELEASES_PER_SESSION_END`] is orphaned, as that of an ended connection.
+    /// Ends the caller's session and releases up to [`RELEASES_PER_SESSION_END`] of its holds; the rest is orphaned. Waiters are
+    /// served, those of the connection itself included.
     pub(in crate::engine) fn end_session(
         &mut self,
         client: ClientId,
@@ -135,8 +135,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// Ends a session whoever has it: its owners lose what it holds, and are told so as far as they asked. O(N) with N what
-    /// it holds; what is more than [`RELEASES_PER_SESSION_END`] is orphaned, as above.
+    /// Ends any session, with LOST to owners that asked for it. O(holds); releases as `end_session` does.
     pub(in crate::engine) fn kill_session(
         &mut self,
         id: SessionId,
@@ -152,7 +151,7 @@ impl Engine {
         let count = self.count_held_by(session);
         let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
         for hold in holds {
-            // What a flush took is counted as that when its turn comes.
+            // The sweep counts flushed keys as such.
             if !self.keys.is_retired(self.holds[hold].key) {
                 self.notify_lost(hold, Loss::Ended, effects);
             }
@@ -161,7 +160,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// A connection lets go of its session, whose grace begins. What it waits for it gets itself. O(1).
+    /// Detaches a connection from its session, whose grace begins. The connection's waits are its own again. O(1).
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
@@ -174,12 +173,12 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// A session is over. What it holds is released, up to [`RELEASES_PER_SESSION_END`]; the rest is orphaned. What its connection is granted
-    /// now is that one's own.
+    /// Ends a session: releases up to [`RELEASES_PER_SESSION_END`] of its holds and orphans the rest. Later grants belong to the
+    /// connection itself.
     fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
         self.clients.detach(session);
         let mut left = if later { 0 } else { RELEASES_PER_SESSION_END };
-        while left > 0 && !self.has_granted_enough() {
+        while left > 0 && !self.is_multi_key_budget_spent() {
             let Some(hold) = self.clients[session].holding.head() else {
                 break;
             };
@@ -205,19 +204,19 @@ impl Engine {
         }
     }
 
-    /// The connection that was attached to a session, if one was, is no more: its grace begins.
+    /// Detaches a session and starts its grace.
     pub(in crate::engine) fn begin_grace(&mut self, session: Id<Client>) {
         self.clients.detach(session);
         let Some(Session { grace_ms, .. }) = self.sessions.get(session) else {
             return;
         };
-        // On a replica, and while the data are not all there, nobody's time is counted.
+        // Grace does not run on a replica, nor while loading.
         let is_counted = !self.is_replica && !self.loading;
         let end = is_counted.then(|| self.now.after_ms(grace_ms));
         self.sessions.set_end(&mut self.timers, session, end);
     }
 
-    /// Each session has its whole grace from now on, if nobody is attached and its grace does not run.
+    /// Starts the grace of each detached session whose grace does not run yet.
     pub(in crate::engine) fn begin_all_graces(&mut self) {
         let detached = self.sessions.iter().map(|(session, _)| session);
         let detached: Vec<_> = detached
@@ -228,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// Ends up to so many sessions whose grace is over. What they hold is orphaned.
+    /// Ends up to `most` sessions whose grace has expired; their holds are orphaned.
     pub(in crate::engine) fn end_graces(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             match self.timers.first_grace() {

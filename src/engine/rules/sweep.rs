@@ -1,11 +1,10 @@
-//! Flushes, exchanges of databases, and loads: what changes for all keys of a database at once, and what follows key by key, in
-//! slices.
+//! FLUSH, SWAPDB and loads: changes to all keys of a database at once, and the sweep that follows in slices.
 //!
-//! What is held by then is retired or moves along at once (`state/keys.rs`), so everybody is granted and refused by what is true.
-//! What is told comes later: to the owners of what went, and to the watchers of names at which something else stands now. A
-//! name that a fact is about is *refreshed* before that; all others are visited in turn. After a flush nothing stands at a name.
-//! After an exchange that is not known until a fact about the key says it or the shell has looked at it. Meanwhile nobody is
-//! granted what is not held there, and watchers hear of no more than the difference.
+//! Held keys are retired or move at once (`state/keys.rs`), so every request is decided on the new state. Notifications follow:
+//! LOST to the owners of flushed keys, ADD and DEL to the watchers of names whose state differs. An event first *refreshes* the
+//! names that it touches; the sweep visits the others. After a flush all names are absent. After SWAPDB their state is
+//! unknown until an event or a look by the shell tells it: meanwhile an unheld key is granted to nobody, and watchers then
+//! hear of the difference only.
 
 use crate::engine::effect::Effect;
 use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
@@ -15,7 +14,7 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{Cause, ClientId, Db, Key, KeyBuf, KeyState, Loss};
 
 impl Engine {
-    /// All keys of a database, or of all, went. O(databases), and a part of what follows.
+    /// All keys of one database, or of all, were deleted. O(databases), and the first slice of the sweep.
     pub(in crate::engine) fn flushed(
         &mut self,
         db: Option<Db>,
@@ -23,41 +22,41 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.keys.retire(db, by);
-        // What a file says was lost once.
+        // Losses found in a file were reported before.
         let most = match self.loading {
             true => usize::MAX,
-            false => self.limits.at_once,
+            false => self.limits.flushed_keys_per_step,
         };
         self.sweep(most, effects);
     }
 
-    /// Two databases have exchanged their contents. O(1), and O(grants that wait for acknowledgements).
+    /// SWAPDB. O(1), and O(pending grants).
     pub(in crate::engine) fn swapped(&mut self, one: Db, other: Db, effects: &mut Vec<Effect>) {
         if one != other {
             self.withdraw_pending_in([one, other], effects);
-            self.keys.exchange(one, other);
+            self.keys.swap_databases(one, other);
         }
     }
 
-    /// Whether something is left that follows from a flush. O(1).
+    /// Whether the sweep after a flush is unfinished. O(1).
     pub fn is_flushing(&self) -> bool {
-        self.keys.has_retired() || self.is_any_name_empty()
+        self.keys.has_retired() || self.has_absent_to_report()
     }
 
-    /// Whether watchers and waiters are to hear of a flush. While a data set is loaded nobody hears of anything.
-    fn is_any_name_empty(&self) -> bool {
-        self.keys.has_stale_empty() && !self.loading
+    /// Whether watchers and waiters have yet to be notified of a flush. Nobody is notified while loading.
+    fn has_absent_to_report(&self) -> bool {
+        self.keys.has_stale_absent() && !self.loading
     }
 
-    /// Does what follows from flushes, at so many names and held keys at most.
+    /// Sweeps at most `most` slots of names and held keys.
     pub(in crate::engine) fn sweep(&mut self, most: usize, effects: &mut Vec<Effect>) {
         let mut left = most;
-        while left > 0 && self.is_any_name_empty() {
+        while left > 0 && self.has_absent_to_report() {
             left -= 1;
             let name = self.sweeps.names.visit(&self.keys.name_places());
-            if let Some(name) = name.filter(|name| self.keys.is_empty_there(*name)) {
+            if let Some(name) = name.filter(|name| self.keys.is_absent_if_stale(*name)) {
                 self.refresh(name, effects);
-                self.keys.remove_name_if_idle(name);
+                self.keys.remove_name_if_unreferenced(name);
             }
         }
         while left > 0 && self.keys.has_retired() {
@@ -68,7 +67,7 @@ impl Engine {
         }
     }
 
-    /// Ends the holds of a key if it went by a flush. Whether that was so.
+    /// Ends the holds of a key if a flush deleted it; returns whether it did.
     fn sweep_key(&mut self, held: Id<HeldKey>, effects: &mut Vec<Effect>) -> bool {
         let retired = self.keys.retired_by(held);
         if let Some(retired) = retired {
@@ -77,10 +76,10 @@ impl Engine {
         retired.is_some()
     }
 
-    /// Before an owner has a key, by a grant or by another name: if it lost a key of this name by a flush, it hears of that first.
-    /// O(1) but for the flushes whose keys are not all swept.
+    /// Before an owner gets a key by a grant or a rename: if a flush took its previous hold of that name, reports that loss first.
+    /// O(retired spaces).
     #[inline]
-    pub(in crate::engine) fn sweep_former(
+    pub(in crate::engine) fn sweep_previous(
         &mut self,
         key: Key<'_>,
         owner: Id<Client>,
@@ -88,13 +87,13 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         if self.keys.has_retired() {
-            self.sweep_former_of(key, owner, label, effects);
+            self.sweep_previous_of(key, owner, label, effects);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn sweep_former_of(
+    fn sweep_previous_of(
         &mut self,
         key: Key<'_>,
         owner: Id<Client>,
@@ -102,13 +101,13 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         for key in self.keys.retired_at(key).collect::<Few<_>>().iter() {
-            let Some(former) = self.holds.find(&self.keys, *key, owner, label) else {
+            let Some(previous) = self.holds.find(&self.keys, *key, owner, label) else {
                 continue;
             };
             if self.keys.retired_by(*key).map(|retired| retired.by) != Some(self.cause_of(owner)) {
-                self.notify_lost(former, Loss::Flushed, effects);
+                self.notify_lost(previous, Loss::Flushed, effects);
             }
-            self.forget_hold(former);
+            self.forget_hold(previous);
             if self.keys[*key].holds.is_empty() {
                 self.keys.remove_held(*key);
             }
@@ -119,7 +118,7 @@ impl Engine {
         Cause::Client(self.clients[owner].id)
     }
 
-    /// Ends the holds of the key of this hold if it went by a flush, which is no more then. O(1) but for the key's other holders.
+    /// If a flush deleted this hold's key, ends the hold and the key's other holds; returns whether it did. O(holders).
     pub(in crate::engine) fn sweep_hold(
         &mut self,
         hold: Id<Hold>,
@@ -128,7 +127,7 @@ impl Engine {
         self.keys.has_retired() && self.sweep_key(self.holds[hold].key, effects)
     }
 
-    /// What an owner holds is counted: of very much that went, some may be counted still.
+    /// Before an owner's holds are counted: sweeps up to `flushed_keys_per_step` of its flushed keys.
     pub(in crate::engine) fn sweep_holds_of(
         &mut self,
         owner: Id<Client>,
@@ -140,8 +139,10 @@ impl Engine {
         let holds = self.holds.of_client(&self.clients, owner);
         let keys = holds.map(|hold| self.holds[hold].key);
         let retired = keys.filter(|key| self.keys.is_retired(*key));
-        let mut retired: Vec<_> = retired.take(self.limits.at_once.max(1)).collect();
-        // One can be that of several of these.
+        let mut retired: Vec<_> = retired
+            .take(self.limits.flushed_keys_per_step.max(1))
+            .collect();
+        // Holds with different labels share a key.
         retired.sort_unstable();
         retired.dedup();
         for key in retired {
@@ -149,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// The same of a connection, or of its session.
+    /// The same for a connection or its session.
     pub(in crate::engine) fn sweep_holds_by(
         &mut self,
         client: ClientId,
@@ -162,7 +163,7 @@ impl Engine {
 
     // ---- names ----
 
-    /// The record of a name, if it is watched or waited for, as fresh as can be told. O(1).
+    /// Looks a name up and refreshes it. O(1).
     pub(in crate::engine) fn name(
         &mut self,
         key: Key<'_>,
@@ -173,7 +174,7 @@ impl Engine {
         Some(name)
     }
 
-    /// The same of the name at which a held key stands. O(1).
+    /// The same for the name of a held key. O(1).
     #[inline]
     pub(in crate::engine) fn name_of(
         &mut self,
@@ -185,8 +186,7 @@ impl Engine {
         Some(name)
     }
 
-    /// Before a fact about a name: what stands there now is known, unless a look is to tell that. O(1), besides the watchers
-    /// who are told.
+    /// Brings a stale name up to date, unless its state is unknown until the shell looks. O(1), and O(watchers) if it changed.
     #[inline]
     pub(in crate::engine) fn refresh(&mut self, name: Id<Name>, effects: &mut Vec<Effect>) {
         if self.keys.has_stale() && self.keys.is_stale(name) {
@@ -197,15 +197,15 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn refresh_stale(&mut self, name: Id<Name>, effects: &mut Vec<Effect>) {
-        let standing = match self.keys.held_at(name) {
-            Some(held) => self.keys[held].held().stands(),
-            None if self.keys.is_empty_there(name) => KeyState::Absent,
+        let state = match self.keys.held_at(name) {
+            Some(held) => self.keys[held].held().key_state(),
+            None if self.keys.is_absent_if_stale(name) => KeyState::Absent,
             None => return,
         };
-        self.set_standing(name, standing, effects);
+        self.set_state(name, state, effects);
     }
 
-    /// The same of all that somebody asks for whose turn has come.
+    /// Refreshes all names of a waiter that may be served.
     pub(in crate::engine) fn refresh_for(&mut self, waiter: Id<Waiter>, effects: &mut Vec<Effect>) {
         if self.keys.has_stale() {
             for name in &*self.queues.names_of(waiter).collect::<Few<_>>() {
@@ -214,24 +214,24 @@ impl Engine {
         }
     }
 
-    /// Whether something stands at a name that is not held, or may, so that nobody can be granted it. O(1).
-    pub(in crate::engine) fn is_unmanaged(&self, name: Id<Name>) -> bool {
+    /// Whether an unheld key exists at a name, or may exist: then it cannot be granted. O(1).
+    pub(in crate::engine) fn may_be_foreign(&self, name: Id<Name>) -> bool {
         match self.keys.is_stale(name) {
-            true => !self.keys.is_empty_there(name),
-            false => self.keys[name].is_other(),
+            true => !self.keys.is_absent_if_stale(name),
+            false => self.keys[name].is_foreign(),
         }
     }
 
-    /// Whether there is a name that is to be looked at. O(1).
-    pub fn has_unseen(&self) -> bool {
+    /// Whether the shell has to look at any name. O(1).
+    pub fn has_stale_names(&self) -> bool {
         self.keys.has_stale_unknown()
     }
 
-    /// The next key to be looked at, if one stands at the next so many places: what that shows is to be told
-    /// ([`Event::Found`](crate::engine::Event::Found)). Those of which something was told meanwhile are not among them. O(so many).
-    pub fn next_unseen(&mut self, most: usize) -> Option<KeyBuf> {
+    /// The next key that the shell has to look at, within the next `most` slots; it reports the result by
+    /// [`Event::Found`](crate::engine::Event::Found). Names that an event has refreshed meanwhile are skipped. O(most).
+    pub fn next_stale_name(&mut self, most: usize) -> Option<KeyBuf> {
         for _ in 0..most {
-            if !self.has_unseen() {
+            if !self.has_stale_names() {
                 break;
             }
             let name = self.sweeps.looks.visit(&self.keys.name_places());

@@ -1,37 +1,36 @@
-//! Grants that replicas have not acknowledged yet, and holds of grants that were withdrawn.
+//! Pending grants (`ACKS`), by token, and holds of withdrawn grants.
 //!
-//! A grant asked for with `ACKS` is a hold from its beginning, so that everybody else finds the key taken; its owner is
-//! told of it only when so many replicas have it. Each such grant is known by its token. The server says how far
-//! replication has come by an *offset*, which is known a moment after the grant: until then the grant is unplaced.
+//! A pending grant has its holds from the beginning, so the key is taken for every other client. Its replication *offset* is known
+//! a moment after the grant; until then it is *unplaced*.
 
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::state::rows::{Ack, Asker, Client, Hold, PendingGrant, Waiter};
+use crate::engine::state::rows::{Ack, Client, Hold, PendingGrant, Requester, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
 use std::collections::{BTreeMap, BTreeSet};
 
-impl Asker {
-    /// Who waits for a request of which this is the first key.
+impl Requester {
+    /// The requester of a wait with this first key.
     pub fn of(waiter: &Waiter, key: KeyBuf) -> Self {
-        Asker {
+        Requester {
             reply_to: waiter.reply_to,
             key,
             label: waiter.terms.label.clone(),
         }
     }
 
-    /// Tells it what became of its request.
+    /// The effect that reports the outcome.
     pub fn told(self, end: WaitEnd) -> Effect {
         let about = self.reply_to.push.then(|| (self.key, &*self.label));
         end.told(self.reply_to, about)
     }
 }
 
-/// Invariant: each grant stands in `by_wanted` under the number of replicas that it wants, in `asked` with its connection, and in
-/// `unplaced` if it has no offset; offsets rise with tokens. Each has its timer. `blocked` names those whose connection is
-/// blocked, `broken` those of which a hold has ended. The holds that a grant names are `Ack::Pending` with its token, those in
-/// `withdrawn` are `Ack::Withdrawn`, and no others are either.
+/// Invariant: each grant is in `by_wanted` under its replica count, in `asked` with its connection, and in `unplaced` if it has no
+/// offset; offsets rise with tokens. Each has its timer. `blocked` has the grants whose connection is blocked, `broken` those
+/// that have lost a hold. Exactly the holds of a grant are `Ack::Pending` with its token, exactly those in `withdrawn` are
+/// `Ack::Withdrawn`.
 #[derive(Default)]
 pub(in crate::engine) struct Acks {
     grants: BTreeMap<Token, PendingGrant>,
@@ -41,7 +40,7 @@ pub(in crate::engine) struct Acks {
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
     withdrawn: BTreeSet<Id<Hold>>,
-    /// How many of those each owner has; none that has none.
+    /// Count per owner; no zero entries.
     withdrawn_of: BTreeMap<Id<Client>, u32>,
 }
 
@@ -62,9 +61,9 @@ impl Acks {
     pub fn add(&mut self, timers: &mut Timers, grant: PendingGrant) {
         let token = grant.token;
         timers.set(Timer::Acks(token), None, Some(grant.deadline));
-        self.asked.insert((grant.asker.reply_to.client, token));
-        if !grant.asker.reply_to.push {
-            self.blocked.insert(grant.asker.reply_to.client, token);
+        self.asked.insert((grant.requester.reply_to.client, token));
+        if !grant.requester.reply_to.push {
+            self.blocked.insert(grant.requester.reply_to.client, token);
         }
         self.by_wanted
             .entry(grant.wanted)
@@ -78,9 +77,9 @@ impl Acks {
     pub fn take(&mut self, timers: &mut Timers, token: Token) -> Option<PendingGrant> {
         let grant = self.grants.remove(&token)?;
         timers.set(Timer::Acks(token), Some(grant.deadline), None);
-        self.asked.remove(&(grant.asker.reply_to.client, token));
-        if !grant.asker.reply_to.push {
-            self.blocked.remove(&grant.asker.reply_to.client);
+        self.asked.remove(&(grant.requester.reply_to.client, token));
+        if !grant.requester.reply_to.push {
+            self.blocked.remove(&grant.requester.reply_to.client);
         }
         let same = self.by_wanted.get_mut(&grant.wanted);
         if same.is_some_and(|same| same.remove(&token) && same.is_empty()) {
@@ -91,12 +90,12 @@ impl Acks {
         Some(grant)
     }
 
-    /// Whether there are grants that have no offset. O(1).
+    /// Whether any grant has no offset. O(1).
     pub fn is_any_unplaced(&self) -> bool {
         !self.unplaced.is_empty()
     }
 
-    /// Gives all of those this offset.
+    /// Sets the offset of all of them.
     pub fn place(&mut self, offset: u64) {
         for token in std::mem::take(&mut self.unplaced) {
             if let Some(grant) = self.grants.get_mut(&token) {
@@ -105,15 +104,14 @@ impl Acks {
         }
     }
 
-    /// Of the grants that want the same number of replicas the first, for each number, if it has an offset: those after it
-    /// have no more acknowledgements.
+    /// The oldest grant per replica count, if it has an offset; offsets rise with tokens, so later ones cannot have more acks.
     pub fn first_of_each(&self) -> impl Iterator<Item = &PendingGrant> {
         let first = self.by_wanted.values().filter_map(|same| same.first());
         let first = first.filter_map(|token| self.grants.get(token));
         first.filter(|grant| grant.offset.is_some())
     }
 
-    /// One that wants more replicas than this. O(log of the grants).
+    /// A grant that wants more replicas than this. O(log grants).
     pub fn first_that_wants_more_than(&self, replicas: u32) -> Option<Token> {
         let mut more = self.by_wanted.range(replicas.saturating_add(1)..);
         more.next()?.1.first().copied()
@@ -128,21 +126,21 @@ impl Acks {
         self.blocked.get(&client).copied()
     }
 
-    /// One for which this connection asked. O(log of the grants).
+    /// The oldest grant that this connection asked for. O(log grants).
     pub fn first_asked_by(&self, client: ClientId) -> Option<Token> {
         let mut its = self.asked.range((client, Token(0))..);
-        let (asker, token) = its.next()?;
-        (*asker == client).then_some(*token)
+        let (requester, token) = its.next()?;
+        (*requester == client).then_some(*token)
     }
 
-    /// A hold was written down that is one of this grant. O(log of the grants).
+    /// Adds a hold to its grant. O(log grants).
     pub fn hold_begins(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
             grant.holds.push(hold);
         }
     }
 
-    /// A hold of this grant has ended. O(its holds).
+    /// A hold of this grant has ended: the grant is broken. O(its holds).
     pub fn hold_ends(&mut self, token: Token, hold: Id<Hold>) {
         if let Some(grant) = self.grants.get_mut(&token) {
             grant.holds.retain(|other| *other != hold);
@@ -150,25 +148,25 @@ impl Acks {
         }
     }
 
-    /// Whether a hold of a grant has ended. O(1).
+    /// Whether any grant has lost a hold. O(1).
     #[inline]
     pub fn is_any_broken(&self) -> bool {
         !self.broken.is_empty()
     }
 
-    /// A grant of which a hold has ended. O(1).
+    /// A grant that has lost a hold. O(1).
     pub fn first_broken(&self) -> Option<Token> {
         self.broken.first().copied()
     }
 
-    /// A hold of this owner is withdrawn. O(log of the withdrawn).
+    /// Adds a withdrawn hold. O(log withdrawn).
     pub fn withdraw(&mut self, hold: Id<Hold>, owner: Id<Client>) {
         if self.withdrawn.insert(hold) {
             *self.withdrawn_of.entry(owner).or_default() += 1;
         }
     }
 
-    /// A hold of this owner that was has ended. O(log of the withdrawn).
+    /// Removes a withdrawn hold. O(log withdrawn).
     pub fn forget_withdrawn(&mut self, hold: Id<Hold>, owner: Id<Client>) {
         if self.withdrawn.remove(&hold)
             && let Some(count) = self.withdrawn_of.get_mut(&owner)
@@ -186,7 +184,7 @@ impl Acks {
         !self.withdrawn.is_empty()
     }
 
-    /// How many holds of this owner are. O(log of the owners that have such).
+    /// The number of an owner's withdrawn holds. O(log owners).
     pub fn withdrawn_of(&self, owner: Id<Client>) -> u32 {
         self.withdrawn_of.get(&owner).copied().unwrap_or(0)
     }
@@ -205,16 +203,19 @@ impl Acks {
         grants.map(|(token, grant)| (grant.deadline, Timer::Acks(*token)))
     }
 
-    /// Panics unless the invariant holds of these, which are all: each hold with its owner. O(everything).
+    /// Panics unless the invariant holds for all holds, given with their owners. O(everything).
     pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Id<Client>, Ack)>) {
         assert!(self.broken.is_empty());
         let mut last = None;
         for (token, grant) in &self.grants {
             assert_eq!(self.unplaced.contains(token), grant.offset.is_none());
             assert!(self.by_wanted[&grant.wanted].contains(token));
-            let asker = &grant.asker;
-            assert!(self.asked.contains(&(asker.reply_to.client, *token)));
-            assert!(asker.reply_to.push || self.blocked.get(&asker.reply_to.client) == Some(token));
+            let requester = &grant.requester;
+            assert!(self.asked.contains(&(requester.reply_to.client, *token)));
+            assert!(
+                requester.reply_to.push
+                    || self.blocked.get(&requester.reply_to.client) == Some(token)
+            );
             assert!(!grant.holds.is_empty() && grant.got < grant.wanted);
             assert!(grant.offset.is_none() || last <= grant.offset);
             last = grant.offset.or(last);
@@ -226,7 +227,7 @@ impl Acks {
         let blocking = self
             .grants
             .values()
-            .filter(|grant| !grant.asker.reply_to.push);
+            .filter(|grant| !grant.requester.reply_to.push);
         assert_eq!(blocking.count(), self.blocked.len());
         assert_eq!(self.asked.len(), self.grants.len());
         let mut pending = 0;

@@ -1,5 +1,4 @@
-//! The connections that watch, hold or wait for something, or have done so; and the sessions, which
-//! hold in their stead.
+//! Connections that watch, hold or wait, or once did; and sessions, which own the holds of their connection.
 
 use crate::engine::state::rows::{Client, Hold};
 use crate::engine::storage::arena::{Arena, Id};
@@ -9,29 +8,28 @@ use hashbrown::HashMap;
 use std::cell::Cell;
 use std::ops;
 
-/// Invariant: `by_id` names each record whose connection lives, and those only. `session` and
-/// `attached` mirror each other, and a connection with a session holds nothing itself. A record stays
-/// until its connection ends (a client that locks in a loop is not forgotten after each round),
-/// and after that, in `ended`, until it holds nothing, and, in `fading`, until it has no wait and no watch;
-/// `faded` counts those.
+/// Invariant: `by_id` has exactly the records of living connections. `session` and `attached` mirror each other, and a connection
+/// with a session has no holds of its own. A record stays until its connection ends (a client that locks in a loop keeps it),
+/// then in `ended` until its last hold is released, and in `reaping` until its last wait and watch are reaped; `dead` counts
+/// those.
 #[derive(Default)]
 pub(in crate::engine) struct Clients {
     records: Arena<Client>,
     by_id: HashMap<ClientId, Id<Client>>,
-    /// One of those, found last: a command asks for its connection more than once.
+    /// The last lookup: a command looks its connection up several times.
     last: Cell<Option<(ClientId, Id<Client>)>>,
-    /// The longest dead first, of those that have left holds; and of those that have left waits or watches.
+    /// Ended clients that still own holds, and those with waits or watches; each oldest first.
     ended: Chain<Client, { Client::ENDING }>,
-    fading: Chain<Client, { Client::FADING }>,
-    faded: Faded,
-    former: Option<Id<Client>>,
-    /// How many sessions have a connection.
+    reaping: Chain<Client, { Client::REAPING }>,
+    dead: DeadCounts,
+    foreign_owner: Option<Id<Client>>,
+    /// Sessions with an attached connection.
     attached: usize,
 }
 
-/// What ended connections have left that they only waited for or watched.
+/// Waits and watches of ended connections.
 #[derive(Clone, Copy, Default)]
-pub(in crate::engine) struct Faded {
+pub(in crate::engine) struct DeadCounts {
     pub waits: usize,
     pub watches: usize,
 }
@@ -44,8 +42,8 @@ impl Client {
             ended_by: None,
             ended_after: 0,
             origin: None,
-            leaves_holds: false,
-            guarded: false,
+            has_orphans: false,
+            disconnect_tracked: false,
             is_session: false,
             session: None,
             attached: None,
@@ -59,7 +57,7 @@ impl Client {
             place_count: 0,
             blocked: None,
             ending: Link::default(),
-            fading: Link::default(),
+            reaping: Link::default(),
         }
     }
 }
@@ -77,7 +75,7 @@ impl Clients {
         Some(found)
     }
 
-    /// The connection's record, made where there is none; and whether it was made. O(1).
+    /// The connection's record, inserted if there is none; and whether it was. O(1).
     pub fn find_or_add(&mut self, id: ClientId) -> (Id<Client>, bool) {
         if let Some(found) = self.find(id) {
             return (found, false);
@@ -87,29 +85,29 @@ impl Clients {
         (made, true)
     }
 
-    /// A record for a session, to which nobody is attached yet. O(1).
+    /// Adds a detached session. O(1).
     pub fn add_session(&mut self) -> Id<Client> {
         let mut session = Client::new(NOBODY);
         session.is_session = true;
         self.records.insert(session)
     }
 
-    /// How many sessions have a connection.
+    /// The number of sessions with an attached connection.
     pub fn attached(&self) -> usize {
         self.attached
     }
 
-    /// Forgets a session that holds nothing. O(1).
+    /// Removes a session without holds. O(1).
     pub fn remove_session(&mut self, id: Id<Client>) {
         self.records.remove(id);
     }
 
-    /// To whom belongs what this connection is granted: to its session, if it has one. O(1).
+    /// The owner of what this connection is granted: its session, or itself. O(1).
     pub fn owner(&self, connection: Id<Client>) -> Id<Client> {
         self.records[connection].session.unwrap_or(connection)
     }
 
-    /// From now on what this connection is granted belongs to this session. O(1).
+    /// Attaches a connection to a session, which owns what it is granted from now on. O(1).
     pub fn attach(&mut self, session: Id<Client>, connection: Id<Client>) {
         self.records[connection].session = Some(session);
         self.records[session].attached = Some(connection);
@@ -117,7 +115,7 @@ impl Clients {
         self.records[session].id = self.records[connection].id;
     }
 
-    /// From now on no connection is attached to this session. O(1).
+    /// Detaches a session from its connection. O(1).
     pub fn detach(&mut self, session: Id<Client>) {
         self.records[session].id = NOBODY;
         if let Some(connection) = self.records[session].attached.take() {
@@ -126,7 +124,7 @@ impl Clients {
         }
     }
 
-    /// From now on no command can come from this connection, or its session is over. O(1).
+    /// A connection or session has ended: its holds are orphaned, its waits and watches dead. O(1).
     pub fn end(&mut self, id: Id<Client>, ended_by: Option<Loss>) {
         self.records[id].ended = true;
         self.records[id].ended_by = ended_by;
@@ -135,40 +133,40 @@ impl Clients {
         self.by_id.remove(&record.id);
         let (waits, watches) = (record.wait_count, record.watch_count);
         if record.hold_count > 0 {
-            self.leave_holds(id);
+            self.orphan_holds(id);
         }
         if waits + watches > 0 {
-            self.faded.waits += waits as usize;
-            self.faded.watches += watches as usize;
-            self.fading.push(&mut self.records, id);
+            self.dead.waits += waits as usize;
+            self.dead.watches += watches as usize;
+            self.reaping.push(&mut self.records, id);
         } else if self.records[id].hold_count == 0 {
             self.records.remove(id);
         }
     }
 
-    fn leave_holds(&mut self, id: Id<Client>) {
-        self.records[id].leaves_holds = true;
+    fn orphan_holds(&mut self, id: Id<Client>) {
+        self.records[id].has_orphans = true;
         self.ended.push(&mut self.records, id);
     }
 
-    /// What ended connections have left that they only waited for or watched. O(1).
-    pub fn faded(&self) -> Faded {
-        self.faded
+    /// The waits and watches left to reap. O(1).
+    pub fn dead(&self) -> DeadCounts {
+        self.dead
     }
 
-    /// The connection whose end is longest ago and that has left something of that.
-    pub fn first_fading(&self) -> Option<Id<Client>> {
-        self.fading.head()
+    /// The connection that ended first and has waits or watches left.
+    pub fn first_to_reap(&self) -> Option<Id<Client>> {
+        self.reaping.head()
     }
 
-    /// Such a connection has so much less of it. O(1).
-    pub fn fade(&mut self, id: Id<Client>, less: Faded) {
-        self.faded.waits -= less.waits;
-        self.faded.watches -= less.watches;
+    /// Counts waits and watches reaped from an ended connection. O(1).
+    pub fn reap(&mut self, id: Id<Client>, less: DeadCounts) {
+        self.dead.waits -= less.waits;
+        self.dead.watches -= less.watches;
         let record = &self.records[id];
         if record.wait_count + record.watch_count == 0 {
-            self.fading.remove(&mut self.records, id);
-            if !self.records[id].leaves_holds {
+            self.reaping.remove(&mut self.records, id);
+            if !self.records[id].has_orphans {
                 self.records.remove(id);
             }
         }
@@ -176,57 +174,57 @@ impl Clients {
 
     /// Whether an ended connection has left anything. O(1).
     pub fn is_anyone_ended(&self) -> bool {
-        !(self.ended.is_empty() && self.fading.is_empty())
+        !(self.ended.is_empty() && self.reaping.is_empty())
     }
 
-    /// Whoever held something on a former server, and is not here. Ended, as its connections are.
-    /// O(1).
-    pub fn former(&mut self) -> Id<Client> {
-        if let Some(former) = self.former {
-            return former;
+    /// The owner of holds whose connections belong to another server: a former master, or this one before a restart. It has
+    /// ended, so its holds are orphaned. O(1).
+    pub fn foreign_owner(&mut self) -> Id<Client> {
+        if let Some(owner) = self.foreign_owner {
+            return owner;
         }
-        let former = self.records.insert(Client::new(NOBODY));
-        self.records[former].ended = true;
-        self.leave_holds(former);
-        self.former = Some(former);
-        former
+        let owner = self.records.insert(Client::new(NOBODY));
+        self.records[owner].ended = true;
+        self.orphan_holds(owner);
+        self.foreign_owner = Some(owner);
+        owner
     }
 
-    pub fn is_former(&self, id: Id<Client>) -> bool {
-        self.former == Some(id)
+    pub fn is_foreign_owner(&self, id: Id<Client>) -> bool {
+        self.foreign_owner == Some(id)
     }
 
-    /// One of the holds that were orphaned by a former server's connections.
-    pub fn first_held_by_former(&self) -> Option<Id<Hold>> {
-        self.records[self.former?].holding.head()
+    /// One of the foreign owner's holds.
+    pub fn first_foreign_hold(&self) -> Option<Id<Hold>> {
+        self.records[self.foreign_owner?].holding.head()
     }
 
-    /// How many holds were orphaned by a former server's connections.
-    pub fn held_by_former(&self) -> usize {
-        let former = self.former.map(|former| &self.records[former]);
+    /// The number of the foreign owner's holds.
+    pub fn foreign_holds(&self) -> usize {
+        let former = self.foreign_owner.map(|former| &self.records[former]);
         former.map_or(0, |former| former.hold_count as usize)
     }
 
-    /// An owner has one hold less: forgets an ended connection to which nothing is bound any more. O(1).
+    /// After a hold was removed: removes its owner if that has ended and has nothing left. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
         let record = &mut self.records[id];
-        if record.leaves_holds && record.hold_count == 0 {
-            record.leaves_holds = false;
-            let is_fading = record.wait_count + record.watch_count > 0;
+        if record.has_orphans && record.hold_count == 0 {
+            record.has_orphans = false;
+            let is_reaping = record.wait_count + record.watch_count > 0;
             self.ended.remove(&mut self.records, id);
-            if !is_fading {
+            if !is_reaping {
                 self.records.remove(id);
             }
-            self.former.take_if(|former| *former == id);
+            self.foreign_owner.take_if(|former| *former == id);
         }
     }
 
-    /// Those that have left holds, the longest dead first.
+    /// Ended clients that still own holds, oldest first.
     pub fn all_ended(&self) -> impl Iterator<Item = Id<Client>> {
         self.ended.iter(&self.records)
     }
 
-    /// The connection whose end is longest ago and that has left holds. O(1).
+    /// The first of them. O(1).
     pub fn first_ended(&self) -> Option<Id<Client>> {
         self.ended.head()
     }
@@ -236,15 +234,15 @@ impl Clients {
         let ended = || self.records.iter().filter(|(_, record)| record.ended);
         let holders = ended().filter(|(_, record)| record.hold_count > 0);
         assert_eq!(self.ended.iter(&self.records).count(), holders.count());
-        let fading = ended().filter(|(_, record)| record.wait_count + record.watch_count > 0);
-        assert_eq!(self.fading.iter(&self.records).count(), fading.count());
+        let reaping = ended().filter(|(_, record)| record.wait_count + record.watch_count > 0);
+        assert_eq!(self.reaping.iter(&self.records).count(), reaping.count());
         let (mut waits, mut watches) = (0, 0);
         for (_, record) in ended() {
             assert!(record.hold_count + record.wait_count + record.watch_count > 0);
             waits += record.wait_count as usize;
             watches += record.watch_count as usize;
         }
-        assert_eq!((waits, watches), (self.faded.waits, self.faded.watches));
+        assert_eq!((waits, watches), (self.dead.waits, self.dead.watches));
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Client)> {

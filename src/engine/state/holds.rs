@@ -1,4 +1,4 @@
-//! Who holds what, and in what way.
+//! Holds: which owner holds which key, in which mode.
 
 mod check;
 mod notify;
@@ -32,33 +32,32 @@ impl Hold {
     }
 }
 
-/// A grant, as it is written down.
+/// The parameters of a new hold.
 pub(in crate::engine) struct Grant<'a> {
     pub client: Id<Client>,
-    /// With `acks` it waits for acknowledgements, see [`Acks`].
+    /// With `acks` the hold is pending, see [`Acks`].
     pub terms: Terms<&'a [u8]>,
     pub token: Token,
     pub since: Moment,
 }
 
-/// Invariant: a hold stands in its key's chain and in its client's, once each. The holds of one key
-/// go with each other, have different owners (a client with a label), and together take no more
-/// permits than there are; `permits` has their sum for each semaphore. `held` of a key's record has their modes. `sizes` has how many holds
-/// each key with an overflow has. `extras` has the records that holds name, each once; those with a label stand in their
-/// owner's chain in `owners`.
+/// Invariant: a hold is in its key's list and in its client's, once each. The holds of one key have compatible modes and
+/// different owners (a client with a label), and take no more permits than there are; `permits` has their sum per semaphore.
+/// `held` of the key's record has their modes. `sizes` has the hold count of each key with an overflow. `extras` has the
+/// records that holds refer to, once each; those with a label are in their owner's list in `owners`.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
     extras: Arena<Extra>,
     overflow: Overflow<Hold>,
-    /// The same holds, by their tokens.
+    /// The holds of `overflow`, by token.
     by_token: Overflow<Hold>,
-    /// Of each owner with a label, the records of its holds.
+    /// List heads of the holds of each owner with a label.
     owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
     permits: HashMap<Id<HeldKey>, Permits>,
     sizes: Sizes,
     temporary: usize,
-    /// The grants of some of them that replicas are to acknowledge.
+    /// Grants that wait for acknowledgements.
     pub acks: Acks,
 }
 
@@ -74,35 +73,35 @@ impl Holds {
         self.all.len()
     }
 
-    /// The places among which they stand.
+    /// The number of slots, for cursors.
     pub fn places(&self) -> usize {
         self.all.places()
     }
 
-    /// The hold at a place, if there is one. O(1).
+    /// The hold in a slot, if any. O(1).
     pub fn at(&self, place: usize) -> Option<Id<Hold>> {
         self.all.at(place)
     }
 
-    /// How many holds a key has. O(1).
+    /// The number of a key's holds. O(1).
     pub fn count(&self, keys: &Keys, key: Id<HeldKey>) -> usize {
         let many = self.sizes.of(key);
         many.unwrap_or_else(|| self.all_of_key(keys, key).count())
     }
 
-    /// The memory that a hold takes.
+    /// The memory of a hold, in bytes.
     pub fn bytes_of(&self, id: Id<Hold>) -> usize {
         let extra = self.extra(id);
         let bytes = |extra: &Extra| size_of::<Extra>() + extra.kept.terms().bytes();
         size_of::<Hold>() + extra.map_or(0, bytes)
     }
 
-    /// How many of them are temporary keys.
+    /// The number of temporary keys.
     pub fn temporary(&self) -> usize {
         self.temporary
     }
 
-    /// The hold of this owner, a connection or a session with a label. O(1).
+    /// An owner's hold of a key. O(1).
     #[inline]
     pub fn find(
         &self,
@@ -117,15 +116,15 @@ impl Holds {
         if is_of(first) {
             return Some(first);
         }
-        // As a rule there is no other.
+        // Usually there is no other.
         if holds.tail(&self.all) == Some(first) {
             return None;
         }
-        self.find_among(holds, key, client, label)
+        self.find_in_overflow(holds, key, client, label)
     }
 
     #[cold]
-    fn find_among(
+    fn find_in_overflow(
         &self,
         holds: &Chain<Hold, { Hold::BY_KEY }>,
         key: Id<HeldKey>,
@@ -147,29 +146,31 @@ impl Holds {
         self.by_token.find(chain, (key, token), is_it)
     }
 
-    /// A hold has a greater token from now on, which no other hold of its key has. O(1).
+    /// Raises a hold's token to one that no other hold of the key has. O(1).
     pub fn raise(&mut self, id: Id<Hold>, token: Token) {
         let Hold {
-            key, token: former, ..
+            key,
+            token: previous,
+            ..
         } = self.all[id];
-        if self.by_token.leave((key, former), id) {
+        if self.by_token.leave((key, previous), id) {
             self.by_token.add((key, token), id);
         }
         let granted_as = &mut self.extra_mut(id).granted_as;
-        granted_as.get_or_insert(former);
+        granted_as.get_or_insert(previous);
         self.all[id].token = token;
     }
 
-    /// What it is to the acknowledgements of its grant. O(1).
+    /// O(1).
     pub fn ack(&self, id: Id<Hold>) -> Ack {
         self.extra(id).map_or(Ack::Settled, |extra| extra.ack)
     }
 
     /// O(log of the withdrawn).
     pub fn set_ack(&mut self, id: Id<Hold>, ack: Ack) {
-        let former = std::mem::replace(&mut self.extra_mut(id).ack, ack);
+        let previous = std::mem::replace(&mut self.extra_mut(id).ack, ack);
         let owner = self.all[id].client;
-        if former == Ack::Withdrawn {
+        if previous == Ack::Withdrawn {
             self.acks.forget_withdrawn(id, owner);
         }
         if ack == Ack::Withdrawn {
@@ -177,7 +178,7 @@ impl Holds {
         }
     }
 
-    /// What is known of a grant that waits for acknowledgements, of which this is a hold. O(log of such grants).
+    /// The pending grant of this hold, if it is pending. O(log pending grants).
     pub fn pending(&self, id: Id<Hold>) -> Option<&PendingGrant> {
         match self.ack(id) {
             Ack::Pending(token) => self.acks.get(token),
@@ -185,7 +186,7 @@ impl Holds {
         }
     }
 
-    /// The token with which a hold was granted. O(1).
+    /// The token of the grant, before any raise. O(1).
     pub fn granted_as(&self, id: Id<Hold>) -> Token {
         let raised = self.extra(id).and_then(|extra| extra.granted_as);
         raised.unwrap_or(self.all[id].token)
@@ -199,7 +200,7 @@ impl Holds {
         self.all[id].header.mode().unwrap_or_else(in_extra)
     }
 
-    /// On what terms it is held, but for its lease.
+    /// Its terms, without the lease.
     pub fn terms(&self, id: Id<Hold>) -> Terms<&[u8]> {
         let mode = self.mode(id);
         let kept = self.extra(id).map(|extra| extra.kept.terms());
@@ -214,8 +215,8 @@ impl Holds {
         self.all[id].label(&self.extras)
     }
 
-    /// Whether it has this label. Two empty ones, as nearly all are, are not compared byte by byte: an empty slice may point
-    /// anywhere, and some processors take a hundred nanoseconds to find out that nothing is to be read there.
+    /// Whether it has this label. Skips the comparison of two empty labels, as nearly all are: an empty slice may point anywhere,
+    /// and a zero-length compare there costs some processors 100 ns.
     pub fn has_label(&self, id: Id<Hold>, label: &[u8]) -> bool {
         let own = self.label(id);
         own.len() == label.len() && (own.is_empty() || own == label)
@@ -225,23 +226,23 @@ impl Holds {
         self.extra(id).and_then(|extra| extra.lease)
     }
 
-    /// How often it must be released before it ends.
+    /// The number of releases until it ends.
     pub fn depth(&self, id: Id<Hold>) -> u32 {
         self.extra(id)
             .map_or(1, |extra| extra.depth + extra.shared_below)
     }
 
-    /// Whether it has a label, a lease, permits or more than one depth.
+    /// Whether it has an [`Extra`].
     pub fn has_extra(&self, id: Id<Hold>) -> bool {
         self.extra(id).is_some()
     }
 
-    /// How many have. O(1).
+    /// The number of holds with an [`Extra`]. O(1).
     pub fn extras(&self) -> usize {
         self.extras.len()
     }
 
-    /// In its mode, and below that shared: see [`depth`](Self::depth).
+    /// The depth in its own mode, and that of shared re-entries below.
     pub fn depths(&self, id: Id<Hold>) -> (u32, u32) {
         self.extra(id)
             .map_or((1, 0), |extra| (extra.depth, extra.shared_below))
@@ -254,7 +255,7 @@ impl Holds {
         }
     }
 
-    /// Acquired once more: in its mode, or shared below an exclusive hold.
+    /// Counts a re-entry: in its own mode, or as shared below an exclusive hold.
     pub fn reenter(&mut self, id: Id<Hold>, mode: Mode) {
         let is_same = self.mode(id) == mode;
         let extra = self.extra_mut(id);
@@ -265,9 +266,9 @@ impl Holds {
         }
     }
 
-    /// Released once, of several times. Whether it is only shared from now on, and was not before.
+    /// Counts a release that is not the last. Returns whether the hold became shared by it.
     pub fn lower(&mut self, keys: &mut Keys, id: Id<Hold>) -> bool {
-        let (former, mode) = (self.mode(id), Mode::Shared);
+        let (previous, mode) = (self.mode(id), Mode::Shared);
         let extra = self.extra_mut(id);
         if extra.depth > 1 {
             extra.depth -= 1;
@@ -276,18 +277,18 @@ impl Holds {
         extra.depth = std::mem::take(&mut extra.shared_below);
         self.all[id].header.set_mode(mode);
         let record = &mut keys[self.all[id].key];
-        record.set_held(record.held().without(former.kind()).with(mode.kind()));
+        record.set_held(record.held().without(previous.kind()).with(mode.kind()));
         true
     }
 
-    /// The holds of an owner with a label, the oldest first. To find it O(1).
+    /// The holds of an owner with a label, oldest first. O(1) to begin.
     pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Hold>> {
         let chain = self.owners.get(&Owner(client, label)).into_iter();
         let extras = chain.flat_map(|chain| chain.iter(&self.extras));
         extras.filter_map(|extra| self.extras[extra].hold)
     }
 
-    /// Once.
+    /// Called once per hold.
     fn set_kept(&mut self, id: Id<Hold>, client: Id<Client>, kept: Kept) {
         let extra = self.extra_mut(id);
         extra.kept = kept;
@@ -317,7 +318,7 @@ impl Holds {
         self.all[id].extra(&self.extras)
     }
 
-    /// Made where there is none.
+    /// Allocated if there is none.
     fn extra_mut(&mut self, id: Id<Hold>) -> &mut Extra {
         let extra = self.all[id].header.extra().unwrap_or_else(|| {
             let made = self.extras.insert(Extra::default());
@@ -327,12 +328,12 @@ impl Holds {
         &mut self.extras[extra]
     }
 
-    /// All holds of a key, the oldest first: also those of owners that are gone.
+    /// All holds of a key, oldest first, orphaned ones included.
     pub fn all_of_key(&self, keys: &Keys, key: Id<HeldKey>) -> impl Iterator<Item = Id<Hold>> {
         keys[key].holds.iter(&self.all)
     }
 
-    /// The connection's holds, the oldest first.
+    /// A client's holds, oldest first.
     pub fn of_client(
         &self,
         clients: &Clients,
@@ -341,12 +342,12 @@ impl Holds {
         clients[client].holding.iter(&self.all)
     }
 
-    /// Whether the key's holders let another owner hold it in this way. O(1).
+    /// Whether the key's holders admit another owner in this mode. O(1).
     pub fn admit(&self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> bool {
-        mode.goes_with(keys[key].held()) && self.has_permits(key, mode)
+        mode.is_compatible_with_all(keys[key].held()) && self.has_permits(key, mode)
     }
 
-    /// Whether what a semaphore has left is enough. O(1).
+    /// Whether a semaphore has enough permits left. O(1).
     fn has_permits(&self, key: Id<HeldKey>, mode: Mode) -> bool {
         let Mode::Permits { count, total } = mode else {
             return true;
@@ -356,12 +357,12 @@ impl Holds {
         })
     }
 
-    /// How many permits the semaphore has that a key is held as, if it is. O(1).
+    /// The total permits of a key that is held as a semaphore. O(1).
     pub fn total(&self, key: Id<HeldKey>) -> Option<u32> {
         self.permits.get(&key).map(|permits| permits.total)
     }
 
-    /// Writes down a hold that the others admit. O(1), with a lease O(log of leases).
+    /// Adds a hold that the key's other holds admit. O(1), with a lease O(log leases).
     pub fn add(
         &mut self,
         keys: &mut Keys,
@@ -390,7 +391,7 @@ impl Holds {
             self.extra_mut(id).ack = Ack::Pending(grant.token);
             self.acks.hold_begins(grant.token, id);
         }
-        self.join_key(keys, id, key);
+        self.link_to_key(keys, id, key);
         self.temporary += usize::from(!terms.mode.is_lock());
         let client = &mut clients[grant.client];
         client.holding.push(&mut self.all, id);
@@ -398,7 +399,7 @@ impl Holds {
         id
     }
 
-    /// Ends a hold. O(1), with a lease O(log of leases).
+    /// Removes a hold. O(1), with a lease O(log leases).
     pub fn remove(
         &mut self,
         keys: &mut Keys,
@@ -406,11 +407,11 @@ impl Holds {
         timers: &mut Timers,
         id: Id<Hold>,
     ) {
-        self.leave_key(keys, id);
-        self.leave_owner(clients, timers, id);
+        self.unlink_from_key(keys, id);
+        self.unlink_from_owner(clients, timers, id);
     }
 
-    fn leave_key(&mut self, keys: &mut Keys, id: Id<Hold>) {
+    fn unlink_from_key(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
         let (key, client) = (hold.key, hold.client);
         let mode = self.mode(id);
@@ -427,23 +428,23 @@ impl Holds {
         record.holds.remove(&mut self.all, id);
         if record.holds.is_empty() {
             record.set_unheld();
-        } else if !self.is_held_as(record, mode) {
+        } else if !self.is_still_held_in(record, mode) {
             record.set_held(record.held().without(mode.kind()));
         }
         if let Mode::Permits { count, .. } = mode {
-            self.give_permits_back(key, count);
+            self.return_permits(key, count);
         }
     }
 
-    /// Whether a key is held in such a mode by somebody else than who has just let it go. O(modes): of all modes in which a key
-    /// is held, one is that of several holders, so among the first few there is one of these.
-    fn is_held_as(&self, record: &HeldKey, mode: Mode) -> bool {
+    /// Whether any hold left on a key has this mode. O(modes): at most one of a key's modes has several holders, so one of them
+    /// is among the first few.
+    fn is_still_held_in(&self, record: &HeldKey, mode: Mode) -> bool {
         let kind = mode.kind();
         let mut holds = record.holds.iter(&self.all).take(ModeKind::COUNT);
-        kind.goes_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
+        kind.is_compatible_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
     }
 
-    fn give_permits_back(&mut self, key: Id<HeldKey>, count: u32) {
+    fn return_permits(&mut self, key: Id<HeldKey>, count: u32) {
         if let Some(permits) = self.permits.get_mut(&key) {
             permits.taken -= count;
             if permits.taken == 0 {
@@ -452,10 +453,10 @@ impl Holds {
         }
     }
 
-    fn join_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>) {
+    fn link_to_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>) {
         let record = &mut keys[key];
         let client = self.all[id].client;
-        // As a rule it is the key's first, which needs none of this.
+        // Usually it is the key's first hold, which needs no overflow.
         let is_first = record.holds.is_empty();
         record.set_one_hold(is_first);
         if !is_first {
@@ -475,7 +476,7 @@ impl Holds {
         }
     }
 
-    fn leave_owner(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
+    fn unlink_from_owner(&mut self, clients: &mut Clients, timers: &mut Timers, id: Id<Hold>) {
         let hold = &self.all[id];
         let (client, header) = (hold.client, hold.header);
         if let Some(extra) = header.extra() {
@@ -495,11 +496,11 @@ impl Holds {
         self.temporary -= usize::from(header.is_temporary());
     }
 
-    /// Lets a hold end by itself at this moment, or not at all. O(log of leases).
+    /// Sets or clears the end of a hold's lease. O(log leases).
     pub fn set_lease(&mut self, timers: &mut Timers, id: Id<Hold>, lease: Option<Moment>) {
-        let former = self.lease(id);
-        if former != lease {
-            timers.set(Timer::Lease(id), former, lease);
+        let previous = self.lease(id);
+        if previous != lease {
+            timers.set(Timer::Lease(id), previous, lease);
             self.extra_mut(id).lease = lease;
         }
     }

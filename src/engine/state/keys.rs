@@ -1,17 +1,17 @@
-//! The keys that somebody here holds, and the names that somebody watches or waits for. A key for which nobody cares has no
-//! record, and finding that out is one hash and one probe, or two.
+//! Two hash tables: the held keys, and the names that are watched or waited for. Any other key has no record; a miss costs
+//! one hash and one probe per table.
 //!
-//! A held key stands in a *space*: what a database contains between two flushes. A flush retires the spaces of its databases,
-//! and an exchange of databases exchanges their spaces: both are O(databases), whatever is held. No lookup finds a key of a
-//! retired space; its holds are still there until they are swept, and count no more.
+//! A held key belongs to a *space*: the contents of a database between two flushes. FLUSH retires the spaces of its databases,
+//! SWAPDB swaps two: both are O(databases), however many keys are held. No lookup finds a key of a retired space. Its holds
+//! no longer count, and stay until the sweep removes them.
 //!
-//! A name belongs to a database. A flush or an exchange begins an *epoch* of the database: what was known of its names was known
-//! in an earlier one, and they are *stale* until a fact or a look says what stands there now. After a flush nothing does.
+//! A name belongs to a database. FLUSH and SWAPDB begin a new *epoch* of the database, and its names are *stale* until an
+//! event or a look says what state their keys are in. After FLUSH that is known: the keys are absent.
 
 mod check;
 
 use crate::engine::mode::Modes;
-use crate::engine::state::rows::{HeldKey, Marks, Name, SpaceId};
+use crate::engine::state::rows::{Flags, HeldKey, Name, SpaceId};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::Chain;
@@ -22,7 +22,7 @@ use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::ops;
 
-impl Marks {
+impl Flags {
     // Of held keys.
     const TIMED: u8 = 1;
     const ONE_HOLD: u8 = 2;
@@ -32,57 +32,57 @@ impl Marks {
     const READY: u8 = 2;
     const OTHER: u8 = 4;
 
-    fn has(self, mark: u8) -> bool {
-        self.0 & mark != 0
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
     }
 
-    fn set(&mut self, mark: u8, on: bool) {
+    fn set(&mut self, flag: u8, on: bool) {
         match on {
-            true => self.0 |= mark,
-            false => self.0 &= !mark,
+            true => self.0 |= flag,
+            false => self.0 &= !flag,
         }
     }
 }
 
 impl HeldKey {
-    /// What stands here may have a time to live.
+    /// The key may have a TTL.
     pub fn is_timed(&self) -> bool {
-        self.marks.has(Marks::TIMED)
+        self.flags.has(Flags::TIMED)
     }
 
     pub fn set_timed(&mut self, timed: bool) {
-        self.marks.set(Marks::TIMED, timed);
+        self.flags.set(Flags::TIMED, timed);
     }
 
-    /// It has exactly one hold, which was its first: so that one stands in no other list of its key's holds. It may be no
-    /// although there is one.
+    /// Set only while the key's first hold is its only one, which is then in no overflow table. May be false for a single
+    /// hold.
     pub fn has_one_hold(&self) -> bool {
-        self.marks.has(Marks::ONE_HOLD)
+        self.flags.has(Flags::ONE_HOLD)
     }
 
     pub fn set_one_hold(&mut self, one: bool) {
-        self.marks.set(Marks::ONE_HOLD, one);
+        self.flags.set(Flags::ONE_HOLD, one);
     }
 
-    /// A lock stands here as soon as the effects given so far are performed, though perhaps nobody holds it.
+    /// The key is a lock once the effects emitted so far are performed, even if nobody holds it.
     pub fn is_lock(&self) -> bool {
-        self.marks.has(Marks::LOCK)
+        self.flags.has(Flags::LOCK)
     }
 
-    /// In which modes it is held, whoever holds it.
+    /// The modes of all its holds.
     #[inline]
     pub fn held(&self) -> Modes {
         self.held
     }
 
-    /// Somebody holds it.
+    /// Records the modes of its holds.
     #[inline]
     pub fn set_held(&mut self, held: Modes) {
         self.held = held;
-        self.marks.0 = (self.marks.0 & !Marks::LOCK) | (u8::from(held.is_lock()) * Marks::LOCK);
+        self.flags.0 = (self.flags.0 & !Flags::LOCK) | (u8::from(held.is_lock()) * Flags::LOCK);
     }
 
-    /// Nobody holds it now; what stands here stays.
+    /// Its last hold is gone; the key itself stays.
     pub fn set_unheld(&mut self) {
         self.held = Modes::NONE;
     }
@@ -96,45 +96,45 @@ impl Name {
         }
     }
 
-    /// Whether something stood here when that was last known, as the watchers were told.
+    /// Whether the key existed when its state was last known: what the watchers were told.
     pub fn is_present(&self) -> bool {
-        self.marks.has(Marks::PRESENT)
+        self.flags.has(Flags::PRESENT)
     }
 
-    /// Whether that was no lock. Where it is not held, it is not ours.
-    pub fn is_other(&self) -> bool {
-        self.marks.has(Marks::OTHER)
+    /// Whether the key existed and was no lock. Unless it is held, it is another client's key.
+    pub fn is_foreign(&self) -> bool {
+        self.flags.has(Flags::OTHER)
     }
 
-    pub fn set_standing(&mut self, standing: KeyState) {
-        self.marks.set(Marks::PRESENT, standing.is_present());
-        self.marks.set(Marks::OTHER, standing == KeyState::Other);
+    pub fn set_state(&mut self, state: KeyState) {
+        self.flags.set(Flags::PRESENT, state.is_present());
+        self.flags.set(Flags::OTHER, state == KeyState::Other);
     }
 
-    /// It may be that somebody in the queue can be served: it waits in the engine's `ready`.
+    /// The name is in the engine's `ready` queue: a waiter may be served.
     pub fn is_ready(&self) -> bool {
-        self.marks.has(Marks::READY)
+        self.flags.has(Flags::READY)
     }
 
     pub fn set_ready(&mut self, ready: bool) {
-        self.marks.set(Marks::READY, ready);
+        self.flags.set(Flags::READY, ready);
     }
 
-    pub fn is_idle(&self) -> bool {
+    pub fn is_unreferenced(&self) -> bool {
         self.watchers.is_empty() && self.queue.is_empty() && !self.is_ready()
     }
 }
 
-/// Which flush it was that a space ended with.
+/// The flush that retired a space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::engine) struct Retired {
     pub by: Cause,
-    /// How many flushes there were until then, with this one.
+    /// Its sequence number.
     pub number: u32,
 }
 
 struct Space {
-    /// The database that it belongs to, or did when it was retired.
+    /// Its database; of a retired space, the database when it was retired.
     db: Db,
     keys: u32,
     retired: Option<Retired>,
@@ -145,16 +145,16 @@ struct Database {
     db: Db,
     space: SpaceId,
     epoch: u32,
-    /// What stands at its stale names: nothing, or it is not known.
-    is_empty: bool,
+    /// The epoch began with a flush: stale names are absent. Otherwise their state is unknown.
+    began_empty: bool,
     names: u32,
     stale: u32,
 }
 
-/// Invariant: `held_index` has each key of `held` once but one that is [moving](Self::take_out), under its name and space, and
-/// `name_index` each name of `names`, under its name and database; no two of either are the same. `databases` has each that a
-/// record is in, each with a live space of its own; all other spaces are retired and have a key, or are in `free`. The counts of
-/// spaces and databases are those of the records, and `retired` and `stale` their sums. `retired_spaces` has the retired ones.
+/// Invariant: `held_index` has each key of `held` once, by name and space, except a [detached](Self::detach) one;
+/// `name_index` has each name of `names` once, by name and database. `databases` has the database of each record, each with its
+/// own live space; every other space is retired and not empty, or in `free`. The counters of spaces and databases match the
+/// records, and `retired` and `stale` are their sums. `retired_spaces` lists the retired spaces.
 #[derive(Default)]
 pub(in crate::engine) struct Keys {
     held: Arena<HeldKey>,
@@ -162,33 +162,33 @@ pub(in crate::engine) struct Keys {
     names: Arena<Name>,
     name_index: Index<Name>,
     hasher: DefaultHashBuilder,
-    /// What was found last: what is asked for once is asked for again soon.
+    /// The last lookups: one command looks the same key up several times.
     last_held: Cell<Option<Id<HeldKey>>>,
     last_name: Cell<Option<Id<Name>>>,
-    /// In the order of their numbers. As a rule there is one.
+    /// Sorted by number; usually one.
     databases: Vec<Database>,
     spaces: Vec<Space>,
     free: Vec<SpaceId>,
-    /// Those that have keys left, the oldest first.
+    /// Oldest first.
     retired_spaces: Vec<SpaceId>,
     retirements: u32,
-    /// How many keys are in retired spaces.
+    /// Keys in retired spaces.
     retired: usize,
-    /// How many names are stale at which nothing stands, and how many of which that is not known.
+    /// Stale names, by what is known of their keys.
     stale: Stale,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 struct Stale {
-    empty: usize,
+    absent: usize,
     unknown: usize,
 }
 
-/// What a look for a key found, so that it need not be looked for again.
+/// The result of a lookup, with the hash and space for a later insert.
 #[derive(Clone, Copy)]
-pub(in crate::engine) struct Spot {
+pub(in crate::engine) struct Lookup {
     hash: u32,
-    /// None where no key of the database was ever known.
+    /// None if the database has no record yet.
     space: Option<SpaceId>,
     pub held: Option<Id<HeldKey>>,
     pub name: Option<Id<Name>>,
@@ -205,7 +205,7 @@ impl Keys {
         self.names.len()
     }
 
-    // ---- looking for a key ----
+    // ---- lookup ----
 
     /// O(1).
     pub fn find_held(&self, key: Key<'_>) -> Option<Id<HeldKey>> {
@@ -213,7 +213,7 @@ impl Keys {
             return None;
         }
         let space = self.space_of(key.db)?;
-        self.is_last_held(space, key.name)
+        self.cached_held(space, key.name)
             .or_else(|| self.probe_held(self.hash(key.name), space, key.name))
     }
 
@@ -222,25 +222,23 @@ impl Keys {
         if self.name_index.is_empty() {
             return None;
         }
-        self.is_last_name(key)
+        self.cached_name(key)
             .or_else(|| self.probe_name(self.hash(key.name), key))
     }
 
-    /// Where a key is, or would be. O(1).
-    pub fn spot(&self, key: Key<'_>) -> Spot {
+    /// Looks a key up in both tables with one hash. O(1).
+    pub fn lookup(&self, key: Key<'_>) -> Lookup {
         let space = self.space_of(key.db);
-        let last = space.and_then(|space| self.is_last_held(space, key.name));
+        let last = space.and_then(|space| self.cached_held(space, key.name));
         let hash = last.map_or_else(|| self.hash(key.name), |last| self.held[last].hash);
         let probe = || self.probe_held(hash, space?, key.name);
-        Spot {
+        Lookup {
             hash,
             space,
             held: last.or_else(probe),
             name: match self.name_index.is_empty() {
                 true => None,
-                false => self
-                    .is_last_name(key)
-                    .or_else(|| self.probe_name(hash, key)),
+                false => self.cached_name(key).or_else(|| self.probe_name(hash, key)),
             },
         }
     }
@@ -249,32 +247,31 @@ impl Keys {
     pub fn held_at(&self, name: Id<Name>) -> Option<Id<HeldKey>> {
         let name = &self.names[name];
         let space = self.database(name.db).space;
-        self.is_last_held(space, &name.name)
+        self.cached_held(space, &name.name)
             .or_else(|| self.probe_held(name.hash, space, &name.name))
     }
 
-    /// The name at which a held key stands, if somebody watches it or waits for it; not of a retired space. O(1).
+    /// The name of a held key, if it is watched or waited for; none for a key of a retired space. O(1).
     #[inline]
     pub fn name_of(&self, held: Id<HeldKey>) -> Option<Id<Name>> {
         match self.name_index.is_empty() || self.is_retired(held) {
             true => None,
-            false => self.look_for_name_of(held),
+            false => self.lookup_name_of(held),
         }
     }
 
-    fn look_for_name_of(&self, held: Id<HeldKey>) -> Option<Id<Name>> {
+    fn lookup_name_of(&self, held: Id<HeldKey>) -> Option<Id<Name>> {
         let (key, hash) = (self.key_of(held), self.held[held].hash);
-        self.is_last_name(key)
-            .or_else(|| self.probe_name(hash, key))
+        self.cached_name(key).or_else(|| self.probe_name(hash, key))
     }
 
     fn space_of(&self, db: Db) -> Option<SpaceId> {
-        let place = self.place_of(db)?;
+        let place = self.database_index(db)?;
         Some(self.databases[place].space)
     }
 
     #[inline]
-    fn place_of(&self, db: Db) -> Option<usize> {
+    fn database_index(&self, db: Db) -> Option<usize> {
         if self.databases.first()?.db == db {
             return Some(0);
         }
@@ -284,23 +281,23 @@ impl Keys {
         place.ok()
     }
 
-    /// Of a name.
+    /// The database of a name.
     #[inline]
     fn database(&self, db: Db) -> &Database {
-        let place = self.place_of(db).expect("a name's database is known");
+        let place = self.database_index(db).expect("a name's database is known");
         &self.databases[place]
     }
 
-    /// What was found last, if it is this.
+    /// The last lookup's result, if it matches.
     #[inline]
-    fn is_last_held(&self, space: SpaceId, name: &[u8]) -> Option<Id<HeldKey>> {
+    fn cached_held(&self, space: SpaceId, name: &[u8]) -> Option<Id<HeldKey>> {
         let last = self.last_held.get()?;
         let held = &self.held[last];
         (held.space == space && *held.name == *name).then_some(last)
     }
 
     #[inline]
-    fn is_last_name(&self, key: Key<'_>) -> Option<Id<Name>> {
+    fn cached_name(&self, key: Key<'_>) -> Option<Id<Name>> {
         let last = self.last_name.get()?;
         (self.names[last].key() == key).then_some(last)
     }
@@ -331,40 +328,39 @@ impl Keys {
 
     // ---- held keys ----
 
-    /// The key by which it goes; that of a retired space, by which it went.
+    /// Its current key; of a retired space, its key when it was flushed.
     pub fn key_of(&self, held: Id<HeldKey>) -> Key<'_> {
         let HeldKey { name, space, .. } = &self.held[held];
         let db = self.spaces[space.0 as usize].db;
         Key { db, name }
     }
 
-    /// The record of the key at this spot, made where there is none. Nothing was added or forgotten at the spot since it was
-    /// looked for. O(1).
-    pub fn hold(&mut self, spot: Spot, key: Key<'_>) -> Id<HeldKey> {
-        if let Some(id) = spot.held {
+    /// The held key of this lookup, inserted if it is vacant. No record of this key was inserted or removed since. O(1).
+    pub fn get_or_insert_held(&mut self, lookup: Lookup, key: Key<'_>) -> Id<HeldKey> {
+        if let Some(id) = lookup.held {
             return id;
         }
-        let space = spot.space;
+        let space = lookup.space;
         let space = space.unwrap_or_else(|| self.database_mut(key.db).space);
-        self.add_held(key.name.into(), spot.hash, space)
+        self.insert_held(key.name.into(), lookup.hash, space)
     }
 
-    /// The record of the key at a name, made where there is none. O(1).
-    pub fn hold_at(&mut self, name: Id<Name>) -> Id<HeldKey> {
+    /// The held key of a name, inserted if there is none. O(1).
+    pub fn get_or_insert_held_at(&mut self, name: Id<Name>) -> Id<HeldKey> {
         self.held_at(name).unwrap_or_else(|| {
             let Name { name, hash, db, .. } = &self.names[name];
             let space = self.database(*db).space;
-            self.add_held(name.clone(), *hash, space)
+            self.insert_held(name.clone(), *hash, space)
         })
     }
 
-    fn add_held(&mut self, name: Bytes, hash: u32, space: SpaceId) -> Id<HeldKey> {
+    fn insert_held(&mut self, name: Bytes, hash: u32, space: SpaceId) -> Id<HeldKey> {
         self.spaces[space.0 as usize].keys += 1;
         let id = self.held.insert(HeldKey {
             name,
             hash,
             space,
-            marks: Marks::default(),
+            flags: Flags::default(),
             held: Modes::NONE,
             holds: Chain::default(),
         });
@@ -373,11 +369,11 @@ impl Keys {
         id
     }
 
-    /// Makes a record for each of these keys that has none and stands at no name, and tells for each the record that was made.
+    /// Inserts each of these keys that has neither a record nor a name; returns the record inserted for each.
     ///
-    /// All memory is taken before the first record is put into the index: the servers' allocators count in
-    /// atomic operations, and each of these waits for the index's far-off memory. That was most of the time.
-    pub fn hold_all(&mut self, keys: &[Key<'_>]) -> Vec<Option<Id<HeldKey>>> {
+    /// It allocates all records before it touches the index: the servers' allocators count with atomic operations, and each
+    /// would wait for the cache misses of the index.
+    pub fn insert_all_held(&mut self, keys: &[Key<'_>]) -> Vec<Option<Id<HeldKey>>> {
         self.held_index.reserve(keys.len());
         let mut made = Vec::with_capacity(keys.len());
         for key in keys {
@@ -387,7 +383,7 @@ impl Keys {
                 name: key.name.into(),
                 hash,
                 space,
-                marks: Marks::default(),
+                flags: Flags::default(),
                 held: Modes::NONE,
                 holds: Chain::default(),
             })));
@@ -408,12 +404,12 @@ impl Keys {
         made
     }
 
-    /// Makes room for so many more held keys.
+    /// Reserves capacity for `more` held keys.
     pub fn reserve(&mut self, more: usize) {
         self.held_index.reserve(more);
     }
 
-    /// Forgets a held key, which has no hold; its key is given back. O(1).
+    /// Removes a held key without holds, and returns its key. O(1).
     pub fn remove_held(&mut self, id: Id<HeldKey>) -> (Db, Bytes) {
         if self.last_held.get() == Some(id) {
             self.last_held.set(None);
@@ -422,23 +418,23 @@ impl Keys {
             name, hash, space, ..
         } = self.held.remove(id);
         self.held_index.remove(mix(hash, space.0), id);
-        (self.leave_space(space), name)
+        (self.remove_from_space(space), name)
     }
 
-    /// A key has left a space, which is that of this database.
+    /// Uncounts a key of a space; returns the space's database.
     #[inline]
-    fn leave_space(&mut self, id: SpaceId) -> Db {
+    fn remove_from_space(&mut self, id: SpaceId) -> Db {
         let space = &mut self.spaces[id.0 as usize];
         space.keys -= 1;
         let (db, keys) = (space.db, space.keys);
         if space.retired.is_some() {
-            self.leave_retired(id, keys);
+            self.free_if_swept(id, keys);
         }
         db
     }
 
     #[cold]
-    fn leave_retired(&mut self, id: SpaceId, keys: u32) {
+    fn free_if_swept(&mut self, id: SpaceId, keys: u32) {
         self.retired -= 1;
         if keys == 0 {
             self.free.push(id);
@@ -446,43 +442,43 @@ impl Keys {
         }
     }
 
-    /// A held key has lost its name: no lookup finds it until it has its new one. O(1).
-    pub fn take_out(&mut self, id: Id<HeldKey>) {
+    /// Takes a held key out of the index, until [`attach`](Self::attach) gives it its new key. O(1).
+    pub fn detach(&mut self, id: Id<HeldKey>) {
         self.last_held.set(None);
         let HeldKey { hash, space, .. } = self.held[id];
         self.held_index.remove(mix(hash, space.0), id);
     }
 
-    /// A held key that was taken out goes by this key now, at which none is. O(1).
-    pub fn put_in(&mut self, id: Id<HeldKey>, key: Key<'_>) {
+    /// Re-keys a detached held key. Nothing is held at the new key. O(1).
+    pub fn attach(&mut self, id: Id<HeldKey>, key: Key<'_>) {
         let hash = self.hash(key.name);
         let space = self.database_mut(key.db).space;
         self.spaces[space.0 as usize].keys += 1;
         let held = &mut self.held[id];
         (held.name, held.hash) = (key.name.into(), hash);
-        let former = std::mem::replace(&mut held.space, space);
+        let previous = std::mem::replace(&mut held.space, space);
         self.held_index.insert(mix(hash, space.0), id);
-        self.leave_space(former);
+        self.remove_from_space(previous);
     }
 
     pub fn all_held(&self) -> impl Iterator<Item = Id<HeldKey>> {
         self.held.iter().map(|(id, _)| id)
     }
 
-    /// The places among which held keys stand, for walks; each stays at its place as long as it is there.
+    /// The slots of the held keys, for cursors; a record never changes its slot.
     pub fn held_places(&self) -> Places<'_, HeldKey> {
         Places(&self.held)
     }
 
     // ---- names ----
 
-    /// The record of a name, made with what stands there where there is none. O(1).
-    pub fn find_or_add_name(&mut self, key: Key<'_>, standing: KeyState) -> Id<Name> {
+    /// The record of a name, inserted with this state if there is none. O(1).
+    pub fn get_or_insert_name(&mut self, key: Key<'_>, state: KeyState) -> Id<Name> {
         let found = self.find_name(key);
-        found.unwrap_or_else(|| self.add_name(key, standing))
+        found.unwrap_or_else(|| self.insert_name(key, state))
     }
 
-    fn add_name(&mut self, key: Key<'_>, standing: KeyState) -> Id<Name> {
+    fn insert_name(&mut self, key: Key<'_>, state: KeyState) -> Id<Name> {
         let hash = self.hash(key.name);
         let database = self.database_mut(key.db);
         database.names += 1;
@@ -491,23 +487,23 @@ impl Keys {
             hash,
             db: key.db,
             seen: database.epoch,
-            marks: Marks::default(),
+            flags: Flags::default(),
             watchers: Chain::default(),
             queue: Chain::default(),
         };
-        name.set_standing(standing);
+        name.set_state(state);
         let id = self.names.insert(name);
         self.name_index.insert(mix(hash, key.db.0), id);
         self.last_name.set(Some(id));
         id
     }
 
-    /// Forgets a name if nobody watches it or waits for it any more. O(1).
-    pub fn remove_name_if_idle(&mut self, id: Id<Name>) {
-        if !self.names[id].is_idle() {
+    /// Removes a name that has no watcher and no waiter and is not ready. O(1).
+    pub fn remove_name_if_unreferenced(&mut self, id: Id<Name>) {
+        if !self.names[id].is_unreferenced() {
             return;
         }
-        self.renew(id);
+        self.mark_fresh(id);
         if self.last_name.get() == Some(id) {
             self.last_name.set(None);
         }
@@ -524,20 +520,20 @@ impl Keys {
         Places(&self.names)
     }
 
-    /// Whether it is not known what stands at a name now. O(1).
+    /// Whether the state of a name's key dates from an earlier epoch. O(1).
     pub fn is_stale(&self, id: Id<Name>) -> bool {
         let name = &self.names[id];
         name.seen != self.database(name.db).epoch
     }
 
-    /// Whether nothing stands at a name that is stale. O(1).
-    pub fn is_empty_there(&self, id: Id<Name>) -> bool {
-        self.database(self.names[id].db).is_empty
+    /// Whether a stale name's key is known to be absent: the epoch began with a flush. O(1).
+    pub fn is_absent_if_stale(&self, id: Id<Name>) -> bool {
+        self.database(self.names[id].db).began_empty
     }
 
-    /// It is known now what stands at a name. Whether it was stale. O(1).
+    /// The state of a name's key is known in this epoch. Returns whether it was stale. O(1).
     #[inline]
-    pub fn renew(&mut self, id: Id<Name>) -> bool {
+    pub fn mark_fresh(&mut self, id: Id<Name>) -> bool {
         let Name { db, seen, .. } = self.names[id];
         let epoch = self.database(db).epoch;
         let was_stale = seen != epoch;
@@ -545,8 +541,8 @@ impl Keys {
             self.names[id].seen = epoch;
             let database = self.database_mut(db);
             database.stale -= 1;
-            match database.is_empty {
-                true => self.stale.empty -= 1,
+            match database.began_empty {
+                true => self.stale.absent -= 1,
                 false => self.stale.unknown -= 1,
             }
         }
@@ -556,7 +552,9 @@ impl Keys {
     // ---- databases and spaces ----
 
     fn database_mut(&mut self, db: Db) -> &mut Database {
-        let place = self.place_of(db).unwrap_or_else(|| self.add_database(db));
+        let place = self
+            .database_index(db)
+            .unwrap_or_else(|| self.add_database(db));
         &mut self.databases[place]
     }
 
@@ -568,7 +566,7 @@ impl Keys {
             db,
             space,
             epoch: 0,
-            is_empty: true,
+            began_empty: true,
             names: 0,
             stale: 0,
         };
@@ -590,7 +588,7 @@ impl Keys {
         SpaceId(self.spaces.len() as u32 - 1)
     }
 
-    /// All keys of a database, or of all, went by a flush. O(databases).
+    /// A flush deleted all keys of one database, or of all. O(databases).
     pub fn retire(&mut self, db: Option<Db>, by: Cause) {
         self.retirements += 1;
         for place in 0..self.databases.len() {
@@ -611,48 +609,48 @@ impl Keys {
         }
     }
 
-    /// Two databases have exchanged their contents. O(1).
-    pub fn exchange(&mut self, one: Db, other: Db) {
+    /// SWAPDB: swaps the spaces of two databases. O(1).
+    pub fn swap_databases(&mut self, one: Db, other: Db) {
         let first = self.database_mut(one).space;
         let second = std::mem::replace(&mut self.database_mut(other).space, first);
         self.database_mut(one).space = second;
         self.spaces[first.0 as usize].db = other;
         self.spaces[second.0 as usize].db = one;
         for db in [one, other] {
-            let place = self.place_of(db).expect("it is there");
+            let place = self.database_index(db).expect("it is there");
             self.begin_epoch(place, false);
         }
     }
 
-    /// It is not known any more what stands at any name. O(databases).
-    pub fn lose_sight(&mut self) {
+    /// Makes all names stale, with unknown states. O(databases).
+    pub fn forget_states(&mut self) {
         for place in 0..self.databases.len() {
             self.begin_epoch(place, false);
         }
     }
 
-    fn begin_epoch(&mut self, place: usize, is_empty: bool) {
+    fn begin_epoch(&mut self, place: usize, began_empty: bool) {
         let database = &mut self.databases[place];
-        let former = database.stale as usize;
-        match database.is_empty {
-            true => self.stale.empty -= former,
-            false => self.stale.unknown -= former,
+        let stale = database.stale as usize;
+        match database.began_empty {
+            true => self.stale.absent -= stale,
+            false => self.stale.unknown -= stale,
         }
         database.epoch = database.epoch.wrapping_add(1);
-        database.is_empty = is_empty;
+        database.began_empty = began_empty;
         database.stale = database.names;
-        match is_empty {
-            true => self.stale.empty += database.names as usize,
+        match began_empty {
+            true => self.stale.absent += database.names as usize,
             false => self.stale.unknown += database.names as usize,
         }
     }
 
-    /// How many flushes there were.
+    /// The number of flushes so far.
     pub fn retirements(&self) -> u32 {
         self.retirements
     }
 
-    /// The flush with which a key went, whose holds are to be swept; none where it is there. O(1).
+    /// The flush that deleted a key whose holds are not swept yet; none for a live key. O(1).
     #[inline]
     pub fn retired_by(&self, held: Id<HeldKey>) -> Option<Retired> {
         match self.retired {
@@ -666,7 +664,7 @@ impl Keys {
         self.retired_by(held).is_some()
     }
 
-    /// The keys that went by flushes and went by this name then, the first flush first. O(flushes whose keys are not all swept).
+    /// The retired keys of this name, oldest flush first. O(retired spaces).
     pub fn retired_at(&self, key: Key<'_>) -> impl Iterator<Item = Id<HeldKey>> {
         let hash = self.hash(key.name);
         let spaces = self.retired_spaces.iter();
@@ -680,31 +678,31 @@ impl Keys {
         })
     }
 
-    /// Whether keys are left that went by flushes. O(1).
+    /// Whether any key is left to sweep. O(1).
     #[inline]
     pub fn has_retired(&self) -> bool {
         self.retired > 0
     }
 
-    /// Whether there are stale names at which nothing stands. O(1).
-    pub fn has_stale_empty(&self) -> bool {
-        self.stale.empty > 0
+    /// Whether any stale name is known to be absent. O(1).
+    pub fn has_stale_absent(&self) -> bool {
+        self.stale.absent > 0
     }
 
-    /// Whether there are names of which it is not known what stands there. O(1).
+    /// Whether the state of any name is unknown. O(1).
     #[inline]
     pub fn has_stale_unknown(&self) -> bool {
         self.stale.unknown > 0
     }
 
-    /// Whether there are stale names. O(1).
+    /// Whether any name is stale. O(1).
     #[inline]
     pub fn has_stale(&self) -> bool {
         self.stale != Stale::default()
     }
 }
 
-/// Where the records of one kind stand. See [`Arena`].
+/// The slots of one table. See [`Arena`].
 pub(in crate::engine) struct Places<'a, T>(&'a Arena<T>);
 
 impl<T> Places<'_, T> {
@@ -712,23 +710,23 @@ impl<T> Places<'_, T> {
         self.0.places()
     }
 
-    /// The place at which to look after this one. O(1).
+    /// The next slot to visit after this one. O(1).
     pub fn after(&self, place: usize) -> usize {
         self.0.place_after(place)
     }
 
-    /// The record at a place, if there is one. O(1).
+    /// The record in a slot, if any. O(1).
     pub fn at(&self, place: usize) -> Option<Id<T>> {
         self.0.at(place)
     }
 }
 
-/// A walk around and around all places of a table.
+/// A cursor that cycles through the slots of a table.
 #[derive(Default)]
 pub(in crate::engine) struct Cursor(usize);
 
 impl Cursor {
-    /// The record at the next place, if there is one. O(1).
+    /// Advances one slot; returns its record, if any. O(1).
     pub fn visit<T>(&mut self, places: &Places<'_, T>) -> Option<Id<T>> {
         if self.0 >= places.count() {
             self.0 = 0;
@@ -765,7 +763,7 @@ impl ops::IndexMut<Id<Name>> for Keys {
     }
 }
 
-/// The hash under which a name stands in an index, with the number of its space or database.
+/// Mixes the number of a space or database into a name's hash.
 fn mix(hash: u32, number: u32) -> u32 {
     hash ^ number.wrapping_mul(0x9E37_79B9)
 }

@@ -1,15 +1,15 @@
-//! What the rules keep: records that point at each other, found by name, by id and by owner.
+//! The tables: records linked to each other, with indexes by name, id and owner.
 //!
 //! ```text
-//!   rows.rs               all of them on one page: begin there
-//!   keys.rs               which keys are held, which names are watched or waited for, and in which databases
-//!   clients.rs            which connections and sessions matter
-//!   holds.rs, header.rs   who holds what          queues.rs    who waits for what
-//!   watches.rs            who watches what        sessions.rs  which sessions there are
-//!   tokens.rs             fencing tokens          timers.rs    what ends by itself, and when
-//!   owner.rs              how records are found by owner       acks.rs        which grants replicas are to acknowledge
-//!   wait_times.rs         how long grants were waited for
-//!   renewals.rs           how far a renewal of backstops is
+//!   rows.rs               all rows on one page: begin there
+//!   keys.rs               held keys, names that are watched or waited for, spaces and databases
+//!   clients.rs            connections and sessions
+//!   holds.rs, header.rs   holds                   queues.rs    wait queues
+//!   watches.rs            watches                 sessions.rs  what only sessions have
+//!   tokens.rs             fencing tokens          timers.rs    deadlines
+//!   owner.rs              hash key of an owner    acks.rs      grants that wait for acknowledgements
+//!   wait_times.rs         histogram of wait times
+//!   renewals.rs           cursor of the TTL backstop's refresh
 //! ```
 
 pub(in crate::engine) mod acks;

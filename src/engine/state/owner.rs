@@ -1,14 +1,14 @@
-//! Owners, as records are found by them: a connection or a session, with a label.
+//! The hash key of an owner: a connection or a session, with a label.
 
 use crate::engine::state::rows::Client;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
 use hashbrown::Equivalent;
 
-/// An owner as a map keeps it.
+/// Owned, as a map's key.
 pub(in crate::engine) type OwnerKey = (Id<Client>, Bytes);
 
-/// The same, to look it up without a copy of its label.
+/// Borrowed, for a lookup without a copy of the label.
 #[derive(Hash)]
 pub(in crate::engine) struct Owner<'a>(pub Id<Client>, pub &'a [u8]);
 

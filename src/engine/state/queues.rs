@@ -1,10 +1,9 @@
-//! Who waits for what, in what order.
+//! Wait queues, one per name.
 //!
-//! A waiter is one request; it has one place in the queue of each key that it asks for. Places are
-//! taken at the end and left from anywhere, each in O(1).
+//! A waiter is one request, with an entry in the queue of each of its keys. Append and removal are O(1).
 
+mod acl;
 mod check;
-mod doubts;
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
@@ -17,12 +16,12 @@ use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::terms::Terms;
 use crate::engine::types::{Moment, ReplyTo};
-use doubts::Doubts;
+use acl::AclEpochs;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::hash::BuildHasher;
 use std::ops;
 
-/// A request that is about to wait.
+/// The parameters of a new waiter.
 pub(in crate::engine) struct Request<'a> {
     pub client: Id<Client>,
     pub terms: Terms<&'a [u8]>,
@@ -32,20 +31,19 @@ pub(in crate::engine) struct Request<'a> {
     pub reply_to: ReplyTo,
 }
 
-/// Invariant: a waiter has at least one place, and stands in its client's chain; a place stands in its
-/// name's queue and in its waiter's chain. A connection has
-/// at most one waiter that blocks it, and `blocked` of its record names that; every other one stands in its owner's chain in
-/// `pushed`, and `by_owner_and_name` has exactly the places of those. An owner has one place in a key's queue.
+/// Invariant: a waiter has at least one entry, and is in its client's list; an entry is in its name's queue and in its waiter's
+/// list. A connection has at most one waiter that blocks it, its `blocked`; every other waiter is in its owner's list in
+/// `pushed`, and `by_owner_and_name` has exactly their entries. An owner has at most one entry in a queue.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<QueueEntry>,
-    /// The waits that each owner has that are told by a push.
+    /// List heads of each owner's waits that are answered by a push.
     pushed: HashMap<OwnerKey, Chain<Waiter, { Waiter::BY_OWNER }>>,
-    /// Their places: of a wait that blocks its connection nobody asks.
+    /// Their entries by (owner, name). Blocking waits need no lookup.
     by_owner_and_name: Index<QueueEntry>,
     hasher: DefaultHashBuilder,
-    doubts: Doubts,
+    acl: AclEpochs,
 }
 
 impl Queues {
@@ -53,13 +51,12 @@ impl Queues {
         self.waiters.len()
     }
 
-    /// How many places there are in all queues.
+    /// The number of entries in all queues.
     pub fn places(&self) -> usize {
         self.places.len()
     }
 
-    /// Takes the last place in the queue of each of these keys. O(their number), with a deadline
-    /// also O(log of those).
+    /// Appends a waiter to the queue of each of these names. O(names), with a deadline also O(log deadlines).
     pub fn add(
         &mut self,
         keys: &mut Keys,
@@ -75,7 +72,7 @@ impl Queues {
             since: request.since,
             deadline: request.deadline,
             reply_to: request.reply_to,
-            rights: self.doubts.stamp(),
+            acl_epoch: self.acl.current(),
             places: Chain::default(),
             by_client: Link::default(),
             by_owner: Link::default(),
@@ -112,8 +109,8 @@ impl Queues {
         id
     }
 
-    /// Leaves one queue. O(1).
-    fn take_place(&mut self, keys: &mut Keys, place: Id<QueueEntry>) {
+    /// Removes an entry from its queue. O(1).
+    fn remove_entry(&mut self, keys: &mut Keys, place: Id<QueueEntry>) {
         let QueueEntry { waiter, name, .. } = self.places[place];
         let Waiter {
             client,
@@ -136,15 +133,15 @@ impl Queues {
         self.places.remove(place);
     }
 
-    /// Who is first in line for a key, and asks for others, too, leaves this queue. O(1).
-    pub fn leave_first(&mut self, keys: &mut Keys, clients: &mut Clients, name: Id<Name>) {
-        let first = keys[name].queue.head().expect("somebody is first");
+    /// Removes the head of this queue, an entry of a multi-key waiter, which keeps its others. O(1).
+    pub fn remove_first_entry(&mut self, keys: &mut Keys, clients: &mut Clients, name: Id<Name>) {
+        let first = keys[name].queue.head().expect("the queue has a head");
         let waiter = self.places[first].waiter;
         clients[self.waiters[waiter].client].place_count -= 1;
-        self.take_place(keys, first);
+        self.remove_entry(keys, first);
     }
 
-    /// Leaves all queues, those of these keys. O(places), with a deadline also O(log of those).
+    /// Removes a waiter from all its queues, and returns their names. O(names), with a deadline also O(log deadlines).
     pub fn remove(
         &mut self,
         keys: &mut Keys,
@@ -154,7 +151,7 @@ impl Queues {
     ) -> (Few<Id<Name>>, Waiter) {
         let asked = self.asked_by(id);
         while let Some(place) = self.waiters[id].places.head() {
-            self.take_place(keys, place);
+            self.remove_entry(keys, place);
         }
         let client = &mut clients[self.waiters[id].client];
         client.waiting.remove(&mut self.waiters, id);
@@ -178,12 +175,12 @@ impl Queues {
         }
         let mut waiter = self.waiters.remove(id);
         waiter.terms.label = label;
-        self.doubts.settle(waiter.rights);
+        self.acl.forget(waiter.acl_epoch);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
     }
 
-    /// The wait of this owner for this key, if it is told by a push. O(1).
+    /// The owner's wait at this name, if it is answered by a push. O(1).
     pub fn find_pushed(
         &self,
         name: Id<Name>,
@@ -206,7 +203,7 @@ impl Queues {
         index::fold(self.hasher.hash_one((name, client, label)))
     }
 
-    /// Who is served next. O(1).
+    /// The next waiter to serve. O(1).
     pub fn head(&self, keys: &Keys, name: Id<Name>) -> Option<Id<Waiter>> {
         keys[name]
             .queue
@@ -214,19 +211,19 @@ impl Queues {
             .map(|place| self.places[place].waiter)
     }
 
-    /// How many wait for a key. O(1).
+    /// The queue's length. O(1).
     pub fn count(&self, keys: &Keys, name: Id<Name>) -> usize {
         let head = keys[name].queue.head();
         head.map_or(0, |head| self.places[head].length as usize)
     }
 
-    /// Who waits at a name, in order.
+    /// The waiters of a queue, in order.
     pub fn of_name(&self, keys: &Keys, name: Id<Name>) -> impl Iterator<Item = Id<Waiter>> {
         let places = keys[name].queue.iter(&self.places);
         places.map(|place| self.places[place].waiter)
     }
 
-    /// What a connection waits for, the oldest wait first.
+    /// A connection's waits, oldest first.
     pub fn of_client(
         &self,
         clients: &Clients,
@@ -235,7 +232,7 @@ impl Queues {
         clients[client].waiting.iter(&self.waiters)
     }
 
-    /// Whether the waiter's owner has another wait that keeps it from going on. O(1).
+    /// Whether another wait keeps the waiter's owner from releasing anything. O(1).
     pub fn has_other_wait(&self, clients: &Clients, id: Id<Waiter>) -> bool {
         let waiter = &self.waiters[id];
         let client = &clients[waiter.client];
@@ -246,7 +243,7 @@ impl Queues {
         client.blocked.is_some() || own.any(|other| other != id)
     }
 
-    /// What an owner waits for and is told of by a push, the oldest wait first. To find it O(1).
+    /// An owner's waits that are answered by a push, oldest first. O(1) to begin.
     pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Waiter>> {
         let chain = self.pushed.get(&Owner(client, label));
         chain
@@ -254,7 +251,7 @@ impl Queues {
             .flat_map(|chain| chain.iter(&self.waiters))
     }
 
-    /// For each of the waiter's queues, whether anybody is behind it there.
+    /// For each of the waiter's queues, whether another waiter is behind it.
     pub fn is_anyone_behind(&self, keys: &Keys, id: Id<Waiter>) -> impl Iterator<Item = bool> {
         let places = self.waiters[id].places.iter(&self.places);
         places.map(|place| {
@@ -263,13 +260,13 @@ impl Queues {
         })
     }
 
-    /// Whether a waiter asks for one key only. O(1).
+    /// Whether the request names a single key. O(1).
     pub fn asks_for_one(&self, id: Id<Waiter>) -> bool {
         let places = &self.waiters[id].places;
         places.head() == places.tail(&self.places)
     }
 
-    /// All keys that a waiter asks for.
+    /// All names of a request.
     fn asked_by(&self, id: Id<Waiter>) -> Few<Id<Name>> {
         match self.waiters[id].places.head() {
             Some(only) if self.asks_for_one(id) => Few::from_buf([self.places[only].name]),
@@ -277,19 +274,19 @@ impl Queues {
         }
     }
 
-    /// The keys that a waiter asks for, as they stood in its request.
+    /// The names of a request, in its order.
     pub fn names_of(&self, id: Id<Waiter>) -> impl Iterator<Item = Id<Name>> {
         let places = self.waiters[id].places.iter(&self.places);
         places.map(|place| self.places[place].name)
     }
 
-    /// The same, each with the place in its queue.
+    /// The same, each with its queue entry.
     pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<Name>, Id<QueueEntry>)> {
         let places = self.waiters[id].places.iter(&self.places);
         places.map(|place| (self.places[place].name, place))
     }
 
-    /// The place right ahead in a queue, and who has it. O(1).
+    /// The entry directly ahead in the queue, and its waiter. O(1).
     pub fn ahead_of(
         &self,
         keys: &Keys,
@@ -300,25 +297,25 @@ impl Queues {
         Some((ahead, self.places[ahead].waiter))
     }
 
-    pub fn has_doubts(&self) -> bool {
-        self.doubts.count > 0
+    pub fn has_unchecked(&self) -> bool {
+        self.acl.outdated > 0
     }
 
-    /// Whether a waiter's rights are to be looked at before it is served.
-    pub fn is_doubted(&self, id: Id<Waiter>) -> bool {
-        self.doubts.is_doubted(self.waiters[id].rights)
+    /// Whether a waiter's ACL rights must be checked before it is served.
+    pub fn needs_acl_check(&self, id: Id<Waiter>) -> bool {
+        self.acl.is_outdated(self.waiters[id].acl_epoch)
     }
 
-    /// From now on everybody's are.
-    pub fn doubt_all(&mut self) {
-        self.doubts.begin(self.waiters.len());
+    /// The ACL changed: every waiter needs a check.
+    pub fn begin_acl_epoch(&mut self) {
+        self.acl.begin(self.waiters.len());
     }
 
-    /// They were looked at, and are there.
-    pub fn trust(&mut self, id: Id<Waiter>) {
-        let rights = &mut self.waiters[id].rights;
-        let former = std::mem::replace(rights, self.doubts.stamp());
-        self.doubts.settle(former);
+    /// A check found the waiter's rights.
+    pub fn mark_acl_checked(&mut self, id: Id<Waiter>) {
+        let acl_epoch = &mut self.waiters[id].acl_epoch;
+        let previous = std::mem::replace(acl_epoch, self.acl.current());
+        self.acl.forget(previous);
     }
 
     /// The deadlines, for tests.

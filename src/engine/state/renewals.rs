@@ -1,29 +1,28 @@
-//! How far the visit of temporary keys is whose backstop is renewed. See `rules/renewals.rs`.
+//! The cursor of the TTL backstop's refresh. See `rules/renewals.rs`.
 
 use crate::engine::limits::PLACES_PER_RENEWAL;
 use crate::engine::types::Moment;
 
-/// Invariant: there is a pass from the first grant of a temporary key on, until one finds none; but
-/// none on a server that has a master.
+/// Invariant: a pass runs from the first grant of a temporary key until a pass finds none; never on a replica.
 #[derive(Default)]
 pub(in crate::engine) struct Renewals {
-    /// 0: keys have no backstop.
+    /// 0: off.
     pub backstop_ms: u64,
     pub pass: Option<Pass>,
 }
 
-/// One turn over all places of holds that there were when it began.
+/// One pass over all slots of holds that existed when it began.
 pub(in crate::engine) struct Pass {
     began: Moment,
     length_us: u64,
     pub next: usize,
     pub places: usize,
-    /// Every key is written, however much of its time is left.
+    /// Refreshes every key, whatever its remaining TTL.
     pub whole: bool,
 }
 
 impl Pass {
-    /// When the next batch of places is to be visited.
+    /// When the next batch of slots is due.
     fn deadline(&self) -> Moment {
         let goal = (self.next + PLACES_PER_RENEWAL).min(self.places);
         let (goal, places) = (goal as u128, self.places.max(1) as u128);
@@ -31,7 +30,7 @@ impl Pass {
         Moment(self.began.0.saturating_add(share as u64))
     }
 
-    /// Up to which place this pass ought to be by now.
+    /// The slot that this pass should have reached by now.
     pub fn due(&self, now: Moment) -> usize {
         let elapsed = u128::from(now.us_since(self.began));
         if elapsed >= u128::from(self.length_us) {
@@ -42,7 +41,7 @@ impl Pass {
 }
 
 impl Renewals {
-    /// When something is to be renewed next. O(1).
+    /// When the next refresh is due. O(1).
     pub fn deadline(&self) -> Option<Moment> {
         self.pass.as_ref().map(Pass::deadline)
     }
@@ -51,7 +50,7 @@ impl Renewals {
         self.backstop_ms.saturating_mul(1000) / 6
     }
 
-    /// Begins to visit holds, unless that is under way.
+    /// Begins a pass, unless one is running.
     pub fn begin(&mut self, now: Moment, places: usize) {
         if self.backstop_ms > 0 && self.pass.is_none() {
             self.pass = Some(Pass {
@@ -64,7 +63,7 @@ impl Renewals {
         }
     }
 
-    /// Begins a pass that is due at once and writes every key.
+    /// Begins a pass that is due at once and refreshes every key.
     pub fn begin_whole(&mut self, now: Moment, places: usize) {
         self.pass = Some(Pass {
             began: now,
@@ -75,7 +74,7 @@ impl Renewals {
         });
     }
 
-    /// The next pass. After a time in which the server was stopped it is due at once.
+    /// Begins the next pass; due at once if the server was stopped for longer than a pass.
     pub fn begin_next(&mut self, now: Moment, places: usize) {
         let Some(former) = self.pass.take() else {
             return;

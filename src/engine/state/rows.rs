@@ -1,8 +1,8 @@
-//! All rows that the engine keeps, and what links them. Who is new here reads this page first.
+//! All rows of the engine and the links between them. Read this page first.
 //!
-//! The engine is a handful of tables (`state/`), and each table keeps its rows in an arena. A row names another by an id of
-//! four bytes. Where one row has many of another kind, it has the head of a chain and these have the links: so each row is
-//! put into its chains and taken out of them in O(1), and no list has memory of its own.
+//! Each table (`state/`) keeps its rows in an arena. A row refers to another by a 4-byte id. Where one row has many of another
+//! kind, it has the list head and they have the links (intrusive lists): link and unlink are O(1), and a list allocates
+//! nothing.
 //!
 //! ```text
 //!     HeldKey                          Client: a connection, or a session
@@ -11,23 +11,22 @@
 //!     |    |  +--watchers--  Watch  --watching |    Session   what only a session has, besides its Client
 //!     +----------holds-----  Hold  ----holding |
 //!          |                |          |       |
-//!          |               Extra: what only few holds have; those of one owner (a Client with a label) are a chain
+//!          |               Extra: attributes that few holds have; a list for each owner (a Client with a label)
 //!          |                           |       |
 //!          +----queue--  QueueEntry --places-- Waiter --waiting
-//!                        one key that is       one request
-//!                        waited for
+//!                        one key of a          one request
+//!                        request
 //!
-//!     PendingGrant: a grant that replicas are to acknowledge; the holds that it made
+//!     PendingGrant: a grant with ACKS that replicas have not acknowledged yet, and its holds
 //! ```
 //!
-//! A `HeldKey` is what somebody here holds: it moves with its key, and dies with a flush. A `Name` is where somebody watches or
-//! waits: it stays, whatever comes and goes there. Neither names the other: each is found by the other's name.
+//! A `HeldKey` is a key that a client holds: RENAME, MOVE and SWAPDB move it, a flush deletes it. A `Name` is where clients watch
+//! or wait: it stays, whatever happens to the key. Neither has the other's id: each is found by a lookup of the name.
 //!
-//! A row says here what it promises; its table's `Invariant:` says the rest, and `check` looks whether it holds. What needs no
-//! row: who watches, holds or waits for nothing any more, and a key for which nobody cares.
+//! The tables' `Invariant:`s say the rest, and `check` asserts them. A client that neither watches, holds nor waits has no row,
+//! nor has a key that nobody watches, holds or waits for.
 //!
-//! When you add a field: a row is small because there can be millions of it, which tests count; see `Extra` for what only few
-//! have.
+//! When you add a field: there can be millions of rows, and tests assert their sizes; see `Extra` for what few holds have.
 
 use crate::engine::mode::Modes;
 use crate::engine::storage::arena::Id;
@@ -41,98 +40,97 @@ use crate::engine::types::{
 
 // ---- keys (keys.rs) ----
 
-/// A key that somebody here holds, wherever it goes. It is there as long as it has a hold; within a step also until it is handed
-/// over or removed.
+/// A key that is held. It exists while it has a hold, and within a step until it is handed over or removed.
 pub(in crate::engine) struct HeldKey {
     pub(super) name: Bytes,
     /// The name's.
     pub(super) hash: u32,
     pub(super) space: SpaceId,
-    pub(super) marks: Marks,
-    /// In which modes it is held: those of all its holds.
+    pub(super) flags: Flags,
+    /// The modes of all its holds.
     pub(super) held: Modes,
     pub holds: Chain<Hold, { Hold::BY_KEY }>,
 }
 
-/// A name in a database that somebody watches or waits for. It is there as long as somebody does, or it is ready.
+/// A name that is watched or waited for. It exists while it has a watcher or a waiter, or is ready.
 pub(in crate::engine) struct Name {
     pub(super) name: Bytes,
     /// The name's.
     pub(super) hash: u32,
     pub(super) db: Db,
-    /// The epoch of its database in which it was last known what stands here.
+    /// The epoch of its database in which the key's state was last known.
     pub(super) seen: u32,
-    pub(super) marks: Marks,
+    pub(super) flags: Flags,
     pub watchers: Chain<Watch, { Watch::BY_NAME }>,
     pub queue: Chain<QueueEntry, { QueueEntry::BY_NAME }>,
 }
 
-/// Small facts about a key in few bytes. With millions of keys it counts.
+/// Booleans of a key, one bit each.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Marks(pub(super) u8);
+pub(super) struct Flags(pub(super) u8);
 
-/// What a database contains between two flushes: exchanging databases exchanges their spaces.
+/// The contents of a database between two flushes; SWAPDB swaps two spaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::engine) struct SpaceId(pub(super) u32);
 
 // ---- connections and sessions (clients.rs, sessions.rs) ----
 
-/// What the engine knows of one connection, or of one session. That of a connection is there from its first request until it
-/// has ended and has left nothing; that of a session until the session is over and has left nothing.
+/// A connection or a session. A connection's record exists from its first request until it has ended and left nothing behind;
+/// a session's, until the session has ended and left nothing behind.
 pub(in crate::engine) struct Client {
-    /// Of a session, the connection that is attached to it, or `NOBODY`.
+    /// Of a session: the attached connection, or `NOBODY`.
     pub id: ClientId,
-    /// It has ended; what it held waits to be removed, and what it waited for and watched to be forgotten.
+    /// It has ended: its holds wait to be released, its waits and watches to be reaped.
     pub ended: bool,
-    /// How that is called where what it held ends then; none where that is nobody's loss.
+    /// The reason under which its holds are logged; none: they are not logged.
     pub ended_by: Option<Loss>,
-    /// How many spaces were retired before.
+    /// The number of flushes before it ended.
     pub ended_after: u32,
-    /// What it was, as far as the server told in time: of one that has ended, or of a session whose connection has.
+    /// Address, name and user of a connection that has ended, or of a session's last connection.
     pub origin: Option<Box<Origin>>,
-    /// It stands in `ended`, until its last hold has gone.
-    pub(super) leaves_holds: bool,
-    /// The shell was told that this connection's death matters.
-    pub guarded: bool,
-    /// It is a session's record: it holds, and neither watches nor waits.
+    /// It is in the `ended` list, until its last hold is released.
+    pub(super) has_orphans: bool,
+    /// `TrackDisconnect` was emitted for this connection.
+    pub disconnect_tracked: bool,
+    /// A session's record: it has holds, no watches and no waits.
     pub is_session: bool,
-    /// The session to which belongs what this connection is granted.
+    /// The session that owns what this connection is granted.
     pub session: Option<Id<Client>>,
-    /// The connection that is attached to this session.
+    /// The connection attached to this session.
     pub attached: Option<Id<Client>>,
     pub watching: Chain<Watch, { Watch::BY_CLIENT }>,
     pub watch_count: u32,
-    /// Of the names that it watches.
+    /// The summed lengths of the names it watches.
     pub watch_bytes: usize,
     pub holding: Chain<Hold, { Hold::BY_CLIENT }>,
     pub hold_count: u32,
     pub waiting: Chain<Waiter, { Waiter::BY_CLIENT }>,
     pub wait_count: u32,
-    /// Its places in queues: a wait for several keys has several.
+    /// Its queue entries: one for each key of each wait.
     pub place_count: u32,
     /// The wait that blocks the connection.
     pub blocked: Option<Id<Waiter>>,
     pub(super) ending: Link<Client>,
-    pub(super) fading: Link<Client>,
+    pub(super) reaping: Link<Client>,
 }
 
-/// What only a session has, besides its [`Client`]. It is there until the session's grace is over or somebody ends it.
+/// What a session has besides its [`Client`]. It exists until the grace period expires or a client ends the session.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Session {
     pub id: SessionId,
     pub digest: Digest,
     pub grace_ms: u64,
-    /// Its connection is told of the loss of holds whose tokens are greater, as far as that was asked for.
-    pub hears_after: Token,
-    /// How often a connection has resumed it.
+    /// Its connection gets LOST for holds with NOTIFY whose tokens are greater.
+    pub notify_after: Token,
+    /// The number of times it was resumed.
     pub attachment: u32,
-    /// When its grace is over. None while somebody is attached, and while its end is not this server's affair.
+    /// When its grace expires. None while a connection is attached, on a replica, and while loading.
     pub(super) ends: Option<Moment>,
-    /// Who has started it; none if that was on another server.
+    /// The user who started it; none if it was started on another server.
     pub(super) user: Option<Id<User>>,
 }
 
-/// A user who has started sessions that are still there.
+/// A user with sessions started on this server.
 pub(super) struct User {
     pub name: Box<[u8]>,
     pub sessions: u32,
@@ -140,7 +138,7 @@ pub(super) struct User {
 
 // ---- watches (watches.rs) ----
 
-/// That one connection watches one key. No two are of the same connection and the same key.
+/// A connection watches a name; at most one row per pair.
 pub(in crate::engine) struct Watch {
     pub(super) name: Id<Name>,
     pub(super) client: Id<Client>,
@@ -150,8 +148,8 @@ pub(in crate::engine) struct Watch {
 
 // ---- holds (holds.rs) ----
 
-/// That one owner (a connection or a session, with a label) holds one key, however often it has taken it. All holds of one key
-/// have modes that are compatible. One whose owner has ended is there until it is removed, and refuses nobody.
+/// An owner (a connection or a session, with a label) holds a key, at whatever depth. All holds of one key have compatible modes.
+/// A hold whose owner has ended is orphaned: it stays until it is released, and blocks nobody.
 pub(in crate::engine) struct Hold {
     pub key: Id<HeldKey>,
     /// The owner: a connection, or a session.
@@ -162,27 +160,26 @@ pub(in crate::engine) struct Hold {
     pub by_client: Link<Hold>,
 }
 
-/// In eight bytes what each hold has besides: see `header.rs`.
+/// Mode, attributes and start of a hold, packed into eight bytes: see `header.rs`.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Header(pub(super) u64);
 
-/// What a hold that is acquired once, without a label, a lease or permits does not have. Made when a hold comes to have any
-/// of it, and there as long as that hold.
+/// What a plain hold (depth 1, no label, lease or permits) does not need. Allocated on first use, freed with the hold.
 pub(in crate::engine) struct Extra {
     pub kept: Kept,
-    /// Whose record this is, if it has a label.
+    /// Its hold, if it has a label.
     pub hold: Option<Id<Hold>>,
     pub by_owner: Link<Extra>,
-    /// How often it was acquired and not yet released, in its mode.
+    /// Unreleased acquisitions in its own mode.
     pub depth: u32,
-    /// Below an exclusive hold: how often its owner has also taken it shared.
+    /// Of an exclusive hold: how often its owner has re-entered it as shared.
     pub shared_below: u32,
     pub lease: Option<Moment>,
-    /// Its key has come to go by another name since it was granted.
+    /// Its key was renamed since the grant.
     pub renamed: bool,
-    /// In which of its session's attachments somebody last asked to be told of its loss while deepening it.
-    pub asked_in: u32,
-    /// The token with which it was granted, if it was raised since.
+    /// The attachment of its session in which a re-entry last asked for NOTIFY; 0 for none.
+    pub notify_attachment: u32,
+    /// The token of the grant, if it was raised since.
     pub granted_as: Option<Token>,
     pub ack: Ack,
 }
@@ -197,29 +194,29 @@ impl Default for Extra {
             shared_below: 0,
             lease: None,
             renamed: false,
-            asked_in: 0,
+            notify_attachment: 0,
             granted_as: None,
             ack: Ack::Settled,
         }
     }
 }
 
-/// What a hold is to the acknowledgements of its grant.
+/// The state of a hold whose grant asked for ACKS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) enum Ack {
-    /// It is its owner's.
+    /// The owner has it: acknowledged, or without ACKS.
     #[default]
     Settled,
-    /// Its grant has this token, and waits for acknowledgements.
+    /// The grant with this token waits for acknowledgements.
     Pending(Token),
-    /// Its owner was told that it has not got it: it ends as soon as the keyspace may be written.
+    /// The owner was refused (`NOACKS`): the hold ends as soon as the keyspace may be written.
     Withdrawn,
 }
 
 // ---- waits (queues.rs) ----
 
-/// One request that waits, for all of its keys or none. It has a place in the queue of each of them, and is there until it is
-/// granted them, gives up, or its connection has ended and it is forgotten.
+/// One request that waits, for all of its keys or none. It has an entry in the queue of each key, and exists until it is granted,
+/// cancelled or timed out, or reaped after its connection has ended.
 pub(in crate::engine) struct Waiter {
     pub client: Id<Client>,
     pub terms: Terms<Bytes>,
@@ -228,22 +225,22 @@ pub(in crate::engine) struct Waiter {
     pub since: Moment,
     pub deadline: Option<Moment>,
     pub reply_to: ReplyTo,
-    pub(super) rights: Stamp,
+    pub(super) acl_epoch: AclEpoch,
     pub(super) places: Chain<QueueEntry, { QueueEntry::BY_WAITER }>,
     pub(super) by_client: Link<Waiter>,
-    /// Among the owner's waits that are told by a push.
+    /// Links the owner's waits that are answered by a push.
     pub(super) by_owner: Link<Waiter>,
 }
 
-/// Of how many changes a waiter's rights are known.
+/// The ACL epoch in which a waiter's rights were last checked.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Stamp(pub(super) u32);
+pub(super) struct AclEpoch(pub(super) u32);
 
-/// One waiter's place in one key's queue. It keeps its place until the waiter leaves that queue.
+/// A waiter's entry in the queue of one key.
 pub(in crate::engine) struct QueueEntry {
     pub(super) waiter: Id<Waiter>,
     pub(super) name: Id<Name>,
-    /// At the head of a queue: how many places that has.
+    /// The queue's length; valid only in its head.
     pub(super) length: u32,
     pub(super) by_name: Link<QueueEntry>,
     pub(super) by_waiter: Link<QueueEntry>,
@@ -251,35 +248,34 @@ pub(in crate::engine) struct QueueEntry {
 
 // ---- grants that wait for acknowledgements (acks.rs) ----
 
-/// A grant that waits for acknowledgements. Its holds are [`Ack::Pending`] with its token. It is there until enough replicas
-/// have acknowledged it, or it is withdrawn.
+/// A grant that waits for acknowledgements; its holds are [`Ack::Pending`] with its token. It exists until enough replicas have
+/// acknowledged it, or it is withdrawn.
 #[derive(Debug)]
 pub(in crate::engine) struct PendingGrant {
-    /// Its name.
     pub token: Token,
-    pub asker: Asker,
+    pub requester: Requester,
     pub holds: Few<Id<Hold>>,
-    /// The lease, which begins when the grant is acknowledged.
+    /// The lease; it starts at the acknowledgement.
     pub lease_ms: Option<u64>,
-    /// How many replicas are to acknowledge it.
+    /// The number of replicas required.
     pub wanted: u32,
-    /// How many had done so when this was last looked at.
+    /// The number at the last count.
     pub got: u32,
-    /// What they are to have received for that, once it is known.
+    /// The replication offset that acknowledges it, once known.
     pub offset: Option<u64>,
     pub deadline: Moment,
 }
 
-/// Who asked for a grant, and how that one is told.
+/// Where the outcome of a grant with ACKS is reported.
 #[derive(Debug)]
-pub(in crate::engine) struct Asker {
+pub(in crate::engine) struct Requester {
     pub reply_to: ReplyTo,
-    /// The first key, as it was asked for.
+    /// The first key of the request.
     pub key: KeyBuf,
     pub label: Bytes,
 }
 
-// ---- links: in which chains a row can stand ----
+// ---- links: the lists that a row can be in ----
 
 macro_rules! links {
     ($($row:ident: $list:ident = $number:literal, $link:ident;)*) => {$(
@@ -309,5 +305,5 @@ links! {
     QueueEntry: BY_NAME = 0, by_name;
     QueueEntry: BY_WAITER = 1, by_waiter;
     Client: ENDING = 0, ending;
-    Client: FADING = 1, fading;
+    Client: REAPING = 1, reaping;
 }

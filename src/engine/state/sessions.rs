@@ -1,7 +1,7 @@
-//! Which sessions there are: owners that outlive a broken connection for a moment.
+//! Sessions: owners that outlive their connection for a grace period.
 //!
-//! A session has a record among the connections, and holds there what its connection is granted. To resume it from
-//! another connection moves only the attachment, so it takes the same time for one key and for a million.
+//! A session has a record among the connections, which owns what its connection is granted. To resume it is to move that one
+//! attachment: O(1), whether it holds one key or a million.
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::rows::{Client, Session, User};
@@ -14,15 +14,15 @@ use std::hash::BuildHasher;
 use subtle::ConstantTimeEq;
 
 impl Session {
-    /// What is left of its grace, or all of it where that does not run.
+    /// The rest of its grace; all of it while it does not run.
     pub fn left_ms(&self, now: Moment) -> u64 {
         self.ends.map_or(self.grace_ms, |end| end.ms_since(now))
     }
 }
 
-/// Invariant: `all` has exactly the session records of [`Clients`] whose grace is not over; `by_id` and `by_digest` name
-/// each of them once; nobody is attached to one with an end; `users` has exactly those who have started one of them, with how
-/// many, and `by_name` names each of them once.
+/// Invariant: `all` has exactly the session records of [`Clients`] that have not ended; `by_id` and `by_digest` index each once; a
+/// session with an end is detached; `users` has exactly the users who started one of them, with counts, and `by_name` indexes
+/// each once.
 #[derive(Default)]
 pub(in crate::engine) struct Sessions {
     all: HashMap<Id<Client>, Session>,
@@ -48,7 +48,7 @@ impl Sessions {
             id,
             digest,
             grace_ms,
-            hears_after: Token::default(),
+            notify_after: Token::default(),
             attachment: 0,
             ends: None,
             user: None,
@@ -58,7 +58,7 @@ impl Sessions {
         self.by_digest.insert(self.hash(&digest), owner);
     }
 
-    /// A user has started this one. O(1).
+    /// Counts a session for the user who started it. O(1).
     pub fn count_for(&mut self, owner: Id<Client>, name: &[u8]) {
         let user = match self.by_name.get(name) {
             Some(user) => *user,
@@ -79,7 +79,7 @@ impl Sessions {
         }
     }
 
-    /// How many sessions a user has that it has started here. O(1).
+    /// The number of sessions that a user has started here. O(1).
     pub fn count_of(&self, user: &[u8]) -> u32 {
         let user = self.by_name.get(user);
         user.map_or(0, |user| self.users[*user].sessions)
@@ -115,43 +115,42 @@ impl Sessions {
         self.by_id.get(&id).copied()
     }
 
-    /// The session with this digest. O(1). The table is entered by a hash that nobody can foretell, and what is found
-    /// there is compared in a time that does not depend on what is compared.
+    /// The session with this digest. O(1). The hash is keyed, and the comparison takes constant time: neither leaks the digest.
     pub fn find(&self, digest: &Digest) -> Option<Id<Client>> {
         let is_it =
             |id| matches!(self.all.get(&id), Some(found) if found.digest.0.ct_eq(&digest.0).into());
         self.by_digest.find(self.hash(digest), is_it)
     }
 
-    /// Another connection has resumed it. O(1).
+    /// Counts an attachment. O(1).
     pub fn count_attachment(&mut self, owner: Id<Client>) {
         if let Some(session) = self.all.get_mut(&owner) {
             session.attachment = session.attachment.wrapping_add(1);
         }
     }
 
-    /// From which token on its connection is told of losses. O(1).
-    pub fn set_hears_after(&mut self, owner: Id<Client>, token: Token) {
+    /// Sets the token after which its connection gets LOST. O(1).
+    pub fn set_notify_after(&mut self, owner: Id<Client>, token: Token) {
         if let Some(session) = self.all.get_mut(&owner) {
-            session.hears_after = token;
+            session.notify_after = token;
         }
     }
 
-    /// O(log of ends).
+    /// Sets or clears the end of its grace. O(log graces).
     pub fn set_end(&mut self, timers: &mut Timers, owner: Id<Client>, end: Option<Moment>) {
         if let Some(session) = self.all.get_mut(&owner) {
-            let former = std::mem::replace(&mut session.ends, end);
-            timers.set(Timer::Grace(owner), former, end);
+            let previous = std::mem::replace(&mut session.ends, end);
+            timers.set(Timer::Grace(owner), previous, end);
         }
     }
 
-    /// Whether its grace is over at this moment.
+    /// Whether its grace has expired by now.
     pub fn is_over(&self, owner: Id<Client>, now: Moment) -> bool {
         let session = self.all.get(&owner);
         session.is_some_and(|session| session.ends.is_some_and(|end| end <= now))
     }
 
-    /// Whether its grace runs here, or is over.
+    /// Whether its grace runs or has expired.
     pub fn is_running_out(&self, owner: Id<Client>) -> bool {
         let session = self.all.get(&owner);
         session.is_some_and(|session| session.ends.is_some())

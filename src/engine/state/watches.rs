@@ -1,4 +1,4 @@
-//! Who watches what. A watch is a pair of a connection and a name.
+//! Watches: pairs of a connection and a name.
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
@@ -8,14 +8,13 @@ use crate::engine::storage::chain::Link;
 use crate::engine::storage::overflow::Overflow;
 use crate::engine::types::ClientId;
 
-/// Invariant: a watch stands in its name's chain and in its client's, once each, and no two watches
-/// are the same pair.
+/// Invariant: a watch is in its name's list and in its client's, once each; no two watches are the same pair.
 #[derive(Default)]
 pub(in crate::engine) struct Watches {
     all: Arena<Watch>,
     overflow: Overflow<Watch>,
     watched_keys: usize,
-    /// Of the names of those keys.
+    /// The summed lengths of their names.
     watched_bytes: usize,
 }
 
@@ -24,12 +23,12 @@ impl Watches {
         self.all.len()
     }
 
-    /// How many keys have a watcher.
+    /// The number of names with a watcher.
     pub fn watched_keys(&self) -> usize {
         self.watched_keys
     }
 
-    /// How long the names of all watched keys are together.
+    /// The summed lengths of all watched names.
     pub fn watched_bytes(&self) -> usize {
         self.watched_bytes
     }
@@ -68,7 +67,7 @@ impl Watches {
         client.watch_bytes += bytes;
     }
 
-    /// Removes the pair if it is there, and says so. O(1).
+    /// Removes the pair; returns whether it was there. O(1).
     pub fn remove(
         &mut self,
         keys: &mut Keys,
@@ -83,7 +82,7 @@ impl Watches {
         found.is_some()
     }
 
-    /// Removes all of a connection's watches and says how many. O(their number).
+    /// Removes all watches of a connection, and returns their number. O(their number).
     pub fn remove_all(
         &mut self,
         keys: &mut Keys,
@@ -97,14 +96,14 @@ impl Watches {
         count
     }
 
-    /// Removes the oldest of a connection's watches, if it has any. O(1).
+    /// Removes a connection's oldest watch, if any. O(1).
     pub fn remove_first(&mut self, keys: &mut Keys, clients: &mut Clients, client: Id<Client>) {
         if let Some(id) = clients[client].watching.head() {
             self.take_out(keys, clients, id);
         }
     }
 
-    /// The living connections that watch a key, longest first. O(watchers).
+    /// The living watchers of a name, oldest watch first. O(watchers).
     pub fn watchers(&self, keys: &Keys, clients: &Clients, name: Id<Name>) -> Vec<ClientId> {
         let chain = || keys[name].watchers.iter(&self.all);
         let mut watchers = Vec::with_capacity(chain().count());
@@ -128,7 +127,7 @@ impl Watches {
         record.watch_count -= 1;
         record.watch_bytes -= bytes;
         self.all.remove(id);
-        keys.remove_name_if_idle(name);
+        keys.remove_name_if_unreferenced(name);
     }
 
     fn find(&self, keys: &Keys, name: Id<Name>, client: Id<Client>) -> Option<Id<Watch>> {

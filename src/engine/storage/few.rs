@@ -1,4 +1,4 @@
-//! A list that needs no memory of its own for one element: nearly every request is about one key.
+//! A list with inline capacity for one element: nearly every request names one key.
 
 use smallvec::SmallVec;
 

@@ -1,14 +1,13 @@
-//! Finding a record by what it says, when the record itself stands in an arena.
+//! A hash index over records in an arena.
 
 use crate::engine::storage::arena::Id;
 use hashbrown::{Equivalent, HashMap, HashTable};
 use std::hash::Hash;
 
-/// A table that has room for more than so many was large: it gives its memory back when it is empty. One in use keeps its
-/// size, since records come and go.
+/// A table with capacity for more than this many entries is freed when it becomes empty. A table in use never shrinks.
 const LARGE: usize = 1 << 12;
 
-/// An id with its hash beside it, so that growing the table reads no record.
+/// An id with its hash, so that growing the table reads no record.
 struct Entry<T> {
     hash: u32,
     id: Id<T>,
@@ -43,18 +42,18 @@ impl<T> Index<T> {
             .map(|entry| entry.id)
     }
 
-    /// Takes in an id that is not there yet. O(1) but for the growth of the table.
+    /// Inserts an id that is not there yet. Amortised O(1).
     pub fn insert(&mut self, hash: u32, id: Id<T>) {
         self.table
             .insert_unique(spread(hash), Entry { hash, id }, |entry| spread(entry.hash));
     }
 
-    /// Makes room for so many more, so that the table need not grow step by step.
+    /// Reserves capacity for `more` entries.
     pub fn reserve(&mut self, more: usize) {
         self.table.reserve(more, |entry| spread(entry.hash));
     }
 
-    /// Whether the id was there. O(1). See [`LARGE`].
+    /// Returns whether the id was there. O(1). See [`LARGE`].
     pub fn remove(&mut self, hash: u32, id: Id<T>) -> bool {
         let Ok(entry) = self.table.find_entry(spread(hash), |entry| entry.id == id) else {
             return false;
@@ -67,7 +66,7 @@ impl<T> Index<T> {
     }
 }
 
-/// Takes an entry out of a map. O(1). See [`LARGE`].
+/// Removes an entry from a map. O(1). See [`LARGE`].
 pub(in crate::engine) fn take<K: Hash + Eq, V>(
     map: &mut HashMap<K, V>,
     key: &(impl Hash + Equivalent<K>),
@@ -79,13 +78,13 @@ pub(in crate::engine) fn take<K: Hash + Eq, V>(
     taken
 }
 
-/// Folds a hash to the half that an entry keeps.
+/// Folds a hash to the 32 bits that an entry keeps.
 pub(in crate::engine) fn fold(hash: u64) -> u32 {
     (hash ^ (hash >> 32)) as u32
 }
 
-/// The table takes a record's place from a hash's low bits and its tag from the high ones, which
-/// an entry does not keep: a multiplication (Fibonacci hashing) fills them again.
+/// The table takes a slot from the hash's low bits and a tag from the high ones, which an entry does not keep: Fibonacci
+/// hashing fills them again.
 fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

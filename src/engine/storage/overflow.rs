@@ -1,18 +1,18 @@
-//! Finding one of a key's many watchers or holders.
+//! An overflow index for long lists of watchers or holders.
 //!
-//! Most keys have few, and those are simply looked through. Only where a key has many, its further ones also
-//! stand in a table, so most records cost nothing beyond themselves.
+//! A lookup scans the first entries of the list. Only entries beyond the threshold are also in a hash index, so short lists
+//! cost nothing extra.
 
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index::{self, Index};
 use hashbrown::DefaultHashBuilder;
 use std::hash::{BuildHasher, Hash};
 
-/// From this many members on, a key's further ones stand in the table too.
-pub(in crate::engine) const MANY: usize = 8;
+/// Entries beyond this many are indexed.
+pub(in crate::engine) const OVERFLOW_THRESHOLD: usize = 8;
 
-/// Invariant: a member that is not in the table is among the first [`MANY`] of its key's chain.
-/// (Members join at the end of a chain and only ever move forward.)
+/// Invariant: an entry that is not in the index is among the first [`OVERFLOW_THRESHOLD`] of its list. (Entries are appended, and
+/// only ever move forward.)
 pub(in crate::engine) struct Overflow<T> {
     index: Index<T>,
     hasher: DefaultHashBuilder,
@@ -28,52 +28,55 @@ impl<T> Default for Overflow<T> {
 }
 
 impl<T> Overflow<T> {
-    /// Looks through the beginning of a key's chain, then in the table under the member's mark. O(1).
+    /// Scans the beginning of the list, then probes the index with the entry's hash key. O(1).
     pub fn find(
         &self,
         mut chain: impl Iterator<Item = Id<T>>,
-        mark: impl Hash,
+        key: impl Hash,
         is_it: impl Fn(Id<T>) -> bool,
     ) -> Option<Id<T>> {
-        let near = chain.by_ref().take(MANY).find(|id| is_it(*id));
+        let near = chain
+            .by_ref()
+            .take(OVERFLOW_THRESHOLD)
+            .find(|id| is_it(*id));
         if near.is_some() || self.index.is_empty() {
             return near;
         }
-        self.index.find(self.hash(mark), is_it)
+        self.index.find(self.hash(key), is_it)
     }
 
-    /// A member is about to join the end of this chain; whether there are many by now. O(1).
-    pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, mark: impl Hash, id: Id<T>) -> bool {
-        let has_many = chain.take(MANY).count() == MANY;
+    /// An entry is about to be appended to this list; returns whether it was indexed. O(1).
+    pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, key: impl Hash, id: Id<T>) -> bool {
+        let has_many = chain.take(OVERFLOW_THRESHOLD).count() == OVERFLOW_THRESHOLD;
         if has_many {
-            self.add(mark, id);
+            self.add(key, id);
         }
         has_many
     }
 
-    /// A member has joined the end of a chain with many, as another table of the same members says. O(1).
-    pub fn add(&mut self, mark: impl Hash, id: Id<T>) {
-        self.index.insert(self.hash(mark), id);
+    /// Indexes an entry of which another index over the same list says so. O(1).
+    pub fn add(&mut self, key: impl Hash, id: Id<T>) {
+        self.index.insert(self.hash(key), id);
     }
 
-    /// A member has left its chain, or has another mark. Whether it stood in the table. O(1).
-    pub fn leave(&mut self, mark: impl Hash, id: Id<T>) -> bool {
-        !self.index.is_empty() && self.index.remove(self.hash(mark), id)
+    /// An entry leaves its list or changes its hash key; returns whether it was indexed. O(1).
+    pub fn leave(&mut self, key: impl Hash, id: Id<T>) -> bool {
+        !self.index.is_empty() && self.index.remove(self.hash(key), id)
     }
 
-    /// Panics unless this member, at this place of its chain, can be found.
-    pub fn check(&self, place: usize, mark: impl Hash, id: Id<T>) {
-        let hash = self.hash(mark);
-        assert!(place < MANY || self.index.find(hash, |found| found == id).is_some());
+    /// Panics unless this entry, at this position of its list, can be found.
+    pub fn check(&self, place: usize, key: impl Hash, id: Id<T>) {
+        let hash = self.hash(key);
+        assert!(place < OVERFLOW_THRESHOLD || self.index.find(hash, |found| found == id).is_some());
     }
 
-    /// How many stand in the table.
+    /// The number of indexed entries.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    fn hash(&self, mark: impl Hash) -> u32 {
-        index::fold(self.hasher.hash_one(mark))
+    fn hash(&self, key: impl Hash) -> u32 {
+        index::fold(self.hasher.hash_one(key))
     }
 }
 

@@ -55,7 +55,7 @@ fn on_keyspace_event(
         name: string.bytes(),
     };
     // The engine does not know the new name of a held key yet.
-    let look = |engine: &Engine| (engine.look_up(key), engine.is_moving());
+    let look = |engine: &Engine| (engine.look_up(key), engine.has_key_in_transit());
     let (known, is_moving) = shell.engine.with(look);
     if known.is_some() || is_moving || recheck::concerns(key) {
         // SAFETY: as above.

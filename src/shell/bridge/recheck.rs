@@ -225,7 +225,7 @@ fn peek(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> KeyState {
     match is_there {
         Some(true) => {
             recheck_lock(key);
-            shell().engine.with(|engine| engine.stands(key))
+            shell().engine.with(|engine| engine.key_state(key))
         }
         Some(false) => KeyState::Absent,
         None => lookup::key_state(ctx, key.db, name),
@@ -234,7 +234,7 @@ fn peek(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> KeyState {
 
 /// Rechecks a key that is held as a lock.
 pub fn recheck_lock(key: Key<'_>) {
-    if shell().engine.with(|engine| engine.stands(key)) == KeyState::Lock {
+    if shell().engine.with(|engine| engine.key_state(key)) == KeyState::Lock {
         recheck_soon(key, RecheckReason::OVERWRITTEN);
     }
 }
@@ -251,7 +251,7 @@ pub fn lock_restored(key: Key<'_>) {
 /// A key was created, perhaps by RESTORE. While an append-only file is loaded, it can be a lock without a holder.
 pub fn key_created(key: Key<'_>) {
     let shell = shell();
-    if shell.is_loading() && shell.engine.with(|engine| engine.stands(key)) == KeyState::Lock {
+    if shell.is_loading() && shell.engine.with(|engine| engine.key_state(key)) == KeyState::Lock {
         lock_restored(key);
     }
 }

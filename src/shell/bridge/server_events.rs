@@ -236,7 +236,7 @@ unsafe extern "C" fn on_role(
             recheck::recheck_all(ctx, &doubtful);
         } else {
             epochs::begin_epoch();
-            let former = shell().engine.with(Engine::held_by_former);
+            let former = shell().engine.with(Engine::foreign_holds);
             if former > 0 {
                 let text = format!("promoted: {former} holds of the former master ended");
                 ctx.log(c"notice", &text);

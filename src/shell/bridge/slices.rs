@@ -106,14 +106,14 @@ pub fn run(ctx: Ctx<'_>) {
 /// Sweeps flushed keys and removes the watches and waits of disconnected clients, for half a slice at most; schedules the
 /// rest. It writes nothing, so it may run at any time.
 fn reap(ctx: Ctx<'_>, slice: Slice) {
-    let has_more = |engine: &Engine| engine.is_flushing() || engine.is_fading();
+    let has_more = |engine: &Engine| engine.is_flushing() || engine.has_dead_waits();
     while shell().engine.with(has_more) {
         if slice.is_half_over() {
             return continue_soon();
         }
         handle(
             ctx,
-            Event::Fade {
+            Event::Reap {
                 most: ITEMS_PER_CLOCK_CHECK,
             },
         );
@@ -126,7 +126,9 @@ pub fn recheck_after_swap(ctx: Ctx<'_>) {
         return;
     }
     // Skipping the other keys costs no more than the swap itself.
-    let at_once = shell().engine.with(|engine| engine.limits().at_once);
+    let at_once = shell()
+        .engine
+        .with(|engine| engine.limits().flushed_keys_per_step);
     if recheck_next(ctx, at_once, usize::MAX) {
         timer::wake_in_ms(0);
     }
@@ -145,13 +147,13 @@ fn recheck_stale(ctx: Ctx<'_>, slice: Slice) {
 fn recheck_next(ctx: Ctx<'_>, looks: usize, others: usize) -> bool {
     let engine = &shell().engine;
     for _ in 0..looks {
-        if let Some(key) = engine.with_mut(|engine| engine.next_unseen(others)) {
+        if let Some(key) = engine.with_mut(|engine| engine.next_stale_name(others)) {
             recheck::recheck_now(ctx, key.as_key());
-        } else if !engine.with(Engine::has_unseen) {
+        } else if !engine.with(Engine::has_stale_names) {
             break;
         }
     }
-    engine.with(Engine::has_unseen)
+    engine.with(Engine::has_stale_names)
 }
 
 /// The slice is used up, with work left.

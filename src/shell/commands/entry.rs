@@ -368,7 +368,7 @@ impl<'c> Caller<'c> {
     fn wait_allowed(&self, wait: Option<Wait>, seen: &[KeySnapshot<'_>]) -> Option<Wait> {
         let wait = wait?;
         // The flags cost a call, and mostly the lock is free.
-        let is_had = |engine: &Engine| engine.can_be_had_at_once(seen);
+        let is_had = |engine: &Engine| engine.is_uncontended(seen);
         if !wait.push && shell().engine.with(is_had) {
             return Some(wait);
         }

@@ -28,7 +28,7 @@ pub fn apply_token(ctx: Ctx<'_>, token: Token) -> bool {
 pub fn reserve_keys(ctx: Ctx<'_>, count: u64) {
     // Bounded, so that a damaged count cannot allocate much.
     let count = count.min(1 << 20) as usize;
-    shell().engine.with_mut(|engine| engine.make_room(count));
+    shell().engine.with_mut(|engine| engine.reserve_keys(count));
     if count > 0 {
         // Their keyspace events matter from now on.
         subscriptions::to_keys(ctx);

@@ -36,5 +36,5 @@ fn state_of_hidden(ctx: Ctx<'_>, db: Db, key: Str<'_>) -> KeyState {
     let name = key.bytes();
     shell()
         .engine
-        .with(|engine| engine.stands(Key { db, name }))
+        .with(|engine| engine.key_state(Key { db, name }))
 }

@@ -123,7 +123,7 @@ fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
             let told = told(&mut server, events);
             assert_eq!(told, expected, "{events:?} where there was {standing:?}");
             assert_eq!(
-                server.engine.next_unseen(usize::MAX),
+                server.engine.next_stale_name(usize::MAX),
                 None,
                 "it is known now"
             );
@@ -158,7 +158,7 @@ fn nobody_is_granted_what_nobody_has_looked_at() {
         let work = |server: &mut Server| server.tell(Event::Work { most: 64 });
         assert_eq!(work(&mut server), []);
         assert_eq!(&*server.engine.holders(waits_for), []);
-        let next = server.engine.next_unseen(usize::MAX);
+        let next = server.engine.next_stale_name(usize::MAX);
         assert_eq!(next, Some(waits_for.to_owned()));
         let gone = Loss::Deleted;
         let seen = KeySnapshot {
@@ -187,7 +187,7 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
     // Beyond the last one it goes on with the first.
     for _ in 0..2 * KEYS {
         server.tell(Event::Swapped { one, other });
-        let next = server.engine.next_unseen(1).expect("one of them");
+        let next = server.engine.next_stale_name(1).expect("one of them");
         let (key, standing, gone) = (next.as_key(), KeyState::Other, Loss::Deleted);
         let found = KeySnapshot { key, standing };
         server.tell(Event::Found { seen: found, gone });
@@ -201,7 +201,7 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
 fn what_is_left_to_do_of_a_flush_is_left_after_an_exchange() {
     let mut server = Server::default();
     let there = Db(4);
-    for number in 0..2 * Limits::default().at_once {
+    for number in 0..2 * Limits::default().flushed_keys_per_step {
         acquire(&mut server, 1, at(HERE, &name(number)));
     }
     // Its twin stays, and goes by the other one's name.
@@ -219,7 +219,7 @@ fn what_is_left_to_do_of_a_flush_is_left_after_an_exchange() {
     acquire(&mut server, 3, at(there, &name(6)));
     assert_eq!(&*server.engine.holders(at(there, &name(6))), [ClientId(3)]);
     while server.engine.is_flushing() {
-        server.tell(Event::Fade { most: 64 });
+        server.tell(Event::Reap { most: 64 });
     }
     server.engine.check_invariants();
     assert_eq!(server.held(), 2);

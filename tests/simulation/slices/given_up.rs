@@ -77,7 +77,7 @@ fn with_a_request_for_very_many_keys(wait: Wait) -> Server {
 /// Nothing is left of the request but what its keys' next waiters are to be granted.
 fn others_go_on(mut server: Server) {
     assert_eq!(server.engine.gauges().waiters, 1);
-    assert!(!server.engine.is_fading());
+    assert!(!server.engine.has_dead_waits());
     server.engine.check_invariants();
     assert_eq!(pushed_to(&server.tell(Event::Work { most: 64 })), [3]);
     assert!(!server.engine.has_work(server.now));
@@ -124,7 +124,7 @@ fn a_connection_ends_that_asked_for_very_many_keys() {
     let mut server = with_a_request_for_very_many_keys(FOR_EVER);
     let client = ClientId(2);
     assert_eq!(server.tell(Event::Ended { client }), []);
-    assert_eq!(server.tell(Event::Fade { most: 64 }), []);
+    assert_eq!(server.tell(Event::Reap { most: 64 }), []);
     others_go_on(server);
 }
 
@@ -149,7 +149,7 @@ fn no_step_leaves_the_places_of_many_ended_connections() {
     const WAITERS: u64 = 20;
     let all = 10..10 + WAITERS;
     let steps: [fn() -> Event<'static>; 4] = [
-        || Event::Fade { most: 64 },
+        || Event::Reap { most: 64 },
         || Event::Work { most: 64 },
         || release(1, "key:0"),
         || Event::Tick,
@@ -165,13 +165,13 @@ fn no_step_leaves_the_places_of_many_ended_connections() {
             server.tell(Event::Ended { client });
         }
         server.now = server.now.after_ms(10);
-        assert_eq!(server.engine.fading(), WAITERS as usize);
+        assert_eq!(server.engine.dead_waits(), WAITERS as usize);
         server.tell(step());
-        let left = server.engine.fading();
+        let left = server.engine.dead_waits();
         assert!(left >= WAITERS as usize - 2, "{left} are left");
         server.engine.check_invariants();
         let mut slices = 0;
-        while server.engine.is_fading() {
+        while server.engine.has_dead_waits() {
             server.tell(Event::Work { most: 64 });
             slices += 1;
         }

@@ -1,4 +1,4 @@
-//! Whether holds, keys, connections and what is counted of them say the same.
+//! Consistency of holds, keys, connections and their counters.
 
 use crate::engine::mode::{Mode, Modes};
 use crate::engine::state::clients::Clients;

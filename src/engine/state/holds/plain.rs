@@ -1,4 +1,4 @@
-//! Plain holds, as nearly all are: each alone at its key, and with nothing that only few have.
+//! Plain holds, as nearly all are: the key's only hold, without an [`Extra`](crate::engine::state::rows::Extra).
 
 use crate::engine::mode::Modes;
 use crate::engine::state::clients::Clients;
@@ -7,13 +7,13 @@ use crate::engine::state::rows::{Header, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 
 impl Holds {
-    /// Whether a hold is its key's only one, and has nothing that only few have. It may be no although it is so. O(1).
-    pub fn is_plain_and_alone(&self, key: &HeldKey, id: Id<Hold>) -> bool {
+    /// Whether a hold is its key's only one and has no `Extra`. May return false negatives. O(1).
+    pub fn is_plain_and_only(&self, key: &HeldKey, id: Id<Hold>) -> bool {
         key.has_one_hold() && self.all[id].header.extra().is_none()
     }
 
-    /// Ends such a hold, whose key's record goes with it. O(1).
-    pub fn remove_alone(&mut self, clients: &mut Clients, id: Id<Hold>) {
+    /// Removes such a hold; the caller removes the key's record. O(1).
+    pub fn remove_plain(&mut self, clients: &mut Clients, id: Id<Hold>) {
         let owner = &mut clients[self.all[id].client];
         owner.holding.remove(&mut self.all, id);
         owner.hold_count -= 1;
@@ -21,7 +21,7 @@ impl Holds {
         self.temporary -= usize::from(hold.header.is_temporary());
     }
 
-    /// Such a hold of this key becomes another's, with a grant that is as plain. O(1).
+    /// Hands such a hold over in place to the owner of a plain grant. O(1).
     pub fn transfer(
         &mut self,
         key: &mut HeldKey,

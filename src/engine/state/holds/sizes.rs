@@ -1,39 +1,39 @@
-//! How many holds a key has, where they are many; fewer are simply counted.
+//! Hold counts of the keys with an overflow; shorter lists are counted by walking.
 
 use crate::engine::state::rows::HeldKey;
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::index;
-use crate::engine::storage::overflow::MANY;
+use crate::engine::storage::overflow::OVERFLOW_THRESHOLD;
 use hashbrown::HashMap;
 
-/// Invariant: it has each key with more than [`MANY`] holds, and no other.
+/// Invariant: it has exactly the keys with more than [`OVERFLOW_THRESHOLD`] holds.
 #[derive(Default)]
 pub(in crate::engine) struct Sizes(HashMap<Id<HeldKey>, usize>);
 
 impl Sizes {
-    /// A hold was added to the many at this key. O(1).
+    /// Counts a hold beyond the threshold. O(1).
     pub fn join(&mut self, key: Id<HeldKey>) {
-        *self.0.entry(key).or_insert(MANY) += 1;
+        *self.0.entry(key).or_insert(OVERFLOW_THRESHOLD) += 1;
     }
 
-    /// A hold has left this key. O(1).
+    /// Uncounts a hold of a key. O(1).
     pub fn leave(&mut self, key: Id<HeldKey>) {
         if !self.0.is_empty()
             && let Some(size) = self.0.get_mut(&key)
         {
             *size -= 1;
-            if *size == MANY {
+            if *size == OVERFLOW_THRESHOLD {
                 index::take(&mut self.0, &key);
             }
         }
     }
 
-    /// How many there are, if they are many. O(1).
+    /// The count, if the key has an overflow. O(1).
     pub fn of(&self, key: Id<HeldKey>) -> Option<usize> {
         self.0.get(&key).copied()
     }
 
-    /// How many keys have an overflow.
+    /// The number of keys with an overflow.
     pub fn len(&self) -> usize {
         self.0.len()
     }

@@ -1,14 +1,14 @@
-//! Whether keys, names, spaces and databases say the same.
+//! Consistency of keys, names, spaces and databases.
 
 use crate::engine::state::keys::{Keys, Stale};
 use crate::engine::state::rows::{HeldKey, SpaceId};
 use crate::engine::storage::arena::Id;
 
 impl Keys {
-    /// Panics unless the invariant holds, with this key on its way. O(everything).
-    pub fn check(&self, moving: Option<Id<HeldKey>>) {
+    /// Panics unless the invariant holds, with this key detached. O(everything).
+    pub fn check(&self, in_transit: Option<Id<HeldKey>>) {
         assert_eq!(
-            self.held_index.len() + usize::from(moving.is_some()),
+            self.held_index.len() + usize::from(in_transit.is_some()),
             self.held.len()
         );
         assert_eq!(self.name_index.len(), self.names.len());
@@ -16,7 +16,7 @@ impl Keys {
         for (id, held) in self.held.iter() {
             keys[held.space.0 as usize] += 1;
             let is_found = self.find_held(self.key_of(id)) == Some(id);
-            assert_eq!(is_found, !self.is_retired(id) && moving != Some(id));
+            assert_eq!(is_found, !self.is_retired(id) && in_transit != Some(id));
         }
         assert!(self.databases.is_sorted_by_key(|database| database.db));
         for database in &self.databases {
@@ -43,15 +43,22 @@ impl Keys {
         assert_eq!((live, retired), (self.databases.len(), self.retired));
         let spaces = live + self.retired_spaces.len() + self.free.len();
         assert_eq!(spaces, self.spaces.len());
-        let sum = |is_empty: bool| {
-            let meant = self.databases.iter().filter(|db| db.is_empty == is_empty);
+        let sum = |began_empty: bool| {
+            let meant = self
+                .databases
+                .iter()
+                .filter(|db| db.began_empty == began_empty);
             meant.map(|db| db.stale as usize).sum::<usize>()
         };
-        let (empty, unknown) = (sum(true), sum(false));
-        assert_eq!(self.stale, Stale { empty, unknown });
+        let (absent, unknown) = (sum(true), sum(false));
+        assert_eq!(self.stale, Stale { absent, unknown });
         for (id, name) in self.names.iter() {
             assert_eq!(self.find_name(name.key()), Some(id));
-            assert!(!name.is_idle(), "{:?} is kept for nothing", name.key());
+            assert!(
+                !name.is_unreferenced(),
+                "{:?} is kept for nothing",
+                name.key()
+            );
         }
     }
 }

@@ -18,29 +18,29 @@ fn a_flush_and_an_exchange_leave_no_key_where_it_was() {
         db: Db(db),
         name: b"k",
     });
-    let spot = keys.spot(here);
-    let held = keys.hold(spot, here);
-    let name = keys.find_or_add_name(here, KeyState::Lock);
+    let lookup = keys.lookup(here);
+    let held = keys.get_or_insert_held(lookup, here);
+    let name = keys.get_or_insert_name(here, KeyState::Lock);
     keys[name].set_ready(true);
     assert_eq!(keys.name_of(held), Some(name));
-    keys.exchange(here.db, there.db);
+    keys.swap_databases(here.db, there.db);
     assert_eq!(
         [here, there].map(|key| keys.find_held(key)),
         [None, Some(held)]
     );
     assert!(keys.key_of(held) == there && keys.is_stale(name) && keys.has_stale_unknown());
     keys.retire(Some(here.db), Cause::Server);
-    assert!(!keys.is_retired(held) && keys.is_empty_there(name) && !keys.has_stale_unknown());
+    assert!(!keys.is_retired(held) && keys.is_absent_if_stale(name) && !keys.has_stale_unknown());
     keys.retire(None, Cause::Server);
     assert!(keys.is_retired(held) && keys.find_held(there).is_none());
-    let again = keys.hold(keys.spot(there), there);
+    let again = keys.get_or_insert_held(keys.lookup(there), there);
     assert!(again != held && keys.key_of(held) == keys.key_of(again));
     keys.check(None);
     keys.remove_held(held);
     assert!(!keys.has_retired());
-    keys.take_out(again);
+    keys.detach(again);
     keys.check(Some(again));
-    keys.put_in(again, here);
+    keys.attach(again, here);
     assert_eq!(keys.held_at(name), Some(again));
     keys.check(None);
 }
@@ -177,7 +177,7 @@ impl Model {
         assert_eq!(keys.has_retired(), !self.retired.is_empty());
         assert_eq!(keys.retirements(), self.flushes);
         let is_any = |stale: Option<bool>| self.names.values().any(|name| name.stale == stale);
-        assert_eq!(keys.has_stale_empty(), is_any(Some(true)));
+        assert_eq!(keys.has_stale_absent(), is_any(Some(true)));
         assert_eq!(keys.has_stale_unknown(), is_any(Some(false)));
         assert_eq!(keys.has_stale(), is_any(Some(true)) || is_any(Some(false)));
         self.check_walk(keys);
@@ -186,8 +186,8 @@ impl Model {
     fn check_place(&self, keys: &Keys, place: Place) {
         let (held, name) = (self.held.get(&place).copied(), self.names.get(&place));
         let id = name.map(|name| name.id);
-        let spot = keys.spot(key(place));
-        assert_eq!((spot.held, spot.name), (held, id));
+        let lookup = keys.lookup(key(place));
+        assert_eq!((lookup.held, lookup.name), (held, id));
         assert_eq!(keys.find_held(key(place)), held);
         assert_eq!(keys.find_name(key(place)), id);
         let retired = self.retired.iter().filter(|(_, at, _)| *at == place);
@@ -197,12 +197,12 @@ impl Model {
             assert_eq!(keys.is_stale(name.id), name.stale.is_some());
             assert!(
                 name.stale
-                    .is_none_or(|empty| keys.is_empty_there(name.id) == empty)
+                    .is_none_or(|empty| keys.is_absent_if_stale(name.id) == empty)
             );
             let row = &keys[name.id];
             assert_eq!(row.key(), key(place));
             assert_eq!(row.is_present(), name.standing.is_present());
-            assert_eq!(row.is_other(), name.standing == KeyState::Other);
+            assert_eq!(row.is_foreign(), name.standing == KeyState::Other);
         }
     }
 
@@ -220,18 +220,18 @@ impl Model {
     fn step(&mut self, keys: &mut Keys, step: Step) {
         match step {
             Step::Hold(at) => {
-                let held = keys.hold(keys.spot(key(at)), key(at));
+                let held = keys.get_or_insert_held(keys.lookup(key(at)), key(at));
                 assert_eq!(*self.held.entry(at).or_insert(held), held);
             }
             Step::HoldAtName(at) => {
                 if let Some(name) = self.names.get(&at) {
-                    let held = keys.hold_at(name.id);
+                    let held = keys.get_or_insert_held_at(name.id);
                     assert_eq!(*self.held.entry(at).or_insert(held), held);
                 }
             }
             Step::HoldAll(all) => {
                 let asked: Vec<_> = all.iter().map(|at| key(*at)).collect();
-                for (at, made) in all.into_iter().zip(keys.hold_all(&asked)) {
+                for (at, made) in all.into_iter().zip(keys.insert_all_held(&asked)) {
                     let is_known = self.held.contains_key(&at) || self.names.contains_key(&at);
                     assert_eq!(made.is_none(), is_known);
                     self.held.extend(made.map(|made| (at, made)));
@@ -242,15 +242,15 @@ impl Model {
             Step::AddName(at, standing) => self.add_name(keys, at, standing),
             Step::RemoveName(at) => {
                 if let Some(name) = self.names.remove(&at) {
-                    keys.remove_name_if_idle(name.id);
+                    keys.remove_name_if_unreferenced(name.id);
                     assert_eq!(keys.find_name(key(at)), Some(name.id));
                     keys[name.id].set_ready(false);
-                    keys.remove_name_if_idle(name.id);
+                    keys.remove_name_if_unreferenced(name.id);
                 }
             }
             Step::Renew(at) => {
                 if let Some(name) = self.names.get_mut(&at) {
-                    assert_eq!(keys.renew(name.id), name.stale.take().is_some());
+                    assert_eq!(keys.mark_fresh(name.id), name.stale.take().is_some());
                 }
             }
             Step::Retire(db) => {
@@ -259,11 +259,11 @@ impl Model {
                 self.retire(db, by);
             }
             Step::Exchange(one, other) => {
-                keys.exchange(Db(one), Db(other));
+                keys.swap_databases(Db(one), Db(other));
                 self.exchange(one, other);
             }
             Step::LoseSight => {
-                keys.lose_sight();
+                keys.forget_states();
                 self.lose_sight_of(&[0, 1, 2], false);
             }
         }
@@ -287,7 +287,7 @@ impl Model {
             return;
         };
         let held = self.held.remove(&from).expect("it is there");
-        keys.take_out(held);
+        keys.detach(held);
         keys.check(Some(held));
         assert_eq!(keys.find_held(key(from)), None);
         assert_eq!(keys.key_of(held), key(from));
@@ -298,11 +298,11 @@ impl Model {
         if let Some(there) = self.held.insert(to, held) {
             keys.remove_held(there);
         }
-        keys.put_in(held, key(to));
+        keys.attach(held, key(to));
     }
 
     fn add_name(&mut self, keys: &mut Keys, at: Place, standing: KeyState) {
-        let id = keys.find_or_add_name(key(at), standing);
+        let id = keys.get_or_insert_name(key(at), standing);
         keys[id].set_ready(true);
         let stale = None;
         let name = self.names.entry(at).or_insert(Named {

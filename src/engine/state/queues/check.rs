@@ -1,4 +1,4 @@
-//! Whether queues, waits, keys and connections say the same.
+//! Consistency of queues, waits, keys and connections.
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
@@ -25,8 +25,11 @@ impl Queues {
         }
         let all = self.places.len();
         assert_eq!((queued, placed), (all, all));
-        let doubted = self.waiters.iter().filter(|(id, _)| self.is_doubted(*id));
-        assert_eq!(doubted.count(), self.doubts.count);
+        let doubted = self
+            .waiters
+            .iter()
+            .filter(|(id, _)| self.needs_acl_check(*id));
+        assert_eq!(doubted.count(), self.acl.outdated);
         let mut counted = 0;
         for (client, record) in clients.iter() {
             let mine: Vec<_> = record.waiting.iter(&self.waiters).collect();

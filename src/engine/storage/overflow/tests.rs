@@ -36,7 +36,7 @@ proptest! {
                 let mark = (key, number);
                 let id = arena.insert(Member { mark, link: Link::default() });
                 let has_many = overflow.join(chain.iter(&arena), mark, id);
-                prop_assert_eq!(has_many, members.len() >= MANY);
+                prop_assert_eq!(has_many, members.len() >= OVERFLOW_THRESHOLD);
                 in_table += usize::from(has_many);
                 chain.push(&mut arena, id);
             } else {

@@ -180,7 +180,7 @@ impl Machine {
         {
             let client = ClientId(wire.number);
             self.tell(now, Event::Ended { client });
-            self.tell(now, Event::Fade { most: 1000 });
+            self.tell(now, Event::Reap { most: 1000 });
             self.work(now);
         }
     }
