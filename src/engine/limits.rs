@@ -1,27 +1,26 @@
-//! All bounds of the engine, each with its noun and unit: what a client may have (who wants more is refused: `rules/admission.rs`),
-//! and how much one step looks at. They are checked against each other at compile time.
+//! All bounds of the engine, each with its noun and unit: quotas (`rules/admission.rs` refuses requests beyond them) and the work
+//! per step. They are checked against each other at compile time.
 
 use crate::engine::state::rows::Header;
 
-/// What one connection may have, and how much is done in one step. Lowering a limit takes nothing away.
+/// Quotas, and the work per step. Lowering a quota revokes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub watches_per_client: u32,
-    /// Of the names that one connection watches, and of all that are watched, each counted once: they are the watchers'
-    /// memory, by which they must not push out what others have stored.
+    /// Summed lengths of the names that one connection watches, and of all watched names: bounds the memory that watchers can take
+    /// from the data set.
     pub watch_bytes_per_client: u32,
     pub watch_bytes: u32,
     pub keys_per_client: u32,
-    /// Of all users together.
+    /// All users together.
     pub sessions: u32,
-    /// That one user has started on this server.
+    /// Started by one user on this server.
     pub sessions_per_user: u32,
-    /// Of so many keys whatever follows from one flush is done at once.
+    /// Keys and names swept in the step of a flush.
     pub flushed_keys_per_step: usize,
-    /// So many who go together are served in the step in which their key becomes free. At least one.
+    /// Compatible waiters served in the step that frees their key. At least one.
     pub compatible_grants_per_step: usize,
-    /// As soon as requests for several keys each were granted so many keys in one step, further such requests follow in
-    /// slices. At least one.
+    /// Keys granted to multi-key requests in one step; further such requests follow in slices. At least one.
     pub multi_key_grants_per_step: usize,
 }
 
@@ -45,78 +44,74 @@ impl Default for Limits {
     }
 }
 
-/// So often at most a client can acquire a lock that it holds.
+/// The maximum depth of a hold.
 pub const MOST_DEPTH: u32 = 1 << 31;
 
-/// So many holds can have a label, a lease, permits or more than one depth. Numbers are left for what must be written
-/// down although nobody asked for it.
+/// Holds with a label, a lease, permits or depth above 1. Leaves ids for extras that are needed without a request.
 pub(in crate::engine) const MOST_EXTRAS: usize = if cfg!(test) {
     50_000
 } else {
     Header::MOST_EXTRAS - (1 << 20)
 };
 
-// ---- what one command or one step looks at ----
+// ---- work per command or step ----
 
-/// Holders and places in queues that one command looks at for those that are over; of each key one in any case. All others
-/// end in slices.
+/// Holders and queue entries that one command checks for expired or dead ones; at least one per key. The rest ends in slices.
 pub(in crate::engine) const LOOKS_PER_COMMAND: usize = 256;
 
-/// Holds that the command releases which ends a session. The rest is orphaned.
+/// Holds released by the command that ends a session. The rest is orphaned.
 pub(in crate::engine) const RELEASES_PER_SESSION_END: u32 = 1000;
 
-/// For so many a pending hold counts there: its requester is told that it is withdrawn.
+/// The weight of a pending hold there: its requester is notified.
 pub(in crate::engine) const RELEASES_PER_PENDING_HOLD: u32 = 4;
 
-/// Pending grants of a connection that one event withdraws.
+/// Pending grants of an ended connection withdrawn in its step.
 pub(in crate::engine) const GRANTS_TAKEN_BACK_PER_STEP: usize = 256;
 
-/// Holds of a session that is about to be ended, whose waiters' rights are checked. Where it holds more, what else it holds may
-/// be free for a moment.
+/// Holds of a session about to end whose waiters' rights are checked. Further keys may be free for a moment.
 pub(in crate::engine) const HOLDS_PER_RIGHTS_CHECK: usize = 64;
 
-/// Waiters of one key whose rights are checked before it is released. Further readers of one grant may follow a little later.
+/// Waiters of one key whose rights are checked before its release. Further ones may be served a little later.
 pub(in crate::engine) const WAITERS_PER_RIGHTS_CHECK: usize = 16;
 
-/// Keys that stay ready during quarantine although nobody waits for them.
+/// Ready names kept during quarantine without a waiter.
 pub(in crate::engine) const READY_KEYS_KEPT: usize = 64;
 
-/// Places in the table of keys that a renewal visits at once, so that few keys do not wake the server often.
+/// Slots of holds that a TTL refresh visits at once: few keys do not wake the server often.
 pub(in crate::engine) const PLACES_PER_RENEWAL: usize = 64;
 
-/// An owner that loses more holds at once has one entry of the log for all of them.
+/// After this many losses of one owner at once, further ones share one log entry.
 pub const LOSSES_LOGGED_APART: u32 = 100;
 
-// ---- what the search for a cycle looks at ----
+// ---- deadlock search ----
 
-/// Holds and waits of the caller that are looked at to see whether anybody waits for it. Of one with more that is taken for so.
+/// Holds and waits of the caller checked for waiters before the walk; a caller with more is walked in any case.
 pub(in crate::engine) const LOOKS_BEFORE_WALK: usize = 64;
 
-/// Waits, places in queues and holds that are looked at for one request.
+/// Waits, queue entries and holds visited for one request.
 pub(in crate::engine) const WALK_STEPS: usize = 2000;
 
 /// Holders of one key.
 pub(in crate::engine) const WALK_HOLDERS_PER_KEY: usize = 256;
 
-// ---- what a report looks at ----
+// ---- reports ----
 
 /// Keys of a connection for which LOCK.LIST answers at once.
 pub(in crate::engine) const KEYS_LISTED_AT_ONCE: usize = 100;
 
-/// Holders or waiters of one key that take LOCK.LIST about as long as one key.
+/// Holders or waiters that cost LOCK.LIST about as much as one key.
 pub(in crate::engine) const ENTRIES_PER_LISTED_KEY: usize = 16;
 
-/// Holders or waiters of one key of which those of ended connections are told apart. Where there are more, they are told among
-/// the numbers until they are gone.
+/// Holders or waiters of one key from which ended ones are excluded. Beyond that, counts include them until they are removed.
 pub(in crate::engine) const ENTRIES_COUNTED: usize = 1000;
 
-/// Holds of one key among which that one is looked for whose token is named in place of a stale one.
+/// Holds of one key searched for the token that replaced a stale one.
 pub(in crate::engine) const HOLDS_SEARCHED: usize = 16;
 
 /// Holders that LOCK.WHY returns.
 pub(in crate::engine) const WHY_STEPS: usize = 64;
 
-/// Keys of one request that LOCK.WHY looks at for one that somebody else holds.
+/// Keys of one request that LOCK.WHY searches for one held by another owner.
 pub(in crate::engine) const WHY_KEYS_PER_REQUEST: usize = 64;
 
 // How they fit each other.

@@ -1,13 +1,12 @@
-//! Cycles of waiting, found by the request that would close one.
+//! Deadlock detection: a request that would close a cycle of waits is refused.
 //!
-//! A request is refused when it would close a cycle in which each wait can only end after the next. What is taken for granted:
+//! In such a cycle each wait can only end after the next. Assumptions:
 //!
 //! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
 //!   that blocks its connection stops all the labels of that connection;
 //! - a hold with a lease ends by itself, so nobody waits for it for ever;
 //! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out;
-//! - of a semaphore one holder counts only if its permits alone leave too few. That others hold too many together is not
-//!   looked at.
+//! - a semaphore's holder counts only if its permits alone leave too few; sums over several holders are ignored.
 //!
 //! ```text
 //!   walk.rs     the one walk from wait to wait     growth.rs   tests of what it costs
@@ -24,13 +23,13 @@ use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use walk::{Link, Walk};
 
-/// What a look for a cycle comes to.
+/// The result of a search.
 pub(super) enum Verdict {
     /// The request may wait.
     Open,
-    /// It would wait for ever: the links from it on until they come round.
+    /// It would wait for ever: the cycle, beginning with its own link.
     Cycle(Vec<Waits>),
-    /// There is too much to look at. The request may wait.
+    /// The search hit its step limit. The request may wait.
     Cut,
 }
 
@@ -49,8 +48,8 @@ impl Engine {
         }
     }
 
-    /// Whether somebody waits for what the waiter's owner holds, or behind another wait of it, as far as that can be seen at
-    /// a glance. (A wait that blocks its connection stops the owners of all its labels.)
+    /// Whether another client waits for a hold of the waiter's owner, or behind another wait of it. May return false positives. (A
+    /// blocking wait stops the owners of all labels of its connection.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
         let Waiter {
             client,
@@ -64,7 +63,7 @@ impl Engine {
             let name = self.keys.name_of(self.holds[id].key);
             name.is_some_and(|name| !self.keys[name].queue.is_empty())
         };
-        // What other labels hold is no matter, unless they are blocked with this one.
+        // Holds of other labels matter only if this wait blocks them, too.
         let has_wanted = match push && !label.is_empty() {
             true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
             false => {
@@ -96,7 +95,7 @@ impl Engine {
     }
 }
 
-/// Whether any of these is so. Where there are too many to look at, perhaps.
+/// Whether any item is true; also true beyond [`LOOKS_BEFORE_WALK`] items.
 fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
     all.by_ref().take(LOOKS_BEFORE_WALK).any(|is_so| is_so) || all.next().is_some()
 }

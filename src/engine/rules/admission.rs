@@ -1,4 +1,4 @@
-//! Who wants more than there can be is refused.
+//! Quotas: requests beyond them are refused.
 
 use crate::engine::effect::Refusal;
 use crate::engine::event::KeySnapshot;
@@ -70,7 +70,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether this user can start one more session. What files and a former master tell of is never refused, but counts.
+    /// Whether this user can start one more session. Sessions from files and from a master are never refused, but count.
     pub(in crate::engine) fn check_sessions(&self, user: &[u8]) -> Result<(), Refusal> {
         let Limits {
             sessions,
@@ -88,7 +88,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether so many more holds of locks can have what plain ones have not. Whoever waits will perhaps have it, too.
+    /// Whether `wanted` more holds can have an `Extra`. Every waiter counts, since it may need one.
     pub(in crate::engine) fn check_extras(&self, wanted: usize) -> Result<(), Refusal> {
         let limit = MOST_EXTRAS;
         match self.holds.extras() + self.queues.places() + wanted <= limit {
@@ -97,7 +97,7 @@ impl Engine {
         }
     }
 
-    /// Whether these can be more than plain holds.
+    /// The same for those of these holds that have none yet.
     pub(in crate::engine) fn check_extras_of(&self, holds: &[Id<Hold>]) -> Result<(), Refusal> {
         let plain = holds.iter().filter(|hold| !self.holds.has_extra(**hold));
         match plain.count() {

@@ -1,8 +1,7 @@
-//! The quarantine: for a while after a start nothing is granted.
+//! The quarantine: nothing is granted for a while after a start.
 //!
-//! A server that starts without files knows nothing of what its clients held before. They notice that it has gone
-//! when they next read or write, and until then each believes that it holds its locks. Whoever would be granted a key
-//! in that time waits instead, or is refused.
+//! A server that starts without files has forgotten all holds, but a client believes in its locks until its next read or write
+//! fails. Meanwhile requests wait or are refused.
 
 use crate::engine::limits::READY_KEYS_KEPT;
 use crate::engine::state::timers::Timer;
@@ -10,7 +9,7 @@ use crate::engine::tables::Engine;
 use crate::engine::types::Moment;
 
 impl Engine {
-    /// From now on, and for so many milliseconds, nothing is granted; with 0 the quarantine is over.
+    /// Begins a quarantine of this many milliseconds; 0 ends it.
     pub(in crate::engine) fn begin_quarantine(&mut self, ms: u64) {
         let end = (ms > 0).then(|| self.now.after_ms(ms));
         self.set_quarantine(end);
@@ -21,7 +20,7 @@ impl Engine {
         self.timers.set(Timer::Quarantine, former, end);
     }
 
-    /// Ends the quarantine if its time is over. Those who waited for that are served by the next work.
+    /// Ends the quarantine when it has expired. The next work serves its waiters.
     pub(in crate::engine) fn end_quarantine(&mut self) {
         if !self.is_quarantined() {
             self.set_quarantine(None);
@@ -49,7 +48,7 @@ impl Engine {
         end.is_some_and(|end| end > self.now)
     }
 
-    /// How many milliseconds are left of the quarantine at this moment; 0 without one. O(1).
+    /// The milliseconds left of the quarantine; 0 without one. O(1).
     pub fn quarantine_left_ms(&self, now: Moment) -> u64 {
         let end = self.timers.quarantine().filter(|end| *end > now);
         end.map_or(0, |end| end.us_since(now).div_ceil(1000))

@@ -1,4 +1,4 @@
-//! What commands ask for, other than keys. Each is answered by exactly one [`Effect::Reply`].
+//! The commands that acquire nothing. Each is answered by exactly one [`Effect::Reply`].
 
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::{KeySnapshot, Raise};
@@ -9,7 +9,7 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Token};
 
 impl Engine {
-    /// Gives temporary keys up, and waits for such.
+    /// DELTP: releases temporary keys and cancels waits for them.
     pub(in crate::engine) fn drop_keys(
         &mut self,
         client: ClientId,
@@ -24,7 +24,7 @@ impl Engine {
                 let hold = self.hold_of_record(client, *name, b"");
                 let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
-                    // One that was not acknowledged yet is a wait.
+                    // A pending hold counts as a wait.
                     let is_held = self.is_settled(hold);
                     self.give_up_pending(hold);
                     self.release(hold, effects);
@@ -35,7 +35,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(deleted)));
     }
 
-    /// Ends an owner's wait for a key; where it has none, tells what it holds.
+    /// LOCK.CANCEL: ends an owner's wait for a key; without one, replies with the token of its hold.
     pub(in crate::engine) fn cancel(
         &mut self,
         client: ClientId,
@@ -57,7 +57,7 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(answer)));
     }
 
-    /// Ends an owner's wait for a key, if that is meant, and says whether there was such a one. O(its places).
+    /// Ends an owner's wait for a key if `is_meant`; returns whether it did. O(keys of the wait).
     fn give_up_waiting(
         &mut self,
         client: Id<Client>,
@@ -77,15 +77,15 @@ impl Engine {
         })
     }
 
-    /// The token with which an owner holds a key. A lease that is over counts, though it could not be ended yet.
+    /// The token of an owner's hold, unless it is pending or its lease has expired.
     fn token_of(&self, client: Id<Client>, key: Key<'_>, label: &[u8]) -> Option<Token> {
         let hold = self.hold_of_record(client, key, label)?;
         let is_over = self.holds.lease(hold).is_some_and(|end| end <= self.now);
         (!is_over && self.is_settled(hold)).then_some(self.holds[hold].token)
     }
 
-    /// Whether this connection, or its session, holds a key that it was granted with this token, or held it and the key goes by another name now.
-    /// O(holders), and O(what it holds) where it does not hold the key.
+    /// Whether this connection or its session has the hold granted with this token, at this key or at another one after a rename.
+    /// O(holders), or O(its holds) if it does not hold the key.
     pub fn holds_as(&self, client: ClientId, key: Key<'_>, token: Token) -> bool {
         let Some(client) = self.clients.find(client) else {
             return false;
@@ -152,7 +152,7 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
-    /// Raises the token of an owner's hold, and by that all later ones.
+    /// LOCK.RAISE: raises the token of an owner's hold, and so all later tokens.
     pub(in crate::engine) fn raise(&mut self, raise: Raise<'_>, effects: &mut Vec<Effect>) {
         let hold = self.hold_of(raise.client, raise.key, raise.label, effects);
         let raised = match hold {
@@ -163,7 +163,7 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
-    /// The token that the hold has then: at least this one, and none that another hold of its key ever had.
+    /// Returns the hold's new token: at least this one, and one that no other hold of its key ever had.
     fn raise_hold(
         &mut self,
         hold: Id<Hold>,
@@ -180,7 +180,7 @@ impl Engine {
             return Err(Refusal::TokenAhead { most });
         }
         self.check_extras_of(&[hold])?;
-        // Between its own token and the last one others can have held the key beside it.
+        // Other holders of the key may have had any token between its own and the last one.
         let is_others = token <= last && self.holds.mode(hold).admits_others();
         let token = match is_others {
             true => self.take_token(effects),
@@ -203,7 +203,7 @@ impl Engine {
         self.holds.mode(hold).is_lock().then_some(hold)
     }
 
-    /// The owner's hold, unless its lease is over, which is ended first, or it waits for acknowledgements.
+    /// The owner's hold, unless it is pending; ends its lease first if that has expired.
     fn hold_of(
         &mut self,
         client: ClientId,
@@ -218,7 +218,7 @@ impl Engine {
         self.is_settled(hold).then_some(hold)
     }
 
-    /// What a connection, or its session, holds of a key with this label, however that is. O(1).
+    /// The hold of a connection or its session with this label, pending or not. O(1).
     pub(in crate::engine) fn hold_by(
         &self,
         client: ClientId,
@@ -247,8 +247,7 @@ impl Engine {
         }
         for seen in seen {
             let name = self.keys.get_or_insert_name(seen.key, seen.standing);
-            // What the look says now can be news to those who watched before: another module can take a
-            // key away without a word.
+            // May be news to earlier watchers: another module can delete a key without an event.
             self.set_state(name, seen.standing, effects);
             if !self.watches.has(&self.keys, name, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
