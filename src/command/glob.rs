@@ -1,12 +1,11 @@
-//! The server's glob patterns, as KEYS and SCAN have them: `*`, `?`, `[a-z]`, `[^x]`, `\` to quote.
+//! The glob patterns of KEYS and SCAN: `*`, `?`, `[a-z]`, `[^x]`, `\` to escape.
 
 use core::ffi::c_char;
 
-/// Whether the whole text fits the pattern. O(text * pattern) at worst: a star is tried again only
-/// from the last one on.
+/// Whether the whole text matches the pattern. O(text * pattern) at worst: backtracks only to the last star.
 pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
     if text.is_empty() {
-        // Of the empty name the server knows a single star for "all", and has no other pattern that fits it.
+        // The server matches an empty name only by a single star, which it treats as "all".
         return pattern.is_empty() || pattern == b"*";
     }
     let mut star: Option<(&[u8], &[u8])> = None;
@@ -25,7 +24,7 @@ pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
         if pattern.is_empty() && text.is_empty() {
             return true;
         }
-        // Let the last star take one more character.
+        // Backtrack: the last star matches one more character.
         let Some((after, [_, rest @ ..])) = star else {
             return false;
         };
@@ -34,7 +33,7 @@ pub fn matches(mut pattern: &[u8], mut text: &[u8]) -> bool {
     }
 }
 
-/// The rest of a pattern whose first element, which stands for one character, fits this one.
+/// The rest of the pattern, if its first element matches this character.
 fn after_first(pattern: &[u8], c: u8) -> Option<&[u8]> {
     let (fits, rest) = match pattern {
         [] => return None,
@@ -50,8 +49,8 @@ fn after_first(pattern: &[u8], c: u8) -> Option<&[u8]> {
     fits.then_some(rest)
 }
 
-/// Whether a class has this character, and what comes after it. As with the server, a range ends with whatever follows its
-/// dash, be it a bracket or a backslash; and a class that is not closed goes to the end of the pattern.
+/// Whether a class contains this character, and the rest of the pattern. As in the server, any character after a dash ends
+/// a range, even a bracket or a backslash, and an unclosed class extends to the end of the pattern.
 fn find_in_class(mut class: &[u8], c: u8) -> (bool, &[u8]) {
     let mut found = false;
     loop {
@@ -74,7 +73,7 @@ fn find_in_class(mut class: &[u8], c: u8) -> (bool, &[u8]) {
     }
 }
 
-/// In the order of the server's characters, which are negative from 128 on where C's are.
+/// Compares as C's `char`, which is signed on some platforms.
 fn is_between(c: u8, from: u8, to: u8) -> bool {
     let [c, from, to] = [c, from, to].map(|byte| byte as c_char);
     (from.min(to)..=from.max(to)).contains(&c)
@@ -106,16 +105,16 @@ mod tests {
             ("h\\*llo", "hello", false),
             ("[\\]]", "]", true),
             ("a", "ab", false),
-            // A range takes the bracket as its end.
+            // The bracket ends the range.
             ("[p-]", "p", true),
             ("[p-]", "^", true),
             ("[p-]", "-", false),
             ("[p-]x]", "x", true),
             ("[p-]x]", "x]", false),
-            // And the backslash, which quotes nothing there.
+            // So does the backslash, which escapes nothing there.
             ("[a-\\]", "]", true),
             ("[a-\\]", "[", false),
-            // A dash that does not stand between two characters is itself.
+            // A dash that is not between two characters is literal.
             ("[-a]", "-", true),
             ("[-a]", "b", false),
             ("[\\a-c]", "-", true),

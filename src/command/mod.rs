@@ -1,6 +1,5 @@
-//! What clients may say, before it means anything to the engine: bytes in, a typed request or a
-//! refusal out ([`parse()`]), and the one [`TABLE`] of commands. And what their files say ([`pack`]). It knows nothing of
-//! servers.
+//! The command language: parses arguments into a typed request or an error ([`parse()`]), and has the one [`TABLE`] of
+//! commands. Also the binary format of keys and records in RDB files ([`pack`]). Does not depend on the server.
 
 mod glob;
 mod options;

@@ -1,10 +1,10 @@
-//! Options: words after a command's fixed arguments, each once, in any order.
+//! Parses options: the words after a command's fixed arguments, each at most once, in any order.
 
 use super::parse::BadInput;
 use crate::engine::{AskedAcks, Attributes, MOST_MS, Mode, ModeKind, Terms, Wait};
 use std::num::NonZeroU32;
 
-/// An option: its number among all, its name, and how many words come after it.
+/// An option: its index, its name, and the number of its values.
 #[derive(Clone, Copy)]
 pub(super) struct Word {
     number: usize,
@@ -36,17 +36,17 @@ pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
 
 const WORDS: usize = 19;
 
-/// For so long replicas may acknowledge a grant where it is not said.
+/// Default of ACKTIMEOUT.
 const ACKTIMEOUT_MS: u64 = 1000;
 
-/// And for a day at most.
+/// One day.
 const LONGEST_ACKTIMEOUT_MS: u64 = 86_400_000;
 
-/// Acknowledgements of so many replicas can be asked for. Those of each number are counted apart.
+/// The greatest ACKS. Bounded, since grants are counted separately per number of replicas.
 const MOST_ACKS: u64 = 64;
 
 impl Word {
-    /// Letter by letter: a name is shorter than what the library's comparison is made for.
+    /// Compares byte by byte: faster than the library's comparison for such short names.
     pub fn is(self, word: &[u8]) -> bool {
         let mut pairs = word.iter().zip(self.name.bytes());
         word.len() == self.name.len() && pairs.all(|(c, own)| c.to_ascii_uppercase() == own)
@@ -62,7 +62,7 @@ const fn word(number: usize, name: &'static str, values: usize) -> Word {
     }
 }
 
-/// What several locks can be asked for with, and a temporary key with some of it; one lock also in other modes.
+/// The options of LOCK.MACQUIRE, LOCK.ACQUIRE and SETTP.
 pub(super) const OF_LOCKS: &[Word] = &[
     OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
 ];
@@ -71,10 +71,10 @@ pub(super) const OF_LOCK: &[Word] = &[
 ];
 pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT];
 
-/// Modes that a word alone asks for.
+/// Modes that are an option without values.
 const MODES: &[(Word, Mode)] = &[(SHARED, Mode::Shared)];
 
-/// In what way keys are asked for.
+/// The terms of a request, and whether it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask<'a> {
     pub terms: Terms<&'a [u8]>,
@@ -82,7 +82,7 @@ pub struct Ask<'a> {
 }
 
 impl Ask<'_> {
-    /// With no other option.
+    /// With no other options.
     #[inline]
     pub fn of(mode: Mode, wait: Option<Wait>) -> Self {
         let terms = Terms::of(mode);
@@ -90,11 +90,10 @@ impl Ask<'_> {
     }
 }
 
-/// The options that were given, each once, in any order.
+/// The options of a command.
 pub(super) struct Options<'a, 'b> {
     words: &'b [&'a [u8]],
-    /// For each, by the number of its word, where among the words stands what came after it. 0, where
-    /// the first option itself would stand, if it was not given.
+    /// For each option, by its index: the position of its values among the words; 0 if the option is absent.
     after: [u8; WORDS],
 }
 
@@ -111,7 +110,7 @@ impl<'a, 'b> Options<'a, 'b> {
             if *place > 0 {
                 return Err(BadInput::Repeated(option.name));
             }
-            // Each comes once, so it stands near the beginning.
+            // Each option occurs once, so the position is small.
             *place = (words.len() - rest.len()) as u8;
             let Some(rest) = rest.get(option.values..) else {
                 return Err(BadInput::Incomplete(option.name));
@@ -173,7 +172,7 @@ impl<'a, 'b> Options<'a, 'b> {
         }))
     }
 
-    /// Who is told of its turn by a push is told of the loss as well.
+    /// PUSH implies NOTIFY: a client that gets the grant as a push gets a loss as one.
     pub fn attributes(&self) -> Attributes {
         Attributes {
             reentrant: self.has(REENTRANT),
@@ -181,7 +180,7 @@ impl<'a, 'b> Options<'a, 'b> {
         }
     }
 
-    /// In the mode that they say.
+    /// Parses the options of LOCK.ACQUIRE, with a mode.
     pub fn ask_for_lock(&self) -> Result<Ask<'a>, BadInput> {
         let permits = self.permits()?.map(|permits| (PERMITS, permits));
         let words = MODES.iter().copied().filter(|(word, _)| self.has(*word));
@@ -221,27 +220,27 @@ impl<'a, 'b> Options<'a, 'b> {
     }
 }
 
-/// To wait for so long.
+/// Parses the value of WAIT.
 pub(super) fn wait(ms: &[u8], push: bool) -> Result<Wait, BadInput> {
     let ms = number_in(WAIT.name, ms, 0, MOST_MS)?;
     let limit_ms = (ms > 0).then_some(ms);
     Ok(Wait { limit_ms, push })
 }
 
-/// A plain decimal number.
+/// Parses a decimal number within bounds.
 pub(super) fn number_in(
     what: &'static str,
     word: &[u8],
     least: u64,
     most: u64,
 ) -> Result<u64, BadInput> {
-    // Mostly WAIT 0.
+    // Fast path for one digit, mostly WAIT 0.
     if let [digit @ b'0'..=b'9'] = word
         && (least..=most).contains(&u64::from(digit - b'0'))
     {
         return Ok(u64::from(digit - b'0'));
     }
-    // What is written in so many digits is in range of the type.
+    // A number of this many digits fits the type.
     const SHORT: usize = 19;
     let digits = word.iter().map(|c| u64::from(c.wrapping_sub(b'0')));
     if (1..=SHORT).contains(&word.len()) && digits.clone().all(|digit| digit <= 9) {
@@ -270,7 +269,7 @@ pub(super) fn number_in(
     }
 }
 
-/// Each key once.
+/// Refuses a key that is named twice.
 pub(super) fn refuse_repeated(keys: &[&[u8]]) -> Result<(), BadInput> {
     let mut sorted = keys.to_vec();
     sorted.sort_unstable();

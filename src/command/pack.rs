@@ -1,15 +1,14 @@
-//! Pieces of bytes, of which RDB files consist: the names of many keys, and words.
+//! Binary packs for RDB files: the names of many keys, and session records.
 //!
-//! A value of an RDB file costs the server about as much to read as a key costs the engine to take
-//! in, and there can be millions of names: so they are saved many at a time.
+//! Reading one value of an RDB file costs the server about as much as adding a key costs the engine, and there may be
+//! millions of keys, so many names are saved in one value.
 
 use crate::engine::{Db, Key, SessionRecord};
 
-/// So large a piece is enough.
+/// Size of a full pack, in bytes.
 const FULL: usize = 1 << 16;
 
-/// For each key its database and its name's length, in four bytes each, the lowest first; then its
-/// name.
+/// For each key: its database and the length of its name, as little-endian u32, then the name.
 #[derive(Default)]
 pub struct Pack(Vec<u8>);
 
@@ -53,7 +52,7 @@ fn take_word<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(word)
 }
 
-/// Takes the first key off a pack's bytes; none where they end, or are no pack.
+/// Takes the first key off a pack's bytes; `None` at the end, or if malformed.
 pub fn take_first<'a>(bytes: &mut &'a [u8]) -> Option<Key<'a>> {
     let mut rest = *bytes;
     let db = Db(take_number(&mut rest)?);
@@ -62,7 +61,7 @@ pub fn take_first<'a>(bytes: &mut &'a [u8]) -> Option<Key<'a>> {
     Some(Key { db, name })
 }
 
-/// A record's database in four bytes, and its words: each one's length in four bytes, and then the word.
+/// Packs a record: its database as u32, then each word as its length (u32) and its bytes.
 pub fn pack_record(record: &SessionRecord) -> Vec<u8> {
     let mut bytes = record.db().unwrap_or(Db(0)).0.to_le_bytes().to_vec();
     let (command, words) = record.words();
@@ -71,7 +70,7 @@ pub fn pack_record(record: &SessionRecord) -> Vec<u8> {
     bytes
 }
 
-/// Understands what is packed so. Nothing where it makes no sense; what database there is is not looked at.
+/// Unpacks a record. `None` if malformed; does not check whether the database exists.
 pub fn unpack_record(mut bytes: &[u8]) -> Option<(Db, SessionRecord)> {
     let db = Db(take_number(&mut bytes)?);
     let command = std::str::from_utf8(take_word(&mut bytes)?).ok()?;

@@ -1,4 +1,4 @@
-//! Reading arguments. Total: any bytes in, a request or a refusal out.
+//! Parses arguments. Total: any bytes give a request or an error.
 
 #[cfg(test)]
 mod tests;
@@ -11,20 +11,20 @@ use super::table::{self, Verb};
 use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
 use std::fmt;
 
-/// A session's grace where none is given.
+/// The default grace of a session.
 const GRACE_MS: u64 = 10_000;
 
-/// One LOCK.MACQUIRE names at most so many keys: they are granted in one step, which no slice can share.
+/// The most keys of one LOCK.MACQUIRE: all are granted in one step, which cannot be split into slices.
 const MOST_KEYS: usize = 1024;
 
-/// How many holders and waiters LOCK.INFO tells of, and how far LOCK.LIST and LOCK.LOG go, where it is not said.
+/// Defaults of COUNT.
 const INFO_COUNT: u64 = 100;
-/// Of so many holders and so many waiters is told in one step.
+/// The most holders, and waiters, that LOCK.INFO returns in one step.
 const MOST_INFO_COUNT: u64 = 1000;
 const LIST_COUNT: u64 = 10;
 const LOG_COUNT: u64 = 10;
 
-/// A command that makes sense.
+/// A valid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a, 'b> {
     Settp {
@@ -77,7 +77,7 @@ pub enum Request<'a, 'b> {
     },
     Info {
         key: &'a [u8],
-        /// Of holders, and of waiters.
+        /// The most holders, and waiters, to return.
         count: u64,
     },
     List(List<'a>),
@@ -103,7 +103,7 @@ pub enum Request<'a, 'b> {
     },
 }
 
-/// A step of a walk through the keys that are held or waited for.
+/// LOCK.LIST: one step of an iteration over the keys that are held or waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List<'a> {
     pub cursor: u64,
@@ -112,7 +112,7 @@ pub struct List<'a> {
     pub count: u64,
 }
 
-/// What is asked of the log of losses.
+/// LOCK.LOG: a query of the log of lost holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log<'a> {
     pub key: Option<&'a [u8]>,
@@ -121,15 +121,15 @@ pub struct Log<'a> {
     pub since: u64,
 }
 
-/// A command that makes none.
+/// An invalid command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadInput {
-    /// The server has its own words for this.
+    /// Reported in the server's own wording.
     WrongArity,
     UnknownOption(Box<[u8]>),
     Repeated(&'static str),
     RepeatedKey(Box<[u8]>),
-    /// An option that needs something after it.
+    /// An option without its values.
     Incomplete(&'static str),
     NotANumber {
         what: &'static str,
@@ -144,7 +144,7 @@ pub enum BadInput {
     AcktimeoutWithoutAcks,
     ReentrantAcks,
     TwoModes(&'static str, &'static str),
-    /// A command that `LOCK.GUARD` does not run.
+    /// A command that `LOCK.GUARD` refuses to run.
     Unguarded(&'static str),
 }
 
@@ -183,13 +183,13 @@ impl fmt::Display for BadInput {
     }
 }
 
-/// A client's bytes in an error message: printable, and not longer than a line can bear.
+/// Escapes and truncates a client's bytes for an error message.
 pub fn shown(word: &[u8]) -> impl fmt::Display + '_ {
     const MOST: usize = 64;
     word[..word.len().min(MOST)].escape_ascii()
 }
 
-/// Understands a command's arguments, its name not among them. O(their number).
+/// Parses a command's arguments, without its name. O(arguments).
 #[inline]
 pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     let settp = |key, value, wait| Request::Settp {
@@ -203,7 +203,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         ask: Ask::of(Mode::Exclusive, wait),
     };
     match (verb, arguments) {
-        // The most frequent ones are understood at a glance.
+        // Fast paths for the most frequent forms.
         (Verb::Settp, [key, value]) => Ok(settp(key, value, None)),
         (Verb::Settp, [key, value, option, ms]) if WAIT.is(option) => {
             Ok(settp(key, value, Some(wait(ms, false)?)))
@@ -269,7 +269,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
     }
 }
 
-/// The commands about sessions; any other has too few arguments, or too many.
+/// Parses session commands; any other command has the wrong number of arguments.
 fn parse_session<'a, 'b>(
     verb: Verb,
     arguments: &'b [&'a [u8]],
@@ -317,7 +317,7 @@ fn parse_session<'a, 'b>(
 
 fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
     let most = rest.len().clamp(1, MOST_KEYS) as u64;
-    // The server looks at the rights to so many keys, and reads no number with zeros before it.
+    // The server checks the ACL of this many keys, and does not parse leading zeros.
     if number.starts_with(b"0") && number.len() > 1 {
         return Err(BadInput::NotANumber {
             what: "numkeys",
@@ -363,9 +363,9 @@ fn check<'a, 'b>(key: &'a [u8], token: &[u8]) -> Result<Request<'a, 'b>, BadInpu
     Ok(Request::Check { key, token })
 }
 
-/// What these change is the state of the connection that gives them, and a command inside another has none; or they wait for what
-/// it wrote. (Of the others like that the server itself says that scripts may not call them.) And a guard within a guard could be
-/// as deep as a command is long.
+/// These commands change the state of the client's connection, which an inner command does not have, or wait for its
+/// writes. (The server itself refuses the other such commands in scripts.) And nested guards could be as deep as a command
+/// is long.
 fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<'a, 'b>, BadInput> {
     const REFUSED: [&str; 7] = [
         "asking",

@@ -1,7 +1,6 @@
-//! The one table of commands. Registration, the reference's table and a test of `COMMAND INFO` are
-//! fed from it.
+//! The one table of commands: the source of registration, of the reference's table, and of a test of `COMMAND INFO`.
 
-/// Which command.
+/// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
     Settp,
@@ -29,26 +28,26 @@ pub enum Verb {
     KillSession,
 }
 
-/// What a command does to its keys, as key specifications and key permissions see it.
+/// How a command accesses its keys, for key specifications and key permissions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Looks whether they exist; reveals nothing of their values.
+    /// Reads whether they exist; does not reveal their values.
     Look,
-    /// May make or remove them.
+    /// May create or delete them.
     Write,
-    /// Gives up what was asked for there: who may write them may do that, though nothing is written.
+    /// Withdraws a request for them: needs the right to write, though nothing is written.
     Withdraw,
 }
 
-/// Where a command's keys stand among its arguments. (Never by the flag `getkeys-api`: servers ask such a command for its keys in
-/// threads of their own, see docs/servers.md.)
+/// The positions of a command's keys. (Never by the flag `getkeys-api`: servers call such a command for its keys in I/O
+/// threads, see docs/servers.md.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPlaces {
     /// The first argument only.
     First,
     /// All arguments.
     All,
-    /// As many as the first argument says, after it.
+    /// The first argument is their number; they follow it.
     Numbered,
     /// None.
     Nowhere,
@@ -58,7 +57,7 @@ pub enum KeyPlaces {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
     pub name: &'static str,
-    /// The word before it, if there is one.
+    /// The option's name, if it is one.
     pub token: Option<&'static str>,
     pub kind: ArgumentKind,
     pub optional: bool,
@@ -71,20 +70,20 @@ pub enum ArgumentKind {
     String,
     Integer,
     Pattern,
-    /// A word that stands for itself.
+    /// An option without a value.
     Flag,
 }
 
-/// Everything about a command that is not code.
+/// The declaration of a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
     pub verb: Verb,
     pub name: &'static str,
-    /// As the server counts: the name included, negative for "at least".
+    /// As the server counts: including the name; negative: a minimum.
     pub arity: i32,
     /// The server's names of its command flags.
     pub flags: &'static str,
-    /// All of its ACL categories. (Redis 7.0 puts the commands of modules into none.)
+    /// Its ACL categories. (Redis 7.0 puts module commands into none.)
     pub categories: &'static str,
     pub access: Access,
     pub keys: KeyPlaces,
@@ -275,7 +274,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Cancel,
         name: "lock.cancel",
         arity: -2,
-        // It writes nothing, so that a place can be given up while the server must not write.
+        // Not a write command, so that a wait can be cancelled while writes are paused.
         flags: "fast deny-script",
         categories: "keyspace write fast",
         access: Access::Withdraw,
@@ -288,7 +287,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Check,
         name: "lock.check",
         arity: 3,
-        // Scripts and functions may call it: it asks nothing of its caller's connection.
+        // Scripts and functions may call it: it needs no connection.
         flags: "readonly fast",
         categories: "keyspace read fast",
         access: Access::Look,
@@ -301,8 +300,8 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Guard,
         name: "lock.guard",
         arity: -4,
-        // What it writes is written, and replicated, by the inner command, whose rights and slots are looked at when that is called. MONITOR
-        // and SLOWLOG show that one, which hides its secrets itself.
+        // The inner command does and replicates the writes, and its rights and slots are checked when it is called. MONITOR
+        // and SLOWLOG show the inner command, which hides its own secrets.
         flags: "may-replicate deny-script no-monitor no-slowlog",
         categories: "keyspace write slow",
         access: Access::Look,
@@ -406,8 +405,7 @@ pub const TABLE: &[Spec] = &[
         verb: Verb::Resume,
         name: "session.resume",
         arity: -2,
-        // It writes nothing, so that it works while the server must not write. Neither MONITOR nor
-        // SLOWLOG shall show the secret.
+        // Not a write command, so that it works while writes are paused. MONITOR and SLOWLOG must not show the secret.
         flags: "fast deny-script no-monitor no-slowlog",
         categories: "keyspace write fast",
         access: Access::Write,
@@ -466,7 +464,7 @@ pub const TABLE: &[Spec] = &[
     },
 ];
 
-/// The commands that have an option of this name, in any case.
+/// The commands that have this option, case-insensitively.
 pub fn commands_with(option: &[u8]) -> Vec<String> {
     let is_it = |argument: &Argument| {
         let token = argument.token.map(str::as_bytes);

@@ -42,7 +42,7 @@ impl Slots {
         self.last = None;
     }
 
-    /// A move of slots to this server's master has begun or ended: which ones come is to be asked for.
+    /// An import of slots by this node's master began or ended: the slots must be queried again.
     pub fn migrations_changed(&mut self) {
         self.importing = None;
     }
@@ -51,7 +51,7 @@ impl Slots {
         self.importing.is_some()
     }
 
-    /// What the server says is on its way.
+    /// Sets the slots that the server reports as being imported.
     pub fn set_importing(&mut self, importing: Vec<(u64, u64)>) {
         self.importing = Some(importing);
     }
@@ -138,7 +138,7 @@ impl OwnSlots {
 
 const SLOTS: usize = 16_384;
 
-/// A bit for each slot.
+/// A bitmap of slots.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SlotSet(Box<[u64; SLOTS / 64]>);
 

@@ -10,7 +10,7 @@
 //!   server/       what the module has to find out about the server
 //!   timer.rs      the one timer                   guard.rs   no panic reaches the server
 //!   state.rs      the shell's state, borrowed in sys/scoped.rs only
-//!   sys/          the bottom: the module API made safe, what it lacks, memory, time
+//!   sys/          the lowest layer: a safe module API, private functions, memory, time
 //! ```
 //!
 //! Each module uses only those below it. All of them use the engine, `command`, and `policy`, which has the decisions that
@@ -19,8 +19,8 @@
 //! ```text
 //!   unsafe        sys/raw/ (the module API), sys/main_thread.rs (one thread),
 //!                 sys/shim.c and sys/shim.rs (what the API lacks), sys/alloc.rs;
-//!                 and a call or two where callbacks are handed in and what they are given
-//!                 is taken over: aof.rs attribution.rs blocked.rs clock.rs cluster.rs command_filter.rs epochs.rs info.rs
+//!                 and a few calls where callbacks are registered and their arguments
+//!                 are wrapped: aof.rs attribution.rs blocked.rs clock.rs cluster.rs command_filter.rs epochs.rs info.rs
 //!                 io_threads.rs keepalive.rs keyspace_events.rs listeners.rs lock_type.rs mod.rs push.rs rdb.rs register.rs
 //!                 recheck.rs rights.rs secret.rs server_events.rs settings.rs slices.rs stream.rs tick.rs timer.rs unblocked.rs
 //! ```
@@ -113,7 +113,7 @@ fn load(ctx: Ctx<'_>) -> bool {
     sys::raw::keep_detached(detached);
     let server = server(ctx);
     shell.server.set(server);
-    sys::raw::note_unix_socket(ctx);
+    sys::raw::store_unix_socket_path(ctx);
     let api = sys::raw::api_state();
     api.event_db_is_wrong_in_exec
         .set(server.event_db_is_wrong_in_exec);

@@ -11,7 +11,7 @@ use crate::shell::sys::raw::{Callback, Listener, Timer, call_after_command, deta
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// How soon to try again while the server must not write.
+/// Retry interval while the server refuses writes.
 pub const RETRY_MS: u64 = 20;
 
 /// See [`wake_at`].
@@ -30,7 +30,7 @@ pub fn wake_at(now: Moment, at: Moment) {
     if let Some((timer, _)) = former {
         timer.stop();
     }
-    // Not a moment too early: a tick before the deadline would find nothing to do.
+    // Rounded up: a tick before the deadline would find nothing to do.
     arm(at.us_since(now).div_ceil(1000), at);
     if !shell.subscribed_to_cron.get() {
         subscribe_to_cron();

@@ -1,4 +1,4 @@
-//! What the outbox decides: when something is to be written, in what order, and what not at all.
+//! What the outbox decides: when pushes are written, in what order, and which are dropped.
 
 use super::*;
 use crate::engine::{Db, Kind, Loss, NameFrom};
@@ -6,7 +6,7 @@ use crate::engine::{Db, Kind, Loss, NameFrom};
 const ANN: ClientId = ClientId(1);
 const BOB: ClientId = ClientId(2);
 
-/// In nobody's turn, on a server that holds pushes back until the reply is there.
+/// No client is executing, on a server that delays pushes until after the reply.
 const OUTSIDE: Circumstances = Circumstances {
     executing_client: None,
     in_exec: false,
@@ -47,19 +47,19 @@ fn lost(name: &str) -> Push {
     )
 }
 
-/// The least that a push counts.
+/// The least cost of a push.
 fn least() -> usize {
     cost(&added(""))
 }
 
-/// A push that counts as so many bytes.
+/// A push with this cost, in bytes.
 fn of_bytes(bytes: usize) -> Push {
     let push = added(&"k".repeat(bytes - least()));
     assert_eq!(cost(&push), bytes);
     push
 }
 
-/// Those to whom something goes, in order, each with the names of keys.
+/// The recipients, in order, each with the names of keys.
 fn told(taken: &Taken) -> Vec<(Vec<u64>, Vec<String>)> {
     let name = |push: &Push| String::from_utf8_lossy(&push.key.name).into_owned();
     let run = |run: &Run| {
@@ -86,7 +86,7 @@ fn names(pushes: &[Push]) -> Vec<String> {
     pushes.iter().map(name).collect()
 }
 
-// ---- what waits ----
+// ---- queued pushes ----
 
 #[test]
 fn what_is_told_is_written_at_once_unless_something_waits() {
@@ -142,7 +142,7 @@ fn what_comes_while_the_outbox_holds_waits_for_the_end_of_the_command() {
     };
     assert_eq!(post(OUTSIDE), Post::Queued(Until::Soon));
     assert_eq!(post(BEFORE_REPLY), Post::Queued(Until::Soon));
-    // EXEC's reply is not there by then.
+    // EXEC's reply is not written by then.
     assert_eq!(post(IN_EXEC), Post::Queued(Until::Later));
 }
 
@@ -166,7 +166,7 @@ fn what_goes_to_many_waits_for_more_but_not_for_much_more() {
     outbox.expect_late_flush_reply();
     let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
     assert_eq!(post, Post::Now(crowd.clone(), added("a")));
-    // Where it must wait it does, however much it is.
+    // A push that must wait does so, whatever the count.
     for _ in 0..2 * QUEUED_PUSHES_MAX {
         let post = outbox.post(crowd.clone(), added("a"), BEFORE_REPLY);
         assert_eq!(post, Post::Queued(Until::Later));
@@ -195,7 +195,7 @@ fn what_goes_to_the_same_ones_is_written_together_and_nothing_overtakes() {
     assert_eq!(take(&mut outbox), expected);
 }
 
-// ---- what is not so any more ----
+// ---- stale pushes ----
 
 #[test]
 fn what_was_told_of_a_watch_before_its_end_is_void_and_nothing_else() {
@@ -245,7 +245,7 @@ fn a_grant_that_was_given_back_is_not_told_and_one_that_was_lost_is() {
         names(&outbox.take_fresh_for(ANN, is_not_held)),
         ["b", "b", "c"]
     );
-    // What came outside a transaction was so, whatever has become of it.
+    // A grant outside of a transaction is sent even if it was released since.
     outbox.take(is_held);
     outbox.enqueue(vec![ANN], granted("a", 1));
     assert_eq!(names(&outbox.take_fresh_for(ANN, is_not_held)), ["a"]);
@@ -265,9 +265,9 @@ fn nobody_gives_back_what_another_was_granted_in_its_transaction() {
     assert!(outbox.take_fresh_for(ANN, is_not_held).is_empty());
 }
 
-// ---- what is too much ----
+// ---- limits ----
 
-/// An outbox in which so much waits for somebody else that everybody's share is counted.
+/// An outbox with so many bytes queued for another client that shares are counted.
 fn counting() -> Outbox {
     let mut outbox = Outbox::default();
     outbox.enqueue(vec![BOB], of_bytes(UNCOUNTED_BYTES + 1));
@@ -303,7 +303,7 @@ fn what_waits_up_to_the_limit_is_told_and_one_byte_more_is_dropped() {
         outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES - 200 - RUN_BYTES));
         outbox.enqueue(vec![ANN, BOB], of_bytes(200 + usize::from(is_over)));
         if is_over {
-            // What comes after a drop is dropped, however little it is, or there would be a hole.
+            // Pushes after a dropped one are dropped, however small, or there would be a gap.
             outbox.enqueue(vec![ANN, BOB], of_bytes(least()));
         }
         let taken = outbox.take(is_held);
@@ -337,7 +337,7 @@ fn what_waits_is_no_more_than_the_limits_however_much_is_told() {
     assert_eq!(taken.runs.len(), 1);
     assert_eq!(taken.runs[0].pushes.len(), most);
     assert_eq!(taken.over_limit, crowd);
-    // With the next command it begins anew.
+    // The next command begins anew.
     outbox.enqueue(crowd.clone(), of_bytes(200));
     let taken = outbox.take(is_held);
     assert_eq!((taken.runs.len(), taken.over_limit), (1, vec![]));
@@ -376,7 +376,7 @@ fn the_servers_setting_is_read_by_classes() {
     assert_eq!(Limits::read("normal"), Limits::default());
 }
 
-// ---- what others need not wait for ----
+// ---- withheld pushes ----
 
 #[test]
 fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
@@ -405,7 +405,7 @@ fn what_is_kept_back_is_bounded_too() {
     outbox.limit(ANN, Some(LIMIT));
     assert!(outbox.withhold(ANN, &[of_bytes(200)]));
     assert!(!outbox.withhold(ANN, &[of_bytes(least())]));
-    // It is said once.
+    // Reported once.
     assert!(outbox.withhold(ANN, &[of_bytes(least())]));
     assert_eq!(outbox.take_withheld(ANN), []);
 }
@@ -433,7 +433,7 @@ fn runs_are_counted_where_the_next_push_goes_to_others_than_the_last() {
             outbox.limit(client, Some(LIMIT));
         }
     }
-    // The run of the last one is counted when it is begun.
+    // The overhead of the last run is charged when it begins.
     let each = (LIMIT + UNCOUNTED_BYTES).div_ceil(200 + RUN_BYTES);
     assert!(outbox.count.abs_diff(2 * each) <= 2, "{}", outbox.count);
     assert_eq!(outbox.take(is_held).over_limit, [ANN, BOB]);

@@ -7,7 +7,7 @@ use crate::shell::delivery::{blocked, push, replication, reply};
 use crate::shell::server::{attribution, epochs, io_threads, keepalive, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
-use crate::shell::sys::raw::{self, Ctx, OpenKey, Str, Text, Word};
+use crate::shell::sys::raw::{self, Ctx, OpenKey, ReplicatedCommand, Str, Text};
 use std::cell::Cell;
 
 /// The command that is being executed.
@@ -169,12 +169,12 @@ pub fn replicate_grant(
     if !has_options {
         return ctx.replicate_verbatim();
     }
-    let word = if value.is_some() {
-        Word::Settp
+    let command = if value.is_some() {
+        ReplicatedCommand::Settp
     } else {
-        Word::Acquire
+        ReplicatedCommand::Acquire
     };
-    ctx.replicate(db, word, key, value);
+    ctx.replicate(db, command, key, value);
 }
 
 /// The context must have this database selected.
@@ -203,7 +203,7 @@ pub fn write<'a>(
 /// The context must have this database selected.
 fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
     if writing_key(key, || ctx.remove(key, ctx.open(key))) {
-        ctx.replicate(db, Word::Del, key, None);
+        ctx.replicate(db, ReplicatedCommand::Del, key, None);
     }
 }
 
@@ -211,21 +211,21 @@ fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
 /// replicas, which never expire a key themselves, get it once writes resume.
 fn renew(ctx: Ctx<'_>, key: KeyBuf, least_ms: u64, most_ms: u64) -> Follows {
     let name = Text::new(&key.name);
-    let open = ctx.in_db(key.db).open_quietly(name.as_str());
+    let open = ctx.in_db(key.db).open_no_touch(name.as_str());
     let state = open.key_state();
     if !state.is_present() {
         return Follows::Found(key, state);
     }
-    let left_ms = open.left_ms();
+    let left_ms = open.ttl_ms();
     if left_ms.is_some_and(|left_ms| left_ms >= least_ms) {
         return Follows::Nothing;
     }
-    let end_ms = open.end_in_ms(most_ms);
+    let end_ms = open.expire_in_ms(most_ms);
     drop(open);
     if raw::must_not_write() {
         shell().has_unreplicated_ttls.set(true);
     } else {
-        ctx.replicate_end(key.db, name.as_str(), Some(end_ms));
+        ctx.replicate_ttl(key.db, name.as_str(), Some(end_ms));
     }
     match least_ms {
         0 => Follows::Renewed(key),
@@ -240,17 +240,17 @@ const FAR_AWAY_MS: u64 = 365 * 24 * 3600 * 1000;
 /// finds and removes it.
 fn persist(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
-    let open = ctx.in_db(key.db).open_quietly(name.as_str());
-    if !open.key_state().is_present() || open.left_ms().is_none() {
+    let open = ctx.in_db(key.db).open_no_touch(name.as_str());
+    if !open.key_state().is_present() || open.ttl_ms().is_none() {
         return;
     }
     if raw::must_not_write() {
-        open.end_in_ms(FAR_AWAY_MS);
+        open.expire_in_ms(FAR_AWAY_MS);
         shell().has_unreplicated_ttls.set(true);
     } else {
-        open.never_end();
+        open.persist();
         drop(open);
-        ctx.replicate_end(key.db, name.as_str(), None);
+        ctx.replicate_ttl(key.db, name.as_str(), None);
     }
 }
 

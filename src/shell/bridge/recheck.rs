@@ -288,7 +288,7 @@ pub fn key_overwritten(key: Key<'_>) {
 /// Handles a temporary key that may have lost its backstop TTL.
 fn check_ttl(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
-    if ctx.has_no_end(key.db, name.as_str()) {
+    if ctx.exists_without_ttl(key.db, name.as_str()) {
         handle(ctx, Event::Untimed { key });
     }
 }

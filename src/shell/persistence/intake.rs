@@ -35,7 +35,7 @@ pub fn reserve_keys(ctx: Ctx<'_>, count: u64) {
     }
 }
 
-/// Adds temporary keys from a file, owned by connections of another server. Loading notifies no client, so there are no
+/// Adds temporary keys from a file, owned by connections of another server. RdbReader notifies no client, so there are no
 /// effects.
 pub fn add_foreign_keys(keys: &[Key<'_>]) {
     let mut effects = Vec::new();

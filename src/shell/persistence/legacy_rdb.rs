@@ -3,13 +3,13 @@
 
 use crate::engine::{Key, SessionRecord, Token};
 use crate::shell::persistence::intake;
-use crate::shell::sys::raw::{Ctx, Damaged, Loading};
+use crate::shell::sys::raw::{Ctx, Damaged, RdbReader};
 
 /// The data type's encoding in the latest of these files.
 pub const ENCODING: i32 = 2;
 
 /// Loads what follows the token.
-pub fn load(ctx: Ctx<'_>, file: Loading<'_>, encoding: i32, token: u64) -> Result<(), Damaged> {
+pub fn load(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: i32, token: u64) -> Result<(), Damaged> {
     let token = Token::checked(token).ok_or(Damaged)?;
     if !intake::apply_token(ctx, token) {
         return Err(Damaged);
@@ -30,14 +30,14 @@ pub fn load(ctx: Ctx<'_>, file: Loading<'_>, encoding: i32, token: u64) -> Resul
     Ok(())
 }
 
-fn load_key(ctx: Ctx<'_>, file: Loading<'_>) -> Result<u64, Damaged> {
+fn load_key(ctx: Ctx<'_>, file: RdbReader<'_>) -> Result<u64, Damaged> {
     let db = intake::check_db(ctx, file.number()?)?;
     let name = file.bytes()?;
     intake::add_foreign_keys(&[Key { db, name: &name }]);
     Ok(1)
 }
 
-fn load_record(ctx: Ctx<'_>, file: Loading<'_>) -> Result<(), Damaged> {
+fn load_record(ctx: Ctx<'_>, file: RdbReader<'_>) -> Result<(), Damaged> {
     /// Words of the longest record.
     const MAX_WORDS: u64 = 11;
     let db = intake::check_db(ctx, file.number()?)?;

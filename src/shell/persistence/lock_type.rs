@@ -10,7 +10,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
 use crate::shell::state::shell;
 use crate::shell::sys::main_thread::assert_main_thread;
-use crate::shell::sys::raw::{self, Ctx, Loading, Str, api};
+use crate::shell::sys::raw::{self, Ctx, RdbReader, Str, api};
 use redis_module::raw as c;
 use std::ffi::{c_int, c_void};
 use std::ptr::NonNull;
@@ -50,7 +50,7 @@ unsafe extern "C" fn rdb_load(io: *mut c::RedisModuleIO, encoding: c_int) -> *mu
     }
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let Some((db, name)) = unsafe { Loading::new(io) }.key() else {
+        let Some((db, name)) = unsafe { RdbReader::new(io) }.key() else {
             return;
         };
         let name = name.bytes();

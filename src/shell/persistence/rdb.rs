@@ -17,7 +17,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::{intake, legacy_rdb};
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx, Damaged, Loading, Saving, have};
+use crate::shell::sys::raw::{self, Ctx, Damaged, RdbReader, RdbWriter, have};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -59,7 +59,7 @@ pub fn add_to(methods: &mut c::RedisModuleTypeMethods) {
 unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
     guard((), || {
         // SAFETY: the server's argument, for the length of this call.
-        let file = unsafe { Saving::new(io) };
+        let file = unsafe { RdbWriter::new(io) };
         let now = clock::now();
         // Mostly a forked child saves, with the engine's state as of the fork.
         let (token, (count, packs), mut records) = shell().engine.with(|engine| {
@@ -109,7 +109,7 @@ unsafe extern "C" fn load(io: *mut c::RedisModuleIO, encoding: c_int, _when: c_i
     let err = c::REDISMODULE_ERR as c_int;
     guard(err, || {
         // SAFETY: the server's argument, for the length of this call.
-        let file = unsafe { Loading::new(io) };
+        let file = unsafe { RdbReader::new(io) };
         let Some(ctx) = raw::detached() else {
             return err;
         };
@@ -139,7 +139,7 @@ impl From<Damaged> for Refused {
 /// The greatest version number. Files without sections begin with a token, which is greater, or with 0.
 const LAST_VERSION: u64 = 999_999;
 
-fn load_file(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Refused> {
+fn load_file(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: c_int) -> Result<(), Refused> {
     if !has_readable_values(encoding) {
         return Err(Refused(format!("its encoding is {encoding}")));
     }
@@ -150,7 +150,7 @@ fn load_file(ctx: Ctx<'_>, file: Loading<'_>, encoding: c_int) -> Result<(), Ref
     }
 }
 
-fn load_sections(ctx: Ctx<'_>, file: Loading<'_>, least: u64) -> Result<(), Refused> {
+fn load_sections(ctx: Ctx<'_>, file: RdbReader<'_>, least: u64) -> Result<(), Refused> {
     loop {
         let kind = file.number()?;
         if kind == END {

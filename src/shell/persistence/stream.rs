@@ -17,7 +17,7 @@ use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
 use crate::shell::server::{cluster, lookup};
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Str, Word, api, c_string, entries};
+use crate::shell::sys::raw::{self, Ctx, ReplicatedCommand, Str, api, c_string, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
@@ -47,7 +47,7 @@ fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
         true if !mode.is_lock() => {
             let by = Cause::Server;
             tell::handle(ctx, Event::Replaced { key, by });
-            return ctx.replicate(db, Word::Set, string, value);
+            return ctx.replicate(db, ReplicatedCommand::Set, string, value);
         }
         true if !shell().is_replica() => recheck::lock_restored(key),
         _ => intake::add_foreign_hold(ctx, db, name, mode),
@@ -184,9 +184,9 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let (Some(end), Some(())) = (read_moment_ms(end.bytes()), skip_pairs(&more)) else {
         return false;
     };
-    let open = ctx.open_quietly(*key);
+    let open = ctx.open_no_touch(*key);
     if open.key_state().is_present() {
-        open.end_at_ms(end);
+        open.expire_at_ms(end);
     }
     drop(open);
     let (db, name) = (ctx.db(), key.bytes());

@@ -139,7 +139,7 @@ pub fn record_ttl_end(ctx: Ctx<'_>, key: Key<'_>) {
         return;
     };
     let name = Text::new(key.name);
-    let left_ms = ctx.in_db(key.db).open_quietly(name.as_str()).left_ms();
+    let left_ms = ctx.in_db(key.db).open_no_touch(name.as_str()).ttl_ms();
     let end = left_ms.map(|ms| clock::since_1970() + Duration::from_millis(ms));
     shell.ttl_ends.with_mut(|ends| {
         if ends.len() >= RECORDED_KEYS_MAX {

@@ -18,7 +18,7 @@ pub fn decide() {
     if server.private == Some(private) {
         return;
     }
-    shim::allow(private.are_called());
+    shim::set_allowed(private.are_called());
     let is_known = private == Private::Known;
     raw::describe_directly(is_known && server.looks_at_all);
     shell.server.set(Server {

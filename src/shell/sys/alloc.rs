@@ -1,4 +1,4 @@
-//! Memory from the server's own allocator, so that `used_memory` and `maxmemory` count ours.
+//! Allocates with the server's allocator, so that `used_memory` and `maxmemory` include the module.
 
 use redis_module::raw;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -9,12 +9,11 @@ struct ServerAlloc;
 #[global_allocator]
 static ALLOCATOR: ServerAlloc = ServerAlloc;
 
-/// What every allocator that servers are built with aligns everything to, and not all do better: some put a size in front
-/// of what they give.
+/// The alignment that every allocator of servers guarantees. Some guarantee no more: they store a size before each block.
 const ALIGNED: usize = size_of::<usize>();
 
-/// So much room is taken in addition where that is not enough: to move on to the next multiple of the alignment, and to
-/// keep in front of it where the memory begins.
+/// Allocates for a greater alignment: over-allocates by the alignment, moves to its next multiple, and stores the block's
+/// start in the word before it.
 ///
 /// # Safety
 /// `alloc` gives memory of the size that it is asked for, at a multiple of [`ALIGNED`], or null.

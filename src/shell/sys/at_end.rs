@@ -1,8 +1,8 @@
-//! What is done when a scope ends, also where a panic ends it: whatever is so for a while only is put back by this.
+//! Cleanup at the end of a scope, also after a panic. All temporary state is reset by this.
 
 use std::cell::Cell;
 
-/// Does something when it is dropped.
+/// Runs a closure on drop.
 #[must_use = "it is done at once otherwise"]
 pub struct AtEnd<F: FnMut()>(F);
 
@@ -13,13 +13,13 @@ impl<F: FnMut()> Drop for AtEnd<F> {
     }
 }
 
-/// Has this done at the end of the scope. It must not panic: the scope may be ending by a panic.
+/// Runs `act` at the end of the scope. It must not panic: a panic may be unwinding the scope.
 #[inline(always)]
 pub fn at_end<F: FnMut()>(act: F) -> AtEnd<F> {
     AtEnd(act)
 }
 
-/// Gives a cell this value until the end of the scope, and then the one that it had.
+/// Sets a cell until the end of the scope, then restores its previous value.
 #[inline(always)]
 pub fn meanwhile<T: Copy>(cell: &Cell<T>, value: T) -> AtEnd<impl FnMut()> {
     let former = cell.replace(value);

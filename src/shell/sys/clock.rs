@@ -1,29 +1,29 @@
-//! The time, on a clock that never goes back, and on one that says which year it is.
+//! The monotonic clock and the wall clock.
 //!
-//! To ask a clock for the exact time keeps a processor waiting for longer than many a command takes. The kernel also
-//! keeps the time of its own last tick, which is had for the price of reading it.
+//! Reading the exact time stalls the processor for longer than some commands take. The kernel's coarse clock, the time of
+//! its last tick, costs one memory read.
 
 use crate::engine::Moment;
 use libc::{CLOCK_MONOTONIC, clockid_t, timespec};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// The same clock, as it stood at the kernel's last tick: up to ten milliseconds ago. Where there is none, the exact one.
+/// The monotonic clock as of the kernel's last tick, at most ten milliseconds ago. The exact clock on systems without one.
 #[cfg(target_os = "linux")]
-const LATE: clockid_t = libc::CLOCK_MONOTONIC_COARSE;
+const COARSE_CLOCK: clockid_t = libc::CLOCK_MONOTONIC_COARSE;
 #[cfg(not(target_os = "linux"))]
-const LATE: clockid_t = CLOCK_MONOTONIC;
+const COARSE_CLOCK: clockid_t = CLOCK_MONOTONIC;
 
 /// The exact time.
 pub fn now() -> Moment {
     read(CLOCK_MONOTONIC)
 }
 
-/// A time that was exact within the last ten milliseconds. Costs a quarter of [`now`].
+/// The time with a lag of at most ten milliseconds. Costs a quarter of [`now`].
 pub fn coarse_now() -> Moment {
-    read(LATE)
+    read(COARSE_CLOCK)
 }
 
-/// The time since 1970, as the wall clock has it; before that it was 0.
+/// The wall clock's time since 1970; 0 before that.
 pub fn since_1970() -> Duration {
     UNIX_EPOCH.elapsed().unwrap_or_default()
 }
@@ -50,25 +50,25 @@ mod tests {
     }
 }
 
-/// The time that is left for work that can be deferred.
+/// The time budget of deferrable work.
 #[derive(Clone, Copy)]
 pub struct Slice(Instant);
 
 impl Slice {
-    /// How long such work may keep the server from its clients. With the pushes that it causes that comes to a
-    /// millisecond, and a client whose command comes right after one slice began waits for that and the next.
-    const LENGTH: Duration = Duration::from_micros(750);
+    /// How long deferrable work may delay clients. With the pushes that it causes this makes a millisecond; a command that
+    /// arrives right after a slice began waits for this one and the next.
+    const DURATION: Duration = Duration::from_micros(750);
 
     pub fn begin() -> Self {
         Slice(Instant::now())
     }
 
-    /// The other half is for what writes.
+    /// The second half is for writes.
     pub fn is_half_over(self) -> bool {
-        self.0.elapsed() >= Self::LENGTH / 2
+        self.0.elapsed() >= Self::DURATION / 2
     }
 
     pub fn is_over(self) -> bool {
-        self.0.elapsed() >= Self::LENGTH
+        self.0.elapsed() >= Self::DURATION
     }
 }

@@ -1,9 +1,9 @@
-//! What only the server's main thread enters.
+//! State that only the server's main thread accesses.
 
 use std::cell::OnceCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Made once, at load; then had in no time, some dozen times with each command.
+/// Set once, at load. Access costs nothing: it happens dozens of times per command.
 pub struct MainThread<T>(OnceCell<T>);
 
 // SAFETY: the server calls a module's commands, events, timers and settings from its main thread
@@ -14,19 +14,19 @@ unsafe impl<T> Sync for MainThread<T> {}
 /// The thread in which the module was loaded: the server's main one.
 static MAIN_THREAD: AtomicUsize = AtomicUsize::new(0);
 
-/// A thread's number in the system. To ask for it allocates nothing, so that it may be done in a crash.
+/// The id of the current thread. Allocates nothing, so it may be called in a crash.
 fn this_thread() -> usize {
     // SAFETY: takes nothing, and cannot fail.
     unsafe { libc::pthread_self() as usize }
 }
 
-/// Whether what stands here may be entered. Only a crash report comes from other threads.
+/// Whether this is the main thread. Only crash reports come from other threads.
 pub fn is_main_thread() -> bool {
     MAIN_THREAD.load(Ordering::Relaxed) == this_thread()
 }
 
-/// Ends the server where a callback comes from another thread, in builds with debug assertions: to go on there would do harm that
-/// shows later, or never.
+/// Aborts the server if a callback runs in another thread (only with debug assertions): continuing would corrupt state
+/// silently.
 #[inline(always)]
 pub fn assert_main_thread() {
     if cfg!(debug_assertions) && !is_main_thread() {
@@ -40,13 +40,13 @@ impl<T> MainThread<T> {
         MainThread(OnceCell::new())
     }
 
-    /// Once, at load, before the server is told of anything of ours.
+    /// Once, at load, before any callback is registered.
     pub fn begin(&self, value: T) {
         MAIN_THREAD.store(this_thread(), Ordering::Relaxed);
         let _ = self.0.set(value);
     }
 
-    /// It is not looked every time whether it is there.
+    /// Not checked in release builds.
     #[inline(always)]
     pub fn get(&self) -> &T {
         let value = self.0.get();

@@ -1,10 +1,10 @@
-//! The bottom: the module API made safe, what it lacks, memory, clocks, chance.
+//! The lowest layer: a safe module API, private functions that it lacks, memory, clocks, randomness.
 //!
 //! ```text
-//!   raw/         the module API, as much of it as is used        shim.c, shim.rs  what it lacks
-//!   scoped.rs    borrows that end before the server is called    alloc.rs         the server's allocator
-//!   main_thread.rs   what only the server's main thread enters
-//!   at_end.rs    what a panic must not leave behind              secret.rs        secrets of sessions
+//!   raw/         the part of the module API in use        shim.c, shim.rs  private functions
+//!   scoped.rs    borrows that end before server calls     alloc.rs         the server's allocator
+//!   main_thread.rs   state of the server's main thread
+//!   at_end.rs    cleanup at the end of a scope            secret.rs        session secrets
 //!   clock.rs     the time
 //! ```
 

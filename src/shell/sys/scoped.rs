@@ -1,13 +1,13 @@
-//! The one place that borrows what the shell remembers: for the length of a look, never across a call into the server.
+//! The one place that borrows the shell's state: for the length of a closure, never across a call into the server.
 //!
-//! The server may call us in the middle of whatever we have it do: while it reads a file it attends to other connections,
-//! while it removes a key it tells of that. What is borrowed then cannot be entered. So what is borrowed is lent to a
-//! function that thinks and does nothing else. Builds with debug assertions, with which the tests are run, hold every call
-//! into the server against that ([`nothing_is_lent`]); others only look at the cell's own mark.
+//! Any call into the server may call back into the module: while it reads a file it serves other clients, and removing a
+//! key raises an event. State that is borrowed then cannot be accessed. So state is passed to a closure that only computes.
+//! Builds with debug assertions, which the tests use, check this at every call into the server
+//! ([`assert_nothing_borrowed`]); release builds rely on the `RefCell`.
 
 use std::cell::RefCell;
 
-/// Something that is lent for the length of a look.
+/// State that is borrowed for the length of a closure.
 #[derive(Default)]
 pub struct Scoped<T>(RefCell<T>);
 
@@ -15,36 +15,36 @@ impl<T> Scoped<T> {
     #[inline(always)]
     pub fn with<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         let inside = self.0.borrow();
-        let _lent = Lent::begins();
+        let _lent = Borrow::begins();
         look(&inside)
     }
 
     #[inline(always)]
     pub fn with_mut<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut inside = self.0.borrow_mut();
-        let _lent = Lent::begins();
+        let _lent = Borrow::begins();
         change(&mut inside)
     }
 
-    /// For who may come in the middle of anything: a crash report, and what is told of a panic. None where it is lent.
+    /// For callers that may run at any point: crash reports and panic handling. `None` if already borrowed.
     pub fn try_with_mut<R>(&self, change: impl FnOnce(&mut T) -> R) -> Option<R> {
         let mut inside = self.0.try_borrow_mut().ok()?;
-        let _lent = Lent::begins();
+        let _lent = Borrow::begins();
         Some(change(&mut inside))
     }
 }
 
-/// To be called before each call into the server. Costs nothing without debug assertions.
+/// Call before each call into the server. Costs nothing without debug assertions.
 #[inline(always)]
-pub fn nothing_is_lent() {
+pub fn assert_nothing_borrowed() {
     debug_assert!(
-        Lent::is_none(),
+        Borrow::is_none(),
         "the server is called while something of the shell's is lent"
     );
 }
 
-/// Something is lent as long as this is there. Counted with debug assertions only.
-struct Lent;
+/// Marks a borrow while it lives. Counted with debug assertions only.
+struct Borrow;
 
 #[cfg(debug_assertions)]
 thread_local! {
@@ -52,10 +52,10 @@ thread_local! {
 }
 
 #[cfg(debug_assertions)]
-impl Lent {
+impl Borrow {
     fn begins() -> Self {
         COUNT.set(COUNT.get() + 1);
-        Lent
+        Borrow
     }
 
     fn is_none() -> bool {
@@ -64,17 +64,17 @@ impl Lent {
 }
 
 #[cfg(debug_assertions)]
-impl Drop for Lent {
+impl Drop for Borrow {
     fn drop(&mut self) {
         COUNT.set(COUNT.get() - 1);
     }
 }
 
 #[cfg(not(debug_assertions))]
-impl Lent {
+impl Borrow {
     #[inline(always)]
     fn begins() -> Self {
-        Lent
+        Borrow
     }
 
     #[inline(always)]
@@ -90,14 +90,19 @@ mod tests {
 
     #[test]
     fn a_call_into_the_server_is_noticed_while_something_is_lent() {
-        nothing_is_lent();
+        assert_nothing_borrowed();
         let number = Scoped::<u32>::default();
         number.with_mut(|number| *number = 3);
-        nothing_is_lent();
-        assert!(catch_unwind(|| Scoped::<u32>::default().with(|_| nothing_is_lent())).is_err());
-        assert!(catch_unwind(|| Scoped::<u32>::default().with_mut(|_| nothing_is_lent())).is_err());
-        // What is lent is given back by a panic, too.
-        nothing_is_lent();
+        assert_nothing_borrowed();
+        assert!(
+            catch_unwind(|| Scoped::<u32>::default().with(|_| assert_nothing_borrowed())).is_err()
+        );
+        assert!(
+            catch_unwind(|| Scoped::<u32>::default().with_mut(|_| assert_nothing_borrowed()))
+                .is_err()
+        );
+        // A panic ends a borrow, too.
+        assert_nothing_borrowed();
         assert_eq!(number.with(|_| number.try_with_mut(|_| ())), None);
         assert_eq!(number.with(|number| *number), 3);
     }

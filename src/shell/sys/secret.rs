@@ -1,4 +1,4 @@
-//! Secrets of sessions: who knows one may take the session over. Nothing is kept of them but a digest.
+//! Session secrets: a client that knows one may resume the session. Only a digest is stored.
 
 use crate::engine::{Digest, hex};
 use crate::shell::sys::raw::api;
@@ -12,7 +12,7 @@ pub fn new() -> Vec<u8> {
     hex(&bits)
 }
 
-/// What is kept of a secret. One of 128 random bits cannot be guessed from it.
+/// The digest that is stored of a secret. 128 random bits cannot be recovered from it.
 pub fn digest(secret: &[u8]) -> Digest {
     Digest(Sha256::digest(secret).into())
 }

@@ -1,8 +1,8 @@
-//! The C shim (`shim.c`): pushes, which the module API does not offer.
+//! The C shim (`shim.c`): private functions of the server, mainly for pushes, which the module API lacks.
 
 use crate::engine::ClientId;
 use crate::shell::sys::raw::strings::Text;
-use crate::shell::sys::scoped::nothing_is_lent;
+use crate::shell::sys::scoped::assert_nothing_borrowed;
 use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient};
 use std::ffi::{CStr, c_void};
 
@@ -14,18 +14,18 @@ mod c {
     include!(concat!(env!("OUT_DIR"), "/shim.rs"));
 }
 
-/// Calls the shim, and by that the server.
+/// Calls the shim, hence the server.
 macro_rules! server {
     ($name:ident $arguments:tt) => {{
-        nothing_is_lent();
+        assert_nothing_borrowed();
         c::$name $arguments
     }};
 }
 
-/// Whether the functions may be called from now on. Until then none is.
-pub fn allow(yes: bool) {
+/// Allows or forbids calls of private functions. Forbidden initially.
+pub fn set_allowed(allowed: bool) {
     // SAFETY: writes a number; we are in the main thread, which alone reads it.
-    unsafe { c::tether_allow(yes.into()) };
+    unsafe { c::tether_allow(allowed.into()) };
 }
 
 /// See `tether_fits`.
@@ -38,28 +38,28 @@ pub fn symbols_match(is_redis_7_0: bool) -> bool {
     unsafe { c::tether_fits(of_api as *const c_void, is_redis_7_0.into()) != 0 }
 }
 
-/// Whether this server has what pushes need, and it may be used.
+/// Whether the server has the functions for pushes, and they may be called.
 pub fn can_push() -> bool {
     // SAFETY: reads two addresses.
     unsafe { server!(tether_can_push()) != 0 }
 }
 
-/// What became of frames.
+/// The result of a push.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
     All,
-    /// The connection is gone.
+    /// The client is gone.
     NoClient,
-    /// The connection wants no replies: it said `CLIENT REPLY OFF` or `SKIP`.
+    /// The client wants no replies: it sent `CLIENT REPLY OFF` or `SKIP`.
     RepliesOff,
 }
 
-/// Frames of three elements each: the heads hold the first two as they go over the wire.
+/// Frames of three elements each: a head has the first two as on the wire.
 #[derive(Default)]
 pub struct Frames {
     heads: Vec<*mut c_void>,
     payload: Vec<*mut c_void>,
-    /// What the pointers point at.
+    /// Owns the strings that the pointers refer to.
     owned: Vec<Text>,
 }
 
@@ -74,7 +74,7 @@ impl Frames {
         self.heads.len()
     }
 
-    /// Writes all of them, in order; with `unless_replies_off` to none that wants no replies.
+    /// Writes all frames, in order; with `unless_replies_off`, writes none to a client that wants no replies.
     pub fn push(&mut self, client: ClientId, unless_replies_off: bool) -> Pushed {
         let (heads, payload) = (self.heads.as_mut_ptr(), self.payload.as_mut_ptr());
         let (count, unless_replies_off) = (self.heads.len() as i32, i32::from(unless_replies_off));
@@ -129,14 +129,14 @@ pub fn request_acks() {
     unsafe { server!(tether_request_acks()) };
 }
 
-/// See `tether_keep_in_main_thread`. Not to be called while the client has tracking on.
+/// See `tether_keep_in_main_thread`. Must not be called while the client has tracking on.
 pub fn keep_in_main_thread(client: ClientId) -> bool {
     // SAFETY: the client is looked up by its id in the same call. It is executing a command, or was
     // kept in the main thread until this very call of the server's, so no other thread has it.
     unsafe { server!(tether_keep_in_main_thread(client.0)) != 0 }
 }
 
-/// Takes [`keep_in_main_thread`] back.
+/// Reverts [`keep_in_main_thread`].
 pub fn release_from_main_thread(client: ClientId) {
     // SAFETY: as there.
     unsafe { server!(tether_let_go_of_main_thread(client.0)) }
@@ -156,13 +156,13 @@ pub fn describe(client: ClientId) -> Option<String> {
     }
 }
 
-/// See `tether_learn_executing`. The client is the one whose command is executed.
+/// See `tether_learn_executing`. `client` must be the executing client.
 pub fn learn_executing(client: ClientId) -> bool {
     // SAFETY: compares pointers within the first words of the server's structure, which is longer.
     unsafe { server!(tether_learn_executing(client.0)) != 0 }
 }
 
-/// Whose command is executed: 0 for nobody's. Nothing where that cannot be told: see `tether_executing`.
+/// The executing client; id 0 if no command is executing. `None` if unknown: see `tether_executing`.
 pub fn executing() -> Option<ClientId> {
     let mut client = 0;
     // SAFETY: reads a word of the server's, which names a client that is there or nobody.

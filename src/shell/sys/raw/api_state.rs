@@ -1,18 +1,18 @@
-//! What calls into the server need to know: filled in at load, or kept from one call to the next.
+//! State of calls into the server: set at load, or kept between calls.
 
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::table::HotApi;
 use redis_module::raw;
 use std::cell::{Cell, OnceCell};
 
-/// What every command asks for stands first; the compiler would strew it.
+/// The fields that every command reads come first; `repr(C)` keeps them there.
 #[repr(C)]
 pub struct ApiState {
     pub hot: HotApi,
     pub lock_type: Cell<Option<*mut raw::RedisModuleType>>,
     /// A context that outlives callbacks, for timers and the log.
     pub(super) detached: OnceCell<*mut raw::RedisModuleCtx>,
-    /// We may use the server's own function for describing a connection.
+    /// The server's private function for describing a client may be called.
     pub describes_directly: Cell<bool>,
     /// See [`in_own_execution_unit`](super::calls::in_own_execution_unit).
     pub in_own_execution_unit: Cell<bool>,
@@ -20,9 +20,9 @@ pub struct ApiState {
     pub in_uncaused_event: Cell<bool>,
     /// See [`is_calling`](super::calls::is_calling).
     pub is_calling: Cell<bool>,
-    /// Where the server listens for connections of its own machine, if it does.
+    /// The path of the server's Unix socket, if it has one.
     pub unix_socket: OnceCell<String>,
-    /// There is no other module that could hear what is done to keys.
+    /// No other module may listen to keyspace events.
     pub no_other_module_listens: Cell<bool>,
     /// In a transaction, an event's context names the transaction's database and not the event's.
     pub event_db_is_wrong_in_exec: Cell<bool>,
@@ -30,7 +30,7 @@ pub struct ApiState {
 
 static API_STATE: MainThread<ApiState> = MainThread::new();
 
-/// Makes [`api_state`]. Once, at load, before anything else of ours is called and after the API's table is there.
+/// Initialises [`api_state`]. Once, at load: after the API's table is filled in, before any other call of the module.
 pub fn begin() {
     API_STATE.begin(ApiState {
         hot: HotApi::of_server(),

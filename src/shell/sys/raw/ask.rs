@@ -1,11 +1,11 @@
-//! What the server can be asked about connections, users and itself.
+//! Queries about clients, users and the server.
 
 use crate::engine::{ClientId, Db};
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::calls::{api, call, have};
 use crate::shell::sys::raw::context::{Ctx, detached};
 use crate::shell::sys::raw::strings::Str;
-use crate::shell::sys::scoped::nothing_is_lent;
+use crate::shell::sys::scoped::assert_nothing_borrowed;
 use crate::shell::sys::shim;
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong, c_void};
@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::ptr::{NonNull, null_mut};
 
 impl Ctx<'_> {
-    /// What `CLIENT LIST ID` says of a connection; nothing where there is none. Some microseconds; where the server looks at
-    /// all connections for that and may not be told directly, O(connections).
+    /// A client's `CLIENT LIST ID` line; `None` if there is none. Takes some microseconds; O(connections) if the server
+    /// scans all clients and the private function may not be called.
     pub fn client_line(self, client: ClientId) -> Option<String> {
         if api_state().describes_directly.get() {
             return shim::describe(client);
@@ -31,16 +31,16 @@ impl Ctx<'_> {
                 id
             )
         };
-        Answer::new(reply)
+        CallReply::new(reply)
             .and_then(|answer| answer.text())
             .filter(|line| !line.is_empty())
     }
 
-    /// A connection's address, name and user, without a command. None where there is no such connection; its address is none
-    /// where its peer has gone in a way that leaves none. O(1).
+    /// A client's address, name and user, without calling a command. `None` if there is no such client; its address is
+    /// `None` if the peer has vanished without leaving one. O(1).
     pub fn client_origin(self, client: ClientId) -> Option<(Option<String>, String, String)> {
         let info = client_info(client)?;
-        // Redis 7.0 before 7.0.3 does not say it.
+        // Not available before Redis 7.0.3.
         let name = match have!(RedisModule_GetClientNameById) {
             // SAFETY: the table, the context; any id may be given.
             true => unsafe { api!(RedisModule_GetClientNameById(self.as_ptr(), client.0)) },
@@ -54,7 +54,7 @@ impl Ctx<'_> {
         Some((address(&info), name.unwrap_or_default(), user))
     }
 
-    /// What `CLIENT LIST` says of all connections. O(their number).
+    /// The `CLIENT LIST` lines of all clients. O(connections).
     pub fn client_lines(self) -> Option<String> {
         // SAFETY: the table, the context; the argument is as the format says.
         let reply = unsafe {
@@ -65,10 +65,10 @@ impl Ctx<'_> {
                 c"LIST".as_ptr()
             )
         };
-        Answer::new(reply).and_then(|answer| answer.text())
+        CallReply::new(reply).and_then(|answer| answer.text())
     }
 
-    /// Whether the caller may read this key. One that no longer exists as a user may not.
+    /// Whether the caller may read this key. False for a deleted user.
     pub fn may_read(self, key: Str<'_>) -> bool {
         // SAFETY: the table, the context; the name is ours.
         let user = unsafe {
@@ -78,7 +78,7 @@ impl Ctx<'_> {
         user.is_some_and(|user| user.may_read(key))
     }
 
-    /// Whether the caller may give a command in this database. Yes, where the server gives no rights by database.
+    /// Whether the caller may run a command in this database. True if the server has no rights per database.
     pub fn may_give_in(self, db: Db, words: &[Str<'_>]) -> bool {
         let Some(check) = check_permissions() else {
             return true;
@@ -98,7 +98,7 @@ impl Ctx<'_> {
         name.unwrap_or_default()
     }
 
-    /// A connection's user, if there is one of its name.
+    /// A client's user, if the user exists.
     pub fn user_of(self, client: ClientId) -> Option<User> {
         // SAFETY: the table, the context; the name is ours.
         unsafe {
@@ -107,7 +107,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// Has the server end a connection, when the current command is over. False if there is none.
+    /// Closes a client after the current command. False if there is none.
     pub fn close(self, client: ClientId) -> bool {
         // SAFETY: the table, the context; any id may be given.
         let done = unsafe {
@@ -119,19 +119,19 @@ impl Ctx<'_> {
         done == raw::REDISMODULE_OK as c_int
     }
 
-    /// Whether the server knows no command ACL: it was given another name.
+    /// Whether the command ACL was renamed.
     pub fn has_no_acl(self) -> bool {
         self.answer_of(c"ACL", c"WHOAMI").is_none()
     }
 
-    /// Whether the server lets nobody read this key, which may be because its slot is another's. Some microseconds.
+    /// Whether the server refuses commands for this key, e.g. because another node owns its slot. Takes some microseconds.
     pub fn refusal(self, db: Db, key: Str<'_>) -> Refusal {
-        // A detached context: that of a master's client is let through.
+        // A detached context: the server exempts its master's client from the check.
         let ctx = self.in_db(db).as_ptr();
         // SAFETY: the table, the context; the argument is as the format says.
         let reply = unsafe { call!(ctx, c"EXISTS".as_ptr(), c"s".as_ptr(), key.as_ptr()) };
         let error = std::io::Error::last_os_error().raw_os_error();
-        match (Answer::new(reply), error) {
+        match (CallReply::new(reply), error) {
             (None, Some(libc::EPERM)) => Refusal::Redirected,
             (None, Some(libc::ENETDOWN)) => Refusal::Down,
             _ => Refusal::None,
@@ -150,7 +150,7 @@ impl Ctx<'_> {
                 key.as_ptr()
             )
         };
-        Answer::new(reply).map_or(0, |answer| answer.integer())
+        CallReply::new(reply).map_or(0, |answer| answer.integer())
     }
 
     /// `CLUSTER NODES`. O(slots).
@@ -159,26 +159,26 @@ impl Ctx<'_> {
         answer.and_then(|answer| answer.text()).unwrap_or_default()
     }
 
-    /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: for each move of slots names and values in turn; those that are numbers are
-    /// empty. O(moves that the server remembers).
+    /// `CLUSTER GETSLOTMIGRATIONS` of Valkey 9: alternating names and values for each migration; numeric values are empty.
+    /// O(recorded migrations).
     pub fn slot_migrations(self) -> Vec<Vec<String>> {
         let answer = self.answer_of(c"CLUSTER", c"GETSLOTMIGRATIONS");
         answer.map(|answer| answer.rows()).unwrap_or_default()
     }
 
-    /// The names of all modules, of this one too.
+    /// The names of all modules, including this one.
     pub fn modules(self) -> Vec<String> {
         let answer = self.answer_of(c"MODULE", c"LIST");
         let rows = answer.map(|answer| answer.rows()).unwrap_or_default();
-        // Each begins with the word "name" and the name.
+        // Each row begins with "name" and the name.
         let names = rows.into_iter().filter_map(|row| row.into_iter().nth(1));
         names.collect()
     }
 
-    /// What a command of two words answers.
-    fn answer_of(self, command: &CStr, word: &CStr) -> Option<Answer> {
+    /// The reply to a command of two words.
+    fn answer_of(self, command: &CStr, word: &CStr) -> Option<CallReply> {
         // SAFETY: the table, the context; the argument is as the format says.
-        Answer::new(unsafe {
+        CallReply::new(unsafe {
             call!(
                 self.as_ptr(),
                 command.as_ptr(),
@@ -188,7 +188,7 @@ impl Ctx<'_> {
         })
     }
 
-    /// A field of this section of `INFO`.
+    /// A field of a section of `INFO`.
     pub fn server_info(self, section: &CStr, field: &CStr) -> Option<String> {
         // SAFETY: the table, the context; what is got is freed, and the text is copied before.
         unsafe {
@@ -204,7 +204,7 @@ impl Ctx<'_> {
         }
     }
 
-    /// A setting of the server itself.
+    /// A server setting.
     pub fn server_setting(self, name: &CStr) -> Option<String> {
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
@@ -216,11 +216,11 @@ impl Ctx<'_> {
                 name.as_ptr()
             )
         };
-        Answer::new(reply).and_then(|answer| answer.element_text(1))
+        CallReply::new(reply).and_then(|answer| answer.element_text(1))
     }
 }
 
-/// The text of a string, which is freed.
+/// Copies a string's text and frees the string.
 ///
 /// # Safety
 /// The string is null, or the caller's own.
@@ -236,17 +236,17 @@ unsafe fn own_text(string: *mut raw::RedisModuleString) -> Option<String> {
     }
 }
 
-/// What a server of a cluster says about a key.
+/// How a cluster node treats commands for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     None,
-    /// Commands for it are sent to another server, be it only because it is not there.
+    /// They are redirected to another node, possibly only because the key is missing.
     Redirected,
-    /// The cluster is down, so it takes commands for no key, also of its own slots.
+    /// The cluster is down: the node refuses commands for all keys, also of its own slots.
     Down,
 }
 
-/// `ValkeyModule_ACLCheckPermissions`: a user, a command's words and their number, a database, and where to say why not.
+/// `ValkeyModule_ACLCheckPermissions`: user, arguments and their number, database, and the reason of a denial (output).
 type CheckPermissions = unsafe extern "C" fn(
     *mut raw::RedisModuleUser,
     *mut *mut raw::RedisModuleString,
@@ -255,7 +255,7 @@ type CheckPermissions = unsafe extern "C" fn(
     *mut c_int,
 ) -> c_int;
 
-/// Valkey's own since 9.1, which gives rights by database. It is not among what is filled in at load.
+/// Valkey's function since 9.1, which has rights per database. Not in the table that is filled in at load.
 fn check_permissions() -> Option<CheckPermissions> {
     let mut check: Option<CheckPermissions> = None;
     let name = c"ValkeyModule_ACLCheckPermissions".as_ptr();
@@ -264,7 +264,7 @@ fn check_permissions() -> Option<CheckPermissions> {
     check
 }
 
-/// A user of the server's, as far as it is asked about.
+/// A user, for ACL queries.
 pub struct User(NonNull<raw::RedisModuleUser>);
 
 impl User {
@@ -282,7 +282,7 @@ impl User {
         }
     }
 
-    /// Whether it may give a command: its name and arguments.
+    /// Whether the user may run a command, given with its arguments.
     pub fn may_give(&self, words: &[Str<'_>]) -> bool {
         // A `Str` is a pointer to a string of the server's; these are only read.
         let words_of_server = words
@@ -305,7 +305,7 @@ impl User {
             .as_ptr()
             .cast::<*mut raw::RedisModuleString>()
             .cast_mut();
-        nothing_is_lent();
+        assert_nothing_borrowed();
         // SAFETY: the server's function of this type; so many strings, which live for this call; it need not say why not.
         let allowed = unsafe {
             let (count, db) = (words.len() as c_int, db.0 as c_int);
@@ -342,23 +342,23 @@ impl Drop for User {
     }
 }
 
-/// A reply to a call of ours.
-pub(super) struct Answer(NonNull<raw::RedisModuleCallReply>);
+/// The reply to a command call.
+pub(super) struct CallReply(NonNull<raw::RedisModuleCallReply>);
 
-impl Answer {
+impl CallReply {
     pub(super) fn new(reply: *mut raw::RedisModuleCallReply) -> Option<Self> {
-        NonNull::new(reply).map(Answer)
+        NonNull::new(reply).map(CallReply)
     }
 
-    /// Of an array of arrays: their texts, empty where something else stands.
+    /// The strings of an array of arrays; other elements are empty.
     fn rows(&self) -> Vec<Vec<String>> {
         let reply = self.0.as_ptr();
         // SAFETY: the table; the reply lives as long as we do, and its elements belong to it.
         unsafe {
             let element = |of, place| api!(RedisModule_CallReplyArrayElement(of, place));
             let text = |row, place| text_of(element(row, place)).unwrap_or_default();
-            let texts = |row| places_of(row).map(|place| text(row, place)).collect();
-            let rows = places_of(reply).map(|place| texts(element(reply, place)));
+            let texts = |row| indices_of(row).map(|place| text(row, place)).collect();
+            let rows = indices_of(reply).map(|place| texts(element(reply, place)));
             rows.collect()
         }
     }
@@ -369,21 +369,21 @@ impl Answer {
         kind == raw::REDISMODULE_REPLY_INTEGER as c_int
     }
 
-    /// Whether the server said nothing.
+    /// Whether the server sent no reply.
     pub(super) fn is_empty(&self) -> bool {
         // SAFETY: the table; the reply lives as long as `self`.
         let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
         kind == raw::REDISMODULE_REPLY_UNKNOWN as c_int
     }
 
-    /// Its text, if it is an error.
+    /// The error text, if it is an error.
     pub(super) fn error(&self) -> Option<String> {
         // SAFETY: the table; the reply lives as long as `self`.
         let kind = unsafe { api!(RedisModule_CallReplyType(self.0.as_ptr())) };
         (kind == raw::REDISMODULE_REPLY_ERROR as c_int).then(|| self.text())?
     }
 
-    /// Of an array: each element that is a string.
+    /// Calls `each` for each string element of an array.
     pub(super) fn each_string(&self, each: &mut dyn FnMut(&[u8])) {
         let reply = self.0.as_ptr();
         // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
@@ -391,7 +391,7 @@ impl Answer {
             if api!(RedisModule_CallReplyType(reply)) != raw::REDISMODULE_REPLY_ARRAY as c_int {
                 return;
             }
-            for place in places_of(reply) {
+            for place in indices_of(reply) {
                 let element = api!(RedisModule_CallReplyArrayElement(reply, place));
                 let mut length = 0;
                 let bytes = api!(RedisModule_CallReplyStringPtr(element, &mut length));
@@ -402,22 +402,22 @@ impl Answer {
         }
     }
 
-    /// Of `COMMAND INFO` of one command: whether it has this flag. None where there is no such command.
+    /// Whether a command has a flag, from the reply to `COMMAND INFO` of one command. `None` if the command does not exist.
     pub(super) fn has_command_flag(&self, flag: &str) -> Option<bool> {
         const FLAGS: usize = 2;
         // SAFETY: the table; the reply lives as long as `self`, and its elements belong to it.
         unsafe {
             let first = api!(RedisModule_CallReplyArrayElement(self.0.as_ptr(), 0));
-            if first.is_null() || places_of(first).is_empty() {
+            if first.is_null() || indices_of(first).is_empty() {
                 return None;
             }
             let flags = api!(RedisModule_CallReplyArrayElement(first, FLAGS));
             let text = |place| text_of(api!(RedisModule_CallReplyArrayElement(flags, place)));
-            Some(places_of(flags).any(|place| text(place).is_some_and(|text| text == flag)))
+            Some(indices_of(flags).any(|place| text(place).is_some_and(|text| text == flag)))
         }
     }
 
-    /// Makes it the reply to the command that is running.
+    /// Sends it as the reply to the executing command.
     pub(super) fn pass_on(&self, ctx: Ctx<'_>) {
         // SAFETY: the table, the context; the reply lives as long as `self`, and is copied.
         unsafe {
@@ -451,7 +451,7 @@ impl Answer {
 
 /// # Safety
 /// The reply is null or alive.
-unsafe fn places_of(reply: *mut raw::RedisModuleCallReply) -> Range<usize> {
+unsafe fn indices_of(reply: *mut raw::RedisModuleCallReply) -> Range<usize> {
     if reply.is_null() {
         return 0..0;
     }
@@ -475,39 +475,39 @@ unsafe fn text_of(reply: *mut raw::RedisModuleCallReply) -> Option<String> {
     }
 }
 
-impl Drop for Answer {
+impl Drop for CallReply {
     fn drop(&mut self) {
         // SAFETY: the table; freed once.
         unsafe { api!(RedisModule_FreeCallReply(self.0.as_ptr())) }
     }
 }
 
-/// Whether this connection has client-side caching (`CLIENT TRACKING`) switched on.
+/// Whether this client has client-side caching (`CLIENT TRACKING`) on.
 pub fn is_tracking(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_TRACKING) != 0
 }
 
-/// Whether this connection is queuing commands for EXEC.
+/// Whether this client is queuing commands for EXEC.
 pub fn is_in_multi(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_MULTI) != 0
 }
 
-/// Whether this client is blocked by a command of its own.
+/// Whether this client is blocked in a command.
 pub fn is_blocked(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
 }
 
-/// Whether this connection is subscribed to channels.
+/// Whether this client is subscribed to channels.
 pub fn is_subscribed(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_PUBSUB) != 0
 }
 
-/// None where there is no such connection.
+/// 0 if there is no such client.
 fn client_flags(client: ClientId) -> u64 {
     client_info(client).map_or(0, |info| info.flags)
 }
 
-/// To be asked of a connection only: of a script's own client Valkey 9 cannot tell.
+/// Only for ids with a connection: Valkey 9 fails for a script's fake client.
 fn client_info(client: ClientId) -> Option<raw::RedisModuleClientInfo> {
     // SAFETY: plain integers and characters; zero is a value of each.
     let mut info: raw::RedisModuleClientInfo = unsafe { std::mem::zeroed() };
@@ -522,8 +522,8 @@ fn client_info(client: ClientId) -> Option<raw::RedisModuleClientInfo> {
     (found == raw::REDISMODULE_OK as c_int).then_some(info)
 }
 
-/// Whether an id is a connection's, not that of a client without one, which the server makes for a script or for another module's
-/// call. A connection always has a user. (`RM_GetClientInfoById` says of the latter, too, that it is there, on Valkey 9.1.)
+/// Whether an id is a connection's, not that of a fake client for a script or another module's call. Only a connection has
+/// a user. (`RM_GetClientInfoById` finds fake clients, too, on Valkey 9.1.)
 pub fn is_connected(client: ClientId) -> bool {
     detached().is_some_and(|ctx| {
         // SAFETY: the table, the context; any id may be given, and what is got is our own.
@@ -535,14 +535,13 @@ pub fn is_connected(client: ClientId) -> bool {
     })
 }
 
-/// Remembers where the server listens for connections of its own machine. Once, at load.
-pub fn note_unix_socket(ctx: Ctx<'_>) {
+/// Stores the path of the server's Unix socket. Once, at load.
+pub fn store_unix_socket_path(ctx: Ctx<'_>) {
     let path = ctx.server_setting(c"unixsocket").unwrap_or_default();
     let _ = api_state().unix_socket.set(path);
 }
 
-/// A connection's address, as `CLIENT LIST` shows it. None where that cannot be had any more: a peer that vanished, or reset its
-/// connection, has none.
+/// A client's address, as `CLIENT LIST` shows it. `None` if the peer vanished or reset the connection.
 fn address(info: &raw::RedisModuleClientInfo) -> Option<String> {
     if info.flags & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_UNIXSOCKET) != 0 {
         let path = api_state().unix_socket.get().map_or("", String::as_str);

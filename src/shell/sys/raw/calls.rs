@@ -1,4 +1,5 @@
-//! How the API is called, and in whose unit of work: what each call into the server is held against.
+//! Macros for API calls, and the checks of each call: nothing is borrowed, and writes happen only in the module's own
+//! execution unit.
 
 use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use crate::shell::sys::raw::api_state::api_state;
@@ -7,14 +8,14 @@ use std::ffi::c_int;
 /// Calls an API function that every supported server has.
 macro_rules! api {
     ($name:ident $arguments:tt) => {{
-        crate::shell::sys::scoped::nothing_is_lent();
+        crate::shell::sys::scoped::assert_nothing_borrowed();
         // SAFETY (with the caller's block): see "the table" in `mod.rs`.
         (redis_module::raw::$name.expect(stringify!($name)))$arguments
     }};
 }
 pub(in crate::shell) use api;
 
-/// Calls a command of the server's.
+/// Calls a server command.
 macro_rules! call {
     ($($argument:expr),* $(,)?) => {{
         crate::shell::sys::raw::calls::assert_not_in_uncaused_event();
@@ -24,10 +25,10 @@ macro_rules! call {
 }
 pub(super) use call;
 
-/// The same for those of `table.rs`.
+/// The same for the functions in `table.rs`.
 macro_rules! hot {
     ($name:ident $arguments:tt) => {{
-        crate::shell::sys::scoped::nothing_is_lent();
+        crate::shell::sys::scoped::assert_nothing_borrowed();
         (crate::shell::sys::raw::api_state::api_state().hot.$name)$arguments
     }};
 }
@@ -43,20 +44,20 @@ macro_rules! have {
 }
 pub(in crate::shell) use have;
 
-/// One entry for each command of a table, by its number there.
+/// The entry points of a table of commands, by index.
 macro_rules! entries {
     [$entry:ident: $($number:literal)*] => { [$(Some($entry::<$number>)),*] };
 }
 pub(in crate::shell) use entries;
 
-/// Whether the server may be told directly which connection it is to describe; see `shim::describe`.
+/// Sets whether clients are described by the private function; see `shim::describe`.
 pub fn describe_directly(yes: bool) {
     api_state().describes_directly.set(yes);
 }
 
-/// Hears of a key that the server removes by itself, perhaps in the middle of nobody's command. No command of the server's may be
-/// called meanwhile, and nothing replicated: Redis 7.0 takes such a call for the outermost one, at whose end it forgets that it
-/// has to replicate what it removes after that. Builds with debug assertions hold each call against that.
+/// Handles a key that the server removes by itself, perhaps outside of any command. No server command may be called
+/// meanwhile, and nothing replicated: Redis 7.0 takes such a call for the outermost one, and at its end drops the pending
+/// replication of keys that it removes next. Builds with debug assertions check each call.
 pub fn in_uncaused_event(hear: impl FnOnce()) {
     let _meanwhile = meanwhile(&api_state().in_uncaused_event, true);
     hear();
@@ -67,7 +68,7 @@ pub fn is_in_uncaused_event() -> bool {
     api_state().in_uncaused_event.get()
 }
 
-/// Whether a command is executed that we have the server call, or something within one.
+/// Whether the module is calling a server command, possibly a nested one.
 #[inline(always)]
 pub fn is_calling() -> bool {
     api_state().is_calling.get()
@@ -77,7 +78,7 @@ pub(super) fn calling() -> AtEnd<impl FnMut()> {
     meanwhile(&api_state().is_calling, true)
 }
 
-/// To be called before each command that the server is to call or replicate.
+/// Call before each server command that is called or replicated.
 #[inline(always)]
 pub(super) fn assert_not_in_uncaused_event() {
     debug_assert!(
@@ -86,22 +87,22 @@ pub(super) fn assert_not_in_uncaused_event() {
     );
 }
 
-/// Runs what the server calls for our own sake: a command of ours, a timer, or what it was asked to call once the current command
-/// is over. Only there are keys written and commands replicated. In the middle of somebody else's command the server would take
-/// what we write for a change by that command, and replicate it as well: a `CLIENT KILL ID 7` would end another client at each
-/// replica. Builds with debug assertions hold each write against that.
+/// Runs work in the module's own execution unit: one of its commands, a timer, or a callback that it requested for after
+/// the current command. Only there may keys be written and commands replicated. In the middle of another command the server
+/// would take the module's writes for that command's, and replicate that command as well: a `CLIENT KILL ID 7` would kill
+/// another client on each replica. Builds with debug assertions check each write.
 pub fn in_own_execution_unit<T>(act: impl FnOnce() -> T) -> T {
     let _meanwhile = meanwhile(&api_state().in_own_execution_unit, true);
     act()
 }
 
-/// Runs a command of somebody else's in the middle of that.
+/// Runs another command from within that unit.
 pub fn in_foreign_execution_unit<T>(act: impl FnOnce() -> T) -> T {
     let _meanwhile = meanwhile(&api_state().in_own_execution_unit, false);
     act()
 }
 
-/// To be called before anything is written or replicated.
+/// Call before each write or replicated command.
 #[inline(always)]
 pub(super) fn assert_own_execution_unit() {
     assert_not_in_uncaused_event();
@@ -111,8 +112,7 @@ pub(super) fn assert_own_execution_unit() {
     );
 }
 
-/// Whether the server wants no writes now (`CLIENT PAUSE`, a failover under way). A write all the
-/// same would abort Redis 7.0.
+/// Whether the server pauses writes (`CLIENT PAUSE`, a failover). A write would abort Redis 7.0.
 pub fn must_not_write() -> bool {
     // SAFETY: the table.
     unsafe { api!(RedisModule_AvoidReplicaTraffic()) != 0 }

@@ -1,4 +1,4 @@
-//! The context of a callback, and what else the server gives to one.
+//! The arguments of callbacks: contexts, strings, events.
 
 use crate::engine::{ClientId, Db};
 use crate::shell::sys::raw::api_state::api_state;
@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// What the server gives to a command of ours: its context and its arguments, the name among them.
+/// Wraps the arguments of a command callback: the context, and the command's arguments including its name.
 ///
 /// # Safety
 /// They are the server's own, and `'a` is no longer than the call in which it gave them.
@@ -25,7 +25,7 @@ pub unsafe fn given<'a>(
     }
 }
 
-/// What the server gives with one of its events: a context, and the event's structure, if there is one.
+/// Wraps the arguments of an event callback: the context, and the event's structure, if any.
 ///
 /// # Safety
 /// They are the server's own, the structure is a `T`, and `'a` is no longer than the call in which it gave them.
@@ -53,7 +53,7 @@ pub unsafe fn slot_ranges(ranges: *const raw::RedisModuleSlotRangeArray) -> Vec<
         .collect()
 }
 
-/// A word of the command that passes a filter, if it has so many.
+/// An argument of a filtered command, if it has that many.
 ///
 /// # Safety
 /// The filter's context is what the server gave to the filter, and `'a` is no longer than that call.
@@ -68,7 +68,7 @@ pub unsafe fn filtered_word<'a>(
     NonNull::new(word).map(|word| unsafe { Str::new(word.as_ptr()) }.bytes())
 }
 
-/// What [`Ctx::state`] tells.
+/// The context flags of [`Ctx::state`].
 #[derive(Clone, Copy)]
 pub struct State(c_int);
 
@@ -114,7 +114,7 @@ impl State {
     }
 }
 
-/// The context of the callback that we are in.
+/// The context of the current callback.
 #[derive(Clone, Copy)]
 pub struct Ctx<'a>(NonNull<raw::RedisModuleCtx>, PhantomData<&'a ()>);
 
@@ -135,7 +135,7 @@ impl<'a> Ctx<'a> {
         self.0.as_ptr()
     }
 
-    /// Whose command this is. In a script or another module's call: an id that no connection has.
+    /// The executing client. In a script or another module's call: an id without a connection.
     pub fn client(self) -> ClientId {
         // SAFETY: the table, the context.
         ClientId(unsafe { hot!(RedisModule_GetClientId(self.as_ptr())) })
@@ -151,8 +151,8 @@ impl<'a> Ctx<'a> {
         Db(unsafe { hot!(RedisModule_GetSelectedDb(self.as_ptr())) } as u32)
     }
 
-    /// A context with this database selected, until the next of these. Not this one: it may be a real connection's, whose own
-    /// database a transaction hides on Valkey 9, so that it could not be selected again.
+    /// A shared context with this database selected, valid until the next call. Not this context: it may be a real
+    /// client's, whose own database Valkey 9 hides in a transaction, so that it could not be selected again.
     pub fn in_db(self, db: Db) -> Self {
         let other = detached().unwrap_or(self);
         other.select(db);
@@ -164,7 +164,7 @@ impl<'a> Ctx<'a> {
         unsafe { hot!(RedisModule_SelectDb(self.as_ptr(), db.0 as c_int)) };
     }
 
-    /// Whether there is such a database. To be asked of a detached context.
+    /// Whether the database exists. Call on a detached context only.
     pub fn has_db(self, db: Db) -> bool {
         let Ok(number) = c_int::try_from(db.0) else {
             return false;
@@ -174,7 +174,7 @@ impl<'a> Ctx<'a> {
         selected == raw::REDISMODULE_OK as c_int
     }
 
-    /// Has the server call this for each event of this kind.
+    /// Subscribes to a server event.
     pub fn listen(self, (id, callback): Listener) {
         let event = raw::RedisModuleEvent { id, dataver: 1 };
         // SAFETY: the table, the context.
@@ -187,7 +187,7 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// Has the server call this for keyspace events of these classes.
+    /// Subscribes to keyspace events of these classes.
     pub fn listen_to_keys(self, classes: c_int, call: OnKey) {
         // SAFETY: the table, the context.
         unsafe {
@@ -199,7 +199,7 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// Has the server call this with each command, before it is executed: also with those that we have it call.
+    /// Registers a command filter, which runs before every command, including the module's own calls.
     pub fn filter_commands(self, call: CommandFilter) {
         // SAFETY: the table, the context.
         unsafe {
@@ -211,7 +211,7 @@ impl<'a> Ctx<'a> {
         };
     }
 
-    /// One line in the server's log.
+    /// Writes a line to the server's log.
     pub fn log(self, level: &CStr, message: &str) {
         let message = c_string(message);
         // SAFETY: the table, the context; the format takes one string.
@@ -231,7 +231,7 @@ pub fn keep_detached(ctx: *mut raw::RedisModuleCtx) {
     let _ = api_state().detached.set(ctx);
 }
 
-/// A context that belongs to no callback.
+/// A context that outlives callbacks.
 pub fn detached() -> Option<Ctx<'static>> {
     // SAFETY: a detached context of ours, never freed.
     api_state()
@@ -240,7 +240,7 @@ pub fn detached() -> Option<Ctx<'static>> {
         .map(|ctx| unsafe { Ctx::new(ctx) })
 }
 
-/// What is called for a keyspace event: with its class, its name and its key.
+/// A callback for keyspace events: context, class, name and key.
 pub type OnKey = unsafe extern "C" fn(
     *mut raw::RedisModuleCtx,
     c_int,
@@ -248,11 +248,11 @@ pub type OnKey = unsafe extern "C" fn(
     *mut raw::RedisModuleString,
 ) -> c_int;
 
-/// What is called with each command.
+/// A command filter.
 pub type CommandFilter = unsafe extern "C" fn(*mut raw::RedisModuleCommandFilterCtx);
 
-/// A kind of event of the server's, and what is to be called for it.
+/// A server event and its callback.
 pub type Listener = (u64, raw::RedisModuleEventCallback);
 
-/// What the server calls later, with a context and what it was given for that.
+/// A timer or one-shot callback: context and data.
 pub type Callback = unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut c_void);

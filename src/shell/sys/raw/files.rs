@@ -1,4 +1,4 @@
-//! RDB files, to those who save and load something in them.
+//! Reading and writing of RDB files.
 
 use crate::engine::Db;
 use crate::shell::sys::raw::calls::api;
@@ -9,15 +9,15 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-/// The file that the server is saving to.
+/// The RDB file being saved.
 #[derive(Clone, Copy)]
-pub struct Saving<'a>(NonNull<raw::RedisModuleIO>, PhantomData<&'a ()>);
+pub struct RdbWriter<'a>(NonNull<raw::RedisModuleIO>, PhantomData<&'a ()>);
 
-impl Saving<'_> {
+impl RdbWriter<'_> {
     /// # Safety
     /// The pointer is the one that the server gave to the callback in which `'a` lies.
     pub unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
-        Saving(
+        RdbWriter(
             NonNull::new(io).expect("the server gives no null file"),
             PhantomData,
         )
@@ -41,19 +41,19 @@ impl Saving<'_> {
     }
 }
 
-/// A file is cut short, or does not say what it ought to.
+/// The file is truncated or malformed.
 #[derive(Debug)]
 pub struct Damaged;
 
-/// The file that the server is loading. It takes from it what was saved, in the same order.
+/// The RDB file being loaded. Values are read in the order in which they were saved.
 #[derive(Clone, Copy)]
-pub struct Loading<'a>(NonNull<raw::RedisModuleIO>, PhantomData<&'a ()>);
+pub struct RdbReader<'a>(NonNull<raw::RedisModuleIO>, PhantomData<&'a ()>);
 
-impl<'a> Loading<'a> {
+impl<'a> RdbReader<'a> {
     /// # Safety
     /// The pointer is the one that the server gave to the callback in which `'a` lies.
     pub unsafe fn new(io: *mut raw::RedisModuleIO) -> Self {
-        Loading(
+        RdbReader(
             NonNull::new(io).expect("the server gives no null file"),
             PhantomData,
         )
@@ -81,7 +81,7 @@ impl<'a> Loading<'a> {
         self.unless_broken(loaded)
     }
 
-    /// The server tells afterwards whether there was anything to read.
+    /// Checks whether the last read failed.
     fn unless_broken<T>(self, read: T) -> Result<T, Damaged> {
         // SAFETY: the table, the file.
         match unsafe { api!(RedisModule_IsIOError(self.0.as_ptr())) } {
@@ -90,7 +90,7 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// The key whose value is being loaded, where the server knows it.
+    /// The key whose value is being loaded, if the server provides it.
     pub fn key(self) -> Option<(Db, Str<'a>)> {
         // SAFETY: the table, the file; the name lives as long as the callback.
         unsafe {
@@ -101,7 +101,7 @@ impl<'a> Loading<'a> {
     }
 }
 
-/// Bytes out of a file.
+/// Bytes read from a file.
 pub struct Loaded(&'static [u8]);
 
 impl Deref for Loaded {
@@ -113,7 +113,7 @@ impl Deref for Loaded {
 
 impl Drop for Loaded {
     fn drop(&mut self) {
-        // SAFETY: the table; made by `Loading::bytes` and freed once.
+        // SAFETY: the table; made by `RdbReader::bytes` and freed once.
         unsafe { api!(RedisModule_Free(self.0.as_ptr().cast_mut().cast())) };
     }
 }

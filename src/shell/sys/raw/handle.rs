@@ -1,4 +1,4 @@
-//! Blocked clients, as the server knows them.
+//! The server's handles of blocked clients.
 
 use crate::shell::sys::raw::calls::api;
 use crate::shell::sys::raw::context::Ctx;
@@ -6,22 +6,22 @@ use redis_module::raw;
 use std::ffi::c_int;
 use std::ptr::{NonNull, null_mut};
 
-/// The server's handle of a block, which it wants back once, by [`unblock`](Self::unblock).
+/// The server's handle of a block, which must be released once, by [`unblock`](Self::unblock).
 pub struct BlockHandle(NonNull<raw::RedisModuleBlockedClient>);
 
-/// An answer to a client, as the server has it written.
+/// A callback that writes a client's reply.
 pub type OnAnswer = unsafe extern "C" fn(
     *mut raw::RedisModuleCtx,
     *mut *mut raw::RedisModuleString,
     c_int,
 ) -> c_int;
 
-/// What is called when the client is gone, or was answered by the server.
+/// A callback for a client that disconnected or that the server replied to.
 pub type OnAbandoned =
     unsafe extern "C" fn(*mut raw::RedisModuleCtx, *mut raw::RedisModuleBlockedClient);
 
 impl BlockHandle {
-    /// Blocks the client whose command is running, without a time limit. None where the server refuses.
+    /// Blocks the executing client, without a timeout. `None` if the server refuses.
     pub fn block(
         ctx: Ctx<'_>,
         on_answer: OnAnswer,
@@ -53,8 +53,8 @@ impl BlockHandle {
         self.0.as_ptr()
     }
 
-    /// From now on `CLIENT UNBLOCK` does not reach this client. No function of the module API takes a callback back, so the word
-    /// that names it is overwritten.
+    /// Disables `CLIENT UNBLOCK` for this block. The module API cannot remove a callback, so its pointer in the handle is
+    /// zeroed.
     ///
     /// # Safety
     /// The server is a Redis 7.0 or 7.2, or a Valkey 7.2: there a handle begins with client, module and callbacks.
@@ -70,7 +70,7 @@ impl BlockHandle {
         }
     }
 
-    /// Ends the block. The server calls nobody back before this command or event is over.
+    /// Ends the block. The server runs its callbacks after the current command or event.
     pub fn unblock(self) {
         // SAFETY: the table; a handle that was not unblocked yet, since that takes it.
         unsafe { api!(RedisModule_UnblockClient(self.0.as_ptr(), null_mut())) };

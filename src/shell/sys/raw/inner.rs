@@ -1,16 +1,16 @@
-//! Commands within a command of ours: which keys they have, and how they are run and answered.
+//! Commands that LOCK.GUARD runs: their keys, their execution, their replies.
 
-use crate::shell::sys::raw::ask::Answer;
+use crate::shell::sys::raw::ask::CallReply;
 use crate::shell::sys::raw::calls::{api, call};
 use crate::shell::sys::raw::context::Ctx;
 use crate::shell::sys::raw::strings::Str;
 use redis_module::raw;
 use std::ffi::{CStr, CString};
 
-/// As the server words it for a command whose keys are here and elsewhere, while their slot moves.
+/// The server's wording for a command whose keys are split between nodes while their slot migrates.
 pub const TRYAGAIN: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 
-/// Whose a command is.
+/// Who registered a command.
 pub enum CommandOrigin {
     Server,
     Module,
@@ -18,7 +18,7 @@ pub enum CommandOrigin {
     Nobody,
 }
 
-/// The server's pointers to some strings, which are only read.
+/// The server's pointers to these strings, for reading only.
 fn pointers_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
     // A `Str` is such a pointer.
     words
@@ -28,7 +28,7 @@ fn pointers_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
 }
 
 impl Ctx<'_> {
-    /// The names of a command's keys, as `COMMAND GETKEYS` tells them: false where a server has renamed that.
+    /// Calls `each` with the names of a command's keys, from `COMMAND GETKEYS`. False if `COMMAND` is renamed.
     pub fn each_key_of(self, command: &[Str<'_>], mut each: impl FnMut(&[u8])) -> bool {
         // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
         let reply = unsafe {
@@ -41,14 +41,14 @@ impl Ctx<'_> {
                 command.len()
             )
         };
-        let answer = Answer::new(reply);
+        let answer = CallReply::new(reply);
         if let Some(answer) = &answer {
             answer.each_string(&mut each);
         }
         answer.is_some()
     }
 
-    /// Whose command this is. None where the server has renamed `COMMAND`.
+    /// Who registered this command. `None` if `COMMAND` is renamed.
     pub fn origin_of_command(self, name: Str<'_>) -> Option<CommandOrigin> {
         // SAFETY: the table, the context; the arguments are as the format says.
         let reply = unsafe {
@@ -60,14 +60,14 @@ impl Ctx<'_> {
                 name.as_ptr()
             ))
         };
-        Answer::new(reply).map(|answer| match answer.has_command_flag("module") {
+        CallReply::new(reply).map(|answer| match answer.has_command_flag("module") {
             None => CommandOrigin::Nobody,
             Some(true) => CommandOrigin::Module,
             Some(false) => CommandOrigin::Server,
         })
     }
 
-    /// Whether a server of a cluster takes the running command for all of these keys, which are in one slot.
+    /// Whether this node accepts a command for all of these keys, which are in one slot.
     pub fn serves_all(self, keys: &[Str<'_>]) -> bool {
         // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
         let reply = unsafe {
@@ -80,11 +80,11 @@ impl Ctx<'_> {
             )
         };
         let error = std::io::Error::last_os_error().raw_os_error();
-        Answer::new(reply).is_some() || error != Some(libc::EPERM)
+        CallReply::new(reply).is_some() || error != Some(libc::EPERM)
     }
 
-    /// Runs a command as the user of the connection whose command is running, as a script would: with its protocol, without
-    /// blocking, not over the memory limit, replicated as itself. Its reply, or why the server did not run it, is the reply.
+    /// Runs a command as the executing client's user, as a script would: with its protocol, without blocking, subject to
+    /// the memory limit, replicated as itself. Replies with its reply, or with the reason why the server did not run it.
     pub fn run_as_caller(self, command: &[Str<'_>]) {
         let name = command[0].bytes();
         let Ok(c_name) = CString::new(name) else {
@@ -92,7 +92,7 @@ impl Ctx<'_> {
         };
         let call = |c_name: &CStr, arguments: &[Str<'_>]| {
             // SAFETY: the table, the context; the arguments are as the format says, and live for this call.
-            Answer::new(unsafe {
+            CallReply::new(unsafe {
                 call!(
                     self.as_ptr(),
                     c_name.as_ptr(),
@@ -105,7 +105,8 @@ impl Ctx<'_> {
         let Some(answer) = call(&c_name, &command[1..]) else {
             return self.reply_error("ERR the server does not run this command");
         };
-        // Valkey 9 keeps some errors (`GETDEL` of a list) with the client that it made for the call, and gives them to the next call.
+        // Valkey 9 keeps some errors (`GETDEL` of a list) in the client it made for the call, and returns them to the next
+        // call.
         let answer = match answer.is_empty() {
             true => call(c"PING", &[]).filter(|answer| answer.error().is_some()),
             false => Some(answer),
@@ -120,7 +121,7 @@ impl Ctx<'_> {
     }
 }
 
-/// What is said where the server has words of its own for commands that modules call: the bare command's error begins so, too.
+/// Translates errors that the server words differently for module calls to those of the command alone.
 fn unguarded_error(error: &str) -> Option<String> {
     const NOT_ALLOWED: &str = " is not allowed on script mode";
     let text = error.strip_prefix("ERR ").unwrap_or(error);
@@ -128,7 +129,7 @@ fn unguarded_error(error: &str) -> Option<String> {
         let name = command.strip_prefix("command ").unwrap_or(command);
         return Some(format!("ERR LOCK.GUARD does not run {name}"));
     }
-    // It was called for keys of this server's slot, so some of them are still where that comes from, or already where it goes.
+    // The keys are in a slot of this node, so some of them are still at the source or already at the target of a migration.
     if text.starts_with("Attempted to access a non local key") {
         return Some(TRYAGAIN.to_owned());
     }

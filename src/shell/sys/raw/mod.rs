@@ -1,4 +1,4 @@
-//! The module API, as much of it as is used here, made safe.
+//! A safe interface to the part of the module API in use.
 //!
 //! All calls into the server go through this folder (and, for the few functions that the API lacks,
 //! through `sys/shim.rs`). Each `unsafe` block relies on one or more of these:
@@ -10,10 +10,10 @@
 //! - **the main thread**: the server calls modules from its main thread only.
 //!
 //! ```text
-//!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    what is asked of the server
-//!   context.rs   what it gives to a callback          strings.rs   its strings, and ours for it
-//!   calls.rs     how it is called, in whose unit of work
-//!   api_state.rs     what calls need to know              table.rs     the functions that nearly every command calls
+//!   keys.rs  replies.rs  handle.rs  ask.rs  inner.rs  files.rs  timers.rs    calls into the server
+//!   context.rs     arguments of callbacks      strings.rs   server strings
+//!   calls.rs       macros and checks of calls
+//!   api_state.rs   state of the calls          table.rs     the functions that nearly every command calls
 //! ```
 
 mod api_state;
@@ -31,7 +31,8 @@ mod timers;
 
 pub use api_state::{api_state, begin};
 pub use ask::{
-    Refusal, is_blocked, is_connected, is_in_multi, is_subscribed, is_tracking, note_unix_socket,
+    Refusal, is_blocked, is_connected, is_in_multi, is_subscribed, is_tracking,
+    store_unix_socket_path,
 };
 pub(in crate::shell) use calls::{api, entries, have};
 pub use calls::{
@@ -42,8 +43,8 @@ pub use context::{
     Callback, CommandFilter, Ctx, Listener, OnKey, detached, event, filtered_word, given,
     keep_detached, slot_ranges,
 };
-pub use files::{Damaged, Loading, Saving};
+pub use files::{Damaged, RdbReader, RdbWriter};
 pub use handle::{BlockHandle, OnAbandoned, OnAnswer};
-pub use keys::{OpenKey, Word, lock_value};
+pub use keys::{OpenKey, ReplicatedCommand, lock_value};
 pub use strings::{Str, Text, c_string, forever};
 pub use timers::{Timer, call_after_command, wake_loop};

@@ -54,7 +54,7 @@ impl Ctx<'_> {
         unsafe { api!(RedisModule_ReplyWithError(self.as_ptr(), message.as_ptr())) };
     }
 
-    /// In the server's own words.
+    /// In the server's own wording.
     pub fn reply_wrong_arity(self) {
         // SAFETY: the table, the context.
         unsafe { api!(RedisModule_WrongArity(self.as_ptr())) };

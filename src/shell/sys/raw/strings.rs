@@ -1,4 +1,4 @@
-//! Strings: the server's, and ours for it.
+//! Server strings: borrowed and owned.
 
 use crate::shell::sys::raw::calls::{api, hot};
 use redis_module::raw;
@@ -6,7 +6,7 @@ use std::ffi::{CString, c_char};
 use std::marker::PhantomData;
 use std::ptr::{NonNull, null_mut};
 
-/// A server's string that belongs to the callback we are in.
+/// A server string that lives as long as the current callback.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Str<'a>(NonNull<raw::RedisModuleString>, PhantomData<&'a [u8]>);
@@ -35,7 +35,7 @@ impl<'a> Str<'a> {
     }
 }
 
-/// A server's string of our own.
+/// An owned server string.
 pub struct Text(NonNull<raw::RedisModuleString>);
 
 impl Text {
@@ -63,12 +63,12 @@ impl Drop for Text {
     }
 }
 
-/// For the server, which knows no inner zero.
+/// A C string; escapes inner zero bytes.
 pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).unwrap_or_default()
 }
 
-/// A C string that lives as long as the server: for what is registered once.
+/// A C string that is never freed, for registrations.
 pub fn forever(text: &str) -> *const c_char {
     c_string(text).into_raw()
 }

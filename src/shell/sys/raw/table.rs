@@ -1,8 +1,7 @@
-//! Those functions of the module API that nearly every command of ours calls, side by side.
+//! The API functions that nearly every command calls, in adjacent cache lines.
 //!
-//! Each of the API's pointers stands for itself among a thousand, and where it stands has to be looked up as well: two reads
-//! from memory that is seldom warm, and a test for null, with every call. Here the pointers of a whole command are in a
-//! few lines of the cache.
+//! The API's function pointers are spread over many cache lines, and each is found through another pointer: every call
+//! costs two reads of mostly cold memory and a null check. Here the pointers for a whole command share a few cache lines.
 
 use redis_module::raw;
 use redis_module::raw::{RedisModuleCtx as Ctx, RedisModuleKey as Key, RedisModuleString as Str};
@@ -18,7 +17,7 @@ macro_rules! functions {
         }
 
         impl HotApi {
-            /// What the server has given. To be called after it has, see "the table".
+            /// Copies the API's pointers. Call it after the server has set them, see "the table".
             pub fn of_server() -> Self {
                 // SAFETY: reads of pointers that nobody writes any more, see "the table".
                 unsafe { HotApi { $($name: raw::$name.expect(stringify!($name)),)* } }

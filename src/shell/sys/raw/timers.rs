@@ -1,4 +1,4 @@
-//! What the server calls later.
+//! Timers and one-shot callbacks.
 
 use crate::shell::sys::raw::calls::{api, have};
 use crate::shell::sys::raw::context::{Callback, detached};
@@ -7,13 +7,13 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A timer that is armed.
+/// An armed timer.
 #[derive(Clone, Copy)]
 pub struct Timer(raw::RedisModuleTimerID);
 
 impl Timer {
-    /// Has this called after so many milliseconds, not before the current command or event is over. Never in the middle of a
-    /// script, unlike the server's one-shot callbacks.
+    /// Calls `call` after `delay_ms`, not before the current command or event is over. Never in the middle of a script,
+    /// unlike the server's one-shot callbacks.
     pub fn arm(delay_ms: u64, call: Callback) -> Option<Timer> {
         let ctx = detached()?.as_ptr();
         // SAFETY: the table, the context; the callback takes no data.
@@ -28,7 +28,7 @@ impl Timer {
         Some(Timer(timer))
     }
 
-    /// Only of one that has not gone off.
+    /// Stops a timer that has not fired.
     pub fn stop(self) {
         if let Some(ctx) = detached() {
             // SAFETY: the table, the context. Of a timer that is not there the server says so.
@@ -37,8 +37,8 @@ impl Timer {
     }
 }
 
-/// Has this called as soon as the current command is over, before the next one of its connection; or where none is executed, as
-/// soon as the current event is. False where the server does not offer that, or not now.
+/// Calls `call` right after the current command, before its client's next one; outside of a command, right after the
+/// current event. False if the server has no such callback, or refuses it now.
 pub fn call_after_command(call: Callback) -> bool {
     let Some(ctx) = detached().filter(|_| have!(RedisModule_AddPostNotificationJob)) else {
         return false;
@@ -56,12 +56,12 @@ pub fn call_after_command(call: Callback) -> bool {
 }
 
 thread_local! {
-    /// The server's loop is woken and has not gone round since.
+    /// The event loop was woken and has not run since.
     static WAKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Has the server's event loop go round once more before it sleeps, so that a timer is looked at that was armed after the server had
-/// reckoned for how long to sleep (Redis 7.0 does that before it does what it has to do before each sleep).
+/// Makes the server's event loop run once more before it sleeps, so that it sees a timer armed after it computed its sleep
+/// time (Redis 7.0 does that before its before-sleep work).
 pub fn wake_loop() {
     unsafe extern "C" fn woken(_data: *mut c_void) {
         WAKING.set(false);
