@@ -10,7 +10,7 @@
 
 struct client;
 
-/* Null for an id that no connection has. Redis since 5.0, Valkey. */
+/* Null if no connection has this id. Redis since 5.0, Valkey. */
 extern struct client *lookupClientByID(uint64_t id) WEAK;
 
 /* Four arguments since Redis 7.0. Writes the header of a push (RESP3) or of an array (RESP2) of
@@ -21,17 +21,17 @@ extern void addReplyPubsubMessage(struct client *c, void *channel, void *msg,
 /* Redis since 1.0, Valkey. */
 extern void addReplyProto(struct client *c, const char *bytes, size_t length) WEAK;
 
-/* Redis since 1.0, Valkey. Nonzero where a reply would not reach this client: it said CLIENT REPLY OFF or SKIP, say. */
+/* Redis since 1.0, Valkey. Nonzero if replies to this client are suppressed, e.g. by CLIENT REPLY OFF or SKIP. */
 extern int prepareClientToWrite(struct client *c) WEAK;
 
-/* Redis since 6.0. With the option OPTIN it tracks nothing until the client asks for it. */
+/* Redis since 6.0. With OPTIN it tracks no key until the client asks for it. */
 extern void enableTracking(struct client *c, uint64_t redirect_to, uint64_t options, void **prefix,
                            size_t numprefix) WEAK;
 
 /* Redis since 6.0. */
 extern void disableTracking(struct client *c) WEAK;
 
-/* What the server calls when the time of a blocked client is over: the answer is the timeout callback's.
+/* Called when a blocked client times out: the timeout callback writes the reply.
  * Redis since 7.2, Valkey. */
 extern void unblockClientOnTimeout(struct client *c) WEAK;
 
@@ -39,26 +39,26 @@ extern void unblockClientOnTimeout(struct client *c) WEAK;
 extern void replyToBlockedClientTimedOut(struct client *c) WEAK;
 extern void unblockClient(struct client *c) WEAK;
 
-/* How many replicas have acknowledged that they have received all up to this offset. Redis since 3.0, Valkey. */
+/* The number of replicas that have acknowledged this offset. Redis since 3.0, Valkey. */
 extern int replicationCountAcksByOffset(long long offset) WEAK;
 
-/* Has the server ask its replicas how far they have come, before it sleeps. Redis since 3.0; Valkey, under the second name
+/* Makes the server request acknowledgements from its replicas before it sleeps. Redis since 3.0; Valkey, by the second name
  * since 8.0. */
 extern void replicationRequestAckFromSlaves(void) WEAK;
 extern void replicationRequestAckFromReplicas(void) WEAK;
 
-/* Appends to an sds what CLIENT LIST says of a client. Redis since 2.0 with two arguments, Valkey since 8.0 with three; who
- * expects two does not see the third. */
+/* Appends a client's CLIENT LIST line to an sds. Redis since 2.0 with two arguments, Valkey since 8.0 with three; a function
+ * with two ignores the third. */
 extern char *catClientInfoString(char *sds, struct client *c, int hide_user_data) WEAK;
 
-/* Strings of the server's, which end in a null like all others. Redis since 2.0, Valkey. */
+/* The server's strings, which are null-terminated. Redis since 2.0, Valkey. */
 extern char *sdsempty(void) WEAK;
 extern void sdsfree(char *sds) WEAK;
 
-/* The structure in which the server keeps all that it knows. Redis since 1.0, Valkey. */
+/* The server's global state. Redis since 1.0, Valkey. */
 extern void *server[] WEAK;
 
-/* CLIENT_TRACKING_OPTIN of the server's own headers. */
+/* CLIENT_TRACKING_OPTIN from the server's headers. */
 static const uint64_t tracking_optin = UINT64_C(1) << 34;
 
 static int allowed = 0;
@@ -86,7 +86,7 @@ int tether_fits(const void *of_api, int two_steps) {
     return lookupClientByID(0) == NULL && lookupClientByID(UINT64_MAX) == NULL;
 }
 
-/* The connection with this id, if functions may be called with it. */
+/* The client with this id; null if private functions may not be called. */
 static struct client *client_of(uint64_t client_id) {
     return allowed && lookupClientByID != NULL ? lookupClientByID(client_id) : NULL;
 }
@@ -112,8 +112,8 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     return 1;
 }
 
-/* What RedisModule_BlockClient gives begins, in every server so far, with the client, or null once it is gone. To look the
- * client up by its id is more than a hundredth of a handoff, so that is done the first time only, to compare. */
+/* A handle of RedisModule_BlockClient begins, in every server so far, with the client, or null once it is gone. A lookup by id
+ * costs more than 1 % of a handoff, so it is done only the first time, to compare. */
 static enum { NOT_KNOWN, BEGINS_WITH_CLIENT, BEGINS_OTHERWISE } handles = NOT_KNOWN;
 
 static struct client *blocked_client(uint64_t client_id, void *handle) {
@@ -159,12 +159,12 @@ char *tether_describe(uint64_t client_id) {
 
 void tether_free_description(char *description) { sdsfree(description); }
 
-/* In Redis 7.0 the server's structure (it has some thousand words) names early the client whose command is executed. Where exactly
- * depends on how it was compiled. */
+/* In Redis 7.0 the global state (some thousand words) has the executing client among its first words. The exact position
+ * depends on the build. */
 enum { SERVER_WORDS = 512 };
 static int executing_word = 0;
 
-/* Which of these words is the only one that says this; 0 if none is, or several are. */
+/* The index of the only word with this value; 0 if there is none, or several. */
 static int only_word(void **words, int count, const void *said) {
     int found = 0;
     for (int word = 2; word < count; word++) {
