@@ -213,12 +213,16 @@ impl Engine {
     /// The next position; none after the last.
     fn position_after(&self, at: Position) -> Option<Position> {
         match at {
-            Position::Held(place) if place >= self.keys.held_places().count() => {
+            Position::Held(place) if place >= self.keys.held_places().places() => {
                 Some(Position::Name(0))
             }
-            Position::Held(place) => Some(Position::Held(self.keys.held_places().after(place))),
-            Position::Name(place) if place >= self.keys.name_places().count() => None,
-            Position::Name(place) => Some(Position::Name(self.keys.name_places().after(place))),
+            Position::Held(place) => {
+                Some(Position::Held(self.keys.held_places().place_after(place)))
+            }
+            Position::Name(place) if place >= self.keys.name_places().places() => None,
+            Position::Name(place) => {
+                Some(Position::Name(self.keys.name_places().place_after(place)))
+            }
         }
     }
 

@@ -5,7 +5,7 @@
 
 use crate::engine::effect::{Effect, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
-use crate::engine::state::rows::{HeldKey, Name};
+use crate::engine::state::rows::{HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -212,22 +212,28 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         while let Some(hold) = self.keys[held].holds.head() {
-            let client = self.holds[hold].client;
-            if !self.loading && by != Cause::Client(self.clients[client].id) {
-                self.notify_lost(hold, why, effects);
-            }
-            self.forget_hold(hold);
+            self.lose_hold(hold, by, why, effects);
         }
-        self.forget_key(held);
-    }
-
-    /// Removes the record of a key without holds; its waiters may be served.
-    pub(in crate::engine) fn forget_key(&mut self, held: Id<HeldKey>) {
         let name = self.keys.name_of(held);
         self.keys.remove_held(held);
         if let Some(name) = name {
             self.mark_ready(name);
         }
+    }
+
+    /// The same for one hold. The caller removes the key's record if this was its last.
+    pub(in crate::engine) fn lose_hold(
+        &mut self,
+        hold: Id<Hold>,
+        by: Cause,
+        why: Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        let client = self.holds[hold].client;
+        if !self.loading && by != Cause::Client(self.clients[client].id) {
+            self.notify_lost(hold, why, effects);
+        }
+        self.forget_hold(hold);
     }
 
     /// The keys that clients of this server watch, wait for or hold; not those held only by the foreign owner, which are removed

@@ -53,7 +53,7 @@ impl Engine {
         let mut left = most;
         while left > 0 && self.has_absent_to_report() {
             left -= 1;
-            let name = self.sweeps.names.visit(&self.keys.name_places());
+            let name = self.sweeps.names.visit(self.keys.name_places());
             if let Some(name) = name.filter(|name| self.keys.is_absent_if_stale(*name)) {
                 self.refresh(name, effects);
                 self.keys.remove_name_if_unreferenced(name);
@@ -61,7 +61,7 @@ impl Engine {
         }
         while left > 0 && self.keys.has_retired() {
             left -= 1;
-            if let Some(held) = self.sweeps.held.visit(&self.keys.held_places()) {
+            if let Some(held) = self.sweeps.held.visit(self.keys.held_places()) {
                 self.sweep_key(held, effects);
             }
         }
@@ -104,18 +104,13 @@ impl Engine {
             let Some(previous) = self.holds.find(&self.keys, *key, owner, label) else {
                 continue;
             };
-            if self.keys.retired_by(*key).map(|retired| retired.by) != Some(self.cause_of(owner)) {
-                self.notify_lost(previous, Loss::Flushed, effects);
+            if let Some(retired) = self.keys.retired_by(*key) {
+                self.lose_hold(previous, retired.by, Loss::Flushed, effects);
             }
-            self.forget_hold(previous);
             if self.keys[*key].holds.is_empty() {
                 self.keys.remove_held(*key);
             }
         }
-    }
-
-    fn cause_of(&self, owner: Id<Client>) -> Cause {
-        Cause::Client(self.clients[owner].id)
     }
 
     /// If a flush deleted this hold's key, ends the hold and the key's other holds; returns whether it did. O(holders).
@@ -124,7 +119,7 @@ impl Engine {
         hold: Id<Hold>,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        self.keys.has_retired() && self.sweep_key(self.holds[hold].key, effects)
+        self.sweep_key(self.holds[hold].key, effects)
     }
 
     /// Before an owner's holds are counted: sweeps up to `flushed_keys_per_step` of its flushed keys.
@@ -234,7 +229,7 @@ impl Engine {
             if !self.has_stale_names() {
                 break;
             }
-            let name = self.sweeps.looks.visit(&self.keys.name_places());
+            let name = self.sweeps.looks.visit(self.keys.name_places());
             if let Some(name) = name.filter(|name| self.keys.is_stale(*name)) {
                 return Some(self.keys[name].key().to_owned());
             }

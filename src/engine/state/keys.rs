@@ -45,6 +45,23 @@ impl Flags {
 }
 
 impl HeldKey {
+    /// A key without holds.
+    fn new(name: Bytes, hash: u32, space: SpaceId) -> Self {
+        HeldKey {
+            name,
+            hash,
+            space,
+            flags: Flags::default(),
+            held: Modes::NONE,
+            holds: Chain::default(),
+        }
+    }
+
+    #[inline]
+    fn is_at(&self, space: SpaceId, name: &[u8]) -> bool {
+        self.space == space && *self.name == *name
+    }
+
     /// The key may have a TTL.
     pub fn is_timed(&self) -> bool {
         self.flags.has(Flags::TIMED)
@@ -184,6 +201,16 @@ struct Stale {
     unknown: usize,
 }
 
+impl Stale {
+    /// The counter of the databases whose epoch began so.
+    fn counter(&mut self, began_empty: bool) -> &mut usize {
+        match began_empty {
+            true => &mut self.absent,
+            false => &mut self.unknown,
+        }
+    }
+}
+
 /// The result of a lookup, with the hash and space for a later insert.
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Lookup {
@@ -292,8 +319,7 @@ impl Keys {
     #[inline]
     fn cached_held(&self, space: SpaceId, name: &[u8]) -> Option<Id<HeldKey>> {
         let last = self.last_held.get()?;
-        let held = &self.held[last];
-        (held.space == space && *held.name == *name).then_some(last)
+        self.held[last].is_at(space, name).then_some(last)
     }
 
     #[inline]
@@ -303,10 +329,8 @@ impl Keys {
     }
 
     fn probe_held(&self, hash: u32, space: SpaceId, name: &[u8]) -> Option<Id<HeldKey>> {
-        let found = self.held_index.find(mix(hash, space.0), |id| {
-            let held = &self.held[id];
-            held.space == space && *held.name == *name
-        });
+        let is_it = |id: Id<HeldKey>| self.held[id].is_at(space, name);
+        let found = self.held_index.find(mix(hash, space.0), is_it);
         if found.is_some() {
             self.last_held.set(found);
         }
@@ -356,14 +380,7 @@ impl Keys {
 
     fn insert_held(&mut self, name: Bytes, hash: u32, space: SpaceId) -> Id<HeldKey> {
         self.spaces[space.0 as usize].keys += 1;
-        let id = self.held.insert(HeldKey {
-            name,
-            hash,
-            space,
-            flags: Flags::default(),
-            held: Modes::NONE,
-            holds: Chain::default(),
-        });
+        let id = self.held.insert(HeldKey::new(name, hash, space));
         self.held_index.insert(mix(hash, space.0), id);
         self.last_held.set(Some(id));
         id
@@ -379,14 +396,8 @@ impl Keys {
         for key in keys {
             let hash = self.hash(key.name);
             let space = self.database_mut(key.db).space;
-            made.push(Some(self.held.insert(HeldKey {
-                name: key.name.into(),
-                hash,
-                space,
-                flags: Flags::default(),
-                held: Modes::NONE,
-                holds: Chain::default(),
-            })));
+            let record = HeldKey::new(key.name.into(), hash, space);
+            made.push(Some(self.held.insert(record)));
         }
         for (key, made) in keys.iter().zip(&mut made) {
             let Some(id) = *made else { continue };
@@ -466,8 +477,8 @@ impl Keys {
     }
 
     /// The slots of the held keys, for cursors; a record never changes its slot.
-    pub fn held_places(&self) -> Places<'_, HeldKey> {
-        Places(&self.held)
+    pub fn held_places(&self) -> &Arena<HeldKey> {
+        &self.held
     }
 
     // ---- names ----
@@ -516,8 +527,8 @@ impl Keys {
         self.names.iter()
     }
 
-    pub fn name_places(&self) -> Places<'_, Name> {
-        Places(&self.names)
+    pub fn name_places(&self) -> &Arena<Name> {
+        &self.names
     }
 
     /// Whether the state of a name's key dates from an earlier epoch. O(1).
@@ -541,10 +552,8 @@ impl Keys {
             self.names[id].seen = epoch;
             let database = self.database_mut(db);
             database.stale -= 1;
-            match database.began_empty {
-                true => self.stale.absent -= 1,
-                false => self.stale.unknown -= 1,
-            }
+            let began_empty = database.began_empty;
+            *self.stale.counter(began_empty) -= 1;
         }
         was_stale
     }
@@ -631,18 +640,11 @@ impl Keys {
 
     fn begin_epoch(&mut self, place: usize, began_empty: bool) {
         let database = &mut self.databases[place];
-        let stale = database.stale as usize;
-        match database.began_empty {
-            true => self.stale.absent -= stale,
-            false => self.stale.unknown -= stale,
-        }
+        *self.stale.counter(database.began_empty) -= database.stale as usize;
         database.epoch = database.epoch.wrapping_add(1);
         database.began_empty = began_empty;
         database.stale = database.names;
-        match began_empty {
-            true => self.stale.absent += database.names as usize,
-            false => self.stale.unknown += database.names as usize,
-        }
+        *self.stale.counter(began_empty) += database.names as usize;
     }
 
     /// The number of flushes so far.
@@ -669,13 +671,7 @@ impl Keys {
         let hash = self.hash(key.name);
         let spaces = self.retired_spaces.iter();
         let spaces = spaces.filter(move |id| self.spaces[id.0 as usize].db == key.db);
-        spaces.filter_map(move |space| {
-            let is_it = |id: Id<HeldKey>| {
-                let held = &self.held[id];
-                held.space == *space && *held.name == *key.name
-            };
-            self.held_index.find(mix(hash, space.0), is_it)
-        })
+        spaces.filter_map(move |space| self.probe_held(hash, *space, key.name))
     }
 
     /// Whether any key is left to sweep. O(1).
@@ -702,37 +698,18 @@ impl Keys {
     }
 }
 
-/// The slots of one table. See [`Arena`].
-pub(in crate::engine) struct Places<'a, T>(&'a Arena<T>);
-
-impl<T> Places<'_, T> {
-    pub fn count(&self) -> usize {
-        self.0.places()
-    }
-
-    /// The next slot to visit after this one. O(1).
-    pub fn after(&self, place: usize) -> usize {
-        self.0.place_after(place)
-    }
-
-    /// The record in a slot, if any. O(1).
-    pub fn at(&self, place: usize) -> Option<Id<T>> {
-        self.0.at(place)
-    }
-}
-
 /// A cursor that cycles through the slots of a table.
 #[derive(Default)]
 pub(in crate::engine) struct Cursor(usize);
 
 impl Cursor {
     /// Advances one slot; returns its record, if any. O(1).
-    pub fn visit<T>(&mut self, places: &Places<'_, T>) -> Option<Id<T>> {
-        if self.0 >= places.count() {
+    pub fn visit<T>(&mut self, places: &Arena<T>) -> Option<Id<T>> {
+        if self.0 >= places.places() {
             self.0 = 0;
         }
         let found = places.at(self.0);
-        self.0 = places.after(self.0);
+        self.0 = places.place_after(self.0);
         found
     }
 }

@@ -209,7 +209,7 @@ impl Model {
     fn check_walk(&self, keys: &Keys) {
         let places = keys.held_places();
         let mut cursor = Cursor::default();
-        let walked = (0..places.count()).filter_map(|_| cursor.visit(&places));
+        let walked = (0..places.places()).filter_map(|_| cursor.visit(places));
         let mut walked: Vec<_> = walked.collect();
         walked.sort();
         let mut all: Vec<_> = self.all().into_iter().map(|(id, _)| id).collect();
