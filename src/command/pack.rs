@@ -111,6 +111,7 @@ mod tests {
             }
             .to_owned(),
             label: b"job".as_slice().into(),
+            token: None,
         };
         let bytes = pack_record(&record);
         assert_eq!(unpack_record(&bytes), Some((Db(3), record)));

@@ -9,7 +9,7 @@
 //!   TETHER.SESSION START id digest grace-ms          ... [name value]...
 //!   TETHER.SESSION END id                            ... [name value]...
 //!   TETHER.HOLD key id label mode <mode> token <n>   ... [name value]...      names: below, and in `terms.rs`
-//!   TETHER.FREE key id label                         ... [name value]...
+//!   TETHER.FREE key id label token <n>               ... [name value]...
 //! ```
 //!
 //! What a server does not know it skips or refuses: see `pairs.rs`. A number is in the range that it has when a client gives it.
@@ -44,6 +44,8 @@ pub enum SessionRecord {
         session: SessionId,
         key: KeyBuf,
         label: Box<[u8]>,
+        /// Of the hold that ended: the session may have the key by a later one. The version before did not tell it.
+        token: Option<Token>,
     },
 }
 
@@ -93,8 +95,12 @@ impl SessionRecord {
                 session,
                 key,
                 label,
+                token,
             } => {
-                let words = vec![key.name.to_vec(), number(session.0), label.to_vec()];
+                let mut words = vec![key.name.to_vec(), number(session.0), label.to_vec()];
+                if let Some(token) = token {
+                    pairs::push(&mut words, TOKEN, number(token.0));
+                }
                 (FREE, words)
             }
         }
@@ -132,11 +138,16 @@ impl SessionRecord {
                 held.map(SessionRecord::Held)
             }
             (FREE, [name, id, label, pairs @ ..]) => {
-                skip_pairs(pairs)?;
+                let mut token = None;
+                read_pairs(pairs, |name, value| match name {
+                    TOKEN => Pair::set(&mut token, read_token(value).map(Some)),
+                    _ => Pair::Unknown,
+                })?;
                 Some(SessionRecord::Freed {
                     session: read_id(id)?,
                     key: key(db, name),
                     label: (*label).into(),
+                    token,
                 })
             }
             _ => None,

@@ -1,7 +1,7 @@
 //! The engine's state: all tables, and which records still count.
 //!
 //! The rules, the search for cycles and the reports add their methods to [`Engine`]; here are those that all of them need. A
-//! hold counts while its owner lives, its grant is not withdrawn, and its key was not flushed.
+//! hold counts while its owner lives and its key was not flushed.
 
 use crate::engine::limits::Limits;
 use crate::engine::mode::Mode;
@@ -10,7 +10,7 @@ use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::{Cursor, Keys};
 use crate::engine::state::queues::Queues;
 use crate::engine::state::renewals::Renewals;
-use crate::engine::state::rows::{Ack, HeldKey, Hold, Name, Waiter};
+use crate::engine::state::rows::{HeldKey, Hold, Name, Waiter};
 use crate::engine::state::sessions::Sessions;
 use crate::engine::state::timers::Timers;
 use crate::engine::state::tokens::Tokens;
@@ -103,18 +103,15 @@ impl Engine {
         holds.filter(|hold| self.is_living(*hold))
     }
 
-    /// Whether a hold counts: its connection is alive, or its session within its grace; its grant is not withdrawn; its key was
-    /// not flushed. O(1).
+    /// Whether a hold counts: its owner is a connection, or a session within its grace, and no flush deleted its key. O(1).
     pub(in crate::engine) fn is_living(&self, hold: Id<Hold>) -> bool {
         let Hold { key, client, .. } = self.holds[hold];
-        !self.clients[client].ended
-            && self.holds.ack(hold) != Ack::Withdrawn
-            && !self.keys.is_retired(key)
+        self.clients[client].is_living() && !self.keys.is_retired(key)
     }
 
-    /// Whether a hold is neither pending nor withdrawn. O(1).
+    /// Whether a hold's owner was told of it: its grant is not pending. O(1).
     pub(in crate::engine) fn is_settled(&self, hold: Id<Hold>) -> bool {
-        self.holds.ack(hold) == Ack::Settled
+        self.holds.pending(hold).is_none()
     }
 
     /// The connection of a hold's owner; `NOBODY` for a detached session.
@@ -124,7 +121,7 @@ impl Engine {
 
     /// Whether the wait's connection has ended.
     pub(in crate::engine) fn is_dead_wait(&self, waiter: Id<Waiter>) -> bool {
-        self.clients[self.queues[waiter].client].ended
+        !self.clients[self.queues[waiter].client].is_living()
     }
 
     /// Whether any dead watch or wait is left to reap. O(1).
@@ -137,8 +134,8 @@ impl Engine {
         self.clients.find(client).is_some()
     }
 
-    /// Whether ended connections or withdrawn grants have left anything to clean up. O(1).
+    /// Whether the dead have left anything to clean up. O(1).
     pub(in crate::engine) fn is_anything_orphaned(&self) -> bool {
-        self.clients.is_anyone_ended() || self.holds.acks.has_withdrawn()
+        self.clients.has_dead()
     }
 }

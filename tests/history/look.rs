@@ -129,7 +129,7 @@ fn is_holder(hold: &Hold, said: &[Frame], (world, ids): (&World, &[i64])) -> boo
         Mode::Permits { count, .. } => count,
         _ => 0,
     };
-    !hold.is_gone()
+    !hold.is_left_behind()
         && (&said[1], &said[21]) == (&int(id), &session)
         && said[9] == label(hold.label)
         && said[13] == int(permits.into())

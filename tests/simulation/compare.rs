@@ -60,7 +60,10 @@ impl Trial {
             ));
         }
         let held = self.world.holds_at(spot).into_iter();
-        let mut held: Vec<Hold> = held.filter(|hold| !hold.is_gone()).cloned().collect();
+        let mut held: Vec<Hold> = held
+            .filter(|hold| !hold.is_left_behind())
+            .cloned()
+            .collect();
         let queue = self.world.queue(spot);
         let waits = queue.len() == waiters.len()
             && queue.iter().zip(&waiters).all(|(waiter, waiting)| {

@@ -145,6 +145,30 @@ impl Server {
         }))
     }
 
+    /// Client 1 starts session 1, which is granted a lock that a replica is to acknowledge.
+    fn acquire_acked(&mut self) {
+        self.start(1, 1);
+        self.tell(Event::Replicas { count: 1 });
+        let acks = AskedAcks {
+            replicas: NonZeroU32::MIN,
+            timeout_ms: 1000,
+        };
+        let (key, standing) = (key("a"), KeyState::Absent);
+        self.tell(Event::Acquire(Acquire {
+            client: client(1),
+            seen: &[KeySnapshot { key, standing }],
+            terms: Terms {
+                acks: Some(acks),
+                ..Terms::of(LOCK)
+            },
+            value: b"",
+            wait: None,
+            form: Form::Lock,
+            in_command: true,
+        }));
+        assert_eq!(self.engine.gauges().grants_pending, 1);
+    }
+
     /// What a file says of sessions that is saved now.
     pub fn saved(&self) -> Vec<SessionRecord> {
         self.engine.session_records(self.now).collect()
@@ -355,33 +379,13 @@ fn nobody_goes_on_with_a_session_on_a_server_that_has_got_a_master_meanwhile() {
 #[test]
 fn a_grant_that_was_not_acknowledged_is_withdrawn_by_a_load_though_the_file_has_it() {
     let mut server = Server::default();
-    server.start(1, 1);
-    server.tell(Event::Replicas { count: 1 });
-    let acks = AskedAcks {
-        replicas: NonZeroU32::MIN,
-        timeout_ms: 1000,
-    };
-    let (client, key) = (client(1), key("a"));
-    let standing = KeyState::Absent;
-    server.tell(Event::Acquire(Acquire {
-        client,
-        seen: &[KeySnapshot { key, standing }],
-        terms: Terms {
-            acks: Some(acks),
-            ..Terms::of(LOCK)
-        },
-        value: b"",
-        wait: None,
-        form: Form::Lock,
-        in_command: true,
-    }));
-    assert_eq!(server.engine.gauges().grants_pending, 1);
+    server.acquire_acked();
     let told = server.saved();
     server.orders.clear();
     server.tell(Event::LoadBegins);
     let refusal = Refusal::NoAcks { got: 0, wanted: 1 };
     let answer = Effect::Answer {
-        client,
+        client: client(1),
         reply: Reply::Refused(refusal),
         granted: None,
     };
@@ -390,6 +394,43 @@ fn a_grant_that_was_not_acknowledged_is_withdrawn_by_a_load_though_the_file_has_
     server.tell(Event::LoadEnded);
     assert_eq!(server.engine.gauges().grants_pending, 0);
     assert_eq!(server.resume(1, 1), Reply::Integer(1));
+}
+
+/// The server that becomes master may have taken it for the session's.
+#[test]
+fn a_withdrawn_hold_goes_back_to_its_session_when_a_master_comes() {
+    for released in [false, true] {
+        let mut server = Server::default();
+        server.acquire_acked();
+        server.tell(Event::Replicas { count: 0 });
+        assert_eq!(server.engine.gauges().grants_pending, 0);
+        if released {
+            server.work();
+        }
+        server.orders.clear();
+        server.tell(Event::Demoted { redirect: false });
+        assert_eq!(server.orders, []);
+        server.tell(Event::Promoted);
+        let held = i64::from(!released);
+        assert_eq!(server.resume(2, 1), Reply::Integer(held));
+    }
+}
+
+#[test]
+fn the_end_of_an_earlier_hold_does_not_end_a_later_one_of_the_same_session() {
+    let freed = |token| SessionRecord::Freed {
+        session: SessionId(1),
+        key: key("a").to_owned(),
+        label: b"".as_slice().into(),
+        token,
+    };
+    let its = Token(1 << 30);
+    for (token, stays) in [(Some(Token(7)), 1), (Some(its), 0), (None, 0)] {
+        let mut server = Server::replica(&[session(1), held(1, "a", LOCK)]);
+        server.hear(&[freed(token)]);
+        server.tell(Event::Promoted);
+        assert_eq!(server.resume(1, 1), Reply::Integer(stays));
+    }
 }
 
 #[test]

@@ -112,7 +112,7 @@ impl Trial {
         let ends_with = |at: usize| due[..at].iter().any(|other| other.ends == due[at].ends);
         let ties = (1..due.len()).any(ends_with);
         let most = match world.first_servable() {
-            None if !serves && !ties && !world.is_any_withdrawn() => most,
+            None if !serves && !ties => most,
             _ => usize::MAX,
         };
         let order = self.machine.work(most);

@@ -10,7 +10,7 @@
 
 use crate::engine::limits::WALK_HOLDERS_PER_KEY;
 use crate::engine::mode::Mode;
-use crate::engine::state::rows::{Ack, Client, Hold, Name, QueueEntry, Waiter};
+use crate::engine::state::rows::{Client, Hold, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Attributes;
@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
         is_near: bool,
     ) -> bool {
         let engine = self.engine;
-        if engine.clients[client].ended {
+        if !engine.clients[client].is_living() {
             return false;
         }
         let blocking = engine.clients[client].blocked.into_iter();
@@ -253,16 +253,12 @@ impl<'a> Walk<'a> {
 /// and the end of its grace ends what it holds.
 fn holder_of(engine: &Engine, hold: Id<Hold>) -> (Id<Client>, &[u8]) {
     let client = engine.holds[hold].client;
-    let attached = engine.clients[client].attached;
+    let attached = engine.clients[client].attached();
     (attached.unwrap_or(client), engine.holds.label(hold))
 }
 
 /// Whether a hold does not end by itself. A lease can begin with the acknowledgement of its grant.
 fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
-    let acks = &engine.holds.acks;
-    match engine.holds.ack(hold) {
-        Ack::Settled => engine.holds.lease(hold).is_none(),
-        Ack::Pending(token) => acks.get(token).is_none_or(|grant| grant.lease_ms.is_none()),
-        Ack::Withdrawn => false,
-    }
+    let pending = engine.holds.pending_grant(hold);
+    engine.holds.lease(hold).is_none() && pending.is_none_or(|grant| grant.lease_ms.is_none())
 }

@@ -282,7 +282,7 @@ impl Engine {
             .chain(waits.map(|waiter| self.queues[waiter].client));
         owners.any(|owner| {
             let owner = &self.clients[owner];
-            owner.id == client && !owner.ended
+            owner.id == client && owner.is_living()
         })
     }
 
@@ -306,14 +306,14 @@ impl Engine {
         let owner = &self.clients[hold.client];
         self.is_living(id).then(|| Holder {
             client: owner.id,
-            session: owner.is_session.then_some(owner.attached.is_some()),
+            session: owner.is_session().then(|| owner.attached().is_some()),
             label: self.holds.label(id).into(),
             mode: self.holds.mode(id),
             token: hold.token,
             depth: self.holds.depth(id),
             held_ms: hold.header.since().held_ms(now),
             lease_ms: self.holds.lease(id).map(|end| end.ms_since(now)),
-            acks: (self.holds.pending(id)).map(|grant| (grant.got, grant.wanted)),
+            acks: (self.holds.pending_grant(id)).map(|grant| (grant.got, grant.wanted)),
         })
     }
 

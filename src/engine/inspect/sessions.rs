@@ -45,7 +45,7 @@ impl Engine {
                 }
             }
         }
-        let attached = record.attached.map(|id| &self.clients[id]);
+        let attached = record.attached().map(|id| &self.clients[id]);
         SessionLine {
             id: session.id,
             client: record.id,

@@ -57,8 +57,8 @@ impl Engine {
     fn waited_for_by(&self, hold: Id<Hold>) -> Option<KeyBuf> {
         let owner = self.holds[hold].client;
         let record = &self.clients[owner];
-        let connection = match record.is_session {
-            true => record.attached?,
+        let connection = match record.is_session() {
+            true => record.attached()?,
             false => owner,
         };
         let pushed = || {

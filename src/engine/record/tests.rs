@@ -34,10 +34,13 @@ fn any_record() -> impl Strategy<Value = SessionRecord> {
             }
         }),
         id().prop_map(SessionRecord::SessionEnded),
-        (id(), key(), bytes()).prop_map(|(session, key, label)| SessionRecord::Freed {
-            session,
-            key,
-            label
+        (id(), key(), bytes(), id()).prop_map(|(session, key, label, token)| {
+            SessionRecord::Freed {
+                session,
+                key,
+                label,
+                token: Some(Token(token.0)),
+            }
         }),
         ((id(), key(), bytes(), modes()), extras()).prop_map(held),
     ]

@@ -2,12 +2,12 @@
 //!
 //! Until then the grant is *pending*: its keys are created and replicated, and taken for every other client. Once acknowledged,
 //! its client is told, and its holds are like any other. Otherwise it is *withdrawn*: the client gets `NOACKS` with the count,
-//! and its holds end when the keyspace may be written, each handed over in the same step. A replica promoted in between may
-//! keep the hold for its session, which finds out when it resumes.
+//! and its holds become those of a dead client. A replica promoted in between may keep the hold for its session, which finds
+//! out when it resumes.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP;
-use crate::engine::state::rows::{Ack, Client, Hold, Name, PendingGrant, Requester, Waiter};
+use crate::engine::state::rows::{Client, Death, Hold, Name, PendingGrant, Requester, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -67,7 +67,7 @@ impl Engine {
         client: Id<Client>,
         acks: AskedAcks,
     ) -> Option<Refusal> {
-        if self.clients[client].session.is_none() {
+        if self.clients[client].session().is_none() {
             return Some(Refusal::AcksWithoutSession);
         }
         let wanted = acks.replicas.get();
@@ -176,12 +176,6 @@ impl Engine {
         }
     }
 
-    /// The number of a session's holds, without withdrawn ones. O(log owners of withdrawn holds).
-    pub(in crate::engine) fn count_held_by(&self, session: Id<Client>) -> i64 {
-        let withdrawn = self.holds.acks.withdrawn_of(session);
-        i64::from(self.clients[session].hold_count) - i64::from(withdrawn)
-    }
-
     /// A grant is acknowledged: its client is told.
     fn grant_acknowledged(&mut self, token: Token, effects: &mut Vec<Effect>) {
         let Some(grant) = self.holds.acks.take(&mut self.timers, token) else {
@@ -189,7 +183,7 @@ impl Engine {
         };
         let lease = grant.lease_ms.map(|ms| self.now.after_ms(ms));
         for hold in &grant.holds {
-            self.holds.set_ack(*hold, Ack::Settled);
+            self.holds.settle(*hold);
             // On replicas the lease runs from the grant: nothing may be replicated here.
             if lease.is_some() {
                 self.holds.set_lease(&mut self.timers, *hold, lease);
@@ -217,10 +211,37 @@ impl Engine {
     fn take_back_pending(&mut self, token: Token) -> Option<PendingGrant> {
         let grant = self.holds.acks.take(&mut self.timers, token)?;
         self.totals.grants_withdrawn += 1;
-        for hold in &grant.holds {
-            self.holds.set_ack(*hold, Ack::Withdrawn);
-        }
+        self.orphan(&grant.holds);
         Some(grant)
+    }
+
+    /// The holds of a grant of which its client never learns become those of a dead client. Each is released, and handed over
+    /// in the same step, when the keyspace may be written. O(holds).
+    fn orphan(&mut self, holds: &[Id<Hold>]) {
+        let Some(first) = holds.first() else {
+            return;
+        };
+        let session = self.session_on_replicas(*first);
+        let dead = self.clients.add_dead(Death::Withdrawn { session });
+        for hold in holds {
+            let owner = self.holds[*hold].client;
+            if self.holds.pending(*hold).is_some() {
+                self.holds.settle(*hold);
+            }
+            self.holds.give_to(&mut self.clients, *hold, dead);
+            self.clients.forget_if_done(owner);
+        }
+    }
+
+    /// A connection was unblocked with this grant, and will not learn of it.
+    pub(in crate::engine) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
+        let Some(client) = self.clients.find(client) else {
+            return;
+        };
+        let owner = self.clients.owner(client);
+        let holds = self.holds.of_client(&self.clients, owner);
+        let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
+        self.orphan(&granted.collect::<Few<_>>());
     }
 
     /// Withdraws the grant for which a connection is blocked; returns its reply.
@@ -232,11 +253,8 @@ impl Engine {
 
     /// The owner cancels a pending hold, which it sees as a wait; returns whether the hold was pending.
     pub(in crate::engine) fn give_up_pending(&mut self, hold: Id<Hold>) -> bool {
-        match self.holds.ack(hold) {
-            Ack::Settled => false,
-            Ack::Pending(token) => self.take_back_pending(token).is_some(),
-            Ack::Withdrawn => false,
-        }
+        let token = self.holds.pending(hold);
+        token.is_some_and(|token| self.take_back_pending(token).is_some())
     }
 
     /// The number of connected replicas changed: withdraws the grants that want more.
@@ -255,7 +273,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         for hold in holds {
-            if let Ack::Pending(token) = self.holds.ack(*hold) {
+            if let Some(token) = self.holds.pending(*hold) {
                 self.withdraw(token, effects);
             }
         }
@@ -298,44 +316,12 @@ impl Engine {
         effects.extend(reply);
     }
 
-    /// Releases up to `most` withdrawn holds. The keyspace may be written.
-    pub(in crate::engine) fn release_withdrawn(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        for _ in 0..most {
-            if self.is_multi_key_budget_spent() {
-                return;
-            }
-            let Some(hold) = self.holds.acks.first_withdrawn() else {
-                return;
-            };
-            if !self.sweep_hold(hold, effects) {
-                self.release_one_withdrawn(hold, effects);
-            }
-        }
-    }
-
-    pub(in crate::engine) fn release_one_withdrawn(
-        &mut self,
-        hold: Id<Hold>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let owner = self.holds[hold].client;
-        self.release(hold, effects);
-        self.clients.forget_if_done(owner);
-    }
-
     /// This server became a replica: withdraws all pending grants.
     pub(in crate::engine) fn forget_acks(&mut self, effects: &mut Vec<Effect>) {
         for token in self.holds.acks.tokens().collect::<Few<_>>() {
             self.withdraw(token, effects);
         }
         self.replicas = 0;
-    }
-
-    /// Withdrawn holds that have not ended stay with their session, until the master's stream says otherwise.
-    pub(in crate::engine) fn leave_withdrawn_to_master(&mut self) {
-        while let Some(hold) = self.holds.acks.first_withdrawn() {
-            self.holds.set_ack(hold, Ack::Settled);
-        }
     }
 }
 

@@ -138,7 +138,7 @@ impl Engine {
     ) -> Result<(), Refusal> {
         // A waiter may need an `Extra` when it is granted.
         let client = self.admit_request(ask, false, effects)?;
-        if ask.terms.acks.is_some() && self.clients[client].session.is_none() {
+        if ask.terms.acks.is_some() && self.clients[client].session().is_none() {
             return Err(Refusal::AcksWithoutSession);
         }
         let wait = ask.wait.expect("what is not free is waited for");

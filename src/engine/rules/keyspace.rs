@@ -236,7 +236,7 @@ impl Engine {
         self.forget_hold(hold);
     }
 
-    /// The keys that clients of this server watch, wait for or hold; not those held only by the foreign owner, which are removed
+    /// The keys that clients of this server watch, wait for or hold; not those held only by the foreign client, which are removed
     /// in any case. O(all records), or O(1) if there are none.
     pub fn keys_of_the_living(&self) -> Vec<KeyBuf> {
         let holds = self.holds.len() - self.clients.foreign_holds();
@@ -245,7 +245,7 @@ impl Engine {
         }
         let is_of_others = |held: &Id<HeldKey>| {
             let first = self.keys[*held].holds.head();
-            first.is_some_and(|hold| !self.clients.is_foreign_owner(self.holds[hold].client))
+            first.is_some_and(|hold| !self.clients.is_foreign(self.holds[hold].client))
         };
         self.keys_where(is_of_others)
     }

@@ -7,10 +7,10 @@
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::LOOKS_PER_COMMAND;
 use crate::engine::state::clients::DeadCounts;
-use crate::engine::state::rows::{Ack, Hold, Name, Waiter};
+use crate::engine::state::rows::{Client, Death, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::types::{ClientId, Key, Loss, Token};
+use crate::engine::types::{ClientId, Key, Loss};
 
 impl Engine {
     /// A connection has ended: its watches and waits are dead, its holds orphaned. O(1), and O(log pending grants) for up to
@@ -20,12 +20,20 @@ impl Engine {
         let Some(client) = self.clients.find(client) else {
             return;
         };
-        if let Some(session) = self.clients[client].session {
+        if let Some(session) = self.clients[client].session() {
             self.begin_grace(session);
         }
-        let killed = self.clients[client].ended_by.take();
-        self.clients[client].ended_after = self.keys.retirements();
-        self.clients.end(client, killed.or(Some(Loss::Died)));
+        self.lose_client(client);
+    }
+
+    /// A connection has ended, or a session's grace: its holds are logged as lost when they are released.
+    pub(in crate::engine) fn lose_client(&mut self, client: Id<Client>) {
+        let why = match self.clients[client].killed {
+            true => Loss::Killed,
+            false => Loss::Died,
+        };
+        let flushes = self.keys.retirements();
+        self.clients.end(client, Death::Lost { why, flushes });
     }
 
     /// Continues the sweep after a flush, and reaps up to `most` dead watches and queue entries; a wait is reaped whole.
@@ -81,25 +89,24 @@ impl Engine {
         self.end_leases(most, effects);
         self.serve_ready(most, effects);
         self.end_graces(most, effects);
-        self.release_withdrawn(most, effects);
         self.release_orphans(most, effects);
         // Last: where a key turns out to have expired, the effects above have granted it already.
         self.renew(most, effects);
     }
 
-    /// Releases up to `most` holds of ended connections.
+    /// Releases up to `most` holds of the dead.
     fn release_orphans(&mut self, most: usize, effects: &mut Vec<Effect>) {
         for _ in 0..most {
             if self.is_multi_key_budget_spent() {
                 return;
             }
-            let Some(client) = self.clients.first_ended() else {
+            let Some(client) = self.clients.first_orphaner() else {
                 return;
             };
             let hold = self.clients[client].holding.head();
             let hold = hold.expect("it is in the list for its holds");
             if !self.sweep_hold(hold, effects) {
-                self.release_after_end(hold, effects);
+                self.release_after_death(hold, effects);
             }
         }
     }
@@ -130,22 +137,30 @@ impl Engine {
             self.keys.remove_name_if_unreferenced(name);
         }
         for hold in left {
-            self.release_after_end(hold, effects);
+            self.release_after_death(hold, effects);
         }
     }
 
-    fn release_after_end(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
-        if !self.is_settled(hold) {
-            return self.release_one_withdrawn(hold, effects);
-        }
+    /// Releases the hold of a dead client.
+    pub(in crate::engine) fn release_after_death(
+        &mut self,
+        hold: Id<Hold>,
+        effects: &mut Vec<Effect>,
+    ) {
         let client = self.holds[hold].client;
-        self.note_end(hold, effects);
-        // Of foreign holds only the last of a key counts: the number of its other holders is unknown.
-        let is_last = || {
-            let mut holds = self.holds.all_of_key(&self.keys, self.holds[hold].key);
-            holds.nth(1).is_none()
-        };
-        let is_counted = self.clients[client].ended_by.is_some() || is_last();
+        let is_counted = self.is_settled(hold)
+            && match self.clients[client].death() {
+                Some(Death::Lost { .. }) => true,
+                Some(Death::Withdrawn { .. }) => false,
+                // Of foreign holds only the last of a key counts: the number of its other holders is unknown.
+                Some(Death::Closed) | None => {
+                    let key = self.holds[hold].key;
+                    self.holds.all_of_key(&self.keys, key).nth(1).is_none()
+                }
+            };
+        if self.is_settled(hold) {
+            self.note_end(hold, effects);
+        }
         self.release(hold, effects);
         self.totals.keys_removed_by_disconnect += u64::from(is_counted);
         self.clients.forget_if_done(client);
@@ -183,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Ends the owner's hold of this key if its lease has expired or its grant was withdrawn. O(log leases).
+    /// Ends the owner's hold of this key if its lease has expired. O(log leases).
     pub(in crate::engine) fn end_own_lease(
         &mut self,
         client: ClientId,
@@ -196,8 +211,6 @@ impl Engine {
         };
         if self.is_over(own) {
             self.revoke(own, Loss::Lease, effects);
-        } else if self.holds.ack(own) == Ack::Withdrawn {
-            self.release_one_withdrawn(own, effects);
         }
     }
 
@@ -267,23 +280,6 @@ impl Engine {
         effects.push(Effect::Reply(refused));
     }
 
-    /// Ends the holds granted with this token when the keyspace may be written.
-    pub(in crate::engine) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
-        let Some(client) = self.clients.find(client) else {
-            return;
-        };
-        let owner = self.clients.owner(client);
-        let holds = self.holds.of_client(&self.clients, owner);
-        let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
-        for hold in granted.collect::<Vec<_>>() {
-            self.holds.set_lease(&mut self.timers, hold, Some(self.now));
-            if self.holds.depth(hold) == 1 {
-                // The client was never told that it held the key.
-                self.holds.forget_notify(hold);
-            }
-        }
-    }
-
     /// This server became a replica: all waits fail, and connections lose their holds. Sessions keep theirs until the master's
     /// stream says otherwise.
     pub(in crate::engine) fn demoted(&mut self, redirect: bool, effects: &mut Vec<Effect>) {
@@ -306,6 +302,9 @@ impl Engine {
             let holds: Vec<_> = self.holds.all_of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
             for hold in holds {
+                if self.return_to_session(hold) {
+                    continue;
+                }
                 self.notify_lost(hold, Loss::Demoted, effects);
                 let owner = self.holds[hold].client;
                 if self.sessions.get(owner).is_none() {
@@ -317,12 +316,31 @@ impl Engine {
                 self.add_ownerless_hold(key, mode);
             }
         }
-        self.leave_withdrawn_to_master();
         self.is_replica = true;
         let sessions: Vec<_> = self.sessions.iter().map(|(session, _)| session).collect();
         for session in sessions {
             self.begin_grace(session);
         }
+    }
+
+    /// A withdrawn hold that was not released goes back to its session, until the master's stream says otherwise. Returns whether
+    /// it did.
+    fn return_to_session(&mut self, hold: Id<Hold>) -> bool {
+        let owner = self.holds[hold].client;
+        let Some(Death::Withdrawn { session }) = self.clients[owner].death() else {
+            return false;
+        };
+        let key = self.holds[hold].key;
+        let session = session.and_then(|id| self.sessions.numbered(id));
+        let session = session.filter(|session| {
+            let label = self.holds.label(hold);
+            (self.holds.find(&self.keys, key, *session, label)).is_none()
+        });
+        if let Some(session) = session {
+            self.holds.give_to(&mut self.clients, hold, session);
+            self.clients.forget_if_done(owner);
+        }
+        session.is_some()
     }
 
     /// This server became a master.

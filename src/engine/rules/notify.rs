@@ -5,7 +5,7 @@
 
 use crate::engine::effect::{Effect, Lost, NameFrom, News, Push};
 use crate::engine::limits::LOSSES_LOGGED_APART;
-use crate::engine::state::rows::Hold;
+use crate::engine::state::rows::{Death, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Kind, Loss, NOBODY, Origin};
@@ -46,10 +46,10 @@ impl Engine {
         if self.is_replica || self.loading || !self.is_settled(id) {
             return;
         }
-        if owner.ended && !self.was_flushed_before_owner_ended(id) {
+        if !owner.is_living() && !self.was_flushed_before_owner_ended(id) {
             return self.note_end(id, effects);
         }
-        let owner_id = if owner.ended { NOBODY } else { owner.id };
+        let owner_id = if owner.is_living() { owner.id } else { NOBODY };
         self.totals.lost += 1;
         self.note_loss(id, why, effects);
         let hold = &self.holds[id];
@@ -71,9 +71,10 @@ impl Engine {
         effects.push(Effect::Push { to, push });
     }
 
-    /// Logs the end of an orphaned hold, with the reason for which its owner ended. O(1).
+    /// Logs the end of an orphaned hold, if its owner's death is a reason for the log. O(1).
     pub(in crate::engine) fn note_end(&mut self, id: Id<Hold>, effects: &mut Vec<Effect>) {
-        if let Some(why) = self.clients[self.holds[id].client].ended_by {
+        let death = self.clients[self.holds[id].client].death();
+        if let Some(Death::Lost { why, .. }) = death {
             self.note_loss(id, why, effects);
         }
     }
@@ -82,10 +83,14 @@ impl Engine {
     fn was_flushed_before_owner_ended(&self, id: Id<Hold>) -> bool {
         let Hold { key, client, .. } = self.holds[id];
         let retired = self.keys.retired_by(key);
-        retired.is_some_and(|retired| retired.number <= self.clients[client].ended_after)
+        let flushes = match self.clients[client].death() {
+            Some(Death::Lost { flushes, .. }) => flushes,
+            _ => 0,
+        };
+        retired.is_some_and(|retired| retired.number <= flushes)
     }
 
-    /// On promotion the foreign owner's holds end: logs one entry for all. O(1).
+    /// On promotion the foreign client's holds end: logs one entry for all. O(1).
     pub(in crate::engine) fn log_foreign_holds(&mut self, effects: &mut Vec<Effect>) {
         if let Some(hold) = self.clients.first_foreign_hold() {
             let count = self.clients.foreign_holds() as u64;
@@ -140,7 +145,7 @@ impl Engine {
             let owner = self.clients.owner(client);
             let owner = &mut self.clients[owner];
             owner.origin = Some(Box::new(origin));
-            owner.ended_by = killed.then_some(Loss::Killed);
+            owner.killed = killed;
         }
     }
 
@@ -149,7 +154,7 @@ impl Engine {
         let logs = self.logs_losses;
         self.clients.find(client).is_some_and(|client| {
             let owner = &self.clients[self.clients.owner(client)];
-            owner.is_session || (logs && owner.hold_count > 0)
+            owner.is_session() || (logs && owner.hold_count > 0)
         })
     }
 

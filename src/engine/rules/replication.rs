@@ -1,7 +1,7 @@
 //! Replication and persistence: the replication stream, the append-only file, RDB files.
 //!
 //! Keys are replicated without their owners: connections end with their server. Sessions survive it, so they are replicated in
-//! full. A replica keeps each key for the *foreign owner* or for sessions, never for both: while a session holds a key, its
+//! full. A replica keeps each key for the *foreign client* or for sessions, never for both: while a session holds a key, its
 //! other holders do not matter there.
 
 use crate::engine::effect::Effect;
@@ -9,7 +9,7 @@ use crate::engine::event::Event;
 use crate::engine::mode::Mode;
 use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::Grant;
-use crate::engine::state::rows::{Client, HeldKey, Hold};
+use crate::engine::state::rows::{Client, ClientKind, Death, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::terms::Terms;
@@ -39,7 +39,7 @@ impl Engine {
         let key = self.holds[hold].key;
         let left_ms = self.holds.lease(hold).map(|end| end.ms_since(now));
         // Acknowledgements are not replicated: a pending grant's lease counts from the grant.
-        let pending = self.holds.pending(hold);
+        let pending = self.holds.pending_grant(hold);
         let begins_ms = pending.and_then(|grant| grant.lease_ms);
         Held {
             session,
@@ -74,7 +74,7 @@ impl Engine {
 
     #[inline]
     fn is_of_session(&self, hold: Id<Hold>) -> bool {
-        !self.sessions.is_empty() && self.clients[self.holds[hold].client].is_session
+        !self.sessions.is_empty() && self.session_on_replicas(hold).is_some()
     }
 
     /// The record to replicate if this hold ends and its key stays. O(1).
@@ -88,12 +88,22 @@ impl Engine {
 
     #[cold]
     fn freed_by_session(&self, hold: Id<Hold>) -> Option<Box<SessionRecord>> {
-        let owner = self.holds[hold].client;
         Some(Box::new(SessionRecord::Freed {
-            session: self.sessions.get(owner)?.id,
+            session: self.session_on_replicas(hold)?,
             key: self.keys.key_of(self.holds[hold].key).to_owned(),
             label: self.holds.label(hold).into(),
+            token: Some(self.holds[hold].token),
         }))
+    }
+
+    /// The session to which this hold belongs on replicas. O(1).
+    pub(in crate::engine) fn session_on_replicas(&self, hold: Id<Hold>) -> Option<SessionId> {
+        let owner = self.holds[hold].client;
+        match self.clients[owner].kind {
+            ClientKind::Session { .. } => Some(self.sessions.get(owner)?.id),
+            ClientKind::Dead(Death::Withdrawn { session }) => session,
+            _ => None,
+        }
     }
 
     pub(in crate::engine) fn apply_record(
@@ -123,7 +133,8 @@ impl Engine {
                 session,
                 key,
                 label,
-            } => self.apply_freed(*session, key.as_key(), label),
+                token,
+            } => self.apply_freed(*session, key.as_key(), label, *token),
         }
     }
 
@@ -159,7 +170,13 @@ impl Engine {
         self.mark_timed(key, held.timed || held.terms.mode.is_lock());
     }
 
-    fn apply_freed(&mut self, session: SessionId, name: Key<'_>, label: &[u8]) {
+    fn apply_freed(
+        &mut self,
+        session: SessionId,
+        name: Key<'_>,
+        label: &[u8],
+        token: Option<Token>,
+    ) {
         let Some(owner) = self.sessions.numbered(session) else {
             return;
         };
@@ -169,6 +186,10 @@ impl Engine {
         let Some(hold) = self.holds.find(&self.keys, key, owner, label) else {
             return;
         };
+        // It may hold the key again, by a later grant.
+        if token.is_some_and(|token| token != self.holds[hold].token) {
+            return;
+        }
         let mode = self.holds.mode(hold);
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
@@ -224,12 +245,12 @@ impl Engine {
         }
     }
 
-    /// Adds a hold of the foreign owner to an unheld key. O(1).
+    /// Adds a hold of the foreign client to an unheld key. O(1).
     pub(in crate::engine) fn add_ownerless_hold(&mut self, key: Id<HeldKey>, mode: Mode) {
         // A lock may have a TTL: that is not replicated.
         self.mark_timed(key, mode.is_lock());
         let grant = Grant {
-            client: self.clients.foreign_owner(),
+            client: self.clients.foreign(),
             // An orphan's exact mode does not matter.
             terms: Terms::of(match mode.is_lock() {
                 true => Mode::Exclusive,
@@ -250,7 +271,7 @@ impl Engine {
         let mut sessions: Vec<_> = self.sessions.iter().collect();
         sessions.sort_unstable_by_key(|(_, session)| session.id);
         for (owner, session) in sessions {
-            if let Some(connection) = self.clients[owner].attached {
+            if let Some(connection) = self.clients[owner].attached() {
                 let (digest, notify) = (session.digest, session.notify_after == Token::default());
                 let client = self.clients[connection].id;
                 self.attached_before_load.push((client, digest, notify));
@@ -263,7 +284,7 @@ impl Engine {
     fn forget_session(&mut self, session: Id<Client>) {
         self.clients.detach(session);
         self.sessions.remove(&mut self.timers, session);
-        self.clients.end(session, None);
+        self.clients.end(session, Death::Closed);
     }
 
     fn forget_holds(&mut self, holds: Vec<Id<Hold>>) {

@@ -25,10 +25,12 @@ impl Engine {
                 let mode = hold.map(|hold| self.holds.mode(hold));
                 if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
                     // A pending hold counts as a wait.
-                    let is_held = self.is_settled(hold);
-                    self.give_up_pending(hold);
-                    self.release(hold, effects);
-                    deleted += i64::from(is_held);
+                    if self.give_up_pending(hold) {
+                        self.release_after_death(hold, effects);
+                    } else {
+                        self.release(hold, effects);
+                        deleted += 1;
+                    }
                 }
             }
         }

@@ -89,11 +89,10 @@ impl Engine {
     fn names_up_next(&self) -> impl Iterator<Item = Id<Name>> {
         let over = self.timers.first_lease().map(|(_, hold)| hold);
         let of_session = self.timers.first_grace().map(|(_, session)| session);
-        let owners = [of_session, self.clients.first_ended()];
+        let owners = [of_session, self.clients.first_orphaner()];
         let left = owners.into_iter().flatten();
         let left = left.filter_map(|owner| self.clients[owner].holding.head());
-        let withdrawn = self.holds.acks.first_withdrawn();
-        let freed = over.into_iter().chain(left).chain(withdrawn);
+        let freed = over.into_iter().chain(left);
         let ready = self.ready.front().copied();
         ready
             .into_iter()

@@ -202,10 +202,9 @@ impl Engine {
         }
         let leases = self.timers.leases_until(now).take(most);
         let graces = self.timers.graces_until(now).take(most);
-        let ended = graces.chain(self.clients.all_ended().take(most));
-        let holds = ended.flat_map(|owner| self.holds.of_client(&self.clients, owner));
-        let withdrawn = self.holds.acks.withdrawn().take(most);
-        let over = leases.chain(holds.take(most)).chain(withdrawn);
+        let dead = graces.chain(self.clients.orphaners().take(most));
+        let holds = dead.flat_map(|owner| self.holds.of_client(&self.clients, owner));
+        let over = leases.chain(holds.take(most));
         let over = over.filter_map(|hold| self.keys.name_of(self.holds[hold].key));
         let names = self.ready.iter().take(most).copied().chain(over);
         let names = names.map(|name| &self.keys[name]);
@@ -257,7 +256,7 @@ impl Engine {
     pub(in crate::engine) fn dequeue(&mut self, waiter: Id<Waiter>) -> (Few<Id<Name>>, Waiter) {
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         let (asked, waiter) = self.queues.remove(keys, clients, &mut self.timers, waiter);
-        if clients[waiter.client].ended {
+        if !clients[waiter.client].is_living() {
             let (waits, watches) = (1, 0);
             clients.reap(waiter.client, DeadCounts { waits, watches });
         }

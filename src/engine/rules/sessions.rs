@@ -4,7 +4,7 @@ use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
 use crate::engine::limits::{RELEASES_PER_PENDING_HOLD, RELEASES_PER_SESSION_END};
 use crate::engine::record::SessionRecord;
-use crate::engine::state::rows::{Client, Session};
+use crate::engine::state::rows::{Client, Death, Session};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Digest, Loss, SessionId, Token};
@@ -36,7 +36,7 @@ impl Engine {
     /// The refusal, if this connection has a session or holds already.
     fn has_something(&self, client: ClientId) -> Option<Refusal> {
         let record = &self.clients[self.clients.find(client)?];
-        if record.session.is_some() {
+        if record.session().is_some() {
             return Some(Refusal::HasSession);
         }
         (record.hold_count > 0).then_some(Refusal::HoldsAlready)
@@ -51,7 +51,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let reply = match self.try_resume(client, digest, notify, effects) {
-            Ok(session) => Reply::Integer(self.count_held_by(session)),
+            Ok(session) => Reply::Integer(self.clients[session].hold_count.into()),
             Err(refusal) => Reply::Refused(refusal),
         };
         effects.push(Effect::Reply(reply));
@@ -71,7 +71,7 @@ impl Engine {
             self.sweep_holds_of(session, effects);
         }
         if let (Some(connection), Some(session)) = (connection, session)
-            && self.clients[session].attached == Some(connection)
+            && self.clients[session].attached() == Some(connection)
         {
             if notify {
                 self.sessions.set_notify_after(session, Token::default());
@@ -88,7 +88,7 @@ impl Engine {
         let session = session.filter(|session| !self.sessions.is_over(*session, self.now));
         let session = session.ok_or(Refusal::NoSession)?;
         let connection = self.client_record(client, effects);
-        if let Some(previous) = self.clients[session].attached {
+        if let Some(previous) = self.clients[session].attached() {
             self.withdraw_asked_by(self.clients[previous].id, effects);
         }
         self.clients.detach(session);
@@ -106,7 +106,7 @@ impl Engine {
     ) {
         self.clients.attach(session, connection);
         let record = &mut self.clients[session];
-        (record.origin, record.ended_by) = (None, None);
+        (record.origin, record.killed) = (None, false);
         self.sessions.set_end(&mut self.timers, session, None);
         self.sessions.count_attachment(session);
         let notify_after = match notify {
@@ -127,10 +127,10 @@ impl Engine {
     ) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
-        let Some(session) = connection.and_then(|id| self.clients[id].session) else {
+        let Some(session) = connection.and_then(|id| self.clients[id].session()) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
-        let count = self.count_held_by(session);
+        let count = self.clients[session].hold_count.into();
         self.end_held_by(session, later, effects);
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
@@ -148,7 +148,7 @@ impl Engine {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         self.sweep_holds_of(session, effects);
-        let count = self.count_held_by(session);
+        let count = self.clients[session].hold_count.into();
         let holds: Vec<_> = self.holds.of_client(&self.clients, session).collect();
         for hold in holds {
             // The sweep counts flushed keys as such.
@@ -164,11 +164,11 @@ impl Engine {
     pub(in crate::engine) fn detach(&mut self, client: ClientId, effects: &mut Vec<Effect>) {
         self.sweep_holds_by(client, effects);
         let connection = self.clients.find(client);
-        let Some(session) = connection.and_then(|id| self.clients[id].session) else {
+        let Some(session) = connection.and_then(|id| self.clients[id].session()) else {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         self.withdraw_asked_by(client, effects);
-        let count = self.count_held_by(session);
+        let count = self.clients[session].hold_count.into();
         self.begin_grace(session);
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
@@ -198,7 +198,7 @@ impl Engine {
             ))));
         }
         if self.clients[session].hold_count > 0 {
-            self.clients.end(session, None);
+            self.clients.end(session, Death::Closed);
         } else {
             self.clients.remove_session(session);
         }
@@ -220,7 +220,9 @@ impl Engine {
     pub(in crate::engine) fn begin_all_graces(&mut self) {
         let detached = self.sessions.iter().map(|(session, _)| session);
         let detached: Vec<_> = detached
-            .filter(|id| self.clients[*id].attached.is_none() && !self.sessions.is_running_out(*id))
+            .filter(|id| {
+                self.clients[*id].attached().is_none() && !self.sessions.is_running_out(*id)
+            })
             .collect();
         for session in detached {
             self.begin_grace(session);
@@ -237,9 +239,7 @@ impl Engine {
                             former.id,
                         ))));
                     }
-                    let killed = self.clients[session].ended_by.take();
-                    self.clients[session].ended_after = self.keys.retirements();
-                    self.clients.end(session, killed.or(Some(Loss::Died)));
+                    self.lose_client(session);
                 }
                 _ => return,
             }

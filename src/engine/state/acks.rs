@@ -1,10 +1,10 @@
-//! Pending grants (`ACKS`), by token, and holds of withdrawn grants.
+//! Pending grants (`ACKS`), by token.
 //!
 //! A pending grant has its holds from the beginning, so the key is taken for every other client. Its replication *offset* is known
 //! a moment after the grant; until then it is *unplaced*.
 
 use crate::engine::effect::{Effect, WaitEnd};
-use crate::engine::state::rows::{Ack, Client, Hold, PendingGrant, Requester, Waiter};
+use crate::engine::state::rows::{Hold, PendingGrant, Requester, Waiter};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
@@ -29,8 +29,7 @@ impl Requester {
 
 /// Invariant: each grant is in `by_wanted` under its replica count, in `asked` with its connection, and in `unplaced` if it has no
 /// offset; offsets rise with tokens. Each has its timer. `blocked` has the grants whose connection is blocked, `broken` those
-/// that have lost a hold. Exactly the holds of a grant are `Ack::Pending` with its token, exactly those in `withdrawn` are
-/// `Ack::Withdrawn`.
+/// that have lost a hold. Exactly the holds of a grant are pending with its token.
 #[derive(Default)]
 pub(in crate::engine) struct Acks {
     grants: BTreeMap<Token, PendingGrant>,
@@ -39,9 +38,6 @@ pub(in crate::engine) struct Acks {
     unplaced: BTreeSet<Token>,
     blocked: BTreeMap<ClientId, Token>,
     broken: BTreeSet<Token>,
-    withdrawn: BTreeSet<Id<Hold>>,
-    /// Count per owner; no zero entries.
-    withdrawn_of: BTreeMap<Id<Client>, u32>,
 }
 
 impl Acks {
@@ -159,52 +155,14 @@ impl Acks {
         self.broken.first().copied()
     }
 
-    /// Adds a withdrawn hold. O(log withdrawn).
-    pub fn withdraw(&mut self, hold: Id<Hold>, owner: Id<Client>) {
-        if self.withdrawn.insert(hold) {
-            *self.withdrawn_of.entry(owner).or_default() += 1;
-        }
-    }
-
-    /// Removes a withdrawn hold. O(log withdrawn).
-    pub fn forget_withdrawn(&mut self, hold: Id<Hold>, owner: Id<Client>) {
-        if self.withdrawn.remove(&hold)
-            && let Some(count) = self.withdrawn_of.get_mut(&owner)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.withdrawn_of.remove(&owner);
-            }
-        }
-    }
-
-    /// Whether there are withdrawn holds. O(1).
-    #[inline]
-    pub fn has_withdrawn(&self) -> bool {
-        !self.withdrawn.is_empty()
-    }
-
-    /// The number of an owner's withdrawn holds. O(log owners).
-    pub fn withdrawn_of(&self, owner: Id<Client>) -> u32 {
-        self.withdrawn_of.get(&owner).copied().unwrap_or(0)
-    }
-
-    pub fn withdrawn(&self) -> impl Iterator<Item = Id<Hold>> {
-        self.withdrawn.iter().copied()
-    }
-
-    pub fn first_withdrawn(&self) -> Option<Id<Hold>> {
-        self.withdrawn.first().copied()
-    }
-
     /// The deadlines, for tests.
     pub fn deadlines(&self) -> impl Iterator<Item = (Moment, Timer)> {
         let grants = self.grants.iter();
         grants.map(|(token, grant)| (grant.deadline, Timer::Acks(*token)))
     }
 
-    /// Panics unless the invariant holds for all holds, given with their owners. O(everything).
-    pub fn check(&self, holds: impl Iterator<Item = (Id<Hold>, Id<Client>, Ack)>) {
+    /// Panics unless the invariant holds, given the pending holds. O(everything).
+    pub fn check(&self, pending: impl Iterator<Item = (Id<Hold>, Token)>) {
         assert!(self.broken.is_empty());
         let mut last = None;
         for (token, grant) in &self.grants {
@@ -230,25 +188,11 @@ impl Acks {
             .filter(|grant| !grant.requester.reply_to.push);
         assert_eq!(blocking.count(), self.blocked.len());
         assert_eq!(self.asked.len(), self.grants.len());
-        let mut pending = 0;
-        let mut withdrawn_of = BTreeMap::new();
-        for (hold, owner, ack) in holds {
-            match ack {
-                Ack::Settled => {}
-                Ack::Pending(token) => {
-                    assert!(self.grants[&token].holds.contains(&hold));
-                    pending += 1;
-                }
-                Ack::Withdrawn => {
-                    assert!(self.withdrawn.contains(&hold));
-                    *withdrawn_of.entry(owner).or_default() += 1;
-                }
-            }
-        }
         let named = self.grants.values().map(|grant| grant.holds.len());
-        assert_eq!(named.sum::<usize>(), pending);
-        assert_eq!(self.withdrawn_of, withdrawn_of);
-        let withdrawn = withdrawn_of.values().sum::<u32>();
-        assert_eq!(self.withdrawn.len(), withdrawn as usize);
+        let is_named = |(hold, token)| self.grants[&token].holds.contains(&hold);
+        assert_eq!(
+            named.sum::<usize>(),
+            pending.filter(|at| is_named(*at)).count()
+        );
     }
 }

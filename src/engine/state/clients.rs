@@ -1,16 +1,16 @@
 //! Connections that watch, hold or wait, or once did; and sessions, which own the holds of their connection.
 
-use crate::engine::state::rows::{Client, Hold};
+use crate::engine::state::rows::{Client, ClientKind, Death, Hold};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
-use crate::engine::types::{ClientId, Loss, NOBODY};
+use crate::engine::types::{ClientId, NOBODY};
 use hashbrown::HashMap;
 use std::cell::Cell;
 use std::ops;
 
 /// Invariant: `by_id` has exactly the records of living connections. `session` and `attached` mirror each other, and a connection
 /// with a session has no holds of its own. A record stays until its connection ends (a client that locks in a loop keeps it),
-/// then in `ended` until its last hold is released, and in `reaping` until its last wait and watch are reaped; `dead` counts
+/// then in `orphaners` until its last hold is released, and in `reaping` until its last wait and watch are reaped; `dead` counts
 /// those.
 #[derive(Default)]
 pub(in crate::engine) struct Clients {
@@ -18,11 +18,11 @@ pub(in crate::engine) struct Clients {
     by_id: HashMap<ClientId, Id<Client>>,
     /// The last lookup: a command looks its connection up several times.
     last: Cell<Option<(ClientId, Id<Client>)>>,
-    /// Ended clients that still own holds, and those with waits or watches; each oldest first.
-    ended: Chain<Client, { Client::ENDING }>,
+    /// The foreign client and dead ones that still own holds, and those with waits or watches; each oldest first.
+    orphaners: Chain<Client, { Client::ENDING }>,
     reaping: Chain<Client, { Client::REAPING }>,
     dead: DeadCounts,
-    foreign_owner: Option<Id<Client>>,
+    foreign: Option<Id<Client>>,
     /// Sessions with an attached connection.
     attached: usize,
 }
@@ -35,18 +35,13 @@ pub(in crate::engine) struct DeadCounts {
 }
 
 impl Client {
-    fn new(id: ClientId) -> Self {
+    fn new(id: ClientId, kind: ClientKind) -> Self {
         Client {
             id,
-            ended: false,
-            ended_by: None,
-            ended_after: 0,
+            kind,
             origin: None,
-            has_orphans: false,
+            killed: false,
             disconnect_tracked: false,
-            is_session: false,
-            session: None,
-            attached: None,
             watching: Chain::default(),
             watch_count: 0,
             watch_bytes: 0,
@@ -59,6 +54,45 @@ impl Client {
             ending: Link::default(),
             reaping: Link::default(),
         }
+    }
+
+    /// Whether it is a connection or a session that has not ended.
+    pub fn is_living(&self) -> bool {
+        match self.kind {
+            ClientKind::Connection { .. } | ClientKind::Session { .. } => true,
+            ClientKind::Foreign | ClientKind::Dead(_) => false,
+        }
+    }
+
+    pub fn is_session(&self) -> bool {
+        matches!(self.kind, ClientKind::Session { .. })
+    }
+
+    /// The session of a connection.
+    pub fn session(&self) -> Option<Id<Client>> {
+        match self.kind {
+            ClientKind::Connection { session } => session,
+            _ => None,
+        }
+    }
+
+    /// The connection of a session.
+    pub fn attached(&self) -> Option<Id<Client>> {
+        match self.kind {
+            ClientKind::Session { attached } => attached,
+            _ => None,
+        }
+    }
+
+    pub fn death(&self) -> Option<Death> {
+        match self.kind {
+            ClientKind::Dead(death) => Some(death),
+            _ => None,
+        }
+    }
+
+    fn owes_nothing(&self) -> bool {
+        self.hold_count + self.wait_count + self.watch_count == 0
     }
 }
 
@@ -80,16 +114,16 @@ impl Clients {
         if let Some(found) = self.find(id) {
             return (found, false);
         }
-        let made = self.records.insert(Client::new(id));
+        let kind = ClientKind::Connection { session: None };
+        let made = self.records.insert(Client::new(id, kind));
         self.by_id.insert(id, made);
         (made, true)
     }
 
     /// Adds a detached session. O(1).
     pub fn add_session(&mut self) -> Id<Client> {
-        let mut session = Client::new(NOBODY);
-        session.is_session = true;
-        self.records.insert(session)
+        let kind = ClientKind::Session { attached: None };
+        self.records.insert(Client::new(NOBODY, kind))
     }
 
     /// The number of sessions with an attached connection.
@@ -104,49 +138,64 @@ impl Clients {
 
     /// The owner of what this connection is granted: its session, or itself. O(1).
     pub fn owner(&self, connection: Id<Client>) -> Id<Client> {
-        self.records[connection].session.unwrap_or(connection)
+        self.records[connection].session().unwrap_or(connection)
     }
 
     /// Attaches a connection to a session, which owns what it is granted from now on. O(1).
     pub fn attach(&mut self, session: Id<Client>, connection: Id<Client>) {
-        self.records[connection].session = Some(session);
-        self.records[session].attached = Some(connection);
+        let id = self.records[connection].id;
+        self.records[connection].kind = ClientKind::Connection {
+            session: Some(session),
+        };
+        let record = &mut self.records[session];
+        record.kind = ClientKind::Session {
+            attached: Some(connection),
+        };
+        record.id = id;
         self.attached += 1;
-        self.records[session].id = self.records[connection].id;
     }
 
     /// Detaches a session from its connection. O(1).
     pub fn detach(&mut self, session: Id<Client>) {
-        self.records[session].id = NOBODY;
-        if let Some(connection) = self.records[session].attached.take() {
-            self.records[connection].session = None;
+        if let Some(connection) = self.records[session].attached() {
+            self.records[connection].kind = ClientKind::Connection { session: None };
             self.attached -= 1;
         }
+        let record = &mut self.records[session];
+        record.kind = ClientKind::Session { attached: None };
+        record.id = NOBODY;
     }
 
-    /// A connection or session has ended: its holds are orphaned, its waits and watches dead. O(1).
-    pub fn end(&mut self, id: Id<Client>, ended_by: Option<Loss>) {
-        self.records[id].ended = true;
-        self.records[id].ended_by = ended_by;
+    /// A connection or a detached session dies. O(1).
+    pub fn end(&mut self, id: Id<Client>, death: Death) {
         self.last.set(None);
-        let record = &self.records[id];
+        let record = &mut self.records[id];
+        record.kind = ClientKind::Dead(death);
         self.by_id.remove(&record.id);
         let (waits, watches) = (record.wait_count, record.watch_count);
+        if record.owes_nothing() {
+            self.records.remove(id);
+            return;
+        }
         if record.hold_count > 0 {
-            self.orphan_holds(id);
+            self.orphaners.push(&mut self.records, id);
         }
         if waits + watches > 0 {
             self.dead.waits += waits as usize;
             self.dead.watches += watches as usize;
             self.reaping.push(&mut self.records, id);
-        } else if self.records[id].hold_count == 0 {
-            self.records.remove(id);
         }
     }
 
-    fn orphan_holds(&mut self, id: Id<Client>) {
-        self.records[id].has_orphans = true;
-        self.ended.push(&mut self.records, id);
+    /// Adds a client that is dead, for holds that the caller gives it. O(1).
+    pub fn add_dead(&mut self, death: Death) -> Id<Client> {
+        self.add_orphaner(ClientKind::Dead(death))
+    }
+
+    fn add_orphaner(&mut self, kind: ClientKind) -> Id<Client> {
+        let made = self.records.insert(Client::new(NOBODY, kind));
+        self.orphaners.push(&mut self.records, made);
+        made
     }
 
     /// The waits and watches left to reap. O(1).
@@ -165,80 +214,82 @@ impl Clients {
         self.dead.watches -= less.watches;
         let record = &self.records[id];
         if record.wait_count + record.watch_count == 0 {
+            let is_done = record.owes_nothing();
             self.reaping.remove(&mut self.records, id);
-            if !self.records[id].has_orphans {
+            if is_done {
                 self.records.remove(id);
             }
         }
     }
 
-    /// Whether an ended connection has left anything. O(1).
-    pub fn is_anyone_ended(&self) -> bool {
-        !(self.ended.is_empty() && self.reaping.is_empty())
+    /// Whether any hold, wait or watch of the dead is left. O(1).
+    pub fn has_dead(&self) -> bool {
+        !(self.orphaners.is_empty() && self.reaping.is_empty())
     }
 
-    /// The owner of holds whose connections belong to another server: a former master, or this one before a restart. It has
-    /// ended, so its holds are orphaned. O(1).
-    pub fn foreign_owner(&mut self) -> Id<Client> {
-        if let Some(owner) = self.foreign_owner {
-            return owner;
+    /// The foreign client, added if there is none. O(1).
+    pub fn foreign(&mut self) -> Id<Client> {
+        if let Some(foreign) = self.foreign {
+            return foreign;
         }
-        let owner = self.records.insert(Client::new(NOBODY));
-        self.records[owner].ended = true;
-        self.orphan_holds(owner);
-        self.foreign_owner = Some(owner);
-        owner
+        let made = self.add_orphaner(ClientKind::Foreign);
+        *self.foreign.insert(made)
     }
 
-    pub fn is_foreign_owner(&self, id: Id<Client>) -> bool {
-        self.foreign_owner == Some(id)
+    pub fn is_foreign(&self, id: Id<Client>) -> bool {
+        self.foreign == Some(id)
     }
 
-    /// One of the foreign owner's holds.
+    /// One of the foreign client's holds.
     pub fn first_foreign_hold(&self) -> Option<Id<Hold>> {
-        self.records[self.foreign_owner?].holding.head()
+        self.records[self.foreign?].holding.head()
     }
 
-    /// The number of the foreign owner's holds.
+    /// The number of the foreign client's holds.
     pub fn foreign_holds(&self) -> usize {
-        let former = self.foreign_owner.map(|former| &self.records[former]);
-        former.map_or(0, |former| former.hold_count as usize)
+        let foreign = self.foreign.map(|foreign| &self.records[foreign]);
+        foreign.map_or(0, |foreign| foreign.hold_count as usize)
     }
 
-    /// After a hold was removed: removes its owner if that has ended and has nothing left. O(1).
+    /// After one of its holds was removed: removes a client that has no further holds, unless it lives. O(1).
     pub fn forget_if_done(&mut self, id: Id<Client>) {
-        let record = &mut self.records[id];
-        if record.has_orphans && record.hold_count == 0 {
-            record.has_orphans = false;
-            let is_reaping = record.wait_count + record.watch_count > 0;
-            self.ended.remove(&mut self.records, id);
-            if !is_reaping {
+        let record = &self.records[id];
+        if !record.is_living() && record.hold_count == 0 {
+            let is_done = record.owes_nothing();
+            self.orphaners.remove(&mut self.records, id);
+            if is_done {
                 self.records.remove(id);
             }
-            self.foreign_owner.take_if(|former| *former == id);
+            self.foreign.take_if(|foreign| *foreign == id);
         }
     }
 
-    /// Ended clients that still own holds, oldest first.
-    pub fn all_ended(&self) -> impl Iterator<Item = Id<Client>> {
-        self.ended.iter(&self.records)
+    /// The clients with orphaned holds, oldest first.
+    pub fn orphaners(&self) -> impl Iterator<Item = Id<Client>> {
+        self.orphaners.iter(&self.records)
     }
 
     /// The first of them. O(1).
-    pub fn first_ended(&self) -> Option<Id<Client>> {
-        self.ended.head()
+    pub fn first_orphaner(&self) -> Option<Id<Client>> {
+        self.orphaners.head()
     }
 
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self) {
-        let ended = || self.records.iter().filter(|(_, record)| record.ended);
-        let holders = ended().filter(|(_, record)| record.hold_count > 0);
-        assert_eq!(self.ended.iter(&self.records).count(), holders.count());
-        let reaping = ended().filter(|(_, record)| record.wait_count + record.watch_count > 0);
+        let dead = || {
+            self.records
+                .iter()
+                .filter(|(_, record)| !record.is_living())
+        };
+        let holders = dead().filter(|(_, record)| record.hold_count > 0);
+        assert_eq!(self.orphaners().count(), holders.count());
+        let reaping = dead().filter(|(_, record)| record.wait_count + record.watch_count > 0);
         assert_eq!(self.reaping.iter(&self.records).count(), reaping.count());
+        let foreign = dead().find(|(_, record)| matches!(record.kind, ClientKind::Foreign));
+        assert_eq!(self.foreign, foreign.map(|(id, _)| id));
         let (mut waits, mut watches) = (0, 0);
-        for (_, record) in ended() {
-            assert!(record.hold_count + record.wait_count + record.watch_count > 0);
+        for (_, record) in dead() {
+            assert!(!record.owes_nothing());
             waits += record.wait_count as usize;
             watches += record.watch_count as usize;
         }

@@ -10,7 +10,7 @@ use crate::engine::state::acks::Acks;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::owner::{Owner, OwnerKey};
-use crate::engine::state::rows::{Ack, Client, Extra, Header, HeldKey, Hold, PendingGrant};
+use crate::engine::state::rows::{Client, Extra, Header, HeldKey, Hold, PendingGrant};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -161,29 +161,19 @@ impl Holds {
         self.all[id].token = token;
     }
 
-    /// O(1).
-    pub fn ack(&self, id: Id<Hold>) -> Ack {
-        self.extra(id).map_or(Ack::Settled, |extra| extra.ack)
+    /// The token of the pending grant of this hold, if it is pending. O(1).
+    pub fn pending(&self, id: Id<Hold>) -> Option<Token> {
+        self.extra(id)?.pending
     }
 
-    /// O(log of the withdrawn).
-    pub fn set_ack(&mut self, id: Id<Hold>, ack: Ack) {
-        let previous = std::mem::replace(&mut self.extra_mut(id).ack, ack);
-        let owner = self.all[id].client;
-        if previous == Ack::Withdrawn {
-            self.acks.forget_withdrawn(id, owner);
-        }
-        if ack == Ack::Withdrawn {
-            self.acks.withdraw(id, owner);
-        }
+    /// The hold's grant is not pending any more. O(1).
+    pub fn settle(&mut self, id: Id<Hold>) {
+        self.extra_mut(id).pending = None;
     }
 
     /// The pending grant of this hold, if it is pending. O(log pending grants).
-    pub fn pending(&self, id: Id<Hold>) -> Option<&PendingGrant> {
-        match self.ack(id) {
-            Ack::Pending(token) => self.acks.get(token),
-            Ack::Settled | Ack::Withdrawn => None,
-        }
+    pub fn pending_grant(&self, id: Id<Hold>) -> Option<&PendingGrant> {
+        self.acks.get(self.pending(id)?)
     }
 
     /// The token of the grant, before any raise. O(1).
@@ -292,18 +282,23 @@ impl Holds {
     fn set_kept(&mut self, id: Id<Hold>, client: Id<Client>, kept: Kept) {
         let extra = self.extra_mut(id);
         extra.kept = kept;
-        if extra.kept.label.is_empty() {
-            return;
-        }
-        extra.hold = Some(id);
-        let owner = (client, extra.kept.label.clone());
-        if let Some(extra) = self.all[id].header.extra() {
-            let chain = self.owners.entry(owner).or_default();
-            chain.push(&mut self.extras, extra);
+        if !extra.kept.label.is_empty() {
+            extra.hold = Some(id);
+            self.join_label(client, id);
         }
     }
 
-    fn forget_label(&mut self, client: Id<Client>, id: Id<Extra>) {
+    fn join_label(&mut self, client: Id<Client>, id: Id<Hold>) {
+        if let Some(extra) = self.all[id].header.extra() {
+            let label = self.extras[extra].kept.label.clone();
+            if !label.is_empty() {
+                let chain = self.owners.entry((client, label)).or_default();
+                chain.push(&mut self.extras, extra);
+            }
+        }
+    }
+
+    fn leave_label(&mut self, client: Id<Client>, id: Id<Extra>) {
         let label = std::mem::take(&mut self.extras[id].kept.label);
         let owner = Owner(client, &label);
         if let Some(chain) = self.owners.get_mut(&owner).filter(|_| !label.is_empty()) {
@@ -312,6 +307,30 @@ impl Holds {
                 index::take(&mut self.owners, &owner);
             }
         }
+        self.extras[id].kept.label = label;
+    }
+
+    /// Gives a hold to another client, that has none of this key with its label. O(1).
+    pub fn give_to(&mut self, clients: &mut Clients, id: Id<Hold>, to: Id<Client>) {
+        let Hold {
+            key,
+            client: from,
+            header,
+            ..
+        } = self.all[id];
+        if let Some(extra) = header.extra() {
+            self.leave_label(from, extra);
+            self.join_label(to, id);
+        }
+        let label = self.all[id].label(&self.extras);
+        if self.overflow.leave((key, from, label), id) {
+            self.overflow.add((key, to, label), id);
+        }
+        self.all[id].client = to;
+        clients[from].holding.remove(&mut self.all, id);
+        clients[from].hold_count -= 1;
+        clients[to].holding.push(&mut self.all, id);
+        clients[to].hold_count += 1;
     }
 
     fn extra(&self, id: Id<Hold>) -> Option<&Extra> {
@@ -388,7 +407,7 @@ impl Holds {
             self.set_lease(timers, id, lease);
         }
         if terms.acks.is_some() {
-            self.extra_mut(id).ack = Ack::Pending(grant.token);
+            self.extra_mut(id).pending = Some(grant.token);
             self.acks.hold_begins(grant.token, id);
         }
         self.link_to_key(keys, id, key);
@@ -481,12 +500,10 @@ impl Holds {
         let (client, header) = (hold.client, hold.header);
         if let Some(extra) = header.extra() {
             self.set_lease(timers, id, None);
-            match self.extras[extra].ack {
-                Ack::Settled => {}
-                Ack::Pending(token) => self.acks.hold_ends(token, id),
-                Ack::Withdrawn => self.acks.forget_withdrawn(id, client),
+            if let Some(token) = self.extras[extra].pending {
+                self.acks.hold_ends(token, id);
             }
-            self.forget_label(client, extra);
+            self.leave_label(client, extra);
             self.extras.remove(extra);
         }
         let owner = &mut clients[client];

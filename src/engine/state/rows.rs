@@ -75,29 +75,18 @@ pub(in crate::engine) struct SpaceId(pub(super) u32);
 
 // ---- connections and sessions (clients.rs, sessions.rs) ----
 
-/// A connection or a session. A connection's record exists from its first request until it has ended and left nothing behind;
-/// a session's, until the session has ended and left nothing behind.
+/// Who watches, waits or holds. The record exists from the first request, or the start of the session, until the client is dead
+/// and has left nothing behind.
 pub(in crate::engine) struct Client {
-    /// Of a session: the attached connection, or `NOBODY`.
+    /// Of a session: the attached connection's, or `NOBODY`.
     pub id: ClientId,
-    /// It has ended: its holds wait to be released, its waits and watches to be reaped.
-    pub ended: bool,
-    /// The reason under which its holds are logged; none: they are not logged.
-    pub ended_by: Option<Loss>,
-    /// The number of flushes before it ended.
-    pub ended_after: u32,
+    pub kind: ClientKind,
     /// Address, name and user of a connection that has ended, or of a session's last connection.
     pub origin: Option<Box<Origin>>,
-    /// It is in the `ended` list, until its last hold is released.
-    pub(super) has_orphans: bool,
+    /// CLIENT KILL or the like ended this connection, or the session's last one.
+    pub killed: bool,
     /// `TrackDisconnect` was emitted for this connection.
     pub disconnect_tracked: bool,
-    /// A session's record: it has holds, no watches and no waits.
-    pub is_session: bool,
-    /// The session that owns what this connection is granted.
-    pub session: Option<Id<Client>>,
-    /// The connection attached to this session.
-    pub attached: Option<Id<Client>>,
     pub watching: Chain<Watch, { Watch::BY_CLIENT }>,
     pub watch_count: u32,
     /// The summed lengths of the names it watches.
@@ -112,6 +101,29 @@ pub(in crate::engine) struct Client {
     pub blocked: Option<Id<Waiter>>,
     pub(super) ending: Link<Client>,
     pub(super) reaping: Link<Client>,
+}
+
+pub(in crate::engine) enum ClientKind {
+    /// With a session, that owns what it is granted.
+    Connection { session: Option<Id<Client>> },
+    /// It has holds, no watches and no waits.
+    Session { attached: Option<Id<Client>> },
+    /// All clients of another server that hold keys: this one's master, or the one that wrote the file. Nobody here is told
+    /// of them, and on a master their holds are released.
+    Foreign,
+    /// Its holds block nobody and are released in slices, its waits and watches dropped.
+    Dead(Death),
+}
+
+/// How a client died.
+#[derive(Clone, Copy)]
+pub(in crate::engine) enum Death {
+    /// Its connection ended, or its grace, after so many flushes: its holds are logged under this reason.
+    Lost { why: Loss, flushes: u32 },
+    /// Its session was ended by a command or a load.
+    Closed,
+    /// It never lived: it has the holds of one withdrawn grant, which replicas know as those of this session.
+    Withdrawn { session: Option<SessionId> },
 }
 
 /// What a session has besides its [`Client`]. It exists until the grace period expires or a client ends the session.
@@ -149,7 +161,7 @@ pub(in crate::engine) struct Watch {
 // ---- holds (holds.rs) ----
 
 /// An owner (a connection or a session, with a label) holds a key, at whatever depth. All holds of one key have compatible modes.
-/// A hold whose owner has ended is orphaned: it stays until it is released, and blocks nobody.
+/// A hold whose owner is dead is orphaned: it stays until it is released, and blocks nobody.
 pub(in crate::engine) struct Hold {
     pub key: Id<HeldKey>,
     /// The owner: a connection, or a session.
@@ -181,7 +193,8 @@ pub(in crate::engine) struct Extra {
     pub notify_attachment: u32,
     /// The token of the grant, if it was raised since.
     pub granted_as: Option<Token>,
-    pub ack: Ack,
+    /// The grant with this token waits for acknowledgements.
+    pub pending: Option<Token>,
 }
 
 impl Default for Extra {
@@ -196,21 +209,9 @@ impl Default for Extra {
             renamed: false,
             notify_attachment: 0,
             granted_as: None,
-            ack: Ack::Settled,
+            pending: None,
         }
     }
-}
-
-/// The state of a hold whose grant asked for ACKS.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) enum Ack {
-    /// The owner has it: acknowledged, or without ACKS.
-    #[default]
-    Settled,
-    /// The grant with this token waits for acknowledgements.
-    Pending(Token),
-    /// The owner was refused (`NOACKS`): the hold ends as soon as the keyspace may be written.
-    Withdrawn,
 }
 
 // ---- waits (queues.rs) ----
@@ -248,7 +249,7 @@ pub(in crate::engine) struct QueueEntry {
 
 // ---- grants that wait for acknowledgements (acks.rs) ----
 
-/// A grant that waits for acknowledgements; its holds are [`Ack::Pending`] with its token. It exists until enough replicas have
+/// A grant that waits for acknowledgements; its holds are pending with its token. It exists until enough replicas have
 /// acknowledged it, or it is withdrawn.
 #[derive(Debug)]
 pub(in crate::engine) struct PendingGrant {

@@ -170,19 +170,18 @@ impl Sessions {
     pub fn check(&self, clients: &Clients) {
         let mut living = 0;
         for (id, record) in clients.iter() {
-            if let Some(session) = record.session {
-                assert_eq!(clients[session].attached, Some(id));
-                assert!(clients[session].is_session && record.hold_count == 0);
+            if let Some(session) = record.session() {
+                assert_eq!(clients[session].attached(), Some(id));
+                assert_eq!(record.hold_count, 0);
             }
-            if let Some(attached) = record.attached {
-                assert_eq!(clients[attached].session, Some(id));
+            if let Some(attached) = record.attached() {
+                assert_eq!(clients[attached].session(), Some(id));
                 assert_eq!(clients[attached].id, record.id);
-                assert!(!clients[attached].ended);
             }
-            if record.is_session {
+            if record.is_session() {
                 assert!((record.wait_count, record.watch_count) == (0, 0));
-                assert_eq!(record.ended, !self.all.contains_key(&id));
-                living += usize::from(!record.ended);
+                assert!(self.all.contains_key(&id));
+                living += 1;
             }
         }
         assert_eq!((living, self.by_id.len()), (self.len(), self.len()));
@@ -190,7 +189,7 @@ impl Sessions {
         for (owner, session) in self.iter() {
             assert_eq!(self.numbered(session.id), Some(owner));
             assert_eq!(self.find(&session.digest), Some(owner));
-            assert!(session.ends.is_none() || clients[owner].attached.is_none());
+            assert!(session.ends.is_none() || clients[owner].attached().is_none());
         }
         assert_eq!(self.by_name.len(), self.users.len());
         for (id, user) in self.users.iter() {

@@ -108,7 +108,10 @@ impl Watches {
         let chain = || keys[name].watchers.iter(&self.all);
         let mut watchers = Vec::with_capacity(chain().count());
         let all = chain().map(|id| &clients[self.all[id].client]);
-        watchers.extend(all.filter(|client| !client.ended).map(|client| client.id));
+        watchers.extend(
+            all.filter(|client| client.is_living())
+                .map(|client| client.id),
+        );
         watchers
     }
 

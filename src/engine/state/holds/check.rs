@@ -67,11 +67,9 @@ impl Holds {
         assert_eq!(with_label.count(), labelled);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
-        self.acks.check(
-            self.all
-                .iter()
-                .map(|(id, hold)| (id, hold.client, self.ack(id))),
-        );
+        let pending = self.all.iter();
+        let pending = pending.filter_map(|(id, _)| Some((id, self.pending(id)?)));
+        self.acks.check(pending);
         assert!(self.by_token.len() == self.overflow.len());
         assert!(self.overflow.len() <= self.len() && self.sizes.len() <= self.overflow.len());
     }

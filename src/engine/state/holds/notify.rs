@@ -22,11 +22,6 @@ impl Holds {
         self.extra(id).is_some_and(|extra| extra.renamed)
     }
 
-    /// Clears NOTIFY. O(1).
-    pub fn forget_notify(&mut self, id: Id<Hold>) {
-        self.all[id].header.set_notify(false);
-    }
-
     /// A re-entry in this attachment of its session asked for NOTIFY. O(1).
     pub fn set_notify_attachment(&mut self, id: Id<Hold>, attachment: u32) {
         self.all[id].header.set_notify(true);

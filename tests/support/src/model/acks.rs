@@ -5,6 +5,7 @@
 
 use super::changes::Pushes;
 use super::command::{Acks, Label, Mode, Spot, Who};
+use super::holds::{Hold, Owner};
 use super::replies::{Form, News, Push, Reply, Serial};
 use super::world::World;
 
@@ -128,10 +129,16 @@ impl World {
     pub(super) fn take_back_grant(&mut self, at: usize) -> PendingGrant {
         self.totals.withdrawn += 1;
         let grant = self.grants.remove(at);
-        for hold in self.holds.iter_mut().filter(|hold| grant.is_of(hold)) {
-            hold.ack = Ack::Withdrawn;
-        }
+        self.orphan(|hold| grant.is_of(hold));
         grant
+    }
+
+    /// What an owner was never told that it has is from now on as if that were no more.
+    pub(super) fn orphan(&mut self, is_meant: impl Fn(&Hold) -> bool) {
+        let gone = Owner::Gone(self.next_gone());
+        for hold in self.holds.iter_mut().filter(|hold| is_meant(hold)) {
+            (hold.owner, hold.ack) = (gone, Ack::Withdrawn);
+        }
     }
 
     /// An owner gives up what it was granted and not told of: to it this was a wait. Whether it was such.
@@ -163,7 +170,7 @@ impl World {
 
     /// Keys go by other names from now on: who waits for the acknowledgement of one is told so under its old name.
     pub(super) fn withdraw_all_that_go(&mut self, goes: impl Fn(Spot) -> bool) -> Pushes {
-        let its = |hold: &&super::holds::Hold| hold.ack == Ack::Pending && goes(hold.spot);
+        let its = |hold: &&Hold| hold.ack == Ack::Pending && goes(hold.spot);
         let pending = self.holds.iter().filter(its);
         let pending: Vec<Serial> = pending.map(|hold| hold.serial).collect();
         self.lose_grants_of(&pending)
@@ -180,43 +187,6 @@ impl World {
         (grant.who, push)
     }
 
-    pub fn is_any_withdrawn(&self) -> bool {
-        let mut all = self.holds.iter();
-        all.any(|hold| hold.ack == Ack::Withdrawn)
-    }
-
-    /// Ends up to so many holds that were withdrawn, those of the keys in this order first.
-    pub(super) fn end_withdrawn(&mut self, most: usize, order: &[Spot]) {
-        let outer = self.gathered.replace(Vec::new());
-        assert!(outer.is_none());
-        for _ in 0..most {
-            let all = self.holds.iter().enumerate();
-            let withdrawn = all.filter(|(_, hold)| hold.ack == Ack::Withdrawn);
-            let first = withdrawn.min_by_key(|(_, hold)| {
-                let place = order.iter().position(|spot| *spot == hold.spot);
-                place.unwrap_or(usize::MAX)
-            });
-            let Some((at, _)) = first else { break };
-            self.release(at);
-        }
-        let pushes = self.gathered.take().unwrap_or_default();
-        self.tell(pushes);
-    }
-
-    /// What its owner was told that it has not got, ends before that owner's own command looks at the key.
-    pub(super) fn end_own_withdrawn(&mut self, who: Who, label: Label, spot: Spot) {
-        let own = self.own_hold(who, label, spot);
-        if let Some(at) = own.filter(|at| self.holds[*at].ack == Ack::Withdrawn) {
-            self.release(at);
-        }
-    }
-
-    /// What this connection's owner has or is about to have.
-    pub(super) fn count_held_by(&self, who: Who) -> usize {
-        let held = self.holds_of(who).into_iter();
-        held.filter(|hold| hold.ack != Ack::Withdrawn).count()
-    }
-
     /// What a connection hears when its server becomes a replica: how many of its requests with PUSH fail, how many of those
     /// since they were not acknowledged, and how many holds it loses.
     pub fn outcomes_of_demotion(&self, who: Who) -> [usize; 3] {
@@ -224,7 +194,7 @@ impl World {
         let waits = waits.filter(|waiter| waiter.who == who && waiter.push);
         let grants = self.grants.iter();
         let pending = grants.filter(|grant| grant.who == who && grant.push);
-        let is_told = |hold: &&super::holds::Hold| {
+        let is_told = |hold: &&Hold| {
             let is_its = self.voice(hold.owner) == Some(who);
             is_its && hold.ack == Ack::Settled && hold.notify && self.hears_of(hold)
         };
@@ -239,7 +209,7 @@ impl World {
             let its = self.holds.iter().filter(|hold| grant.is_of(hold));
             let its: Vec<_> = its.collect();
             let owner = self.owner(grant.who);
-            let is_right = |hold: &&super::holds::Hold| {
+            let is_right = |hold: &&Hold| {
                 hold.ack == Ack::Pending && hold.owner == owner && hold.ends.is_none()
             };
             let in_time = grant.ends > self.now && grant.got < grant.wanted;
@@ -248,7 +218,7 @@ impl World {
                 return Err(format!("{grant:?} cannot be pending, with {its:?}"));
             }
         }
-        let of_a_grant = |hold: &&super::holds::Hold| {
+        let of_a_grant = |hold: &&Hold| {
             let mut grants = self.grants.iter();
             hold.ack != Ack::Pending || grants.any(|grant| grant.is_of(hold))
         };

@@ -51,12 +51,7 @@ impl Hold {
         self.mode.kind()
     }
 
-    /// It refuses nobody, and ends as soon as may be.
-    pub fn is_gone(&self) -> bool {
-        self.is_left_behind() || self.ack == Ack::Withdrawn
-    }
-
-    /// Its owner is no more.
+    /// Its owner is no more: it refuses nobody, and ends as soon as may be.
     pub fn is_left_behind(&self) -> bool {
         matches!(self.owner, Owner::Gone(_) | Owner::Over(_))
     }
@@ -87,7 +82,7 @@ impl World {
     /// Whether somebody holds it who is no former owner.
     pub(super) fn is_anyones(&self, spot: Spot) -> bool {
         let holds = self.holds_at(spot);
-        holds.iter().any(|hold| !hold.is_gone())
+        holds.iter().any(|hold| !hold.is_left_behind())
     }
 
     pub fn holds_of(&self, who: Who) -> Vec<&Hold> {
@@ -302,7 +297,7 @@ impl World {
     }
 
     pub fn is_anything_left_behind(&self) -> bool {
-        self.first_left_behind().is_some() || self.is_any_withdrawn()
+        self.first_left_behind().is_some()
     }
 
     pub(super) fn remove_left_behind(&mut self, most: usize) {
@@ -326,9 +321,8 @@ impl World {
     }
 
     /// What is asked for anew refuses nobody because of an owner that is no more.
-    pub(super) fn remove_left_at(&mut self, spot: Spot, (who, label): (Who, Label)) {
-        self.end_own_withdrawn(who, label, spot);
-        let is_left = |hold: &Hold| hold.spot == spot && hold.is_gone();
+    pub(super) fn remove_left_at(&mut self, spot: Spot) {
+        let is_left = |hold: &Hold| hold.spot == spot && hold.is_left_behind();
         while let Some(at) = self.holds.iter().position(is_left) {
             let hold = self.holds[at].clone();
             self.totals.removed_by_disconnect += u64::from(hold.ack == Ack::Settled);

@@ -78,7 +78,7 @@ impl World {
 
     fn request(&mut self, request: Request) -> Reply {
         for spot in &request.spots {
-            self.remove_left_at(*spot, (request.who, request.label));
+            self.remove_left_at(*spot);
         }
         if request.mode != Mode::Temporary && self.is_any_no_lock(&request.spots) {
             return Reply::refused("WRONGTYPE");
@@ -350,7 +350,6 @@ impl World {
 
     /// What an owner holds, and was told of.
     fn settled_hold(&mut self, who: Who, label: Label, spot: Spot) -> Option<usize> {
-        self.end_own_withdrawn(who, label, spot);
         let own = self.own_hold(who, label, spot);
         own.filter(|at| self.holds[*at].ack == Ack::Settled)
     }

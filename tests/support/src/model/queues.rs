@@ -277,13 +277,8 @@ impl World {
     /// What a connection was granted, and never heard of, ends as soon as may be.
     pub(super) fn take_back(&mut self, who: Who) {
         let serial = self.just_granted[who].take();
-        let (now, owner) = (self.now, self.owner(who));
-        for hold in &mut self.holds {
-            if hold.owner == owner && Some(hold.serial) == serial {
-                // It never heard that it had it.
-                (hold.ends, hold.notify) = (Some(now), false);
-            }
-        }
+        let owner = self.owner(who);
+        self.orphan(|hold| hold.owner == owner && Some(hold.serial) == serial);
     }
 
     // ---- time ----
@@ -326,7 +321,6 @@ impl World {
         self.end_leases(most, order);
         self.serve_all();
         self.end_graces(most);
-        self.end_withdrawn(most, order);
         self.remove_left_behind(most);
     }
 

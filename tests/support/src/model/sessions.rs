@@ -1,6 +1,5 @@
 //! Sessions: owners that outlive their connection for a moment.
 
-use super::acks::Ack;
 use super::command::Who;
 use super::holds::{Hold, Owner};
 use super::replies::{Loss, Reply};
@@ -97,7 +96,7 @@ impl World {
     }
 
     pub(super) fn resume(&mut self, who: Who, number: Number, notify: bool) -> Reply {
-        let kept = |world: &World| Reply::Int(world.count_held_by(who) as i64);
+        let kept = |world: &World| Reply::Int(world.holds_of(who).len() as i64);
         if self.owner(who) == Owner::Session(number) {
             let mut all = self.sessions.iter_mut();
             let own = all.find(|session| session.number == number);
@@ -139,7 +138,7 @@ impl World {
         let Owner::Session(number) = self.owner(who) else {
             return Reply::refused("NOSESSION");
         };
-        let count = self.count_held_by(who);
+        let count = self.holds_of(who).len();
         self.release_all_of(number);
         Reply::Int(count as i64)
     }
@@ -175,8 +174,7 @@ impl World {
         self.tell(pushes);
         self.totals.sessions_killed += u64::from(!held.is_empty());
         self.release_all_of(number);
-        let held = held.iter().filter(|hold| hold.ack != Ack::Withdrawn);
-        Reply::Int(held.count() as i64)
+        Reply::Int(held.len() as i64)
     }
 
     /// A connection lets go of its session.
@@ -185,7 +183,7 @@ impl World {
             return Reply::refused("NOSESSION");
         }
         self.withdraw_of(who);
-        let count = self.count_held_by(who);
+        let count = self.holds_of(who).len();
         self.detach(who);
         self.totals.let_go += u64::from(count > 0);
         Reply::Int(count as i64)

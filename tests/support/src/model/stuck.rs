@@ -66,7 +66,7 @@ impl World {
             let mut grants = self.grants.iter();
             let grant = grants.find(|grant| grant.serial == hold.serial);
             let to_come = grant.and_then(|grant| grant.lease_ms);
-            let is_over = hold.is_gone() || to_come.is_some() || hold.ends.is_some();
+            let is_over = hold.is_left_behind() || to_come.is_some() || hold.ends.is_some();
             Some(Held {
                 who: self.voice(hold.owner).filter(|_| !is_over)?,
                 label: hold.label,
