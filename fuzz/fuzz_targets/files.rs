@@ -43,7 +43,7 @@ fuzz_target!(|data: &[u8]| {
             break;
         }
         now.0 += 1;
-        engine.handle(now, Event::Work { most: 100 }, &mut effects);
+        engine.handle(now, Event::Work { steps: 100 }, &mut effects);
         engine.check_invariants();
     }
     assert!(!engine.has_work(now));

@@ -213,9 +213,8 @@ pub enum Event<'a> {
 
     /// A connection is no more.
     Ended { client: ClientId },
-    /// Do what is left to be done of flushes, at so many keys at most, and forget what ended connections have watched and
-    /// waited for: so many watches at most, and places in queues. Writes nothing.
-    Reap { most: usize },
+    /// Continue the sweep after a flush, and remove the watches and waits of ended connections, in so many steps. Writes nothing.
+    Reap { steps: usize },
     /// This server has a master from now on, and keys are that one's affair. In a cluster, whoever waits is redirected to it.
     Demoted { redirect: bool },
     /// This server has no master any more, and what it knows of keys is its own affair.
@@ -224,18 +223,16 @@ pub enum Event<'a> {
     Quarantine { ms: u64 },
     /// Time has passed: end the waits whose time is over.
     Tick,
-    /// A command is about to look at keys and may write them: end leases whose time is over, so that it
-    /// sees what is there then. So many at most, those first that were over first.
-    Lapse { most: usize },
-    /// The same, for these keys only and however many.
+    /// A command is about to look at keys and may write them: end expired leases first, in so many steps, the oldest first.
+    Lapse { steps: usize },
+    /// The same for these keys only, however many.
     LapseOf { keys: &'a [Key<'a>] },
     /// Times to live may be shorter than the engine believes: every temporary key is renewed soon.
     RenewAll,
-    /// Times to live may be set, though the keyspace may not be written otherwise: visit so many holds at most.
-    Renew { most: usize },
-    /// The keyspace may be written now: renew temporary keys, end leases whose time is over, serve who can be served, and
-    /// remove what ended connections left; at most so many of each.
-    Work { most: usize },
+    /// TTLs may be set, though the keyspace may not be written otherwise: refresh them, in so many steps.
+    Renew { steps: usize },
+    /// The keyspace may be written now: do what was deferred, in so many steps.
+    Work { steps: usize },
 }
 
 /// How well the time of a fact must be known.

@@ -1,9 +1,9 @@
-//! All bounds of the engine, each with its noun and unit: quotas (`rules/admission.rs` refuses requests beyond them) and the work
-//! per step. They are checked against each other at compile time.
+//! All bounds of the engine, each with its noun and unit: quotas (`rules/admission.rs` refuses requests beyond them) and the
+//! budget of one event. They are checked against each other at compile time.
 
 use crate::engine::state::rows::Header;
 
-/// Quotas, and the work per step. Lowering a quota revokes nothing.
+/// Quotas, and the steps of one event. Lowering a quota revokes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub watches_per_client: u32,
@@ -16,12 +16,10 @@ pub struct Limits {
     pub sessions: u32,
     /// Started by one user on this server.
     pub sessions_per_user: u32,
-    /// Keys and names swept in the step of a flush.
-    pub flushed_keys_per_step: usize,
-    /// Compatible waiters served in the step that frees their key. At least one.
-    pub compatible_grants_per_step: usize,
-    /// Keys granted to multi-key requests in one step; further such requests follow in slices. At least one.
-    pub multi_key_grants_per_step: usize,
+    /// The [`Budget`] of a command, a flush, or any other event that does not state its own.
+    pub steps_per_event: usize,
+    /// Compatible waiters served by the event that frees their key. At least one.
+    pub compatible_grants_per_event: usize,
 }
 
 impl Limits {
@@ -32,9 +30,8 @@ impl Limits {
         keys_per_client: 65_536,
         sessions: 65_536,
         sessions_per_user: 32_768,
-        flushed_keys_per_step: 1000,
-        compatible_grants_per_step: 128,
-        multi_key_grants_per_step: 256,
+        steps_per_event: 1000,
+        compatible_grants_per_event: 128,
     };
 }
 
@@ -54,19 +51,42 @@ pub(in crate::engine) const MOST_EXTRAS: usize = if cfg!(test) {
     Header::MOST_EXTRAS - (1 << 20)
 };
 
-// ---- work per command or step ----
+// ---- work per event ----
 
-/// Holders and queue entries that one command checks for expired or dead ones; at least one per key. The rest ends in slices.
-pub(in crate::engine) const LOOKS_PER_COMMAND: usize = 256;
+/// The steps that are left to the event at hand: a step is a row to look at or to remove, about a microsecond with what the shell
+/// does for it. What does not fit is left to a later [`Event::Work`](crate::engine::Event::Work) or
+/// [`Event::Reap`](crate::engine::Event::Reap).
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::engine) struct Budget(usize);
 
-/// Holds released by the command that ends a session. The rest is orphaned.
-pub(in crate::engine) const RELEASES_PER_SESSION_END: u32 = 1000;
+impl Budget {
+    pub fn of(steps: usize) -> Self {
+        Budget(steps)
+    }
 
-/// The weight of a pending hold there: its requester is notified.
-pub(in crate::engine) const RELEASES_PER_PENDING_HOLD: u32 = 4;
+    /// For what cannot be left to later: a load, the end of this server's time as a master.
+    pub fn unlimited() -> Self {
+        Budget(usize::MAX)
+    }
 
-/// Pending grants of an ended connection withdrawn in its step.
-pub(in crate::engine) const GRANTS_TAKEN_BACK_PER_STEP: usize = 256;
+    pub fn left(self) -> usize {
+        self.0
+    }
+
+    pub fn is_spent(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Spends this many steps. False if none was left before: what costs several is done whole.
+    pub fn spend(&mut self, steps: usize) -> bool {
+        let had_any = !self.is_spent();
+        self.0 = self.0.saturating_sub(steps);
+        had_any
+    }
+}
+
+/// For each key that is granted to a request for several. A request for one costs nothing beyond the step that frees its key.
+pub(in crate::engine) const STEPS_PER_GRANT: usize = 4;
 
 /// Holds of a session about to end whose waiters' rights are checked. Further keys may be free for a moment.
 pub(in crate::engine) const HOLDS_PER_RIGHTS_CHECK: usize = 64;
@@ -118,11 +138,9 @@ pub(in crate::engine) const WHY_KEYS_PER_REQUEST: usize = 64;
 const _: () = {
     let limits = Limits::DEFAULT;
     // A command that meets as many dead waiters as it may grant together still finds the living ones.
-    assert!(limits.compatible_grants_per_step <= LOOKS_PER_COMMAND / 2);
-    assert!(limits.multi_key_grants_per_step <= limits.flushed_keys_per_step);
+    assert!(limits.compatible_grants_per_event * STEPS_PER_GRANT < limits.steps_per_event);
     assert!(limits.sessions_per_user < limits.sessions);
     assert!(limits.watch_bytes_per_client < limits.watch_bytes);
-    assert!(RELEASES_PER_PENDING_HOLD < RELEASES_PER_SESSION_END);
     // A key's holders and their waits leave steps for the rest of a cycle.
     assert!(LOOKS_BEFORE_WALK < WALK_HOLDERS_PER_KEY && 2 * WALK_HOLDERS_PER_KEY <= WALK_STEPS / 2);
     assert!(HOLDS_SEARCHED <= ENTRIES_COUNTED && WHY_STEPS <= ENTRIES_COUNTED);

@@ -55,6 +55,7 @@ pub use types::{
     Loss, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait, WaitId,
 };
 
+use limits::Budget;
 use state::rows::{HeldKey, Hold};
 use storage::arena::Id;
 
@@ -78,7 +79,7 @@ impl Engine {
     /// Handles one fact and appends the effects that follow from it.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
-        self.multi_key_grants = 0;
+        self.budget = Budget::of(self.limits.steps_per_event);
         if self.has_key_in_transit() && !event.spares_key_in_transit() {
             self.lose_in_transit(&event, effects);
         }
@@ -148,18 +149,30 @@ impl Engine {
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
             Event::Replicas { count } => self.count_replicas(count, effects),
             Event::Ended { client } => self.ended(client),
-            Event::Reap { most } => self.reap(most, effects),
+            Event::Reap { steps } => {
+                self.budget = Budget::of(steps);
+                self.reap(effects);
+            }
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
             Event::RightsChanged => self.queues.begin_acl_epoch(),
             Event::Rights { wait, lost } => self.apply_acl_check(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
-            Event::Lapse { most } => self.end_leases(most, effects),
+            Event::Lapse { steps } => {
+                self.budget = Budget::of(steps);
+                self.end_leases(effects);
+            }
             Event::LapseOf { keys } => self.end_leases_of(keys, effects),
             Event::RenewAll => self.renew_all(),
-            Event::Renew { most } => self.renew(most, effects),
-            Event::Work { most } => self.work(most, effects),
+            Event::Renew { steps } => {
+                self.budget = Budget::of(steps);
+                self.renew(effects);
+            }
+            Event::Work { steps } => {
+                self.budget = Budget::of(steps);
+                self.work(effects);
+            }
         }
     }
 

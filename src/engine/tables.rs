@@ -3,7 +3,7 @@
 //! The rules, the search for cycles and the reports add their methods to [`Engine`]; here are those that all of them need. A
 //! hold counts while its owner lives and its key was not flushed.
 
-use crate::engine::limits::Limits;
+use crate::engine::limits::{Budget, Limits};
 use crate::engine::mode::Mode;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::holds::Holds;
@@ -87,8 +87,8 @@ pub struct Engine {
     pub(super) limits: Limits,
     pub(super) totals: Totals,
     pub(super) now: Moment,
-    /// Keys granted in this step to multi-key requests.
-    pub(super) multi_key_grants: usize,
+    /// Of the event at hand.
+    pub(super) budget: Budget,
     /// Connected replicas, known while a client asks for ACKS.
     pub(super) replicas: u32,
 }

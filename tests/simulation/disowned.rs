@@ -52,7 +52,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
         Event::Ended {
             client: ClientId(9),
         },
-        Event::Lapse { most: 1 },
+        Event::Lapse { steps: 1 },
     ];
     for (mode, stands) in [
         (Mode::Temporary, KeyState::Other),
@@ -81,7 +81,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
             let by = Cause::Server;
             tell(&mut engine, Event::MovedTo { key, by });
             assert!(!engine.has_key_in_transit());
-            let effects = tell(&mut engine, Event::Work { most: 10 });
+            let effects = tell(&mut engine, Event::Work { steps: 10 });
             let removed = Effect::Remove(key.to_owned());
             assert!(effects.contains(&removed), "{event:?}: {effects:?}");
             // Who waited has the old name, and nobody the new one.
@@ -94,7 +94,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
 /// What never arrives is lost as well, and what arrives later is another key.
 #[test]
 fn what_never_arrives_is_lost() {
-    for event in [Event::Work { most: 10 }, Event::Tick, Event::LoadBegins] {
+    for event in [Event::Work { steps: 10 }, Event::Tick, Event::LoadBegins] {
         let (mut engine, mut effects) = (Engine::default(), Vec::new());
         acquire(&mut engine, 1, Mode::Exclusive, KeyState::Absent);
         let now = Moment::default();
@@ -137,7 +137,7 @@ fn whoever_holds_or_waits_is_told_and_the_key_is_removed() {
         let removed =
             |effect: &&Effect| matches!(effect, Effect::Remove(key) if key.as_key() == KEY);
         assert_eq!(effects.iter().filter(removed).count(), 1);
-        let granted = tell(&mut engine, Event::Work { most: 10 });
+        let granted = tell(&mut engine, Event::Work { steps: 10 });
         assert_eq!(granted, [], "nobody is");
         assert!(engine.is_idle());
     }

@@ -45,13 +45,8 @@ struct Side {
 
 impl Side {
     fn new(at_once: usize) -> Side {
-        let mut engine = Engine::default();
-        engine.set_limits(Limits {
-            flushed_keys_per_step: at_once,
-            ..Limits::default()
-        });
         Side {
-            engine,
+            engine: Engine::default(),
             at_once,
             now: Moment(1),
             things: BTreeMap::new(),
@@ -126,7 +121,7 @@ impl Side {
     }
 
     fn go_on(&mut self, most: usize) {
-        self.tell(Event::Reap { most });
+        self.tell(Event::Reap { steps: most });
         self.look(most);
     }
 
@@ -134,7 +129,12 @@ impl Side {
         self.things
             .retain(|(of, _), _| db.is_some_and(|db| db != *of));
         let (db, by) = (db.map(Db), Cause::Client(by));
+        self.engine.set_limits(Limits {
+            steps_per_event: self.at_once,
+            ..Limits::default()
+        });
         self.tell(Event::Flushed { db, by });
+        self.engine.set_limits(Limits::default());
     }
 
     fn swap(&mut self) {
@@ -170,7 +170,7 @@ impl Side {
             self.go_on(3);
         }
         while self.engine.has_work(self.now) {
-            self.tell(Event::Work { most: 64 });
+            self.tell(Event::Work { steps: 64 });
         }
     }
 
@@ -323,11 +323,11 @@ impl World {
                 self.both(|side| {
                     side.now = side.now.after_ms(5);
                     side.tell(Event::Tick);
-                    side.tell(Event::Lapse { most });
+                    side.tell(Event::Lapse { steps: most });
                 });
             }
             What::Work if self.is_strict => self.both(Side::settle),
-            What::Work => self.both(|side| side.tell(Event::Work { most: 2 })),
+            What::Work => self.both(|side| side.tell(Event::Work { steps: 2 })),
             What::GoOn => {
                 let most = 1 + self.random.below(3);
                 self.both(|side| side.go_on(most));

@@ -84,7 +84,7 @@ impl Server {
     }
 
     pub fn work(&mut self) {
-        self.tell(Event::Work { most: usize::MAX });
+        self.tell(Event::Work { steps: usize::MAX });
     }
 
     pub fn reply(&mut self, event: Event<'_>) -> Reply {
@@ -467,7 +467,8 @@ fn what_a_session_left_behind_is_forgotten_when_data_are_loaded() {
     let client = client(1);
     server.tell(Event::Ended { client });
     server.pass(GRACE_MS);
-    server.tell(Event::Work { most: 1 });
+    // The grace, and one of the two.
+    server.tell(Event::Work { steps: 2 });
     assert_eq!(server.holds(), (1, 0));
     server.tell(Event::LoadBegins);
     assert_eq!(server.holds(), (0, 0));

@@ -117,8 +117,17 @@ impl Machine {
     /// The keyspace may be written: says what keys that was about, in order.
     pub fn work(&mut self, most: usize) -> Vec<Spot> {
         self.named.clear();
-        self.tell(None, Event::Work { most });
+        self.tell(None, Event::Work { steps: most });
         std::mem::take(&mut self.named)
+    }
+
+    /// Whether there is work of which the model knows nothing.
+    pub fn has_more_to_do(&self) -> bool {
+        let engine = &self.engine;
+        engine.is_flushing()
+            || engine.has_dead_waits()
+            || engine.has_ready()
+            || engine.has_renewals(self.now)
     }
 
     pub fn id(&self, who: Who) -> Option<ClientId> {

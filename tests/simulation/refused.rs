@@ -56,7 +56,7 @@ fn a_wait_that_cannot_block_is_withdrawn() {
     assert_eq!(told, [Effect::Reply(Reply::Refused(Refusal::CannotBlock))]);
     assert_eq!(engine.gauges().waiters, 1);
     // Who stood behind it is served.
-    let served = tell(engine, Event::Work { most: 9 });
+    let served = tell(engine, Event::Work { steps: 9 });
     let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { client: BEHIND, .. });
     assert!(served.iter().any(is_answer), "{served:?}");
     // It is in no one's way, and may ask again.
@@ -118,11 +118,11 @@ fn nobody_in_doubt_is_served() {
     };
     let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { .. });
     assert!(!tell(engine, event).iter().any(is_answer));
-    assert!(!tell(engine, Event::Work { most: 9 }).iter().any(is_answer));
+    assert!(!tell(engine, Event::Work { steps: 9 }).iter().any(is_answer));
     assert!(engine.has_work(Moment(1)));
-    let doubt = engine.doubt(&Event::Work { most: 9 }).expect("one waits");
+    let doubt = engine.doubt(&Event::Work { steps: 9 }).expect("one waits");
     assert_eq!(doubt.client, BEHIND);
     let (wait, lost) = (doubt.wait, None);
     assert_eq!(tell(engine, Event::Rights { wait, lost }), []);
-    assert!(tell(engine, Event::Work { most: 9 }).iter().any(is_answer));
+    assert!(tell(engine, Event::Work { steps: 9 }).iter().any(is_answer));
 }

@@ -82,7 +82,7 @@ impl World {
     fn work(&mut self) -> usize {
         let mut slices = 0;
         while self.engine.has_work(self.now) {
-            self.tell(Event::Work { most: 50 });
+            self.tell(Event::Work { steps: 50 });
             slices += 1;
         }
         slices
@@ -171,7 +171,7 @@ fn what_an_ended_connection_left_is_not_renewed_while_it_cannot_be_removed() {
     let renewed = world.renewed;
     world.now = world.now.after_ms(BACKSTOP_MS - 1);
     while world.engine.has_renewals(world.now) {
-        world.tell(Event::Renew { most: 64 });
+        world.tell(Event::Renew { steps: 64 });
     }
     assert_eq!((world.renewed, world.left_ms("a")), (renewed, Some(1)));
 }

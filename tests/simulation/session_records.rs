@@ -114,8 +114,8 @@ fn who_waits_for_what_a_load_forgets_is_served() {
     server.tell(Event::Ended { client });
     server.pass(GRACE_MS);
     server.orders.clear();
-    // One of the two is handed over, the other one is left behind.
-    server.tell(Event::Work { most: 1 });
+    // The grace ends, one of the two is handed over, and the other one is left behind.
+    server.tell(Event::Work { steps: 2 });
     assert_eq!(answered(&server).len(), 1);
     server.tell(Event::LoadBegins);
     server.tell(Event::LoadEnded);

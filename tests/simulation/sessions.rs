@@ -208,7 +208,7 @@ impl Pair {
             Step::Pass(ms) => self.now = self.now.after_ms(ms),
         }
         self.tell(None, Event::Tick);
-        self.tell(None, Event::Work { most: usize::MAX });
+        self.tell(None, Event::Work { steps: usize::MAX });
     }
 
     fn kill_session(&mut self, session: usize) {
@@ -318,7 +318,7 @@ proptest! {
         let mut effects = Vec::new();
         let replica = &mut pair.replica;
         replica.handle(pair.now, Event::Promoted, &mut effects);
-        replica.handle(pair.now, Event::Work { most: usize::MAX }, &mut effects);
+        replica.handle(pair.now, Event::Work { steps: usize::MAX }, &mut effects);
         replica.check_invariants();
         // Leases that were over go, and so does what connections held; all else stays.
         let lapsed = |told: &SessionRecord| matches!(told, SessionRecord::Held(held) if held.terms.lease_ms == Some(0));

@@ -6,7 +6,7 @@
 //! out when it resumes.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
-use crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP;
+use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::state::rows::{Client, Death, Hold, Name, PendingGrant, Requester, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
@@ -165,13 +165,11 @@ impl Engine {
         }
     }
 
-    /// The same for an ended connection, for a bounded number of its grants: the others are withdrawn when they are acknowledged
-    /// or time out.
+    /// The same for an ended connection, within the budget: its other grants are withdrawn when they are acknowledged or time out.
     pub(in crate::engine) fn take_back_asked_by(&mut self, client: ClientId) {
-        for _ in 0..GRANTS_TAKEN_BACK_PER_STEP {
-            let Some(token) = self.holds.acks.first_asked_by(client) else {
-                return;
-            };
+        while let Some(token) = self.holds.acks.first_asked_by(client)
+            && self.budget.spend(STEPS_PER_GRANT)
+        {
             self.take_back_pending(token);
         }
     }

@@ -3,7 +3,7 @@
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, KeySnapshot};
-use crate::engine::limits::{LOOKS_PER_COMMAND, MOST_DEPTH};
+use crate::engine::limits::MOST_DEPTH;
 use crate::engine::mode::Mode;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
@@ -213,14 +213,13 @@ impl Engine {
         if !self.is_anything_orphaned() && asked.len() == 1 && !self.is_any_lease_over() {
             return;
         }
-        let mut looks = LOOKS_PER_COMMAND;
         for asked in asked.iter_mut() {
             if self.keys.find_held(asked.key).is_some() {
                 // The key is deleted with its last hold.
                 asked.standing = KeyState::Absent;
                 self.end_own_lease(ask.client, asked.key, ask.terms.label, effects);
             }
-            self.release_orphaned(asked.key, &mut looks, effects);
+            self.release_orphaned(asked.key, effects);
         }
         for asked in asked.iter_mut() {
             asked.lookup = self.keys.lookup(asked.key);

@@ -5,7 +5,7 @@
 //! Its watches and waits are *dead*, and reaped in slices: no push, no grant, and nobody waits behind them.
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
-use crate::engine::limits::LOOKS_PER_COMMAND;
+use crate::engine::limits::Budget;
 use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::rows::{Client, Death, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
@@ -13,8 +13,8 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Key, Loss};
 
 impl Engine {
-    /// A connection has ended: its watches and waits are dead, its holds orphaned. O(1), and O(log pending grants) for up to
-    /// [`GRANTS_TAKEN_BACK_PER_STEP`](crate::engine::limits::GRANTS_TAKEN_BACK_PER_STEP) of its pending grants.
+    /// A connection has ended: its watches and waits are dead, its holds orphaned. O(1), and O(log pending grants) for each of its
+    /// pending grants that the budget reaches.
     pub(in crate::engine) fn ended(&mut self, client: ClientId) {
         self.take_back_asked_by(client);
         let Some(client) = self.clients.find(client) else {
@@ -36,21 +36,20 @@ impl Engine {
         self.clients.end(client, Death::Lost { why, flushes });
     }
 
-    /// Continues the sweep after a flush, and reaps up to `most` dead watches and queue entries; a wait is reaped whole.
-    pub(in crate::engine) fn reap(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.sweep(most, effects);
-        let mut left = most;
-        while left > 0
+    /// Continues the sweep after a flush, and reaps dead watches and queue entries; a wait is reaped whole.
+    pub(in crate::engine) fn reap(&mut self, effects: &mut Vec<Effect>) {
+        self.sweep(effects);
+        while !self.budget.is_spent()
             && let Some(client) = self.clients.first_to_reap()
         {
             match self.clients[client].waiting.head() {
-                Some(waiter) => left = left.saturating_sub(self.remove_dead_wait(waiter)),
+                Some(waiter) => self.remove_dead_wait(waiter),
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
                     let (waits, watches) = (0, 1);
                     clients.reap(client, DeadCounts { waits, watches });
-                    left -= 1;
+                    self.budget.spend(1);
                 }
             }
         }
@@ -62,18 +61,16 @@ impl Engine {
         waits + watches
     }
 
-    /// The first living waiter of a queue. Removes dead entries ahead of it, within the budget `looks`. O(1) besides those.
-    pub(in crate::engine) fn first_living_waiter(
-        &mut self,
-        name: Id<Name>,
-        looks: &mut usize,
-    ) -> Option<Id<Waiter>> {
+    /// The first living waiter of a queue. Removes dead entries ahead of it, within the budget. O(1) besides those.
+    pub(in crate::engine) fn first_living_waiter(&mut self, name: Id<Name>) -> Option<Id<Waiter>> {
         loop {
             let head = self.queues.head(&self.keys, name)?;
             if !self.has_dead_waits() || !self.is_dead_wait(head) {
                 return Some(head);
             }
-            *looks = looks.checked_sub(1)?;
+            if !self.budget.spend(1) {
+                return None;
+            }
             if self.queues.asks_for_one(head) {
                 self.dequeue(head);
             } else {
@@ -84,25 +81,20 @@ impl Engine {
     }
 
     /// Does what was deferred until the keyspace may be written.
-    pub(in crate::engine) fn work(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        self.reap(most, effects);
-        self.end_leases(most, effects);
-        self.serve_ready(most, effects);
-        self.end_graces(most, effects);
-        self.release_orphans(most, effects);
+    pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
+        self.reap(effects);
+        self.end_leases(effects);
+        self.serve_ready(effects);
+        self.end_graces(effects);
+        self.release_orphans(effects);
         // Last: where a key turns out to have expired, the effects above have granted it already.
-        self.renew(most, effects);
+        self.renew(effects);
     }
 
-    /// Releases up to `most` holds of the dead.
-    fn release_orphans(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        for _ in 0..most {
-            if self.is_multi_key_budget_spent() {
-                return;
-            }
-            let Some(client) = self.clients.first_orphaner() else {
-                return;
-            };
+    fn release_orphans(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(client) = self.clients.first_orphaner()
+            && self.budget.spend(1)
+        {
             let hold = self.clients[client].holding.head();
             let hold = hold.expect("it is in the list for its holds");
             if !self.sweep_hold(hold, effects) {
@@ -111,26 +103,21 @@ impl Engine {
         }
     }
 
-    /// Releases the orphaned holds of this key and removes dead entries ahead in its queue, within the budget `looks`.
-    pub(in crate::engine) fn release_orphaned(
-        &mut self,
-        key: Key<'_>,
-        looks: &mut usize,
-        effects: &mut Vec<Effect>,
-    ) {
+    /// Releases the orphaned holds of this key and removes dead entries ahead in its queue, within the budget.
+    pub(in crate::engine) fn release_orphaned(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         if !self.is_anything_orphaned() {
             return;
         }
         let name = self.name(key, effects);
         if let Some(name) = name {
-            self.first_living_waiter(name, looks);
+            self.first_living_waiter(name);
         }
         let mut left = Vec::new();
         if let Some(held) = self.keys.find_held(key) {
             let holds = self.holds.all_of_key(&self.keys, held);
-            left.extend(holds.take((*looks).max(1)));
+            left.extend(holds.take(self.budget.left().max(1)));
         }
-        *looks = looks.saturating_sub(left.len());
+        self.budget.spend(left.len());
         left.retain(|hold| !self.is_living(*hold));
         if let Some(name) = name.filter(|_| left.is_empty()) {
             self.mark_ready(name);
@@ -166,30 +153,27 @@ impl Engine {
         self.clients.forget_if_done(client);
     }
 
-    /// Ends up to `most` expired leases.
-    pub(in crate::engine) fn end_leases(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        for _ in 0..most {
-            match self.timers.first_lease() {
-                Some((end, hold)) if end <= self.now && !self.is_multi_key_budget_spent() => {
-                    if !self.sweep_hold(hold, effects) {
-                        self.revoke(hold, Loss::Lease, effects);
-                    }
-                }
-                _ => return,
+    /// Ends expired leases.
+    pub(in crate::engine) fn end_leases(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((end, hold)) = self.timers.first_lease()
+            && end <= self.now
+            && self.budget.spend(1)
+        {
+            if !self.sweep_hold(hold, effects) {
+                self.revoke(hold, Loss::Lease, effects);
             }
         }
     }
 
-    /// Ends the expired leases of these keys, within [`LOOKS_PER_COMMAND`]. O(keys).
+    /// Ends the expired leases of these keys, within the budget, and at least one of each. O(keys).
     pub(in crate::engine) fn end_leases_of(&mut self, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
-        let mut looks = LOOKS_PER_COMMAND;
         for key in keys {
             let Some(held) = self.keys.find_held(*key) else {
                 continue;
             };
             let holds = self.holds.all_of_key(&self.keys, held);
-            let holds: Vec<_> = holds.take(looks.max(1)).collect();
-            looks = looks.saturating_sub(holds.len());
+            let holds: Vec<_> = holds.take(self.budget.left().max(1)).collect();
+            self.budget.spend(holds.len());
             for hold in holds {
                 if self.is_over(hold) {
                     self.revoke(hold, Loss::Lease, effects);
@@ -243,13 +227,12 @@ impl Engine {
     pub(in crate::engine) fn tick(&mut self, effects: &mut Vec<Effect>) {
         self.end_quarantine();
         self.withdraw_due(effects);
-        let mut looks = LOOKS_PER_COMMAND;
         while let Some((end, waiter)) = self.timers.first_wait() {
-            if end > self.now || looks == 0 {
+            if end > self.now || self.budget.is_spent() {
                 return;
             }
             if self.is_dead_wait(waiter) {
-                looks = looks.saturating_sub(self.remove_dead_wait(waiter));
+                self.remove_dead_wait(waiter);
                 continue;
             }
             self.totals.timeouts += 1;
@@ -297,7 +280,8 @@ impl Engine {
             self.keys[name].set_ready(false);
             self.keys.remove_name_if_unreferenced(name);
         }
-        self.sweep(usize::MAX, effects);
+        self.budget = Budget::unlimited();
+        self.sweep(effects);
         for key in self.keys.all_held().collect::<Vec<_>>() {
             let holds: Vec<_> = self.holds.all_of_key(&self.keys, key).collect();
             let mode = self.holds.mode(holds[0]);
@@ -395,9 +379,7 @@ impl Engine {
             && let Some(waiter) = self.queues.head(&self.keys, found)
         {
             match self.is_dead_wait(waiter) {
-                true => {
-                    self.remove_dead_wait(waiter);
-                }
+                true => self.remove_dead_wait(waiter),
                 false => self.fail_wait(waiter, Some(why.clone()), effects),
             }
         }

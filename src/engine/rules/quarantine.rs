@@ -118,7 +118,7 @@ mod tests {
             engine.keys.name_count()
         );
         tell(&mut engine, 1_000_000, Event::Tick);
-        tell(&mut engine, 1_000_000, Event::Work { most: 1000 });
+        tell(&mut engine, 1_000_000, Event::Work { steps: 1000 });
         assert!(engine.is_idle());
     }
 }

@@ -57,14 +57,16 @@ impl Engine {
         }
     }
 
-    /// Visits up to `most` slots that are due.
-    pub(in crate::engine) fn renew(&mut self, most: usize, effects: &mut Vec<Effect>) {
+    /// Visits slots that are due.
+    pub(in crate::engine) fn renew(&mut self, effects: &mut Vec<Effect>) {
         let due = self.has_renewals(self.now);
         let Some(pass) = self.renewals.pass.as_mut().filter(|_| due) else {
             return;
         };
         let whole = pass.whole;
-        let places = pass.next..pass.due(self.now).min(pass.next.saturating_add(most));
+        let most = pass.next.saturating_add(self.budget.left());
+        let places = pass.next..pass.due(self.now).min(most);
+        self.budget.spend(places.len());
         pass.next = places.end;
         let is_over = pass.next >= pass.places;
         for place in places {

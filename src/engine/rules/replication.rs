@@ -6,6 +6,7 @@
 
 use crate::engine::effect::Effect;
 use crate::engine::event::Event;
+use crate::engine::limits::Budget;
 use crate::engine::mode::Mode;
 use crate::engine::record::{Held, SessionRecord};
 use crate::engine::state::holds::Grant;
@@ -266,7 +267,8 @@ impl Engine {
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
         self.keys.retire(None, Cause::Server);
         self.keys.forget_states();
-        self.sweep(usize::MAX, effects);
+        self.budget = Budget::unlimited();
+        self.sweep(effects);
         self.loading = true;
         let mut sessions: Vec<_> = self.sessions.iter().collect();
         sessions.sort_unstable_by_key(|(_, session)| session.id);
@@ -368,7 +370,7 @@ mod tests {
             assert_eq!(engine.gauges().temporary_keys, 1501);
             engine.handle(Moment(9), Event::LoadEnded, effects);
             while engine.has_work(Moment(9)) {
-                engine.handle(Moment(9), Event::Work { most: 64 }, effects);
+                engine.handle(Moment(9), Event::Work { steps: 64 }, effects);
             }
             engine.check_invariants();
         }

@@ -124,7 +124,7 @@ impl Engine {
             let serves = self.holds.lower(&mut self.keys, hold);
             self.replicate_hold(hold, effects);
             if serves && let Some(name) = self.name_of(self.holds[hold].key, effects) {
-                self.serve(name, self.limits.compatible_grants_per_step, effects);
+                self.serve(name, self.limits.compatible_grants_per_event, effects);
                 self.keys.remove_name_if_unreferenced(name);
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::engine::effect::{Effect, WaitEnd};
 use crate::engine::event::KeySnapshot;
-use crate::engine::limits::LOOKS_PER_COMMAND;
+use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::holds::Grant;
@@ -61,7 +61,7 @@ impl Engine {
         if let Some(next_waiter) = next_waiter {
             self.grant(next_waiter, name, Some(hold), effects);
         }
-        let others = self.limits.compatible_grants_per_step - usize::from(next_waiter.is_some());
+        let others = self.limits.compatible_grants_per_event - usize::from(next_waiter.is_some());
         if self.serve(name, others, effects) > 0 || next_waiter.is_some() {
             self.totals.handoffs += 1;
         }
@@ -139,16 +139,16 @@ impl Engine {
             return 0;
         }
         let (mut served, mut refused) = (0, 0);
-        let mut looks = LOOKS_PER_COMMAND;
-        while let Some(waiter) = self.first_living_waiter(name, &mut looks) {
+        while let Some(waiter) = self.first_living_waiter(name) {
             self.refresh_for(waiter, effects);
             if self.has_dead_waits() {
-                self.drop_dead_waits_ahead_of(waiter, name, &mut looks);
+                self.drop_dead_waits_ahead_of(waiter, name);
             }
             if !self.can_serve(waiter) {
                 break;
             }
-            let is_later = self.is_multi_key_budget_spent() && !self.queues.asks_for_one(waiter);
+            // A request for one key is served by whatever frees it.
+            let is_later = self.budget.is_spent() && !self.queues.asks_for_one(waiter);
             if served + refused == most || is_later || self.queues.needs_acl_check(waiter) {
                 self.mark_ready(name);
                 break;
@@ -165,17 +165,11 @@ impl Engine {
         served
     }
 
-    /// Whether requests for several keys have spent this step's budget. O(1).
-    #[inline]
-    pub(in crate::engine) fn is_multi_key_budget_spent(&self) -> bool {
-        self.multi_key_grants >= self.limits.multi_key_grants_per_step
-    }
-
     /// Drops dead waits ahead of a waiter in the queues of its other keys.
-    fn drop_dead_waits_ahead_of(&mut self, waiter: Id<Waiter>, name: Id<Name>, looks: &mut usize) {
+    fn drop_dead_waits_ahead_of(&mut self, waiter: Id<Waiter>, name: Id<Name>) {
         let asked: Few<_> = self.queues.names_of(waiter).collect();
         for other in asked.iter().filter(|other| **other != name) {
-            self.first_living_waiter(*other, looks);
+            self.first_living_waiter(*other);
             self.mark_ready(*other);
         }
     }
@@ -189,7 +183,12 @@ impl Engine {
         }
     }
 
-    /// Whether any queue is scheduled to be served.
+    /// Whether any queue is scheduled to be served, be there a quarantine or not. O(1).
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The same, if it can be served now.
     pub(in crate::engine) fn is_any_ready(&self, now: Moment) -> bool {
         !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
     }
@@ -212,24 +211,21 @@ impl Engine {
         awaited.map(|name| name.key().to_owned()).collect()
     }
 
-    /// Serves up to `most` ready queues, and `most` waiters in all.
-    pub(in crate::engine) fn serve_ready(&mut self, most: usize, effects: &mut Vec<Effect>) {
+    /// Serves ready queues.
+    pub(in crate::engine) fn serve_ready(&mut self, effects: &mut Vec<Effect>) {
         if self.is_quarantined() {
             return;
         }
         let mut unchecked = 0;
-        let mut left = most;
-        for _ in 0..most {
-            if left == 0 || self.is_multi_key_budget_spent() {
-                return;
-            }
-            let Some(name) = self.ready.pop_front() else {
-                return;
-            };
+        while !self.ready.is_empty()
+            && self.budget.spend(1)
+            && let Some(name) = self.ready.pop_front()
+        {
             self.keys[name].set_ready(false);
             self.refresh(name, effects);
-            let served = self.serve(name, left, effects);
-            left -= served;
+            let most = self.budget.left().max(1);
+            let served = self.serve(name, most, effects);
+            self.budget.spend(served);
             if served == 0 && self.keys[name].is_ready() {
                 // The rights of its first waiter have to be checked.
                 unchecked += 1;
@@ -270,11 +266,11 @@ impl Engine {
         waiter
     }
 
-    /// The same for a dead wait; returns the number of its queue entries.
-    pub(in crate::engine) fn remove_dead_wait(&mut self, waiter: Id<Waiter>) -> usize {
+    /// The same for a dead wait; it costs a step for each of its queue entries.
+    pub(in crate::engine) fn remove_dead_wait(&mut self, waiter: Id<Waiter>) {
         let (asked, _) = self.dequeue(waiter);
         self.mark_queues_ready(&asked, None);
-        asked.len()
+        self.budget.spend(asked.len());
     }
 
     /// A wait was removed from the queues of these names: schedules them, except `but`, which the caller serves.
@@ -347,7 +343,7 @@ impl Engine {
             self.grant_key(key, Some(*name), &grant, making, replaced, effects);
         }
         if asked.len() > 1 {
-            self.multi_key_grants += asked.len();
+            self.budget.spend(STEPS_PER_GRANT * asked.len());
         }
         if terms.acks.is_none() {
             self.notify_granted(asked[0], &waiter, token, effects);

@@ -2,7 +2,6 @@
 
 use crate::engine::effect::{Effect, Refusal, Reply};
 use crate::engine::event::Start;
-use crate::engine::limits::{RELEASES_PER_PENDING_HOLD, RELEASES_PER_SESSION_END};
 use crate::engine::record::SessionRecord;
 use crate::engine::state::rows::{Client, Death, Session};
 use crate::engine::storage::arena::Id;
@@ -117,8 +116,8 @@ impl Engine {
         self.track_disconnect(connection, effects);
     }
 
-    /// Ends the caller's session and releases up to [`RELEASES_PER_SESSION_END`] of its holds; the rest is orphaned. Waiters are
-    /// served, those of the connection itself included.
+    /// Ends the caller's session and releases its holds, within the budget; the rest is orphaned. Waiters are served, those of the
+    /// connection itself included.
     pub(in crate::engine) fn end_session(
         &mut self,
         client: ClientId,
@@ -173,21 +172,13 @@ impl Engine {
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
-    /// Ends a session: releases up to [`RELEASES_PER_SESSION_END`] of its holds and orphans the rest. Later grants belong to the
-    /// connection itself.
+    /// Ends a session: releases its holds, within the budget, and orphans the rest. Later grants belong to the connection itself.
     fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
         self.clients.detach(session);
-        let mut left = if later { 0 } else { RELEASES_PER_SESSION_END };
-        while left > 0 && !self.is_multi_key_budget_spent() {
-            let Some(hold) = self.clients[session].holding.head() else {
-                break;
-            };
-            let cost = if self.is_settled(hold) {
-                1
-            } else {
-                RELEASES_PER_PENDING_HOLD
-            };
-            left = left.saturating_sub(cost);
+        while !later
+            && let Some(hold) = self.clients[session].holding.head()
+            && self.budget.spend(1)
+        {
             if !self.sweep_hold(hold, effects) {
                 self.release(hold, effects);
             }
@@ -229,20 +220,17 @@ impl Engine {
         }
     }
 
-    /// Ends up to `most` sessions whose grace has expired; their holds are orphaned.
-    pub(in crate::engine) fn end_graces(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        for _ in 0..most {
-            match self.timers.first_grace() {
-                Some((end, session)) if end <= self.now => {
-                    if let Some(former) = self.sessions.remove(&mut self.timers, session) {
-                        effects.push(Effect::Replicate(Box::new(SessionRecord::SessionEnded(
-                            former.id,
-                        ))));
-                    }
-                    self.lose_client(session);
-                }
-                _ => return,
+    /// Ends sessions whose grace has expired; their holds are orphaned.
+    pub(in crate::engine) fn end_graces(&mut self, effects: &mut Vec<Effect>) {
+        while let Some((end, session)) = self.timers.first_grace()
+            && end <= self.now
+            && self.budget.spend(1)
+        {
+            if let Some(former) = self.sessions.remove(&mut self.timers, session) {
+                let ended = SessionRecord::SessionEnded(former.id);
+                effects.push(Effect::Replicate(Box::new(ended)));
             }
+            self.lose_client(session);
         }
     }
 }

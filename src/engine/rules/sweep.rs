@@ -7,6 +7,7 @@
 //! hear of the difference only.
 
 use crate::engine::effect::Effect;
+use crate::engine::limits::Budget;
 use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
@@ -23,11 +24,10 @@ impl Engine {
     ) {
         self.keys.retire(db, by);
         // Losses found in a file were reported before.
-        let most = match self.loading {
-            true => usize::MAX,
-            false => self.limits.flushed_keys_per_step,
-        };
-        self.sweep(most, effects);
+        if self.loading {
+            self.budget = Budget::unlimited();
+        }
+        self.sweep(effects);
     }
 
     /// SWAPDB. O(1), and O(pending grants).
@@ -48,19 +48,16 @@ impl Engine {
         self.keys.has_stale_absent() && !self.loading
     }
 
-    /// Sweeps at most `most` slots of names and held keys.
-    pub(in crate::engine) fn sweep(&mut self, most: usize, effects: &mut Vec<Effect>) {
-        let mut left = most;
-        while left > 0 && self.has_absent_to_report() {
-            left -= 1;
+    /// Sweeps slots of names and of held keys.
+    pub(in crate::engine) fn sweep(&mut self, effects: &mut Vec<Effect>) {
+        while self.has_absent_to_report() && self.budget.spend(1) {
             let name = self.sweeps.names.visit(self.keys.name_places());
             if let Some(name) = name.filter(|name| self.keys.is_absent_if_stale(*name)) {
                 self.refresh(name, effects);
                 self.keys.remove_name_if_unreferenced(name);
             }
         }
-        while left > 0 && self.keys.has_retired() {
-            left -= 1;
+        while self.keys.has_retired() && self.budget.spend(1) {
             if let Some(held) = self.sweeps.held.visit(self.keys.held_places()) {
                 self.sweep_key(held, effects);
             }
@@ -122,7 +119,7 @@ impl Engine {
         self.sweep_key(self.holds[hold].key, effects)
     }
 
-    /// Before an owner's holds are counted: sweeps up to `flushed_keys_per_step` of its flushed keys.
+    /// Before an owner's holds are counted: sweeps up to `steps_per_event` of its flushed keys.
     pub(in crate::engine) fn sweep_holds_of(
         &mut self,
         owner: Id<Client>,
@@ -134,9 +131,7 @@ impl Engine {
         let holds = self.holds.of_client(&self.clients, owner);
         let keys = holds.map(|hold| self.holds[hold].key);
         let retired = keys.filter(|key| self.keys.is_retired(*key));
-        let mut retired: Vec<_> = retired
-            .take(self.limits.flushed_keys_per_step.max(1))
-            .collect();
+        let mut retired: Vec<_> = retired.take(self.limits.steps_per_event.max(1)).collect();
         // Holds with different labels share a key.
         retired.sort_unstable();
         retired.dedup();

@@ -14,12 +14,12 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// Items of one kind of work per event: `most`, or 1 if the ACL of each waiter must be checked.
-fn per_event(most: usize) -> usize {
+/// The steps of one event: these, or 1 if the ACL of each waiter must be checked.
+fn per_event(steps: usize) -> usize {
     if shell().rights.is_check_due() {
         1
     } else {
-        most
+        steps
     }
 }
 
@@ -37,8 +37,8 @@ pub fn end_leases(ctx: Ctx<'_>, scope: KeyScope<'_>, names: &[Str<'_>]) {
         return;
     }
     if matches!(scope, KeyScope::All) {
-        let most = per_event(LEASES_PER_COMMAND);
-        handle(ctx, Event::Lapse { most });
+        let steps = per_event(LEASES_PER_COMMAND);
+        handle(ctx, Event::Lapse { steps });
         if !is_any_over() {
             return;
         }
@@ -114,7 +114,7 @@ fn reap(ctx: Ctx<'_>, slice: Slice) {
         handle(
             ctx,
             Event::Reap {
-                most: ITEMS_PER_CLOCK_CHECK,
+                steps: STEPS_PER_CLOCK_CHECK,
             },
         );
     }
@@ -128,7 +128,7 @@ pub fn recheck_after_swap(ctx: Ctx<'_>) {
     // Skipping the other keys costs no more than the swap itself.
     let at_once = shell()
         .engine
-        .with(|engine| engine.limits().flushed_keys_per_step);
+        .with(|engine| engine.limits().steps_per_event);
     if recheck_next(ctx, at_once, usize::MAX) {
         timer::wake_in_ms(0);
     }
@@ -136,7 +136,7 @@ pub fn recheck_after_swap(ctx: Ctx<'_>) {
 
 /// Continues that until half of the slice is used; makes some progress in any case.
 fn recheck_stale(ctx: Ctx<'_>, slice: Slice) {
-    while !shell().is_loading() && recheck_next(ctx, ITEMS_PER_CLOCK_CHECK, ITEMS_PER_CLOCK_CHECK) {
+    while !shell().is_loading() && recheck_next(ctx, STEPS_PER_CLOCK_CHECK, STEPS_PER_CLOCK_CHECK) {
         if slice.is_half_over() {
             return continue_soon();
         }
@@ -162,8 +162,8 @@ fn continue_soon() {
     timer::wake_in_ms(0);
 }
 
-/// Items of each kind of work between two clock reads.
-const ITEMS_PER_CLOCK_CHECK: usize = 64;
+/// The steps of one event, between two clock reads.
+const STEPS_PER_CLOCK_CHECK: usize = 64;
 
 /// Does the engine's pending writes if writing is allowed now, for one slice at most; schedules the rest.
 fn work(ctx: Ctx<'_>, slice: Slice) {
@@ -182,7 +182,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
                 handle(
                     ctx,
                     Event::Renew {
-                        most: ITEMS_PER_CLOCK_CHECK,
+                        steps: STEPS_PER_CLOCK_CHECK,
                     },
                 );
             }
@@ -198,8 +198,8 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
             subscribe_to_overwrites(ctx);
             return continue_soon();
         }
-        slots::redirect_late_waiters(ctx, ITEMS_PER_CLOCK_CHECK);
-        let most = per_event(ITEMS_PER_CLOCK_CHECK);
-        handle(ctx, Event::Work { most });
+        slots::redirect_late_waiters(ctx, STEPS_PER_CLOCK_CHECK);
+        let steps = per_event(STEPS_PER_CLOCK_CHECK);
+        handle(ctx, Event::Work { steps });
     }
 }

@@ -80,7 +80,7 @@ fn holds_go_with_their_keys_to_near_and_to_far_databases() {
             server.tell(Event::Ended { client });
         }
         while server.engine.has_work(server.now) {
-            server.tell(Event::Work { most: 64 });
+            server.tell(Event::Work { steps: 64 });
         }
         assert!(server.engine.is_idle());
     }
@@ -155,7 +155,7 @@ fn nobody_is_granted_what_nobody_has_looked_at() {
         acquire(&mut server, 2, waits_for);
         let (one, other) = (HERE, Db(4));
         server.tell(Event::Swapped { one, other });
-        let work = |server: &mut Server| server.tell(Event::Work { most: 64 });
+        let work = |server: &mut Server| server.tell(Event::Work { steps: 64 });
         assert_eq!(work(&mut server), []);
         assert_eq!(&*server.engine.holders(waits_for), []);
         let next = server.engine.next_stale_name(usize::MAX);
@@ -201,7 +201,7 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
 fn what_is_left_to_do_of_a_flush_is_left_after_an_exchange() {
     let mut server = Server::default();
     let there = Db(4);
-    for number in 0..2 * Limits::default().flushed_keys_per_step {
+    for number in 0..2 * Limits::default().steps_per_event {
         acquire(&mut server, 1, at(HERE, &name(number)));
     }
     // Its twin stays, and goes by the other one's name.
@@ -219,7 +219,7 @@ fn what_is_left_to_do_of_a_flush_is_left_after_an_exchange() {
     acquire(&mut server, 3, at(there, &name(6)));
     assert_eq!(&*server.engine.holders(at(there, &name(6))), [ClientId(3)]);
     while server.engine.is_flushing() {
-        server.tell(Event::Reap { most: 64 });
+        server.tell(Event::Reap { steps: 64 });
     }
     server.engine.check_invariants();
     assert_eq!(server.held(), 2);

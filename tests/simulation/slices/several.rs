@@ -73,12 +73,12 @@ fn others_follow_in_slices(mut server: Server, mut served: usize) {
     );
     while served < REQUESTS {
         assert!(server.engine.has_work(server.now), "{served}");
-        let orders = server.tell(Event::Work { most: 64 });
+        let orders = server.tell(Event::Work { steps: 64 });
         assert!(granted(&orders) <= 1, "{} in one slice", granted(&orders));
         served += granted(&orders);
     }
     while server.engine.has_work(server.now) {
-        assert_eq!(granted(&server.tell(Event::Work { most: 64 })), 0);
+        assert_eq!(granted(&server.tell(Event::Work { steps: 64 })), 0);
     }
     assert_eq!(server.held(), REQUESTS * KEYS);
     assert_eq!(server.engine.gauges().waiters, REQUESTS, "the third one");
@@ -102,7 +102,7 @@ fn a_connection_ends_that_held_the_first_of_each() {
     let mut server = with_requests(Mode::Exclusive, None);
     let client = ClientId(1);
     assert_eq!(server.tell(Event::Ended { client }), []);
-    let orders = server.tell(Event::Work { most: 64 });
+    let orders = server.tell(Event::Work { steps: 64 });
     others_follow_in_slices(server, granted(&orders));
 }
 
@@ -110,7 +110,7 @@ fn a_connection_ends_that_held_the_first_of_each() {
 fn the_leases_on_the_first_of_each_are_over() {
     let mut server = with_requests(Mode::Exclusive, Some(10));
     server.now = server.now.after_ms(10);
-    let orders = server.tell(Event::Work { most: 64 });
+    let orders = server.tell(Event::Work { steps: 64 });
     others_follow_in_slices(server, granted(&orders));
 }
 
@@ -124,6 +124,6 @@ fn the_first_of_each_are_deleted() {
             why: Loss::Deleted,
         });
     }
-    let orders = server.tell(Event::Work { most: 64 });
+    let orders = server.tell(Event::Work { steps: 64 });
     others_follow_in_slices(server, granted(&orders));
 }

@@ -46,7 +46,7 @@ fn of_very_many_readers_who_wait_together_further_ones_follow_in_slices_and_nobo
     );
     let mut slices = 0;
     while server.engine.has_work(server.now) {
-        let orders = server.tell(Event::Work { most: 64 });
+        let orders = server.tell(Event::Work { steps: 64 });
         assert!(granted(&orders) <= 64, "{} in one slice", granted(&orders));
         served += granted(&orders);
         slices += 1;
@@ -88,7 +88,7 @@ fn who_is_let_in_later_than_others_still_has_a_place_to_give_up() {
     });
     assert_eq!(orders, [Effect::Reply(Reply::Integer(1))]);
     while server.engine.has_work(server.now) {
-        server.tell(Event::Work { most: 64 });
+        server.tell(Event::Work { steps: 64 });
     }
     assert_eq!(server.held(), LEASES - 1);
     assert_eq!(server.engine.gauges().waiters, 0);

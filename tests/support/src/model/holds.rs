@@ -253,21 +253,24 @@ impl World {
     }
 
     /// Ends up to so many leases that are over, the earliest first; of equal ones first that whose
-    /// key is named first.
-    pub(super) fn end_leases(&mut self, most: usize, order: &[Spot]) {
-        for _ in 0..most {
+    /// key is named first. How many more it could have ended.
+    pub(super) fn end_leases(&mut self, most: usize, order: &[Spot]) -> usize {
+        for ended in 0..most {
             let due = self.holds.iter().enumerate();
             let due = due.filter(|(_, hold)| hold.ends.is_some_and(|ends| ends <= self.now));
             let first = due.min_by_key(|(_, hold)| {
                 let place = order.iter().position(|spot| *spot == hold.spot);
                 (hold.ends, place.unwrap_or(usize::MAX))
             });
-            let Some((at, hold)) = first else { return };
+            let Some((at, hold)) = first else {
+                return most - ended;
+            };
             let hold = hold.clone();
             let push = self.lost(&hold, None, Loss::Lease);
             self.tell(push.into_iter().collect());
             self.release(at);
         }
+        0
     }
 
     /// Ends the leases on one key that are over, the oldest hold's first.

@@ -318,10 +318,10 @@ impl World {
 
     /// The keyspace may be written.
     pub(super) fn work(&mut self, most: usize, order: &[Spot]) {
-        self.end_leases(most, order);
+        let left = self.end_leases(most, order);
         self.serve_all();
-        self.end_graces(most);
-        self.remove_left_behind(most);
+        let left = self.end_graces(left);
+        self.remove_left_behind(left);
     }
 
     /// What a server does by itself after each step: it serves who can be, and what ends within a

@@ -231,11 +231,11 @@ impl World {
     }
 
     /// Ends up to so many sessions whose grace is over, the earliest first. What they hold goes as that of connections
-    /// which ended.
-    pub(super) fn end_graces(&mut self, most: usize) {
-        for _ in 0..most {
+    /// which ended. How many more it could have ended.
+    pub(super) fn end_graces(&mut self, most: usize) -> usize {
+        for ended in 0..most {
             let Some(number) = self.first_over() else {
-                return;
+                return most - ended;
             };
             self.sessions.retain(|session| session.number != number);
             let over = Owner::Over(self.next_gone());
@@ -244,6 +244,7 @@ impl World {
             let count = own.map(|hold| hold.owner = over).count();
             self.totals.graces_over += u64::from(count > 0);
         }
+        0
     }
 
     /// Whether it would not be said whose grace is over first if these connections ended now.
