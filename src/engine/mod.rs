@@ -149,31 +149,29 @@ impl Engine {
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
             Event::Replicas { count } => self.count_replicas(count, effects),
             Event::Ended { client } => self.ended(client),
-            Event::Reap { steps } => {
-                self.budget = Budget::of(steps);
-                self.reap(effects);
-            }
+            Event::Reap { steps } => self.within(steps, Self::reap, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
             Event::RightsChanged => self.queues.begin_acl_epoch(),
             Event::Rights { wait, lost } => self.apply_acl_check(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
-            Event::Lapse { steps } => {
-                self.budget = Budget::of(steps);
-                self.end_leases(effects);
-            }
+            Event::Lapse { steps } => self.within(steps, Self::end_leases, effects),
             Event::LapseOf { keys } => self.end_leases_of(keys, effects),
             Event::RenewAll => self.renew_all(),
-            Event::Renew { steps } => {
-                self.budget = Budget::of(steps);
-                self.renew(effects);
-            }
-            Event::Work { steps } => {
-                self.budget = Budget::of(steps);
-                self.work(effects);
-            }
+            Event::Renew { steps } => self.within(steps, Self::renew, effects),
+            Event::Work { steps } => self.within(steps, Self::work, effects),
         }
+    }
+
+    fn within(
+        &mut self,
+        steps: usize,
+        work: impl FnOnce(&mut Self, &mut Vec<Effect>),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.budget = Budget::of(steps);
+        work(self, effects);
     }
 
     /// Makes room for so many keys that are about to be inherited. Of use where they are many.

@@ -180,7 +180,7 @@ impl Machine {
         {
             let client = ClientId(wire.number);
             self.tell(now, Event::Ended { client });
-            self.tell(now, Event::Reap { most: 1000 });
+            self.tell(now, Event::Reap { steps: 1000 });
             self.work(now);
         }
     }
@@ -201,7 +201,7 @@ impl Machine {
             .as_ref()
             .is_some_and(|engine| engine.has_work(Moment(now)))
         {
-            self.tell(now, Event::Work { most: 64 });
+            self.tell(now, Event::Work { steps: 64 });
         }
     }
 
