@@ -1,8 +1,7 @@
-//! Queued pushes: which must wait, for whom and in what order, which are cancelled, and which exceed a limit.
+//! Queued pushes: which must wait, for whom and in what order, which are cancelled, and how many are kept.
 //!
-//! A client's limit is the server's `client-output-buffer-limit`, counted as the server counts: by the memory used here,
-//! which exceeds the frames if keys are short. Pushes beyond it are dropped and the client is closed, even if the limit is
-//! raised meanwhile.
+//! The server accounts for what was written, and closes clients over `client-output-buffer-limit`. Queued pushes it does not
+//! see, so they have a limit of their own: pushes beyond it are dropped, and the client is closed.
 //!
 //! Does not call the server: all facts come as arguments.
 
@@ -17,46 +16,11 @@ const BATCH_RECIPIENTS: usize = 64;
 /// Pushes queued for batching only.
 const QUEUED_PUSHES_MAX: usize = 64;
 
-/// Bytes per client that the server does not count, since each client has a static buffer; rounded up, so that a client
-/// over this limit by frames alone is over the server's.
-const UNCOUNTED_BYTES: usize = 64 << 10;
+/// Memory of the pushes that are queued for one client, at most.
+pub const BYTES_MAX: usize = 64 << 20;
 
-/// Overhead of a run besides its pushes: its entry (the queue may have twice the capacity) and two allocations.
-const RUN_BYTES: usize = 2 * size_of::<Run>() + 2 * ALLOCATION_BYTES;
-
-/// Overhead of an allocation.
-const ALLOCATION_BYTES: usize = 16;
-
-/// The server's hard output-buffer limits, by client class; `None`: unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    normal: Option<usize>,
-    subscribed: Option<usize>,
-}
-
-impl Limits {
-    /// Parses the setting: class, hard limit, soft limit and soft seconds, for each class.
-    pub fn read(setting: &str) -> Self {
-        let words: Vec<_> = setting.split_ascii_whitespace().collect();
-        let limit = |class| {
-            let of_class = words.chunks(4).find(|words| words[0] == class)?;
-            let hard: usize = of_class.get(1)?.parse().ok()?;
-            (hard > 0).then_some(hard)
-        };
-        Limits {
-            normal: limit("normal"),
-            subscribed: limit("pubsub"),
-        }
-    }
-
-    /// `None` if unlimited.
-    pub fn of(self, is_subscribed: bool) -> Option<usize> {
-        match is_subscribed {
-            true => self.subscribed,
-            false => self.normal,
-        }
-    }
-}
+/// Memory of a queued push besides its name and label, at most: if it is a run of its own.
+const PUSH_BYTES: usize = 256;
 
 /// Queued pushes, in order. Once one is queued, all later ones are.
 #[derive(Default)]
@@ -65,7 +29,12 @@ pub struct Outbox {
     count: usize,
     /// Sequence number of the next queued push.
     next: u64,
-    load: Load,
+    /// Their bytes, each push counted once. No client's share exceeds it.
+    bytes: usize,
+    /// Bytes per client, once the total makes counting necessary.
+    shares: HashMap<ClientId, usize>,
+    /// Clients whose pushes were partly dropped, to be closed.
+    over_limit: HashSet<ClientId>,
     cancelled: Cancelled,
     /// Some queued pushes are grants from inside a transaction.
     grants_in_exec: bool,
@@ -73,10 +42,8 @@ pub struct Outbox {
     in_exec: HashSet<ClientId>,
     /// A flush was seen whose reply may be outstanding.
     flushing: bool,
-    /// Pushes withheld per client: until the reply to its own flush, or the end of a command in which it wants no replies.
+    /// Pushes withheld per client until the reply to its own flush.
     withheld: HashMap<ClientId, Kept>,
-    /// Clients that were closed, possibly in the middle of a command of their own.
-    closing: Vec<ClientId>,
 }
 
 /// Pushes to the same clients.
@@ -105,7 +72,7 @@ pub enum Post {
     /// Write it before this client's reply.
     InFront(ClientId, Push),
     Now(Vec<ClientId>, Push),
-    /// It is queued: schedule its sending. Check [`Outbox::take_limit_unknown`].
+    /// It is queued: schedule its sending.
     Queued(Until),
     /// It is queued, and the batch is full: send all.
     Flush,
@@ -119,18 +86,11 @@ pub enum Until {
     Later,
 }
 
-/// Pushes to write, then clients to close.
-#[derive(Default)]
-pub struct Taken {
-    pub runs: VecDeque<Run>,
-    pub over_limit: Vec<ClientId>,
-}
-
 /// A client's withheld pushes.
 #[derive(Default)]
 struct Kept {
     pushes: Vec<Push>,
-    share: Share,
+    bytes: usize,
 }
 
 impl Outbox {
@@ -147,20 +107,21 @@ impl Outbox {
         {
             return Post::InFront(client, push);
         }
-        // Sent before the client's next command, unlike by the timer.
-        let soon = now.deferring && !now.in_exec;
-        let must_wait = soon || now.before_reply || now.in_exec;
-        let is_worth_batching = to.len() >= BATCH_RECIPIENTS && !self.flushing;
-        if !must_wait && !is_worth_batching && self.waiting.is_empty() {
+        let must_wait = now.deferring || now.before_reply || now.in_exec;
+        let is_worth_batching = to.len() >= BATCH_RECIPIENTS;
+        let is_empty = self.waiting.is_empty() && self.over_limit.is_empty();
+        if !must_wait && !is_worth_batching && is_empty {
             return Post::Now(to, push);
         }
         self.grants_in_exec |= now.in_exec && is_grant(&push);
         self.enqueue(to, push);
-        match must_wait {
-            _ if soon => Post::Queued(Until::Soon),
-            false if self.count >= QUEUED_PUSHES_MAX => Post::Flush,
-            _ => Post::Queued(Until::Later),
+        let is_full = self.count >= QUEUED_PUSHES_MAX;
+        if is_full && !must_wait {
+            return Post::Flush;
         }
+        // Sent before the client's next command, unlike by the timer.
+        let soon = now.deferring && !now.in_exec && (is_full || !is_worth_batching);
+        Post::Queued(if soon { Until::Soon } else { Until::Later })
     }
 
     /// A command of the module begins in this client's transaction: it may release what the same transaction was granted.
@@ -168,20 +129,16 @@ impl Outbox {
         self.in_exec.insert(client);
     }
 
-    /// Queues a push, except for clients whose limit it exceeds.
+    /// Queues a push, except for clients that it takes over the limit.
     pub fn enqueue(&mut self, mut to: Vec<ClientId>, push: Push) {
         let bytes = cost(&push);
-        if self.load.all + bytes > UNCOUNTED_BYTES || self.load.counts_shares() {
+        self.bytes += bytes;
+        if self.bytes > BYTES_MAX || !self.over_limit.is_empty() {
             self.count_shares(&mut to, bytes);
         }
-        if to.is_empty() {
-            return;
+        if !to.is_empty() {
+            self.append(to, push);
         }
-        self.load.all += bytes;
-        if self.waiting.back().is_none_or(|last| last.to != to) {
-            self.load.add_run(&to);
-        }
-        self.append(to, push);
     }
 
     fn append(&mut self, to: Vec<ClientId>, push: Push) {
@@ -198,77 +155,44 @@ impl Outbox {
         }
     }
 
-    /// Charges the recipients of a push, and removes those whose limit it exceeds.
+    /// Charges the recipients of a push, and removes those over the limit.
     #[cold]
     fn count_shares(&mut self, to: &mut Vec<ClientId>, bytes: usize) {
-        if !self.load.counts_shares() {
-            self.count_all();
-        }
-        let is_over = to.iter().any(|id| self.load.would_be_over(*id, bytes));
-        if is_over && !self.cancelled.is_empty() {
-            self.drop_cancelled();
-            self.count_all();
-        }
-        to.retain(|id| self.load.admit(*id, bytes));
-    }
-
-    /// Recounts the queued bytes of each client.
-    fn count_all(&mut self) {
-        for share in self.load.shares.values_mut() {
-            share.bytes = 0;
-        }
-        self.load.all = 0;
-        for run in &self.waiting {
-            let bytes = run.pushes.iter().map(cost).sum();
-            self.load.all += bytes;
-            for id in &run.to {
-                self.load.admit(*id, bytes);
+        let (shares, over_limit) = (&mut self.shares, &mut self.over_limit);
+        if shares.is_empty() {
+            for run in &self.waiting {
+                let bytes: usize = run.pushes.iter().map(cost).sum();
+                for client in &run.to {
+                    *shares.entry(*client).or_default() += bytes;
+                }
             }
-            self.load.add_run(&run.to);
         }
+        to.retain(|client| {
+            let share = shares.entry(*client).or_default();
+            *share += bytes;
+            if *share > BYTES_MAX {
+                over_limit.insert(*client);
+            }
+            !over_limit.contains(client)
+        });
     }
 
-    /// Takes the clients whose limit must be looked up, each once.
-    pub fn take_limit_unknown(&mut self) -> Vec<ClientId> {
-        std::mem::take(&mut self.load.limit_unknown)
+    pub fn is_any_over_limit(&self) -> bool {
+        !self.over_limit.is_empty()
     }
 
-    pub fn is_any_limit_unknown(&self) -> bool {
-        !self.load.limit_unknown.is_empty()
-    }
-
-    /// Sets a client's limit, in bytes; `None`: unlimited.
-    pub fn limit(&mut self, client: ClientId, limit: Option<usize>) {
-        let kept = self.withheld.get_mut(&client).map(|kept| &mut kept.share);
-        let waiting = self.load.shares.get_mut(&client);
-        for share in kept.into_iter().chain(waiting) {
-            share.limit = Limit::Bytes(
-                limit.map_or(usize::MAX, |limit| limit.saturating_add(UNCOUNTED_BYTES)),
-            );
-        }
+    /// Takes the clients to close. Until then further pushes to them are dropped.
+    pub fn take_over_limit(&mut self) -> HashSet<ClientId> {
+        std::mem::take(&mut self.over_limit)
     }
 
     /// Takes all queued pushes.
-    pub fn take(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) -> Taken {
+    pub fn take(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) -> VecDeque<Run> {
         self.drop_stale(holds);
         self.count = 0;
-        let over_limit = self.load.over();
-        self.load = Load::default();
-        Taken {
-            runs: std::mem::take(&mut self.waiting),
-            over_limit,
-        }
-    }
-
-    /// A client was closed: must be repeated when no command is executing. During the client's own command the server only
-    /// marks it to be closed after its next reply, and that command may block.
-    pub fn retry_close(&mut self, client: ClientId) {
-        self.closing.push(client);
-    }
-
-    /// Takes the clients to close again.
-    pub fn take_closing(&mut self) -> Vec<ClientId> {
-        std::mem::take(&mut self.closing)
+        self.bytes = 0;
+        self.shares.clear();
+        std::mem::take(&mut self.waiting)
     }
 
     /// Takes one client's queued pushes, in order.
@@ -386,30 +310,17 @@ impl Outbox {
         self.withheld.contains_key(&client)
     }
 
-    /// Withholds pushes to a client, and all that follow. Returns false, once, if they exceed its limit: then all are
-    /// dropped, and the client must be closed.
-    pub fn withhold(&mut self, client: ClientId, pushes: &[Push]) -> bool {
+    /// Withholds pushes to a client, and all that follow, up to the limit.
+    pub fn withhold(&mut self, client: ClientId, pushes: &[Push]) {
         let kept = self.withheld.entry(client).or_default();
         for push in pushes {
-            let was_over = kept.share.is_over;
-            if kept.share.admit(cost(push)) {
-                kept.pushes.push(push.clone());
-            } else if !was_over {
-                kept.pushes = Vec::new();
-                return false;
+            kept.bytes += cost(push);
+            if kept.bytes > BYTES_MAX {
+                self.over_limit.insert(client);
+                return;
             }
+            kept.pushes.push(push.clone());
         }
-        if kept.share.needs_limit() {
-            self.load.limit_unknown.push(client);
-        }
-        true
-    }
-
-    /// The server will close this client: drops its pushes, and keeps none until then.
-    pub fn drop_all(&mut self, client: ClientId) {
-        let kept = self.withheld.entry(client).or_default();
-        kept.pushes = Vec::new();
-        kept.share.is_over = true;
     }
 
     /// All clients with withheld pushes.
@@ -421,102 +332,6 @@ impl Outbox {
     pub fn take_withheld(&mut self, client: ClientId) -> Vec<Push> {
         let kept = self.withheld.remove(&client);
         kept.map(|kept| kept.pushes).unwrap_or_default()
-    }
-}
-
-/// Queued bytes.
-#[derive(Default)]
-struct Load {
-    /// The total, each push counted once. No share exceeds it.
-    all: usize,
-    /// Bytes per client, once the total makes counting necessary.
-    shares: HashMap<ClientId, Share>,
-    limit_unknown: Vec<ClientId>,
-}
-
-impl Load {
-    /// Whether bytes are counted per client.
-    fn counts_shares(&self) -> bool {
-        !self.shares.is_empty()
-    }
-
-    fn would_be_over(&self, client: ClientId, bytes: usize) -> bool {
-        let share = self.shares.get(&client);
-        share.is_some_and(|share| !share.is_over && share.bytes + bytes > share.limit.bytes())
-    }
-
-    /// Charges a client, unless that exceeds its limit.
-    fn admit(&mut self, client: ClientId, bytes: usize) -> bool {
-        let share = self.shares.entry(client).or_default();
-        let admitted = share.admit(bytes);
-        if share.needs_limit() {
-            self.limit_unknown.push(client);
-        }
-        admitted
-    }
-
-    /// Charge the per-run overhead to every recipient, since it may not be one of the previous run; the limit is enforced
-    /// at the next push.
-    fn add_run(&mut self, to: &[ClientId]) {
-        self.all += RUN_BYTES;
-        for id in to {
-            if let Some(share) = self.shares.get_mut(id) {
-                share.bytes += RUN_BYTES;
-            }
-        }
-    }
-
-    /// Clients whose pushes were partly dropped.
-    fn over(&self) -> Vec<ClientId> {
-        let over = self.shares.iter().filter(|(_, share)| share.is_over);
-        let mut over: Vec<_> = over.map(|(client, _)| *client).collect();
-        over.sort_unstable();
-        over
-    }
-}
-
-/// Queued bytes of one client.
-#[derive(Clone, Copy, Default)]
-struct Share {
-    bytes: usize,
-    limit: Limit,
-    /// Further pushes were dropped.
-    is_over: bool,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Limit {
-    #[default]
-    Unknown,
-    Requested,
-    Bytes(usize),
-}
-
-impl Limit {
-    fn bytes(self) -> usize {
-        match self {
-            Limit::Bytes(bytes) => bytes,
-            Limit::Unknown | Limit::Requested => usize::MAX,
-        }
-    }
-}
-
-impl Share {
-    fn admit(&mut self, bytes: usize) -> bool {
-        self.is_over |= self.bytes + bytes > self.limit.bytes();
-        if !self.is_over {
-            self.bytes += bytes;
-        }
-        !self.is_over
-    }
-
-    /// Whether its limit must be looked up. True once.
-    fn needs_limit(&mut self) -> bool {
-        let needs_limit = self.limit == Limit::Unknown && self.bytes > UNCOUNTED_BYTES;
-        if needs_limit {
-            self.limit = Limit::Requested;
-        }
-        needs_limit
     }
 }
 
@@ -545,14 +360,9 @@ impl Cancelled {
     }
 }
 
-/// A push's memory: twice its size, since a growing run has spare capacity, plus its allocations. Not less than on the
-/// wire.
+/// A push's memory, at most. Not less than on the wire.
 fn cost(push: &Push) -> usize {
-    let label = match push.label().len() {
-        0 => 0,
-        label => size_of::<(News, Box<[u8]>)>() + label + 2 * ALLOCATION_BYTES,
-    };
-    2 * size_of::<Push>() + push.key.name.len() + ALLOCATION_BYTES + label
+    PUSH_BYTES + push.key.name.len() + push.label().len()
 }
 
 fn is_watch(push: &Push) -> bool {

@@ -92,8 +92,8 @@ pub struct Shell {
     pub outbox: Scoped<Outbox>,
     /// See [`defer_during`](crate::shell::delivery::push::defer_during).
     pub defers_pushes: Cell<bool>,
-    /// Pushes are caused by a keyspace event; see [`in_event`](crate::shell::delivery::push::in_event).
-    pub pushes_in_event: Cell<bool>,
+    /// Queued pushes are sent right after the current command.
+    pub pushes_soon: Cell<bool>,
     pub blocked: Scoped<Blocked<BlockHandle>>,
     /// The value last written for a waiter, if short.
     pub value: Cell<Option<Text>>,
@@ -188,7 +188,7 @@ impl Shell {
             losses: Scoped::default(),
             outbox: Scoped::default(),
             defers_pushes: Cell::default(),
-            pushes_in_event: Cell::default(),
+            pushes_soon: Cell::default(),
             blocked: Scoped::default(),
             value: Cell::default(),
             engine: Scoped::default(),

@@ -41,5 +41,5 @@ fn go_off(ctx: Ctx<'_>) {
     epochs::rebroadcast_if_due(ctx);
     slices::run(ctx);
     push::send_waiting(ctx);
-    push::retry_close(ctx);
+    push::close_over_limit(ctx);
 }

@@ -47,26 +47,21 @@ fn lost(name: &str) -> Push {
     )
 }
 
-/// The least cost of a push.
-fn least() -> usize {
-    cost(&added(""))
-}
-
 /// A push with this cost, in bytes.
 fn of_bytes(bytes: usize) -> Push {
-    let push = added(&"k".repeat(bytes - least()));
+    let push = added(&"k".repeat(bytes - PUSH_BYTES));
     assert_eq!(cost(&push), bytes);
     push
 }
 
 /// The recipients, in order, each with the names of keys.
-fn told(taken: &Taken) -> Vec<(Vec<u64>, Vec<String>)> {
+fn told(taken: &VecDeque<Run>) -> Vec<(Vec<u64>, Vec<String>)> {
     let name = |push: &Push| String::from_utf8_lossy(&push.key.name).into_owned();
     let run = |run: &Run| {
         let to = run.to.iter().map(|id| id.0).collect();
         (to, run.pushes.iter().map(name).collect())
     };
-    taken.runs.iter().map(run).collect()
+    taken.iter().map(run).collect()
 }
 
 fn is_held(_: ClientId, _: &Push, _: Token) -> bool {
@@ -159,17 +154,24 @@ fn what_goes_to_many_waits_for_more_but_not_for_much_more() {
         assert_eq!(post, expected, "number {number}");
     }
     let taken = outbox.take(is_held);
-    assert_eq!(
-        (taken.runs.len(), taken.runs[0].pushes.len()),
-        (1, QUEUED_PUSHES_MAX)
-    );
-    outbox.expect_late_flush_reply();
-    let post = outbox.post(crowd.clone(), added("a"), OUTSIDE);
-    assert_eq!(post, Post::Now(crowd.clone(), added("a")));
+    assert_eq!((taken.len(), taken[0].pushes.len()), (1, QUEUED_PUSHES_MAX));
     // A push that must wait does so, whatever the count.
     for _ in 0..2 * QUEUED_PUSHES_MAX {
         let post = outbox.post(crowd.clone(), added("a"), BEFORE_REPLY);
         assert_eq!(post, Post::Queued(Until::Later));
+    }
+    outbox.take(is_held);
+    let deferring = Circumstances {
+        deferring: true,
+        ..OUTSIDE
+    };
+    for number in 1..=2 * QUEUED_PUSHES_MAX {
+        let post = outbox.post(crowd.clone(), added("a"), deferring);
+        let until = match number >= QUEUED_PUSHES_MAX {
+            true => Until::Soon,
+            false => Until::Later,
+        };
+        assert_eq!(post, Post::Queued(until), "number {number}");
     }
 }
 
@@ -267,113 +269,59 @@ fn nobody_gives_back_what_another_was_granted_in_its_transaction() {
 
 // ---- limits ----
 
-/// An outbox with so many bytes queued for another client that shares are counted.
-fn counting() -> Outbox {
-    let mut outbox = Outbox::default();
-    outbox.enqueue(vec![BOB], of_bytes(UNCOUNTED_BYTES + 1));
-    assert_eq!(outbox.take_limit_unknown(), [BOB]);
-    outbox.limit(BOB, None);
-    outbox
-}
-
-#[test]
-fn nobodys_share_is_asked_for_before_it_is_much() {
-    let mut outbox = Outbox::default();
-    outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES));
-    outbox.enqueue(vec![BOB], of_bytes(UNCOUNTED_BYTES));
-    assert!(!outbox.is_any_limit_unknown());
-    let mut outbox = counting();
-    outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES));
-    assert!(!outbox.is_any_limit_unknown());
-    outbox.enqueue(vec![ANN], of_bytes(least()));
-    assert!(outbox.is_any_limit_unknown());
-    assert_eq!(outbox.take_limit_unknown(), [ANN]);
-    outbox.enqueue(vec![ANN], of_bytes(least()));
-    assert!(!outbox.is_any_limit_unknown());
-}
+const MB: usize = 1 << 20;
 
 #[test]
 fn what_waits_up_to_the_limit_is_told_and_one_byte_more_is_dropped() {
-    const LIMIT: usize = 1 << 20;
     for is_over in [false, true] {
-        let mut outbox = counting();
-        outbox.enqueue(vec![ANN], of_bytes(LIMIT));
-        assert_eq!(outbox.take_limit_unknown(), [ANN]);
-        outbox.limit(ANN, Some(LIMIT));
-        outbox.enqueue(vec![ANN], of_bytes(UNCOUNTED_BYTES - 200 - RUN_BYTES));
-        outbox.enqueue(vec![ANN, BOB], of_bytes(200 + usize::from(is_over)));
+        let mut outbox = Outbox::default();
+        for _ in 0..BYTES_MAX / MB - 1 {
+            outbox.enqueue(vec![ANN], of_bytes(MB));
+        }
+        // What waits for another counts for nobody else.
+        outbox.enqueue(vec![BOB], of_bytes(2 * MB));
+        outbox.enqueue(vec![ANN, BOB], of_bytes(MB + usize::from(is_over)));
         if is_over {
             // Pushes after a dropped one are dropped, however small, or there would be a gap.
-            outbox.enqueue(vec![ANN, BOB], of_bytes(least()));
+            outbox.enqueue(vec![ANN, BOB], added(""));
         }
         let taken = outbox.take(is_held);
         let count_of = |id| {
-            let runs = taken.runs.iter().filter(|run| run.to.contains(&id));
+            let runs = taken.iter().filter(|run| run.to.contains(&id));
             runs.map(|run| run.pushes.len()).sum::<usize>()
         };
         let (counts, over_limit) = match is_over {
-            false => ((3, 2), vec![]),
-            true => ((2, 3), vec![ANN]),
+            false => ((64, 2), vec![]),
+            true => ((63, 3), vec![ANN]),
         };
         assert_eq!((count_of(ANN), count_of(BOB)), counts);
-        assert_eq!(taken.over_limit, over_limit);
+        // Nor is it told anything between then and its end.
+        let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
+        assert_eq!(matches!(post, Post::Now(..)), !is_over);
+        assert_eq!(take(&mut outbox), []);
+        assert_eq!(Vec::from_iter(outbox.take_over_limit()), over_limit);
+        let post = outbox.post(vec![ANN], added("a"), OUTSIDE);
+        assert!(matches!(post, Post::Now(..)));
     }
 }
 
 #[test]
-fn what_waits_is_no_more_than_the_limits_however_much_is_told() {
-    const LIMIT: usize = 100_000;
+fn what_waits_is_no_more_than_the_limit_however_much_is_told() {
     let crowd: Vec<_> = (10..30).map(ClientId).collect();
     let mut outbox = Outbox::default();
-    for _ in 0..20_000 {
-        outbox.enqueue(crowd.clone(), of_bytes(200));
-        for client in outbox.take_limit_unknown() {
-            outbox.limit(client, Some(LIMIT));
-        }
+    for _ in 0..2 * BYTES_MAX / MB {
+        outbox.enqueue(crowd.clone(), of_bytes(MB));
     }
-    let most = (LIMIT + UNCOUNTED_BYTES - RUN_BYTES) / 200;
-    assert_eq!(outbox.count, most);
+    assert_eq!(outbox.count, BYTES_MAX / MB);
     let taken = outbox.take(is_held);
-    assert_eq!(taken.runs.len(), 1);
-    assert_eq!(taken.runs[0].pushes.len(), most);
-    assert_eq!(taken.over_limit, crowd);
+    assert_eq!((taken.len(), taken[0].pushes.len()), (1, BYTES_MAX / MB));
+    let mut over_limit = Vec::from_iter(outbox.take_over_limit());
+    over_limit.sort_unstable();
+    assert_eq!(over_limit, crowd);
     // The next command begins anew.
-    outbox.enqueue(crowd.clone(), of_bytes(200));
-    let taken = outbox.take(is_held);
-    assert_eq!((taken.runs.len(), taken.over_limit), (1, vec![]));
-}
-
-#[test]
-fn what_is_void_is_not_counted() {
-    const LIMIT: usize = 1000;
-    let mut outbox = counting();
-    for round in 0..1000 {
-        outbox.enqueue(vec![ANN], of_bytes(1000));
-        for client in outbox.take_limit_unknown() {
-            outbox.limit(client, Some(LIMIT));
-        }
-        if round % 10 == 9 {
-            outbox.cancel(ANN, None);
-        }
-    }
-    outbox.enqueue(vec![ANN], added("a"));
-    let taken = outbox.take(is_held);
-    assert_eq!(taken.over_limit, []);
-    assert_eq!(told(&taken).last(), Some(&(vec![1], vec!["a".into()])));
-}
-
-#[test]
-fn the_servers_setting_is_read_by_classes() {
-    let limits =
-        Limits::read("normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60");
-    assert_eq!(
-        (limits.of(false), limits.of(true)),
-        (None, Some(33_554_432))
-    );
-    let limits = Limits::read("pubsub 0 0 0 normal 1048576 0 0");
-    assert_eq!((limits.of(false), limits.of(true)), (Some(1 << 20), None));
-    assert_eq!(Limits::read(""), Limits::default());
-    assert_eq!(Limits::read("normal"), Limits::default());
+    outbox.enqueue(crowd.clone(), of_bytes(MB));
+    assert_eq!(outbox.take(is_held).len(), 1);
+    assert!(!outbox.is_any_over_limit());
 }
 
 // ---- withheld pushes ----
@@ -383,8 +331,8 @@ fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
     let mut outbox = Outbox::default();
     outbox.expect_late_flush_reply();
     assert!(!outbox.is_withheld(ANN));
-    assert!(outbox.withhold(ANN, &[added("a"), added("b")]));
-    assert!(outbox.withhold(ANN, &[added("c")]));
+    outbox.withhold(ANN, &[added("a"), added("b")]);
+    outbox.withhold(ANN, &[added("c")]);
     assert!(outbox.is_withheld(ANN) && !outbox.is_empty());
     outbox.flush_replied();
     assert!(outbox.is_flushing());
@@ -396,45 +344,13 @@ fn what_is_kept_back_comes_in_its_order_when_the_flush_is_answered() {
 
 #[test]
 fn what_is_kept_back_is_bounded_too() {
-    const LIMIT: usize = 1 << 20;
     let mut outbox = Outbox::default();
-    assert!(outbox.withhold(ANN, &[of_bytes(UNCOUNTED_BYTES)]));
-    assert_eq!(outbox.take_limit_unknown(), []);
-    assert!(outbox.withhold(ANN, &[of_bytes(LIMIT - 200)]));
-    assert_eq!(outbox.take_limit_unknown(), [ANN]);
-    outbox.limit(ANN, Some(LIMIT));
-    assert!(outbox.withhold(ANN, &[of_bytes(200)]));
-    assert!(!outbox.withhold(ANN, &[of_bytes(least())]));
-    // Reported once.
-    assert!(outbox.withhold(ANN, &[of_bytes(least())]));
-    assert_eq!(outbox.take_withheld(ANN), []);
-}
-
-#[test]
-fn nothing_is_kept_for_who_is_being_closed() {
-    let mut outbox = Outbox::default();
-    outbox.drop_all(ANN);
-    assert!(outbox.withhold(ANN, &[added("a")]));
-    assert_eq!(outbox.take_withheld(ANN), []);
-    assert!(outbox.withhold(ANN, &[added("b")]));
-    assert_eq!(names(&outbox.take_withheld(ANN)), ["b"]);
-    outbox.retry_close(ANN);
-    assert_eq!(outbox.take_closing(), [ANN]);
-    assert_eq!(outbox.take_closing(), []);
-}
-
-#[test]
-fn runs_are_counted_where_the_next_push_goes_to_others_than_the_last() {
-    const LIMIT: usize = 100_000;
-    let mut outbox = Outbox::default();
-    for number in 0..20_000 {
-        outbox.enqueue(vec![[ANN, BOB][number % 2]], of_bytes(200));
-        for client in outbox.take_limit_unknown() {
-            outbox.limit(client, Some(LIMIT));
-        }
+    for _ in 0..BYTES_MAX / MB {
+        outbox.withhold(ANN, &[of_bytes(MB)]);
     }
-    // The overhead of the last run is charged when it begins.
-    let each = (LIMIT + UNCOUNTED_BYTES).div_ceil(200 + RUN_BYTES);
-    assert!(outbox.count.abs_diff(2 * each) <= 2, "{}", outbox.count);
-    assert_eq!(outbox.take(is_held).over_limit, [ANN, BOB]);
+    assert!(!outbox.is_any_over_limit());
+    outbox.withhold(ANN, &[added("a"), added("b")]);
+    outbox.withhold(ANN, &[added("c")]);
+    assert_eq!(Vec::from_iter(outbox.take_over_limit()), [ANN]);
+    assert_eq!(outbox.take_withheld(ANN).len(), BYTES_MAX / MB);
 }

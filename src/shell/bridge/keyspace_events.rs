@@ -102,7 +102,7 @@ impl<'a> KeyspaceEvent<'a> {
             _ => {}
         }
         let spontaneous = matches!(name, b"expired" | b"evicted");
-        let tell = || push::in_event(spontaneous, || handle(ctx, event));
+        let tell = || push::in_event(|| handle(ctx, event));
         if spontaneous && shell().executing_client.get().is_none() {
             // Slot ownership is checked before a waiter is served.
             return raw::in_uncaused_event(tell);

@@ -5,19 +5,20 @@
 //!
 //! Most servers delay any other push to the executing client until its reply is complete. Redis 7.0 does not, and no server
 //! drops one that an UNWATCHEX in the same transaction cancels. Such pushes wait in the outbox until the command is over.
-//! Redis 8 replies to a flush only after freeing its memory; pushes to the client that sent it wait for that. Valkey 9
-//! delays pushes but miscounts their bytes, and crashes, if the client's command expires a key (`GETDEL`) or the client
-//! wants no replies. Pushes to many clients are batched for a moment on all servers, since more may follow.
+//! Valkey since 8.1 delays pushes but miscounts their bytes, and crashes, if the client's command expires a key (`GETDEL`) or
+//! the client wants no replies; so what its keyspace events cause waits, too. Redis 8 replies to a flush only after freeing
+//! its memory; pushes to the client that sent it wait for that. Pushes to many clients are batched for a moment on all
+//! servers, since more may follow.
 
 use crate::engine::{ClientId, Key, Push, Token};
 use crate::policy::attribution::field;
-use crate::policy::outbox::{Circumstances, Limits, Outbox, Post, Run, Until};
+use crate::policy::outbox::{BYTES_MAX, Circumstances, Outbox, Post, Run, Until};
 use crate::shell::delivery::frames;
 use crate::shell::guard::guard;
 use crate::shell::state::shell;
 use crate::shell::sys::at_end::{AtEnd, meanwhile};
 use crate::shell::sys::raw::{self, Ctx};
-use crate::shell::sys::shim::{self, Frames, Pushed};
+use crate::shell::sys::shim::{self, Frames};
 use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
@@ -27,19 +28,13 @@ pub fn expect_late_flush_reply() {
     shell().outbox.with_mut(Outbox::expect_late_flush_reply);
 }
 
-/// Handles a keyspace event. `by_itself`: the server removed the key itself (expiry or eviction).
-pub fn in_event(by_itself: bool, act: impl FnOnce()) {
+/// Handles a keyspace event.
+pub fn in_event(act: impl FnOnce()) {
     let shell = shell();
-    let loses_count = shell.server.get().miscounts_pushes;
-    // Recipients may be waiting for the reply to their flush. That must be checked first, which is not allowed in such an
-    // event.
-    if by_itself && (loses_count || shell.outbox.with(Outbox::may_withhold)) {
+    // Recipients may be waiting for the reply to their flush. That must be checked first, which not every event allows.
+    if shell.server.get().miscounts_pushes || shell.outbox.with(Outbox::may_withhold) {
         return defer_during(act);
     }
-    if !loses_count {
-        return act();
-    }
-    let _meanwhile = meanwhile(&shell.pushes_in_event, true);
     act();
 }
 
@@ -64,13 +59,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
         before_reply: shell.server.get().pushes_before_reply,
         deferring: shell.defers_pushes.get(),
     };
-    let (post, is_any_limit_unknown) = shell.outbox.with_mut(|outbox| {
-        let post = outbox.post(to, push, now);
-        (post, outbox.is_any_limit_unknown())
-    });
-    if is_any_limit_unknown {
-        read_limits(ctx);
-    }
+    let post = shell.outbox.with_mut(|outbox| outbox.post(to, push, now));
     match post {
         Post::InFront(client, push) => write_in_front(ctx, client, push),
         Post::Now(to, push) => write(ctx, &to, &[push]),
@@ -80,9 +69,12 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     }
 }
 
-/// Sends queued pushes right after the current command.
+/// Sends queued pushes right after the current command; with the next tick on servers without such callbacks.
 fn push_soon() {
-    timer::call_soon(push_after_command);
+    let is_scheduled = shell().pushes_soon.replace(true);
+    if !is_scheduled && !raw::call_after_command(push_after_command) {
+        timer::wake_in_ms(0);
+    }
 }
 
 unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut c_void) {
@@ -90,35 +82,6 @@ unsafe extern "C" fn push_after_command(ctx: *mut c::RedisModuleCtx, _data: *mut
         // SAFETY: the server's argument, for the length of this call.
         send_waiting(unsafe { Ctx::new(&ctx) });
     });
-}
-
-/// Queues a push that could not be written.
-fn requeue(ctx: Ctx<'_>, client: ClientId, push: Push) {
-    let is_any_limit_unknown = shell().outbox.with_mut(|outbox| {
-        outbox.enqueue(vec![client], push);
-        outbox.is_any_limit_unknown()
-    });
-    if is_any_limit_unknown {
-        read_limits(ctx);
-    }
-    push_soon();
-}
-
-/// Looks up the output-buffer limits of clients with many queued bytes. Without `CONFIG` the limit is unknown and taken as
-/// unlimited, the default.
-#[cold]
-fn read_limits(ctx: Ctx<'_>) {
-    let outbox = &shell().outbox;
-    if raw::is_in_uncaused_event() {
-        // Retried with the next push, and before any is sent.
-        return timer::wake_in_ms(0);
-    }
-    let setting = ctx.server_setting(c"client-output-buffer-limit");
-    let limits = Limits::read(&setting.unwrap_or_default());
-    for client in outbox.with_mut(Outbox::take_limit_unknown) {
-        let limit = limits.of(raw::is_subscribed(client));
-        outbox.with_mut(|outbox| outbox.limit(client, limit));
-    }
 }
 
 /// Whether any push is queued. O(1).
@@ -165,15 +128,13 @@ pub fn send_before_answer(ctx: Ctx<'_>, client: ClientId) {
 }
 
 fn send_others(ctx: Ctx<'_>) {
-    if shell().outbox.with(Outbox::is_any_limit_unknown) {
-        read_limits(ctx);
-    }
-    let taken = shell().outbox.with_mut(|outbox| outbox.take(holds));
-    for Run { to, pushes, .. } in taken.runs {
+    shell().pushes_soon.set(false);
+    let outbox = &shell().outbox;
+    for Run { to, pushes, .. } in outbox.with_mut(|outbox| outbox.take(holds)) {
         write(ctx, &to, &pushes);
     }
-    for client in taken.over_limit {
-        close(ctx, client);
+    if outbox.with(Outbox::is_any_over_limit) {
+        timer::wake_in_ms(0);
     }
 }
 
@@ -185,29 +146,25 @@ fn holds(client: ClientId, push: &Push, token: Token) -> bool {
         .with(|engine| engine.holds_as(client, key, token))
 }
 
-/// Closes a client that exceeded its output-buffer limit. Mostly the server does so itself on writing.
-fn close(ctx: Ctx<'_>, client: ClientId) {
-    if ctx.close(client) {
-        let ClientId(id) = client;
-        ctx.log(c"warning", &format!("client id={id} is closed: what waits to be pushed to it is over client-output-buffer-limit"));
-        shell().outbox.with_mut(|outbox| outbox.retry_close(client));
-        timer::wake_in_ms(0);
-    }
-}
-
-/// Closes again the clients that were closed in the middle of a command. Call it when no command is executing.
-pub fn retry_close(ctx: Ctx<'_>) {
-    for client in shell().outbox.with_mut(Outbox::take_closing) {
-        ctx.close(client);
+/// Closes the clients for which too much was queued. Call it when no command is executing: during the client's own command
+/// the server only marks it to be closed after its next reply, and that command may block.
+pub fn close_over_limit(ctx: Ctx<'_>) {
+    for client in shell().outbox.with_mut(Outbox::take_over_limit) {
+        if ctx.close(client) {
+            let (ClientId(id), mb) = (client, BYTES_MAX >> 20);
+            ctx.log(
+                c"warning",
+                &format!(
+                    "client id={id} is closed: one command caused over {mb} MB of pushes to it"
+                ),
+            );
+        }
     }
 }
 
 /// Sends withheld pushes to clients whose flush has its reply.
 fn send_withheld(ctx: Ctx<'_>) {
     let outbox = &shell().outbox;
-    if shell().pushes_in_event.get() {
-        return;
-    }
     for client in outbox.with(Outbox::all_withheld) {
         // The client's next command is executing, so its flush has its reply; the pushes precede this command.
         let is_executing = client == ctx.client() && !raw::is_blocked(client);
@@ -233,13 +190,6 @@ fn is_flushing(ctx: Ctx<'_>, client: ClientId) -> bool {
     raw::is_blocked(client) && ctx.client_line(client).as_ref().is_some_and(is_flush)
 }
 
-/// Whether the server accepts no more output for a client because it will close it.
-fn is_being_closed(ctx: Ctx<'_>, client: ClientId) -> bool {
-    let line = ctx.client_line(client);
-    let flags = line.as_deref().and_then(|line| field(line, "flags="));
-    flags.is_some_and(|flags| flags.contains('A'))
-}
-
 /// Writes a push to the executing client before its reply; if it wants no replies, queues the push until the command is
 /// over.
 fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
@@ -248,7 +198,10 @@ fn write_in_front(ctx: Ctx<'_>, client: ClientId, push: Push) {
     if shim::write(client, &frames::frame(ctx, client, resp3, &push)) {
         count_sent(1);
     } else {
-        requeue(ctx, client, push);
+        shell()
+            .outbox
+            .with_mut(|outbox| outbox.enqueue(vec![client], push));
+        push_soon();
     }
 }
 
@@ -258,22 +211,6 @@ fn has_to_wait(ctx: Ctx<'_>, client: ClientId) -> bool {
         .outbox
         .with(|outbox| (outbox.is_withheld(client), outbox.is_flushing()));
     is_withheld || is_flushing_at_all && is_flushing(ctx, client)
-}
-
-/// Withholds pushes to a client until its own flush has its reply, or until the command in which it wants no replies is
-/// over.
-fn withhold(ctx: Ctx<'_>, client: ClientId, pushes: &[Push]) {
-    let (is_kept, is_any_limit_unknown) = shell().outbox.with_mut(|outbox| {
-        let is_kept = outbox.withhold(client, pushes);
-        (is_kept, outbox.is_any_limit_unknown())
-    });
-    if !is_kept {
-        close(ctx, client);
-    }
-    if is_any_limit_unknown {
-        read_limits(ctx);
-    }
-    timer::wake_in_ms(1);
 }
 
 /// Cancels queued pushes of a client's watches on these keys, or on all keys.
@@ -289,24 +226,15 @@ fn write(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
         let (head, payload) = frames::texts(ctx, to, push);
         frames.add(head, payload);
     }
-    let may_withhold = shell().outbox.with(Outbox::may_withhold);
-    let in_event = shell().pushes_in_event.get();
+    let outbox = &shell().outbox;
+    let may_withhold = outbox.with(Outbox::may_withhold);
     let mut sent = 0;
     for client in to {
         if may_withhold && has_to_wait(ctx, *client) {
-            withhold(ctx, *client, pushes);
-            continue;
-        }
-        match frames.push(*client, in_event) {
-            Pushed::All => sent += frames.len() as u64,
-            Pushed::NoClient => {}
-            Pushed::RepliesOff => {
-                if is_being_closed(ctx, *client) {
-                    shell().outbox.with_mut(|outbox| outbox.drop_all(*client));
-                }
-                withhold(ctx, *client, pushes);
-                push_soon();
-            }
+            outbox.with_mut(|outbox| outbox.withhold(*client, pushes));
+            timer::wake_in_ms(1);
+        } else if frames.push(*client) {
+            sent += frames.len() as u64;
         }
     }
     count_sent(sent);

@@ -95,10 +95,9 @@ int tether_can_push(void) {
     return allowed && lookupClientByID != NULL && addReplyPubsubMessage != NULL;
 }
 
-int tether_push(uint64_t client_id, void **heads, void **news, int count, int if_it_hears) {
+int tether_push(uint64_t client_id, void **heads, void **news, int count) {
     struct client *c;
     if (!tether_can_push() || (c = lookupClientByID(client_id)) == NULL) return 0;
-    if (if_it_hears && prepareClientToWrite != NULL && prepareClientToWrite(c) != 0) return 2;
     for (int i = 0; i < count; i++) addReplyPubsubMessage(c, news[i], NULL, heads[i]);
     return 1;
 }

@@ -21,17 +21,12 @@ int tether_fits(const void *of_api, int two_steps);
 int tether_can_push(void);
 
 /* Writes out-of-band frames of three elements each: `heads[i]` verbatim (a string object that
- * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such client; with `if_it_hears` 2,
- * and nothing is written, if it wants no replies (CLIENT REPLY OFF, SKIP). */
-int tether_push(uint64_t client_id, void **heads, void **news, int count, int if_it_hears);
+ * holds the first two bulks), then `news[i]` as a bulk. 0 if there is no such client. */
+int tether_push(uint64_t client_id, void **heads, void **news, int count);
 
 /* Writes bytes verbatim to a client before the reply of its executing command: the server would delay a push until after
  * it. 0 if that is not possible, e.g. because replies are suppressed (CLIENT REPLY OFF). */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
-
-
-/* PROPAGATE_AOF and PROPAGATE_REPL from the server's headers. */
-enum { TO_FILE = 1, TO_ALL = 1 | 2 };
 
 /* Unblocks the client of this handle immediately: its timeout callback writes the reply. RedisModule_UnblockClient does so
  * one turn of the event loop later and wakes the loop through a pipe, which costs two system calls. The handle must still

@@ -44,16 +44,6 @@ pub fn can_push() -> bool {
     unsafe { server!(tether_can_push()) != 0 }
 }
 
-/// The result of a push.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Pushed {
-    All,
-    /// The client is gone.
-    NoClient,
-    /// The client wants no replies: it sent `CLIENT REPLY OFF` or `SKIP`.
-    RepliesOff,
-}
-
 /// Frames of three elements each: a head has the first two as on the wire.
 #[derive(Default)]
 pub struct Frames {
@@ -74,25 +64,13 @@ impl Frames {
         self.heads.len()
     }
 
-    /// Writes all frames, in order; with `unless_replies_off`, writes none to a client that wants no replies.
-    pub fn push(&mut self, client: ClientId, unless_replies_off: bool) -> Pushed {
+    /// Writes all frames, in order. False if the client is gone.
+    pub fn push(&mut self, client: ClientId) -> bool {
         let (heads, payload) = (self.heads.as_mut_ptr(), self.payload.as_mut_ptr());
-        let (count, unless_replies_off) = (self.heads.len() as i32, i32::from(unless_replies_off));
+        let count = self.heads.len() as i32;
         // SAFETY: the strings live as long as `self`, and there are as many of each; the server
         // copies from them or counts its references; the client is looked up by its id in the call.
-        match unsafe {
-            server!(tether_push(
-                client.0,
-                heads,
-                payload,
-                count,
-                unless_replies_off
-            ))
-        } {
-            0 => Pushed::NoClient,
-            1 => Pushed::All,
-            _ => Pushed::RepliesOff,
-        }
+        unsafe { server!(tether_push(client.0, heads, payload, count)) != 0 }
     }
 }
 

@@ -497,11 +497,6 @@ pub fn is_blocked(client: ClientId) -> bool {
     client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_BLOCKED) != 0
 }
 
-/// Whether this client is subscribed to channels.
-pub fn is_subscribed(client: ClientId) -> bool {
-    client_flags(client) & u64::from(raw::REDISMODULE_CLIENTINFO_FLAG_PUBSUB) != 0
-}
-
 /// 0 if there is no such client.
 fn client_flags(client: ClientId) -> u64 {
     client_info(client).map_or(0, |info| info.flags)

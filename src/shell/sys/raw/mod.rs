@@ -31,7 +31,7 @@ mod timers;
 
 pub use api_state::{api_state, begin};
 pub use ask::{
-    Refusal, is_blocked, is_connected, is_in_multi, is_subscribed, is_tracking,
+    Refusal, is_blocked, is_connected, is_in_multi, is_tracking,
     store_unix_socket_path,
 };
 pub(in crate::shell) use calls::{api, entries, have};
