@@ -139,6 +139,9 @@ fn calls_without_a_connection_hold_nothing_with_or_without_private_functions() {
         // A script's deletion is its caller's, who loses nothing by it.
         client.run("EVAL return(redis.call('DEL','own')) 1 own");
         eventually_equal("own", 0, || server.gauge("tether", "tether_holds"));
-        assert_eq!(server.gauge("tether", "tether_lost_total"), 0, "{wanted}");
+        // But Redis 7.0 does not say whose command it is.
+        let is_unknown = wanted == "never" && !server.is_at_least((7, 2), (7, 2));
+        let lost = server.gauge("tether", "tether_lost_total");
+        assert_eq!(lost, i64::from(is_unknown), "{wanted}");
     }
 }

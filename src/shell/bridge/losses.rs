@@ -1,12 +1,11 @@
 //! The log of lost holds, with the address, name and user of their clients.
 
 use crate::engine::{ClientId, Lost, Origin};
-use crate::policy::attribution::field;
 use crate::policy::losses::LossLog;
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
-use crate::shell::sys::raw::{self, Ctx};
+use crate::shell::sys::raw::Ctx;
 
 /// Adds a hold to the log. O(1).
 #[cold]
@@ -50,14 +49,7 @@ pub fn note_origin(ctx: Ctx<'_>, client: ClientId) {
     }
 }
 
-/// A client's origin. Calls no server command where none may run.
 fn origin(ctx: Ctx<'_>, client: ClientId) -> Option<Origin> {
     let (addr, name, user) = ctx.client_origin(client)?;
-    // After the peer has closed, only CLIENT LIST shows its address; no API function does.
-    let remembered = || {
-        let line = (!raw::is_in_uncaused_event()).then(|| ctx.client_line(client));
-        Some(field(&line??, "addr=")?.to_owned())
-    };
-    let addr = addr.or_else(remembered).unwrap_or_default();
     Some(Origin::new(&addr, &name, &user))
 }

@@ -2,7 +2,6 @@
 
 use crate::command::{List, Log, matches};
 use crate::engine::{ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Page, Walk};
-use crate::policy::attribution::field;
 use crate::policy::losses::{Entry, LossLog, key_in_log};
 use crate::policy::release;
 use crate::shell::bridge::losses;
@@ -54,7 +53,7 @@ pub const HOLDER_PAIRS: usize = 12;
 /// Sends a holder's pairs of a map. The label is null if the caller may not read the key.
 pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_read: bool) {
     connection.reply(ctx);
-    text(ctx, b"user", connection.field("user="));
+    text(ctx, b"user", &connection.user);
     ctx.reply_bulk(b"label");
     match may_read {
         true => ctx.reply_bulk(&holder.label),
@@ -209,29 +208,31 @@ pub fn server(ctx: Ctx<'_>, client: ClientId) {
     number(ctx, b"quarantine-left-ms", left_ms);
 }
 
-/// A client and its `CLIENT LIST` line.
+/// A client, and what the server says of its connection: nothing of a detached session's.
 pub struct Connection {
     id: ClientId,
-    line: String,
+    pub addr: String,
+    name: String,
+    pub user: String,
 }
 
 impl Connection {
     pub fn of(ctx: Ctx<'_>, id: ClientId) -> Self {
-        // A detached session has no client.
-        let line = (id.0 > 0).then(|| ctx.client_line(id)).flatten();
-        let line = line.unwrap_or_default();
-        Connection { id, line }
-    }
-
-    pub fn field(&self, name: &str) -> &str {
-        field(&self.line, name).unwrap_or_default()
+        let origin = (id.0 > 0).then(|| ctx.client_origin(id)).flatten();
+        let (addr, name, user) = origin.unwrap_or_default();
+        Connection {
+            id,
+            addr,
+            name,
+            user,
+        }
     }
 
     /// Sends three pairs of a map.
     fn reply(&self, ctx: Ctx<'_>) {
         number(ctx, b"client", self.id.0);
-        text(ctx, b"addr", self.field("addr="));
-        text(ctx, b"name", self.field("name="));
+        text(ctx, b"addr", &self.addr);
+        text(ctx, b"name", &self.name);
     }
 }
 

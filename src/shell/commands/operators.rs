@@ -39,12 +39,12 @@ pub fn list_sessions(ctx: Ctx<'_>) {
         let is_attached = line.client.0 > 0;
         let connection = Connection::of(ctx, line.client);
         let last_user = line.origin.as_ref().map(|origin| &*origin.user);
-        let field = |name| is_attached.then(|| connection.field(name));
+        let of_attached = |text| is_attached.then_some(text);
         ctx.reply_map(8);
         number(ctx, b"id", line.id.0);
         number(ctx, b"client", line.client.0);
-        or_null(ctx, b"user", field("user=").or(last_user));
-        or_null(ctx, b"addr", field("addr="));
+        or_null(ctx, b"user", of_attached(&*connection.user).or(last_user));
+        or_null(ctx, b"addr", of_attached(&*connection.addr));
         number(ctx, b"grace-ms", line.grace_ms);
         number(ctx, b"keys", line.keys);
         number(ctx, b"holds", line.holds);

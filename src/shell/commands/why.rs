@@ -1,6 +1,7 @@
 //! `LOCK.WHY`: why a key is not granted.
 
 use crate::engine::{ClientId, Engine, Key, KeyBuf};
+use crate::policy::attribution::field;
 use crate::shell::commands::inspect::{Connection, HOLDER_PAIRS, number, reply_holder, text};
 use crate::shell::server::{lookup, replicas, rights};
 use crate::shell::state::shell;
@@ -55,7 +56,7 @@ pub fn answer(ctx: Ctx<'_>, string: Str<'_>, key: Key<'_>) {
         name(ctx, b"key", Some(&step.key).filter(|_| may_read));
         reply_holder(ctx, &connection, &step.holder, may_read);
         ctx.reply_bulk(b"idle-ms");
-        match idle_ms(step.holder.client, &connection) {
+        match idle_ms(ctx, step.holder.client) {
             Some(ms) => ctx.reply_integer(ms),
             None => ctx.reply_null(),
         }
@@ -123,9 +124,8 @@ fn name(ctx: Ctx<'_>, name: &[u8], key: Option<&KeyBuf>) {
 }
 
 /// Time since a client's last command; `None` for a detached session.
-fn idle_ms(client: ClientId, connection: &Connection) -> Option<i64> {
-    let seconds: Option<i64> = connection.field("idle=").parse().ok();
-    seconds
-        .filter(|_| client.0 > 0)
-        .map(|seconds| seconds * 1000)
+fn idle_ms(ctx: Ctx<'_>, client: ClientId) -> Option<i64> {
+    let line = (client.0 > 0).then(|| ctx.client_line(client))??;
+    let seconds: i64 = field(&line, "idle=")?.parse().ok()?;
+    Some(seconds * 1000)
 }

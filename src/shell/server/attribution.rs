@@ -9,11 +9,10 @@
 //! while after a pause, `CLIENT LIST` is asked which holder is executing a command.
 //!
 //! Redis 7.0 gives a filter no id. There the module reads the word in which the server keeps the executing client
-//! (`shim.c`). Until its position is known, `CLIENT LIST` is asked which holder has sent a command that can remove keys.
-//! (An owner that has sent half of such a command looks the same, and is not notified if another client is faster.)
+//! (`shim.c`), where private functions may be called; otherwise no client is known to have caused anything.
 
 use crate::engine::{Cause, ClientId, Key};
-use crate::policy::attribution::{RecentClients, can_be_executing, field, is_executing, sets_time};
+use crate::policy::attribution::{RecentClients, field, is_executing, sets_time};
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text, have};
@@ -63,23 +62,15 @@ fn may_be_postponed() -> bool {
 
 /// The executing client; `None` if only `CLIENT LIST` can tell.
 fn executing() -> Option<Cause> {
-    if have!(RedisModule_CommandFilterGetClientId) {
-        return (!may_be_postponed()).then(last_client);
+    match have!(RedisModule_CommandFilterGetClientId) {
+        true => (!may_be_postponed()).then(last_client),
+        false => Some(first_connected(shim::executing())),
     }
-    Some(first_connected([shim::executing()?]))
 }
 
 /// Whether no client's command is executing; false if unknown.
 pub fn is_no_client_executing() -> bool {
     shim::executing() == Some(ClientId(0))
-}
-
-/// Whether a client may be executing a command that removes keys, by its `CLIENT LIST` line.
-fn may_end_keys(line: &str) -> bool {
-    match have!(RedisModule_CommandFilterGetClientId) {
-        true => is_executing(line),
-        false => can_be_executing(line),
-    }
 }
 
 /// The client that removes this key, if it is one of its holders; `one` is a holder. O(holders) if only `CLIENT LIST` can
@@ -88,10 +79,7 @@ pub fn cause(ctx: Ctx<'_>, key: Key<'_>, one: ClientId) -> Cause {
     if let Some(cause) = executing() {
         return cause;
     }
-    let is_own = |holder: &ClientId| {
-        let line = ctx.client_line(*holder);
-        line.is_some_and(|line| may_end_keys(&line))
-    };
+    let is_own = |holder: &ClientId| is_executing_now(ctx, *holder);
     // Mostly it is the only holder, which saves a lookup.
     if is_own(&one) {
         return Cause::Client(one);
@@ -166,7 +154,7 @@ pub fn cause_by_any_client(ctx: Ctx<'_>) -> Cause {
         return cause;
     }
     let lines = ctx.client_lines().unwrap_or_default();
-    let line = lines.lines().find(|line| may_end_keys(line));
+    let line = lines.lines().find(|line| is_executing(line));
     let id = line.and_then(|line| field(line, "id=")?.parse().ok());
     id.map_or(Cause::Server, |id| Cause::Client(ClientId(id)))
 }

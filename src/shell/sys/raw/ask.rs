@@ -1,8 +1,9 @@
 //! Queries about clients, users and the server.
 
 use crate::engine::{ClientId, Db};
+use crate::policy::attribution::field;
 use crate::shell::sys::raw::api_state::api_state;
-use crate::shell::sys::raw::calls::{api, call, have};
+use crate::shell::sys::raw::calls::{api, call, have, is_in_uncaused_event};
 use crate::shell::sys::raw::context::{Ctx, detached};
 use crate::shell::sys::raw::strings::Str;
 use crate::shell::sys::scoped::assert_nothing_borrowed;
@@ -36,9 +37,9 @@ impl Ctx<'_> {
             .filter(|line| !line.is_empty())
     }
 
-    /// A client's address, name and user, without calling a command. `None` if there is no such client; its address is
-    /// `None` if the peer has vanished without leaving one. O(1).
-    pub fn client_origin(self, client: ClientId) -> Option<(Option<String>, String, String)> {
+    /// A client's address, name and user; `None` if there is no such client. O(1). Calls no command, unless the peer has
+    /// closed: then only `CLIENT LIST` shows its address, and where no command may be called the address is empty.
+    pub fn client_origin(self, client: ClientId) -> Option<(String, String, String)> {
         let info = client_info(client)?;
         // Not available before Redis 7.0.3.
         let name = match have!(RedisModule_GetClientNameById) {
@@ -51,7 +52,12 @@ impl Ctx<'_> {
         // SAFETY: both are our own.
         let (name, user) = unsafe { (own_text(name), own_text(user)) };
         let user = user.unwrap_or_else(|| "(superuser)".to_owned());
-        Some((address(&info), name.unwrap_or_default(), user))
+        let listed = || {
+            let line = (!is_in_uncaused_event()).then(|| self.client_line(client));
+            Some(field(&line??, "addr=")?.to_owned())
+        };
+        let addr = address(&info).or_else(listed).unwrap_or_default();
+        Some((addr, name.unwrap_or_default(), user))
     }
 
     /// The `CLIENT LIST` lines of all clients. O(connections).

@@ -31,13 +31,12 @@ mod timers;
 
 pub use api_state::{api_state, begin};
 pub use ask::{
-    Refusal, is_blocked, is_connected, is_in_multi, is_tracking,
-    store_unix_socket_path,
+    Refusal, is_blocked, is_connected, is_in_multi, is_tracking, store_unix_socket_path,
 };
 pub(in crate::shell) use calls::{api, entries, have};
 pub use calls::{
     describe_directly, in_foreign_execution_unit, in_own_execution_unit, in_uncaused_event,
-    is_calling, is_in_uncaused_event, must_not_write,
+    is_calling, must_not_write,
 };
 pub use context::{
     Callback, CommandFilter, Ctx, Listener, OnKey, detached, event, filtered_word, given,
