@@ -76,7 +76,7 @@ pub fn unblock_answered() {
             continue;
         }
         // SAFETY: a handle of ours that was not unblocked yet, and is this client's.
-        if unsafe { shim::end_block(client, handle.as_ptr()) } {
+        if unsafe { shim::end_block(client) } {
             match blocked.with_mut(|blocked| blocked.add_spent(handle)) {
                 ReleaseHandles::Now => release_handles(),
                 ReleaseHandles::InMs(ms) => timer::wake_in_ms(ms),

@@ -111,21 +111,8 @@ int tether_write(uint64_t client_id, const char *bytes, size_t length) {
     return 1;
 }
 
-/* A handle of RedisModule_BlockClient begins, in every server so far, with the client, or null once it is gone. A lookup by id
- * costs more than 1 % of a handoff, so it is done only the first time, to compare. */
-static enum { NOT_KNOWN, BEGINS_WITH_CLIENT, BEGINS_OTHERWISE } handles = NOT_KNOWN;
-
-static struct client *blocked_client(uint64_t client_id, void *handle) {
-    struct client *c;
-    if (!allowed) return NULL;
-    if (handles == BEGINS_WITH_CLIENT) return *(struct client **)handle;
-    if ((c = client_of(client_id)) == NULL) return NULL;
-    handles = *(struct client **)handle == c ? BEGINS_WITH_CLIENT : BEGINS_OTHERWISE;
-    return c;
-}
-
-int tether_end_block(uint64_t client_id, void *handle) {
-    struct client *c = blocked_client(client_id, handle);
+int tether_end_block(uint64_t client_id) {
+    struct client *c = client_of(client_id);
     if (c == NULL) return 0;
     if (unblockClientOnTimeout != NULL) {
         unblockClientOnTimeout(c);

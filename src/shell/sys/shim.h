@@ -28,11 +28,11 @@ int tether_push(uint64_t client_id, void **heads, void **news, int count);
  * it. 0 if that is not possible, e.g. because replies are suppressed (CLIENT REPLY OFF). */
 int tether_write(uint64_t client_id, const char *bytes, size_t length);
 
-/* Unblocks the client of this handle immediately: its timeout callback writes the reply. RedisModule_UnblockClient does so
- * one turn of the event loop later and wakes the loop through a pipe, which costs two system calls. The handle must still
- * be released. Not while a thread may own the client, and only on tested servers: no header promises the arguments. 0 if
+/* Unblocks a client that the module blocks immediately: its timeout callback writes the reply. RedisModule_UnblockClient
+ * does so one turn of the event loop later and wakes the loop through a pipe, which costs two system calls. The handle must
+ * still be released. Not while a thread may own the client, and only on tested servers: no header promises the arguments. 0 if
  * that is not possible. */
-int tether_end_block(uint64_t client_id, void *handle);
+int tether_end_block(uint64_t client_id);
 
 /* Whether replica acknowledgements can be counted. */
 int tether_can_count_acks(void);

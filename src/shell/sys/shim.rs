@@ -3,7 +3,7 @@
 use crate::engine::ClientId;
 use crate::shell::sys::raw::strings::Text;
 use crate::shell::sys::scoped::assert_nothing_borrowed;
-use redis_module::raw::{RedisModule_GetClientId, RedisModuleBlockedClient};
+use redis_module::raw::RedisModule_GetClientId;
 use std::ffi::{CStr, c_void};
 
 #[allow(
@@ -83,10 +83,10 @@ pub fn write(client: ClientId, bytes: &[u8]) -> bool {
 /// See `tether_end_block`.
 ///
 /// # Safety
-/// The handle is what blocks this connection, or did until it ended, and was not given back.
-pub unsafe fn end_block(client: ClientId, handle: *mut RedisModuleBlockedClient) -> bool {
+/// This client, if it is still connected, is blocked by a handle of ours that was not given back.
+pub unsafe fn end_block(client: ClientId) -> bool {
     // SAFETY: the caller. The client is found in the same call.
-    unsafe { server!(tether_end_block(client.0, handle.cast())) != 0 }
+    unsafe { server!(tether_end_block(client.0)) != 0 }
 }
 
 /// See `tether_can_count_acks`.

@@ -49,10 +49,6 @@ impl BlockHandle {
         Some(BlockHandle(handle))
     }
 
-    pub fn as_ptr(&self) -> *mut raw::RedisModuleBlockedClient {
-        self.0.as_ptr()
-    }
-
     /// Disables `CLIENT UNBLOCK` for this block. The module API cannot remove a callback, so its pointer in the handle is
     /// zeroed.
     ///
