@@ -60,10 +60,8 @@ pub struct Circumstances {
     /// The client whose command is executing and has not replied.
     pub executing_client: Option<ClientId>,
     pub in_exec: bool,
-    /// The server would write a push before the reply of the current command, or into it.
-    pub before_reply: bool,
     /// The push must wait for the end of the current command or the beginning of the next.
-    pub deferring: bool,
+    pub must_wait: bool,
 }
 
 /// What to do with a push.
@@ -107,7 +105,7 @@ impl Outbox {
         {
             return Post::InFront(client, push);
         }
-        let must_wait = now.deferring || now.before_reply || now.in_exec;
+        let must_wait = now.must_wait || now.in_exec;
         let is_worth_batching = to.len() >= BATCH_RECIPIENTS;
         let is_empty = self.waiting.is_empty() && self.over_limit.is_empty();
         if !must_wait && !is_worth_batching && is_empty {
@@ -120,7 +118,7 @@ impl Outbox {
             return Post::Flush;
         }
         // Sent before the client's next command, unlike by the timer.
-        let soon = now.deferring && !now.in_exec && (is_full || !is_worth_batching);
+        let soon = now.must_wait && !now.in_exec && (is_full || !is_worth_batching);
         Post::Queued(if soon { Until::Soon } else { Until::Later })
     }
 

@@ -10,16 +10,15 @@ const BOB: ClientId = ClientId(2);
 const OUTSIDE: Circumstances = Circumstances {
     executing_client: None,
     in_exec: false,
-    before_reply: false,
-    deferring: false,
+    must_wait: false,
 };
 const IN_EXEC: Circumstances = Circumstances {
     in_exec: true,
     ..OUTSIDE
 };
-/// Redis 7.0.
-const BEFORE_REPLY: Circumstances = Circumstances {
-    before_reply: true,
+/// Redis 7.0, or an event on Valkey 9.
+const WAITING: Circumstances = Circumstances {
+    must_wait: true,
     ..OUTSIDE
 };
 
@@ -105,40 +104,35 @@ fn a_caller_is_told_of_its_holds_in_front_of_its_reply_and_of_watches_after_it()
     let executing_client = Some(ANN);
     let now = Circumstances {
         executing_client,
-        ..BEFORE_REPLY
+        ..WAITING
     };
     let post = outbox.post(vec![ANN], granted("a", 7), now);
     assert_eq!(post, Post::InFront(ANN, granted("a", 7)));
     let post = outbox.post(vec![ANN], added("a"), now);
-    assert_eq!(post, Post::Queued(Until::Later));
-    for (to, now) in [
-        (vec![BOB], now),
-        (vec![ANN, BOB], now),
-        (
-            vec![ANN],
-            Circumstances {
-                executing_client,
-                ..IN_EXEC
-            },
-        ),
-    ] {
+    assert_eq!(post, Post::Queued(Until::Soon));
+    for to in [vec![BOB], vec![ANN, BOB]] {
         let post = outbox.post(to, granted("a", 7), now);
-        assert_eq!(post, Post::Queued(Until::Later));
+        assert_eq!(post, Post::Queued(Until::Soon));
     }
+    let now = Circumstances {
+        executing_client,
+        ..IN_EXEC
+    };
+    let post = outbox.post(vec![ANN], granted("a", 7), now);
+    assert_eq!(post, Post::Queued(Until::Later));
 }
 
 #[test]
-fn what_comes_while_the_outbox_holds_waits_for_the_end_of_the_command() {
+fn what_must_wait_is_sent_before_the_next_command() {
     let mut outbox = Outbox::default();
-    let deferring = true;
-    let mut post = |now| {
-        let now = Circumstances { deferring, ..now };
-        outbox.post(vec![ANN], added("a"), now)
-    };
-    assert_eq!(post(OUTSIDE), Post::Queued(Until::Soon));
-    assert_eq!(post(BEFORE_REPLY), Post::Queued(Until::Soon));
+    let mut post = |now| outbox.post(vec![ANN], added("a"), now);
+    assert_eq!(post(WAITING), Post::Queued(Until::Soon));
     // EXEC's reply is not written by then.
+    let in_exec = true;
+    let now = Circumstances { in_exec, ..WAITING };
+    assert_eq!(post(now), Post::Queued(Until::Later));
     assert_eq!(post(IN_EXEC), Post::Queued(Until::Later));
+    assert_eq!(post(OUTSIDE), Post::Queued(Until::Later));
 }
 
 #[test]
@@ -156,17 +150,8 @@ fn what_goes_to_many_waits_for_more_but_not_for_much_more() {
     let taken = outbox.take(is_held);
     assert_eq!((taken.len(), taken[0].pushes.len()), (1, QUEUED_PUSHES_MAX));
     // A push that must wait does so, whatever the count.
-    for _ in 0..2 * QUEUED_PUSHES_MAX {
-        let post = outbox.post(crowd.clone(), added("a"), BEFORE_REPLY);
-        assert_eq!(post, Post::Queued(Until::Later));
-    }
-    outbox.take(is_held);
-    let deferring = Circumstances {
-        deferring: true,
-        ..OUTSIDE
-    };
     for number in 1..=2 * QUEUED_PUSHES_MAX {
-        let post = outbox.post(crowd.clone(), added("a"), deferring);
+        let post = outbox.post(crowd.clone(), added("a"), WAITING);
         let until = match number >= QUEUED_PUSHES_MAX {
             true => Until::Soon,
             false => Until::Later,

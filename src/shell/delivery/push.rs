@@ -56,8 +56,7 @@ pub fn send(ctx: Ctx<'_>, to: Vec<ClientId>, push: Push) {
     let now = Circumstances {
         executing_client: shell.executing_client.get(),
         in_exec: ctx.state().in_exec(),
-        before_reply: shell.server.get().pushes_before_reply,
-        deferring: shell.defers_pushes.get(),
+        must_wait: shell.server.get().pushes_before_reply || shell.defers_pushes.get(),
     };
     let post = shell.outbox.with_mut(|outbox| outbox.post(to, push, now));
     match post {
