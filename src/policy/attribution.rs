@@ -2,15 +2,19 @@
 
 use crate::engine::{ClientId, Moment};
 
-/// The last two clients that sent a command, and whether they can be relied on.
+/// The clients that sent the last commands, and whether they can be relied on.
 ///
-/// A script's inner commands carry the id of a fake client; then the one before is the connection that runs the script.
+/// The commands of a script, and those that other modules call, carry the ids of fake clients. The connection in whose
+/// command that happens comes after them, unless there are more of them than are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct RecentClients {
-    pub last: ClientId,
-    pub before: ClientId,
+    /// Each once, the latest first.
+    ids: [ClientId; RECENT_IDS],
     pause: Pause,
 }
+
+/// A script, a module that acts in an event of the script's, one that acts in an event of that, and a connection.
+const RECENT_IDS: usize = 4;
 
 /// Whether the server may be executing a postponed command.
 #[derive(Clone, Copy, Debug)]
@@ -25,18 +29,35 @@ enum Pause {
 impl RecentClients {
     /// Only this client has sent commands so far.
     pub const fn only(last: ClientId) -> RecentClients {
+        let mut ids = [ClientId(0); RECENT_IDS];
+        ids[0] = last;
         RecentClients {
-            last,
-            before: ClientId(0),
+            ids,
             pause: Pause::No,
         }
+    }
+
+    /// The client of the last command.
+    #[inline(always)]
+    pub const fn last(&self) -> ClientId {
+        self.ids[0]
+    }
+
+    /// Each once, the latest first.
+    pub const fn ids(self) -> [ClientId; RECENT_IDS] {
+        self.ids
     }
 
     /// Records a command of another client than the last. (While one client sends all commands, a postponed one is also
     /// its.)
     pub fn note(&mut self, client: ClientId, is_paused: bool) {
-        self.before = self.last;
-        self.last = client;
+        let mut previous = client;
+        for id in &mut self.ids {
+            std::mem::swap(id, &mut previous);
+            if previous == client {
+                break;
+            }
+        }
         if is_paused {
             self.pause = Pause::Seen;
         }
@@ -122,7 +143,26 @@ mod tests {
         assert!(recent.may_be_postponed(|| false, at(79_999)));
         assert!(!recent.may_be_postponed(|| false, at(80_000)));
         assert!(!recent.may_be_postponed(|| false, at(0)));
-        assert_eq!((recent.last, recent.before), (ClientId(1), ClientId(2)));
+        assert_eq!(recent.ids(), [1, 2, 0, 0].map(ClientId));
+    }
+
+    #[test]
+    fn the_connection_comes_after_the_fake_clients_that_acted_in_its_command() {
+        let mut recent = RecentClients::only(ClientId(1));
+        // Connection 2 runs a script; at each of its commands another module calls one, at which a second module does.
+        let (script, module, second) = (97, 98, 99);
+        recent.note(ClientId(2), false);
+        for _ in 0..3 {
+            for fake in [script, module, second] {
+                recent.note(ClientId(fake), false);
+            }
+        }
+        assert_eq!(recent.last(), ClientId(second));
+        assert_eq!(recent.ids(), [second, module, script, 2].map(ClientId));
+        recent.note(ClientId(1), false);
+        assert_eq!(recent.ids(), [1, second, module, script].map(ClientId));
+        recent.note(ClientId(script), false);
+        assert_eq!(recent.ids(), [script, 1, second, module].map(ClientId));
     }
 
     #[test]

@@ -3,10 +3,11 @@
 //! An owner that removes its own key is not notified of the loss; a removal by another client is reported. But a keyspace
 //! event does not say which client caused it.
 //!
-//! Since Redis 7.2 a command filter gets the client's id. From the first hold on, a filter records the last two ids: a
-//! script's inner commands carry the id of a fake client, and then the one before is the connection that runs the script. A
-//! postponed command (`CLIENT PAUSE`, a failover) passes the filter when it is postponed, not when it is executed. So for a
-//! while after a pause, `CLIENT LIST` is asked which holder is executing a command.
+//! Since Redis 7.2 a command filter gets the client's id. From the first hold on, a filter records the last few ids: the
+//! commands of scripts and those that other modules call carry ids of fake clients, and the latest other id is that of the
+//! connection in whose command they are called. A postponed command (`CLIENT PAUSE`, a failover) passes the filter when it
+//! is postponed, not when it is executed. So for a while after a pause, `CLIENT LIST` is asked which holder is executing a
+//! command.
 //!
 //! Redis 7.0 gives a filter no id. There the module reads the word in which the server keeps the executing client
 //! (`shim.c`), where private functions may be called; otherwise no client is known to have caused anything.
@@ -45,7 +46,7 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     let id = unsafe { c::RedisModule_CommandFilterGetClientId.map(|get| get(filter)) };
     let Some(id) = id else { return };
     let (client, recent) = (ClientId(id), &shell.recent_clients);
-    if recent.get().last != client {
+    if recent.get().last() != client {
         let mut last = recent.get();
         last.note(client, raw::must_not_write());
         recent.set(last);
@@ -180,8 +181,7 @@ pub fn is_killing(ctx: Ctx<'_>, client: ClientId) -> bool {
 }
 
 fn last_client() -> Cause {
-    let RecentClients { last, before, .. } = shell().recent_clients.get();
-    first_connected([last, before])
+    first_connected(shell().recent_clients.get().ids())
 }
 
 /// Whether an id is a connection's. Mostly the engine knows it.

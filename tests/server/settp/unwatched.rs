@@ -119,6 +119,58 @@ fn what_an_owner_replaces_itself_is_its_own_no_more_and_it_is_not_told() {
     }
 }
 
+/// Its own command it is, however many calls of another module the server has begun in the middle of it.
+#[test]
+fn what_an_owner_ends_itself_while_another_module_acts_it_is_not_told_of() {
+    let (_folder, library) = built(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/history/between.c"
+    ));
+    let server = Server::with(&[&format!("loadmodule {library}")]);
+    if server.strays_after_copies() {
+        return;
+    }
+    let mut other = server.resp3();
+    for (ask, kind) in [
+        ("SETTP k mine NOTIFY", "settp"),
+        ("LOCK.ACQUIRE k NOTIFY", "lock"),
+    ] {
+        for (way, why) in [
+            ("RENAME theirs k", "overwritten"),
+            ("RENAME theirs there,DEL k", "deleted"),
+            ("RENAME theirs there,RENAME there k", "overwritten"),
+            ("RENAME theirs there,RENAME there again,UNLINK k", "deleted"),
+        ] {
+            for script in [false, true] {
+                let what = format!("{way} {kind} {script}");
+                let mut owner = server.resp3();
+                let calls: Vec<&str> = way.split(',').collect();
+                for own in [true, false] {
+                    other.run_all(&["DEL k", "SET theirs theirs", "SET a x", "SET b x"]);
+                    other.run("BETWEEN 0 a b");
+                    assert!(owner.run(ask).number() > 0, "{what}");
+                    let who = if own { &mut owner } else { &mut other };
+                    if script {
+                        let calls = calls.iter().map(|call| call.replace(' ', "','"));
+                        let calls = calls.map(|call| format!("redis.call('{call}')"));
+                        let script = calls.collect::<Vec<_>>().join(" ");
+                        who.run(["EVAL", &script, "0"]);
+                    } else {
+                        who.run("MULTI");
+                        who.run_all(&calls);
+                        who.run("EXEC");
+                    }
+                    let lost = format!("{kind} k LOST {why}");
+                    let told: &[&str] = if own { &[] } else { &[&lost] };
+                    assert_eq!(server.settled(&mut owner), told, "{what}");
+                    assert_eq!(other.call("EXISTS a b"), int(0), "{what}");
+                }
+                end(&server, owner);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_held_key_that_takes_the_place_of_another_is_its_own_owners_still() {
     for (server, _watcher) in servers() {
