@@ -129,6 +129,25 @@ fn a_chunk_whose_places_are_next_keeps_its_memory_however_often_it_becomes_empty
     }
 }
 
+#[test]
+fn a_chunk_to_spare_that_is_in_use_again_keeps_its_records_when_another_becomes_empty() {
+    let mut arena = Arena::default();
+    let full: Vec<_> = (0..CHUNK).map(|n| arena.insert(n)).collect();
+    let emptied = [1, 2].map(|n| arena.insert(n));
+    emptied.into_iter().chain([full[0]]).for_each(|id| {
+        arena.remove(id);
+    });
+    assert_eq!(arena.spare, Some(1));
+    let first = arena.insert(0);
+    let [kept, other] = [3, 4].map(|n| arena.insert(n));
+    assert_eq!((first.place(), kept.place() / CHUNK), (0, 1));
+    let rest = full[1..].iter().copied();
+    rest.chain([first, other]).for_each(|id| {
+        arena.remove(id);
+    });
+    assert_eq!((arena.spare, arena[kept]), (Some(0), 3));
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Insert {
