@@ -101,6 +101,8 @@ pub struct Shell {
     pub threads: Scoped<IoThreads>,
     /// Keys to look up again.
     pub rechecks: Scoped<Queue>,
+    /// The name of the lock that was unlinked last, as the server passed it; kept until `rechecks` is empty.
+    pub last_unlinked: Cell<Option<Text>>,
     /// The append-only file is being rewritten, and still lacks the holds.
     pub rewrite_is_due: Cell<bool>,
     /// A replica connected that may not know the token epoch.
@@ -194,6 +196,7 @@ impl Shell {
             engine: Scoped::default(),
             threads: Scoped::default(),
             rechecks: Scoped::default(),
+            last_unlinked: Cell::default(),
             rewrite_is_due: Cell::default(),
             has_new_replica: Cell::default(),
             sender: Scoped::default(),

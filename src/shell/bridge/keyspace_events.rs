@@ -61,7 +61,12 @@ fn on_keyspace_event(
         // SAFETY: as above.
         let name = unsafe { CStr::from_ptr(event) }.to_bytes();
         let holder = known.flatten();
-        let event = KeyspaceEvent { ctx, key, holder };
+        let event = KeyspaceEvent {
+            ctx,
+            key,
+            string,
+            holder,
+        };
         event.handle_event(class, name);
     }
 }
@@ -70,6 +75,8 @@ fn on_keyspace_event(
 struct KeyspaceEvent<'a> {
     ctx: Ctx<'a>,
     key: Key<'a>,
+    /// The key's name, as the server passed it.
+    string: Str<'a>,
     /// A connected client that holds the key.
     holder: Option<ClientId>,
 }
@@ -96,13 +103,11 @@ impl<'a> KeyspaceEvent<'a> {
         };
         match event {
             Event::MovedFrom { .. } if recheck::key_moved_from(key) => return,
-            Event::MovedTo { .. } => recheck::key_moved_to(ctx, key),
-            Event::Gone { .. } => recheck::key_removed(key),
             Event::Timed { .. } if self.holder.is_some() => attribution::record_ttl_end(ctx, key),
             _ => {}
         }
         let spontaneous = matches!(name, b"expired" | b"evicted");
-        let tell = || push::in_event(|| handle(ctx, event));
+        let tell = || push::in_event(|| self.tell(event));
         if spontaneous && shell().executing_client.get().is_none() {
             // Slot ownership is checked before a waiter is served.
             return raw::in_uncaused_event(tell);
@@ -111,6 +116,19 @@ impl<'a> KeyspaceEvent<'a> {
         if matches!(event, Event::Gone { .. } | Event::MovedFrom { .. }) {
             redirect_waiters(ctx, key);
         }
+    }
+
+    /// Handles the event, after what is known of its key only now.
+    fn tell(&self, event: Event<'_>) {
+        let KeyspaceEvent {
+            ctx, key, string, ..
+        } = *self;
+        match event {
+            Event::MovedTo { .. } => recheck::key_moved_to(ctx, key),
+            Event::Gone { .. } => recheck::key_removed(ctx, key, string),
+            _ => {}
+        }
+        handle(ctx, event);
     }
 
     fn to_engine_event(&self, class: c_int, name: &[u8]) -> Option<Event<'a>> {

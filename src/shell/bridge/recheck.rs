@@ -92,12 +92,40 @@ pub fn concerns(key: Key<'_>) -> bool {
     shell.has_deferred.get() && shell.rechecks.with(|queue| queue.concerns(key))
 }
 
-/// Drops a removed key from the queue.
-pub fn key_removed(key: Key<'_>) {
+/// The value of a held lock was unlinked, under this name of the server's.
+pub fn lock_unlinked(key: Key<'_>, name: Str<'_>) {
+    shell().last_unlinked.set(Text::keep(name));
+    recheck_soon(key, RecheckReason::OVERWRITTEN);
+}
+
+/// A key was removed, in an event with this name of the server's. Drops it from the queue.
+///
+/// A command unlinks the value and raises the event with one and the same string, and each command has strings of its own.
+/// So if the lock was unlinked with another string, an earlier command overwrote it, and this one removed what replaced it.
+pub fn key_removed(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) {
     let shell = shell();
-    if shell.has_deferred.get() {
-        shell.rechecks.with_mut(|queue| queue.take(key));
+    if !shell.has_deferred.get() {
+        return;
     }
+    let reason = shell.rechecks.with_mut(|queue| queue.take(key));
+    if !reason.is_some_and(|reason| reason.overwritten) {
+        return;
+    }
+    let unlinked = shell.last_unlinked.take();
+    let is_overwritten = unlinked.as_ref().is_some_and(|text| text.as_str() != name);
+    shell.last_unlinked.set(unlinked);
+    if is_overwritten {
+        lock_overwritten(ctx, key);
+    }
+}
+
+fn lock_overwritten(ctx: Ctx<'_>, key: Key<'_>) {
+    let seen = KeySnapshot {
+        key,
+        standing: KeyState::Other,
+    };
+    let gone = Loss::Overwritten;
+    handle(ctx, Event::Found { seen, gone });
 }
 
 /// A key is renamed or moved; the event of its new name follows. Returns true if the key may have been overwritten: then
@@ -129,12 +157,7 @@ pub fn key_moved_to(ctx: Ctx<'_>, key: Key<'_>) {
     // The current command has looked up the key itself, so this lookup does not expire it.
     let standing = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
     if standing != KeyState::Lock {
-        let seen = KeySnapshot {
-            key: from,
-            standing: KeyState::Other,
-        };
-        let gone = Loss::Deleted;
-        handle(ctx, Event::Found { seen, gone });
+        lock_overwritten(ctx, from);
     }
     handle(ctx, Event::MovedFrom { key: from });
     redirect_waiters(ctx, from);
@@ -172,6 +195,9 @@ fn recheck_queued(ctx: Ctx<'_>, scope: KeyScope<'_>) {
     }
     let is_any_left = !shell.rechecks.with(Queue::is_empty);
     shell.has_deferred.set(is_any_left);
+    if !is_any_left {
+        shell.last_unlinked.take();
+    }
 }
 
 fn recheck_one(ctx: Ctx<'_>, key: Key<'_>, reason: RecheckReason) {

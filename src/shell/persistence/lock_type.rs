@@ -4,7 +4,6 @@
 //! command for other types can change it.
 
 use crate::engine::{Db, Key};
-use crate::policy::recheck::RecheckReason;
 use crate::shell::bridge::recheck;
 use crate::shell::guard::guard;
 use crate::shell::persistence::rdb;
@@ -135,10 +134,12 @@ unsafe extern "C" fn on_unlink(ctx: *mut c::RedisModuleKeyOptCtx, _value: *const
         if shell.key_being_written.get() == Some(name.as_ptr()) {
             return;
         }
-        let name = name.bytes();
-        let key = Key { db, name };
+        let key = Key {
+            db,
+            name: name.bytes(),
+        };
         if shell.engine.with(|engine| engine.knows(key)) {
-            recheck::recheck_soon(key, RecheckReason::OVERWRITTEN);
+            recheck::lock_unlinked(key, name);
         }
     });
 }

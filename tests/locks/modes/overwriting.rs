@@ -65,6 +65,101 @@ fn right_after_an_overwrite_nobody_takes_the_lock_for_held() {
     assert_eq!(replies[2], bulk("string"));
 }
 
+/// By the time anybody looks, what was written over the lock is gone again.
+#[test]
+fn a_lock_that_is_written_over_and_then_deleted_in_one_step_was_written_over() {
+    for lazily in ["no", "yes"] {
+        let server = Server::with(&[
+            &format!("lazyfree-lazy-user-del {lazily}"),
+            &format!("lazyfree-lazy-server-del {lazily}"),
+        ]);
+        let mut other = server.resp3();
+        other.run_all(&["RPUSH list string", "SET theirs string"]);
+        for over in [
+            "SET k string",
+            "MSET k string",
+            "SORT list ALPHA STORE k",
+            "SET k string EX 1000",
+        ] {
+            for end in [
+                "DEL k",
+                "UNLINK k",
+                "DEL a k b",
+                "EXPIRE k -1",
+                "SUNIONSTORE k none",
+            ] {
+                for script in [false, true] {
+                    let steps = [over, end];
+                    let mut holder = server.resp3();
+                    holder.run("LOCK.ACQUIRE k NOTIFY");
+                    in_one_step(&mut other, script, &steps);
+                    let lost = ["lock k LOST overwritten"];
+                    assert_eq!(server.settled(&mut holder), lost, "{steps:?} {script}");
+                    // The holder's own doing it hears as well.
+                    holder.run("LOCK.ACQUIRE k NOTIFY");
+                    in_one_step(&mut holder, script, &steps);
+                    assert_eq!(server.settled(&mut holder), lost, "{steps:?} {script}");
+                    assert_eq!(holder.call("EXISTS k"), int(0));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_is_deleted_in_one_step_with_other_writes_was_deleted() {
+    let server = Server::start();
+    let (mut holder, mut other) = (server.resp3(), server.resp3());
+    for (steps, losses) in [
+        (&["DEL k"][..], &["k deleted"][..]),
+        (&["DEL k", "SET k string"], &["k deleted"]),
+        (&["SET a x", "DEL k", "DEL a"], &["k deleted"]),
+        (
+            &["SET l string", "DEL k l"],
+            &["k deleted", "l overwritten"],
+        ),
+        (
+            &["SET l string", "UNLINK k", "SET a x", "DEL l"],
+            &["k deleted", "l overwritten"],
+        ),
+        (
+            &["SET l string", "SET k string", "DEL l k"],
+            &["k overwritten", "l overwritten"],
+        ),
+        (&["SUNIONSTORE k none"], &["k deleted"]),
+        (&["SORT none STORE k"], &["k deleted"]),
+        (&["ZUNIONSTORE k 1 none"], &["k deleted"]),
+        (&["GET a", "UNLINK a k l"], &["k deleted", "l deleted"]),
+    ] {
+        for script in [false, true] {
+            holder.run_all(&["LOCK.ACQUIRE k NOTIFY", "LOCK.ACQUIRE l NOTIFY"]);
+            in_one_step(&mut other, script, steps);
+            let mut told = server.settled(&mut holder);
+            told.sort_unstable();
+            let losses = losses.iter().map(|loss| {
+                let (key, why) = loss.split_once(' ').expect("a key and why");
+                format!("lock {key} LOST {why}")
+            });
+            assert_eq!(told, losses.collect::<Vec<_>>(), "{steps:?} {script}");
+            other.run("DEL k l a");
+            server.settled(&mut holder);
+        }
+    }
+}
+
+/// In a transaction, or in a script.
+fn in_one_step(client: &mut Client, script: bool, steps: &[&str]) {
+    if !script {
+        client.run("MULTI");
+        client.run_all(steps);
+        client.run("EXEC");
+        return;
+    }
+    let call = |step: &&str| format!("redis.call('{}')", step.replace(' ', "','"));
+    let calls: Vec<_> = steps.iter().map(call).collect();
+    client.run(["EVAL", &calls.join(" "), "0"]);
+}
+
 #[test]
 fn a_lock_renamed_over_another_takes_its_place() {
     let server = Server::start();

@@ -51,6 +51,14 @@ impl Text {
         Text(NonNull::new(string).expect("the server aborts when it has no memory"))
     }
 
+    /// Keeps a string of the server's: no other string gets its address meanwhile. `None` if the server would copy it.
+    pub fn keep(string: Str<'_>) -> Option<Text> {
+        // SAFETY: the table, the string. A null context means that we free it ourselves.
+        let kept = unsafe { api!(RedisModule_HoldString(null_mut(), string.as_ptr())) };
+        let kept = NonNull::new(kept).map(Text)?;
+        (kept.as_str() == string).then_some(kept)
+    }
+
     pub fn as_str(&self) -> Str<'_> {
         Str(self.0, PhantomData)
     }
@@ -58,7 +66,7 @@ impl Text {
 
 impl Drop for Text {
     fn drop(&mut self) {
-        // SAFETY: the table; made by `new` and freed once.
+        // SAFETY: the table; made or kept by us, and freed once.
         unsafe { api!(RedisModule_FreeString(null_mut(), self.0.as_ptr())) }
     }
 }
