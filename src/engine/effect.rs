@@ -26,12 +26,20 @@ pub enum Effect {
         granted: Option<Token>,
     },
     /// Make the current command's key, in place of whatever stands there: with its value, or as
-    /// a lock.
-    CreateKey,
+    /// a lock. Replicas and the append-only file are told of the grant, here and below.
+    CreateKey { mode: Mode, token: Token },
     /// Make a key with this value, in place of whatever stands there.
-    Make { key: KeyBuf, value: Bytes },
+    Make {
+        key: KeyBuf,
+        value: Bytes,
+        token: Token,
+    },
     /// Make a lock at this key, in place of whatever stands there.
-    MakeLock { key: KeyBuf },
+    MakeLock {
+        key: KeyBuf,
+        mode: Mode,
+        token: Token,
+    },
     /// Tell replicas and the append-only file that tokens from this one on may be given.
     ReplicateToken(Token),
     /// Tell replicas and the append-only file what sessions hold.

@@ -194,7 +194,12 @@ pub enum Event<'a> {
 
     /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
     /// the append-only file or an RDB file. On a master, unless data are loaded, a key that somebody holds is left alone.
-    Inherited { key: Key<'a>, mode: Mode },
+    Inherited {
+        key: Key<'a>,
+        mode: Mode,
+        /// That of the grant which made it, where it is told of.
+        token: Option<Token>,
+    },
     /// What sessions hold on a former server. Comes as `Inherited` does.
     SessionRecord(&'a SessionRecord),
     /// A data set is about to be loaded in the place of all that is there: what is held is lost, as by a flush, and sessions and what

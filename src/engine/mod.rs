@@ -43,13 +43,16 @@ pub use inspect::why::Step;
 pub use limits::{LOSSES_LOGGED_APART, Limits};
 pub use mode::{Mode, ModeKind};
 pub use pairs::{Pair, read_number, read_pairs, skip_pairs};
-pub use record::{FREE, HOLD, Held, SESSION, SessionRecord, hex, read_moment_ms, read_token};
+pub use record::{
+    FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Held, SESSION, SessionRecord, hex,
+    read_moment_ms, read_token,
+};
 pub use rules::acks::Counted;
 pub use rules::rights::Doubt;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
-pub use terms::{Attributes, Terms};
+pub use terms::{Attributes, Terms, mode_word};
 pub use types::{
     AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, LONGEST_GRACE_MS,
     Loss, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait, WaitId,
@@ -141,7 +144,7 @@ impl Engine {
             Event::Flushed { db, by } => self.flushed(db, by, effects),
             Event::Swapped { one, other } => self.swapped(one, other, effects),
             Event::Found { seen, gone } => self.found(seen, gone, effects),
-            Event::Inherited { key, mode } => self.inherited(key, mode, effects),
+            Event::Inherited { key, mode, token } => self.inherited(key, mode, token, effects),
             Event::SessionRecord(record) => self.apply_record(record, effects),
             Event::LoadBegins => self.load_begins(effects),
             Event::LoadEnded => self.load_ended(effects),

@@ -1,11 +1,14 @@
 //! What is persisted, and told from one server to the next: by a master's stream, the append-only file, an RDB file.
 //!
-//! Only sessions go on at another server, so of these all is told. Of other keys it is told that they are held, and in what
-//! mode ([`Event::Inherited`](super::event::Event::Inherited)), for their owners are connections, which end with their server.
+//! Only sessions go on at another server, so of these all is told. Of other keys it is told that they are held, in what
+//! mode and with what token ([`Event::Inherited`](super::event::Event::Inherited)), for their owners are connections, which end
+//! with their server.
 //!
 //! A record in words: a command's name, fixed words, and then names, each with its value.
 //!
 //! ```text
+//!   TETHER.SETTP key token value                     ... [name value]...
+//!   TETHER.LOCK key token <mode>                     ... [name value]...
 //!   TETHER.SESSION START id digest grace-ms          ... [name value]...
 //!   TETHER.SESSION END id                            ... [name value]...
 //!   TETHER.HOLD key id label mode <mode> token <n>   ... [name value]...      names: below, and in `terms.rs`
@@ -49,6 +52,13 @@ pub enum SessionRecord {
     },
 }
 
+/// A grant that made a key; its owner is a connection or a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GrantRecord {
+    pub mode: Mode,
+    pub token: Token,
+}
+
 /// How a session holds a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
@@ -64,6 +74,8 @@ pub struct Held {
     pub timed: bool,
 }
 
+pub const HELD_KEY: &str = "TETHER.SETTP";
+pub const HELD_LOCK: &str = "TETHER.LOCK";
 pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
@@ -75,6 +87,22 @@ const DEPTH: &[u8] = b"depth";
 const BELOW: &[u8] = b"below";
 const TOKEN: &[u8] = b"token";
 const TIMED: &[u8] = b"timed";
+
+impl GrantRecord {
+    /// Understands the words after the key, and leaves the value to its reader. Total.
+    pub fn read(command: &str, words: &[&[u8]]) -> Option<Self> {
+        let [token, value_or_mode, pairs @ ..] = words else {
+            return None;
+        };
+        skip_pairs(pairs)?;
+        let token = read_token(token)?;
+        let mode = match command {
+            HELD_KEY => Mode::Temporary,
+            _ => read_mode(value_or_mode).filter(|mode| mode.is_lock())?,
+        };
+        Some(GrantRecord { mode, token })
+    }
+}
 
 impl SessionRecord {
     /// The command's name and its arguments.

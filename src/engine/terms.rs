@@ -167,7 +167,7 @@ pub const REENTRANT: &[u8] = b"reentrant";
 pub const NOTIFY: &[u8] = b"notify";
 
 /// `shared`, or with numbers `permits/2/3`.
-fn mode_word(mode: Mode) -> Vec<u8> {
+pub fn mode_word(mode: Mode) -> Vec<u8> {
     let word = mode.kind().word();
     match mode {
         Mode::Permits { count, total } => format!("{word}/{count}/{total}").into_bytes(),

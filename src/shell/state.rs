@@ -120,6 +120,10 @@ pub struct Shell {
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
     /// Cached: whether `WAIT` and `WAITAOF` have nothing to wait for.
     pub no_offset_waiters: Cell<Option<(Moment, bool)>>,
+    /// Cached: whether nobody reads what is replicated.
+    pub no_readers: Cell<Option<(Moment, bool)>>,
+    /// It was so when last looked at, and is until [`invalidate`](crate::shell::server::replicas::invalidate).
+    pub nobody_reads: Cell<bool>,
     /// Acknowledgements of grants are counted; see `bridge/acks.rs`.
     pub counts_acks: Cell<bool>,
     /// Replicas connected or disconnected since the last count.
@@ -205,6 +209,8 @@ impl Shell {
             has_unreplicated_ttls: Cell::default(),
             enough_replicas: Cell::default(),
             no_offset_waiters: Cell::default(),
+            no_readers: Cell::default(),
+            nobody_reads: Cell::default(),
             counts_acks: Cell::default(),
             replicas_changed: Cell::default(),
             slots: Scoped::default(),

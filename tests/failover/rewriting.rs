@@ -225,7 +225,7 @@ fn replicas_are_not_told_of_a_rewriting() {
     assert!(master.append_only_text().contains("TETHER.BOUND"));
     replica.catch_up(&master);
     let calls = replica.info("commandstats").to_lowercase();
-    assert!(calls.contains("cmdstat_settp:calls=1,"), "{calls}");
+    assert!(calls.contains("cmdstat_tether.settp:calls=1,"), "{calls}");
     assert!(calls.contains("cmdstat_set:calls=1,"), "{calls}");
     assert!(!calls.contains("bound"), "{calls}");
 }

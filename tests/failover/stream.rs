@@ -2,28 +2,34 @@
 //! replica of another version refuses an option that it does not know; its offset counts as acknowledged all the same.
 
 use crate::harness::*;
+use crate::line::{queue, tether};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
-/// Each way to be granted a key, and what is told of it beside the first token of the epoch.
+/// Each way to be granted a key, and what is told of it beside the first token of the epoch. `T` is the grant's token.
 const GRANTS: [(&str, &[&str]); 10] = [
-    ("SETTP k v", &["settp k v"]),
-    ("settp k v token notify", &["settp k v"]),
-    ("SETTP k v WAIT 5000 PUSH", &["settp k v"]),
-    ("LOCK.ACQUIRE k", &["lock.acquire k"]),
+    ("SETTP k v", &["tether.settp k T v"]),
+    ("settp k v token notify", &["tether.settp k T v"]),
+    ("SETTP k v WAIT 5000 PUSH", &["tether.settp k T v"]),
+    ("LOCK.ACQUIRE k", &["tether.lock k T exclusive"]),
     (
         "LOCK.ACQUIRE k WAIT 5000 PUSH OWNER me",
-        &["lock.acquire k"],
+        &["tether.lock k T exclusive"],
     ),
     (
         "LOCK.ACQUIRE k OWNER me LEASE 100000 NOTIFY REENTRANT",
-        &["lock.acquire k"],
+        &["tether.lock k T exclusive"],
     ),
-    ("LOCK.ACQUIRE k SHARED WAIT 0", &["lock.acquire k"]),
-    ("LOCK.ACQUIRE k PERMITS 2 OF 3", &["lock.acquire k"]),
+    ("LOCK.ACQUIRE k SHARED WAIT 0", &["tether.lock k T shared"]),
+    (
+        "LOCK.ACQUIRE k PERMITS 2 OF 3",
+        &["tether.lock k T permits/2/3"],
+    ),
     (
         "LOCK.MACQUIRE 2 k l OWNER me LEASE 100000 WAIT 0",
-        &["lock.acquire k", "lock.acquire l"],
+        &["tether.lock k T exclusive", "tether.lock l T exclusive"],
     ),
-    ("LOCK.MACQUIRE 1 k", &["lock.acquire k"]),
+    ("LOCK.MACQUIRE 1 k", &["tether.lock k T exclusive"]),
 ];
 
 fn told(tap: &mut Tap, client: &mut Client) -> Vec<String> {
@@ -33,26 +39,172 @@ fn told(tap: &mut Tap, client: &mut Client) -> Vec<String> {
     ours.map(|words| words.join(" ")).collect()
 }
 
-#[test]
-fn replicas_are_told_what_was_granted_and_never_how_it_was_asked_for() {
+/// The same with T for each token, and the last token of them.
+fn told_with_token(tap: &mut Tap, client: &mut Client) -> (Vec<String>, i64) {
+    let mut last = 0;
+    let told = told(tap, client).into_iter().map(|words| {
+        let words = words.split(' ').map(|word| match word.parse() {
+            Ok(token) if token > 1 << 22 => {
+                last = token;
+                "T"
+            }
+            _ => word,
+        });
+        words.collect::<Vec<_>>().join(" ")
+    });
+    let told = told.collect();
+    (told, last)
+}
+
+/// A server, and a tap that has heard of its epoch.
+fn tapped() -> (Server, Tap, [Client; 2]) {
     let server = Server::with(&["repl-diskless-sync no"]);
     let (mut one, mut other) = (server.resp3(), server.resp3());
     one.run("LOCK.ACQUIRE first");
     let mut tap = Tap::open(&server);
     one.run("LOCK.ACQUIRE second");
     told(&mut tap, &mut other);
+    (server, tap, [one, other])
+}
+
+#[test]
+fn replicas_are_told_what_was_granted_and_never_how_it_was_asked_for() {
+    let (_server, mut tap, [mut one, mut other]) = tapped();
+    let mut last = 0;
     for (request, expected) in GRANTS {
         for in_transaction in [false, true] {
-            if in_transaction {
+            let reply = if in_transaction {
                 one.run_all(&["MULTI", request, "EXEC"]);
+                0
             } else {
-                one.run(request);
-            }
-            assert_eq!(told(&mut tap, &mut other), expected, "{request}");
+                one.run(request).number()
+            };
+            let (told_of, token) = told_with_token(&mut tap, &mut other);
+            assert_eq!(told_of, expected, "{request}");
+            assert!(token > last && (reply < 2 || token == reply), "{request}");
+            last = token;
             let keys = if expected.len() > 1 { "k l" } else { "k" };
             other.run(&format!("DEL {keys}"));
             assert_eq!(told(&mut tap, &mut other), [format!("del {keys}")]);
         }
+    }
+}
+
+/// Who waits is told of as who does not.
+#[test]
+fn replicas_are_told_who_is_served_and_what_becomes_of_the_name() {
+    let (server, mut tap, [mut one, mut other]) = tapped();
+    let mut next = server.resp3();
+    for (request, waits, release, expected) in [
+        (
+            "SETTP k v",
+            "SETTP k w WAIT 0 TOKEN",
+            "DELTP k",
+            "tether.settp k T w",
+        ),
+        (
+            "LOCK.ACQUIRE k",
+            "LOCK.ACQUIRE k SHARED WAIT 0",
+            "LOCK.RELEASE k",
+            "",
+        ),
+    ] {
+        one.run(request);
+        queue(&server, &mut next, waits);
+        told(&mut tap, &mut other);
+        one.run(release);
+        let token = next.read_reply().number();
+        let told_of = told_with_token(&mut tap, &mut other);
+        match expected {
+            // The lock stays as it is.
+            "" => assert_eq!(told_of, (vec![], 0)),
+            _ => assert_eq!(told_of, (vec![expected.to_owned()], token), "{waits}"),
+        }
+        for (command, words) in [("RENAME k l", "rename k l"), ("MOVE l 1", "move l 1")] {
+            other.run(command);
+            assert_eq!(told(&mut tap, &mut other), [words]);
+        }
+        next.run("SELECT 1");
+        next.run(&format!(
+            "{} l",
+            release.split(' ').next().unwrap_or_default()
+        ));
+        next.run("SELECT 0");
+        assert_eq!(told(&mut tap, &mut other), ["del l"]);
+    }
+}
+
+struct SetAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for SetAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Begins to read, and returns what it has read once grants were made meanwhile.
+type Reader = fn(&Server) -> String;
+
+const READERS: [Reader; 3] = [
+    |server| {
+        let mut tap = Tap::open(server);
+        told(&mut tap, &mut server.resp3()).join("\r\n")
+    },
+    |server| {
+        // The file cannot begin before this ends.
+        server
+            .resp3()
+            .run_all(&["BGSAVE", "CONFIG SET appendonly yes"]);
+        eventually("the file", || {
+            let rewrites = server.gauge("persistence", "aof_rewrites");
+            (rewrites > 0).then_some(()).ok_or(rewrites.to_string())
+        });
+        server.settle();
+        server.append_only_text()
+    },
+    |server| {
+        server.resp3().run("CONFIG SET repl-diskless-sync yes");
+        let replica = Server::replica_of(server, &["appendonly yes"]);
+        replica.catch_up(server);
+        assert_eq!(tether(&replica, "records_refused"), 0);
+        replica.append_only_text()
+    },
+];
+
+/// Whoever begins to read, while grants are made that nobody has read of before, reads of none in its client's words.
+#[test]
+fn whoever_begins_to_read_is_told_of_each_grant_from_then_on() {
+    for begin in READERS {
+        let server = Server::with(&["repl-diskless-sync no"]);
+        let is_over = AtomicBool::new(false);
+        let told = thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut client = server.resp3();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.run_all(&["SETTP k v TOKEN NOTIFY", "DELTP k", "SETTP k v", "DELTP k"]);
+                    client.run_all(&["LOCK.ACQUIRE l OWNER me", "LOCK.RELEASE l OWNER me"]);
+                }
+            });
+            let _end = SetAtEnd(&is_over);
+            eventually("grants", || {
+                let grants = tether(&server, "grants_total");
+                (grants > 100).then_some(()).ok_or(grants.to_string())
+            });
+            begin(&server)
+        });
+        let words: Vec<&str> = told.split_whitespace().collect();
+        for command in ["settp", "deltp", "lock.acquire", "lock.release"] {
+            let mut words = words.iter();
+            assert!(
+                !words.any(|word| word.eq_ignore_ascii_case(command)),
+                "{command}: {told}"
+            );
+        }
+        let told = told.to_ascii_lowercase();
+        assert!(
+            told.contains("tether.settp") && told.contains("tether.lock"),
+            "{told}"
+        );
     }
 }
 
@@ -96,16 +248,16 @@ fn an_acknowledged_grant_is_told_as_any_other_to_replicas_and_files() {
     for (request, grant) in [
         (
             "LOCK.ACQUIRE k OWNER me LEASE 100000 WAIT 0 ACKS 1 ACKTIMEOUT 15000",
-            "lock.acquire k",
+            "tether.lock k T exclusive",
         ),
         (
             "SETTP l v TOKEN WAIT 0 ACKS 1 ACKTIMEOUT 15000",
-            "settp l v",
+            "tether.settp l T v",
         ),
     ] {
-        one.run(request);
-        let told = told(&mut tap, &mut other);
-        assert_eq!(told[0], grant);
+        let reply = one.run(request).number();
+        let (told, token) = told_with_token(&mut tap, &mut other);
+        assert_eq!((&*told[0], token), (grant, reply));
         assert!(told[1].starts_with("tether.hold "), "{told:?}");
         assert_eq!(told.len(), 2, "{told:?}");
     }
@@ -118,6 +270,7 @@ fn an_acknowledged_grant_is_told_as_any_other_to_replicas_and_files() {
                 "{word} in {file}"
             );
         }
-        assert!(file.contains("ACQUIRE\r\n$1\r\nk\r\n"), "{file}");
+        assert!(file.contains("TETHER.LOCK\r\n$1\r\nk\r\n"), "{file}");
+        assert!(file.contains("\r\n$9\r\nexclusive\r\n"), "{file}");
     }
 }

@@ -403,6 +403,8 @@ fn only_a_master_and_files_may_tell() {
         "TETHER.TOKEN 5",
         "TETHER.BOUND k",
         "TETHER.RENEW k 5",
+        "TETHER.SETTP k 5 v",
+        "TETHER.LOCK k 5 exclusive",
     ] {
         let error = client.refused(command);
         assert!(error.contains("for replication only"), "{command}: {error}");

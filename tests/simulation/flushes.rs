@@ -81,12 +81,12 @@ impl Side {
         for effect in effects {
             match effect {
                 Effect::Reply(reply) => self.replies.push(words(&reply)),
-                Effect::CreateKey => {
+                Effect::CreateKey { .. } => {
                     let (spot, is_lock) = asked.expect("a request");
                     assert!(self.things.insert(spot, is_lock).is_none());
                 }
                 Effect::Make { key, .. } => drop(self.things.insert(spot(key.as_key()), false)),
-                Effect::MakeLock { key } => {
+                Effect::MakeLock { key, .. } => {
                     let former = self.things.insert(spot(key.as_key()), true);
                     assert!(former != Some(true), "{key:?} is made twice");
                 }

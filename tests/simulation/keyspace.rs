@@ -91,7 +91,8 @@ impl Machine {
                 true => Mode::Exclusive,
                 false => Mode::Temporary,
             };
-            self.tell(None, Event::Inherited { key, mode });
+            let token = None;
+            self.tell(None, Event::Inherited { key, mode, token });
         }
         for record in std::mem::take(&mut self.saved).iter().filter(|_| own) {
             self.tell(None, Event::SessionRecord(record));

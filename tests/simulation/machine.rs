@@ -318,13 +318,13 @@ impl Machine {
                 line.granted = granted;
                 self.heard[who].push(Arrival::Reply(answer(reply)));
             }
-            Effect::CreateKey => {
+            Effect::CreateKey { .. } => {
                 let (spot, thing) = in_command.expect("a command that asks for a key");
                 let former = self.things.insert(spot, thing);
                 assert_eq!(former, None, "{spot:?} is made over another");
             }
             Effect::Make { key, .. } => self.make(spot_of(&key), false),
-            Effect::MakeLock { key } => self.make(spot_of(&key), true),
+            Effect::MakeLock { key, .. } => self.make(spot_of(&key), true),
             Effect::Remove(key) => {
                 let spot = spot_of(&key);
                 self.named.push(spot);

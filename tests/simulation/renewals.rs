@@ -298,6 +298,7 @@ fn a_server_with_a_master_renews_nothing() {
     world.tell(Event::Inherited {
         key: key("b"),
         mode,
+        token: None,
     });
     assert_eq!(world.engine.deadline(), None);
 }

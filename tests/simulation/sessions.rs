@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use tether::engine::{
     Acquire, Attributes, Cause, ClientId, Db, Digest, Effect, Engine, Event, Form, Key,
-    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, SessionRecord, Start, Terms, Wait,
+    KeySnapshot, KeyState, Loss, Mode, Moment, Reply, SessionRecord, Start, Terms, Token, Wait,
 };
 
 #[derive(Clone, Debug)]
@@ -116,12 +116,18 @@ impl Pair {
         self.master.handle(self.now, event, &mut effects);
         for effect in effects {
             match effect {
-                Effect::CreateKey => {
-                    let (name, mode) = asked.expect("a command that asks for a key");
-                    self.make(name, mode);
+                Effect::CreateKey { mode, token } => {
+                    let (name, asked) = asked.expect("a command that asks for a key");
+                    assert_eq!(mode, asked);
+                    self.make(name, mode, token);
                 }
-                Effect::Make { key, .. } => self.make(name_of(key.as_key()), Mode::Temporary),
-                Effect::MakeLock { key } => self.make(name_of(key.as_key()), Mode::Exclusive),
+                Effect::Make { key, token, .. } => {
+                    self.make(name_of(key.as_key()), Mode::Temporary, token);
+                }
+                Effect::MakeLock { key, mode, token } => {
+                    assert!(mode.is_lock());
+                    self.make(name_of(key.as_key()), mode, token);
+                }
                 Effect::Remove(key) => {
                     assert!(self.things.remove(&name_of(key.as_key())).is_some());
                     let (key, by, why) = (key.as_key(), Cause::Server, Loss::Deleted);
@@ -135,7 +141,7 @@ impl Pair {
         }
     }
 
-    fn make(&mut self, name: usize, mode: Mode) {
+    fn make(&mut self, name: usize, mode: Mode, token: Token) {
         let standing = if mode.is_lock() {
             KeyState::Lock
         } else {
@@ -143,7 +149,8 @@ impl Pair {
         };
         self.things.insert(name, standing);
         let key = key_of(name);
-        self.tell_replica(Event::Inherited { key, mode });
+        let token = Some(token);
+        self.tell_replica(Event::Inherited { key, mode, token });
     }
 
     /// What happens to a key by somebody's command happens on both.

@@ -108,6 +108,40 @@ fn held_but(place: usize, word: &str) -> Option<SessionRecord> {
     read_hold(words)
 }
 
+#[test]
+fn a_grant_says_its_token_and_in_what_mode() {
+    let read = |command: &str, line: &str| {
+        let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+        GrantRecord::read(command, &words)
+    };
+    let token = Token(9);
+    for (command, line, mode) in [
+        (HELD_KEY, "9 v", Mode::Temporary),
+        (HELD_KEY, "9 exclusive more 1", Mode::Temporary),
+        (HELD_LOCK, "9 shared task Job", Mode::Shared),
+        (
+            HELD_LOCK,
+            "9 permits/2/3",
+            Mode::Permits { count: 2, total: 3 },
+        ),
+    ] {
+        assert_eq!(read(command, line), Some(GrantRecord { mode, token }));
+    }
+    for refused in [
+        "9",
+        "0 shared",
+        "x shared",
+        "9 shared more",
+        "9 shared TASK job",
+    ] {
+        assert_eq!(read(HELD_KEY, refused), None, "{refused}");
+        assert_eq!(read(HELD_LOCK, refused), None, "{refused}");
+    }
+    for refused in ["9 temporary", "9 v", "9 permits/4/3"] {
+        assert_eq!(read(HELD_LOCK, refused), None, "{refused}");
+    }
+}
+
 /// A newer version says more, of each kind of record.
 #[test]
 fn what_a_newer_version_adds_is_skipped_unless_it_is_in_capitals() {

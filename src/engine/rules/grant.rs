@@ -1,7 +1,6 @@
 //! The one grant: everything that follows when a client is granted a key, at once or after a wait.
 
 use crate::engine::effect::Effect;
-use crate::engine::mode::Mode;
 use crate::engine::state::holds::Grant;
 use crate::engine::state::keys::Keys;
 use crate::engine::state::rows::{Client, HeldKey, Hold, Name};
@@ -20,12 +19,19 @@ pub(in crate::engine) enum Making {
 }
 
 impl Making {
-    fn effect(self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> Effect {
+    fn effect(self, keys: &Keys, key: Id<HeldKey>, grant: &Grant<'_>) -> Effect {
+        let (mode, token) = (grant.terms.mode, grant.token);
         let key = || keys.key_of(key).to_owned();
         match self {
-            Making::InCommand => Effect::CreateKey,
-            Making::ByName(_) if mode.is_lock() => Effect::MakeLock { key: key() },
-            Making::ByName(value) => Effect::Make { key: key(), value },
+            Making::InCommand => Effect::CreateKey { mode, token },
+            Making::ByName(_) if mode.is_lock() => {
+                let key = key();
+                Effect::MakeLock { key, mode, token }
+            }
+            Making::ByName(value) => {
+                let key = key();
+                Effect::Make { key, value, token }
+            }
         }
     }
 }
@@ -62,7 +68,7 @@ impl Engine {
         };
         if !stays {
             self.keys[key].set_timed(false);
-            effects.push(making.effect(&self.keys, key, grant.terms.mode));
+            effects.push(making.effect(&self.keys, key, grant));
         }
         self.replicate_hold(hold, effects);
         self.start_ttl_backstop(key, effects);

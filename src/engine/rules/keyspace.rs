@@ -107,7 +107,7 @@ impl Engine {
     ) {
         self.replaced(key, by, effects);
         if let Some(mode) = self.lost_in_transit.take() {
-            return self.inherited(key, mode, effects);
+            return self.inherited(key, mode, None, effects);
         }
         let Some(held) = self.in_transit.take() else {
             return;

@@ -297,7 +297,7 @@ impl Engine {
             }
             // Sessions keep their holds, also when a replica only changes its master.
             if self.keys[key].holds.is_empty() {
-                self.add_ownerless_hold(key, mode);
+                self.add_ownerless_hold(key, mode, None);
             }
         }
         self.is_replica = true;

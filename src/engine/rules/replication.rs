@@ -142,7 +142,8 @@ impl Engine {
     fn apply_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
         self.tokens.know(held.token);
         let Some(owner) = self.sessions.numbered(held.session) else {
-            return self.inherited(held.key.as_key(), held.terms.mode, effects);
+            let (key, token) = (held.key.as_key(), Some(held.token));
+            return self.inherited(key, held.terms.mode, token, effects);
         };
         let at = held.key.as_key();
         if let Some(name) = self.name(at, effects) {
@@ -194,7 +195,7 @@ impl Engine {
         let mode = self.holds.mode(hold);
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
-            self.add_ownerless_hold(key, mode);
+            self.add_ownerless_hold(key, mode, None);
         }
     }
 
@@ -204,8 +205,10 @@ impl Engine {
         &mut self,
         key: Key<'_>,
         mode: Mode,
+        token: Option<Token>,
         effects: &mut Vec<Effect>,
     ) {
+        self.tokens.know(token.unwrap_or_default());
         let lookup = self.keys.lookup(key);
         if let Some(name) = lookup.name {
             self.refresh(name, effects);
@@ -214,7 +217,7 @@ impl Engine {
         let key = self.keys.get_or_insert_held(lookup, key);
         if lookup.held.is_none() {
             // The usual case, by the million: skip the checks below.
-            return self.add_ownerless_hold(key, mode);
+            return self.add_ownerless_hold(key, mode, token);
         }
         // A master knows the holders of its keys, unless it is loading.
         let is_known = !self.is_replica && !self.loading;
@@ -224,12 +227,16 @@ impl Engine {
         // An orphan stays one. A lock held by a session can have other holders; a temporary key was created anew, so the session
         // has lost it.
         let is_lock = self.keys[key].held().is_lock();
-        let stays = |hold| is_lock == mode.is_lock() && (is_lock || !self.is_living(hold));
-        if self.keys[key].holds.head().is_some_and(stays) {
+        let stays =
+            |hold: &Id<Hold>| is_lock == mode.is_lock() && (is_lock || !self.is_living(*hold));
+        if let Some(hold) = self.keys[key].holds.head().filter(stays) {
+            if let Some(token) = token.filter(|_| !self.is_living(hold)) {
+                self.holds[hold].token = token;
+            }
             return;
         }
         self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
-        self.add_ownerless_hold(key, mode);
+        self.add_ownerless_hold(key, mode, token);
     }
 
     /// Adds many temporary keys at once, as when an RDB file is loaded; equivalent to an [`Event::Inherited`] for each. O(keys).
@@ -240,14 +247,19 @@ impl Engine {
         let made = self.keys.insert_all_held(keys);
         for (key, made) in keys.iter().zip(made) {
             match made {
-                Some(made) => self.add_ownerless_hold(made, mode),
-                None => self.inherited(*key, mode, effects),
+                Some(made) => self.add_ownerless_hold(made, mode, None),
+                None => self.inherited(*key, mode, None, effects),
             }
         }
     }
 
     /// Adds a hold of the foreign client to an unheld key. O(1).
-    pub(in crate::engine) fn add_ownerless_hold(&mut self, key: Id<HeldKey>, mode: Mode) {
+    pub(in crate::engine) fn add_ownerless_hold(
+        &mut self,
+        key: Id<HeldKey>,
+        mode: Mode,
+        token: Option<Token>,
+    ) {
         // A lock may have a TTL: that is not replicated.
         self.mark_timed(key, mode.is_lock());
         let grant = Grant {
@@ -257,7 +269,8 @@ impl Engine {
                 true => Mode::Exclusive,
                 false => mode,
             }),
-            token: self.tokens.last(),
+            // One that is not known is not greater than the last.
+            token: token.unwrap_or_else(|| self.tokens.last()),
             since: self.now,
         };
         self.add_hold(key, &grant);
@@ -337,6 +350,31 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_inherited_has_the_token_of_its_last_grant_and_later_ones_are_greater() {
+        let (mut engine, mut effects) = (Engine::default(), Vec::new());
+        engine.handle(Moment(1), Event::Demoted { redirect: false }, &mut effects);
+        let (held, mode) = (key(b"k"), Mode::Temporary);
+        for (token, expected) in [
+            (None, 0),
+            (Some(Token(7)), 7),
+            (Some(Token(9)), 9),
+            (None, 9),
+        ] {
+            let inherited = Event::Inherited {
+                key: held,
+                mode,
+                token,
+            };
+            engine.handle(Moment(1), inherited, &mut effects);
+            engine.check_invariants();
+            let id = engine.keys.find_held(held).expect("it is held");
+            let hold = engine.keys[id].holds.head().expect("by somebody");
+            assert_eq!(engine.holds[hold].token, Token(expected));
+        }
+        assert!(engine.take_token(&mut effects) > Token(9));
+    }
+
+    #[test]
     fn of_two_sessions_with_the_same_digest_the_first_is_taken_in() {
         let (mut engine, mut effects) = (Engine::default(), Vec::new());
         for id in [7, 3] {
@@ -359,8 +397,12 @@ mod tests {
         let (mut alone, mut together) = (engine(), engine());
         let mut effects = [Vec::new(), Vec::new()];
         for key in &keys {
-            let (key, mode) = (*key, Mode::Temporary);
-            alone.handle(Moment(9), Event::Inherited { key, mode }, &mut effects[0]);
+            let inherited = Event::Inherited {
+                key: *key,
+                mode: Mode::Temporary,
+                token: None,
+            };
+            alone.handle(Moment(9), inherited, &mut effects[0]);
         }
         for keys in keys.chunks(700) {
             together.inherit(Moment(9), keys, &mut effects[1]);

@@ -1,10 +1,10 @@
 //! Performs the engine's effects, one at a time. Never calls the engine: returns what follows from an effect.
 
-use crate::engine::{ClientId, Db, Effect, Key, KeyBuf, KeyState};
+use crate::engine::{ClientId, Effect, GrantRecord, Key, KeyBuf, KeyState, Mode};
 use crate::policy::blocked::Answer;
 use crate::shell::bridge::losses;
 use crate::shell::delivery::{blocked, push, replication, reply};
-use crate::shell::server::{attribution, epochs, io_threads, keepalive, subscriptions};
+use crate::shell::server::{attribution, epochs, io_threads, keepalive, replicas, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, ReplicatedCommand, Str, Text};
@@ -18,8 +18,6 @@ pub struct CommandContext<'a> {
     pub name: Str<'a>,
     /// The value of a temporary key; `None` for a lock.
     pub value: Option<Str<'a>>,
-    /// The command has options, so it cannot be replicated verbatim.
-    pub has_options: bool,
     /// The handle that the lookup opened; the write reuses it.
     pub open: Cell<Option<OpenKey<'a>>>,
 }
@@ -52,27 +50,21 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             let answer = Answer { reply, granted };
             blocked::answer(ctx, client, answer, in_command.is_some());
         }
-        Effect::CreateKey => match in_command {
-            Some(in_command) => create_key(ctx, in_command),
+        Effect::CreateKey { mode, token } => match in_command {
+            Some(in_command) => create_key(ctx, in_command, GrantRecord { mode, token }),
             None => state::fault("a key was to be made without a command that asks for it"),
         },
-        Effect::Make { key, value } => {
+        Effect::Make { key, value, token } => {
             let string = string_of(&value);
-            with_name(ctx, in_command, key.as_key(), |ctx, name| {
-                make(ctx, key.db, name, Some(string.as_str()));
-            });
+            let mode = Mode::Temporary;
+            let grant = GrantRecord { mode, token };
+            make(ctx, in_command, &key, Some(string.as_str()), grant);
             cache_value(&value, string);
         }
-        Effect::MakeLock { key } => {
-            with_name(ctx, in_command, key.as_key(), |ctx, name| {
-                make(ctx, key.db, name, None);
-            });
+        Effect::MakeLock { key, mode, token } => {
+            make(ctx, in_command, &key, None, GrantRecord { mode, token });
         }
-        Effect::Remove(key) => {
-            with_name(ctx, in_command, key.as_key(), |ctx, name| {
-                remove(ctx, key.db, name);
-            });
-        }
+        Effect::Remove(key) => remove(ctx, in_command, &key),
         Effect::Renew {
             key,
             least_ms,
@@ -89,7 +81,9 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             ctx.replicate_token(token);
             epochs::broadcast_token(ctx, token);
         }
-        Effect::Replicate(record) => replication::replicate(ctx, &record),
+        Effect::Replicate(record) => {
+            replicate(ctx, in_command, || replication::replicate(ctx, &record));
+        }
         Effect::Push { to, push } => push::send(ctx, to, push),
         Effect::EnablePush(client) => {
             subscriptions::to_keys(ctx);
@@ -149,38 +143,39 @@ fn with_name(
     }
 }
 
-fn create_key(ctx: Ctx<'_>, in_command: &CommandContext<'_>) {
+fn create_key(ctx: Ctx<'_>, in_command: &CommandContext<'_>, grant: GrantRecord) {
     let CommandContext { name, value, .. } = *in_command;
     let open = in_command.open.take();
     write(ctx, name, value, || open.unwrap_or_else(|| ctx.open(name)));
-    replicate_grant(ctx, in_command.key.db, name, value, in_command.has_options);
+    replicate(ctx, Some(in_command), || {
+        ctx.replicate_grant(in_command.key.db, name, value, grant);
+    });
 }
 
-/// Replicates that the key was created and is held by a client of this server. Without options the command itself says
-/// this, and replicating it verbatim is cheaper. Options are never replicated: they concern only the client, and a replica
-/// of another version may not know them.
-pub fn replicate_grant(
+fn make(
     ctx: Ctx<'_>,
-    db: Db,
-    key: Str<'_>,
+    in_command: Option<&CommandContext<'_>>,
+    key: &KeyBuf,
     value: Option<Str<'_>>,
-    has_options: bool,
+    grant: GrantRecord,
 ) {
-    if !has_options {
-        return ctx.replicate_verbatim();
-    }
-    let command = if value.is_some() {
-        ReplicatedCommand::Settp
-    } else {
-        ReplicatedCommand::Acquire
-    };
-    ctx.replicate(db, command, key, value);
+    with_name(ctx, in_command, key.as_key(), |there, name| {
+        write(there, name, value, || there.open(name));
+        replicate(ctx, in_command, || {
+            there.replicate_grant(key.db, name, value, grant);
+        });
+    });
 }
 
-/// The context must have this database selected.
-fn make(ctx: Ctx<'_>, db: Db, key: Str<'_>, value: Option<Str<'_>>) {
-    write(ctx, key, value, || ctx.open(key));
-    replicate_grant(ctx, db, key, value, true);
+/// Replicates a change in words of its own, never in those of its client: a replica of another version may not know the
+/// client's options. If nobody reads them, the command stands for them: that is cheaper, and `save` counts the change, too.
+#[inline]
+fn replicate(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, say: impl FnOnce()) {
+    if in_command.is_some() && replicas::nobody_reads(ctx) {
+        ctx.replicate_verbatim();
+    } else {
+        say();
+    }
 }
 
 /// Writes a temporary key, or a lock if `value` is `None`. Opening the key may expire the previous value. That event
@@ -200,11 +195,14 @@ pub fn write<'a>(
     }
 }
 
-/// The context must have this database selected.
-fn remove(ctx: Ctx<'_>, db: Db, key: Str<'_>) {
-    if writing_key(key, || ctx.remove(key, ctx.open(key))) {
-        ctx.replicate(db, ReplicatedCommand::Del, key, None);
-    }
+fn remove(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, key: &KeyBuf) {
+    with_name(ctx, in_command, key.as_key(), |there, name| {
+        if writing_key(name, || there.remove(name, there.open(name))) {
+            replicate(ctx, in_command, || {
+                there.replicate(key.db, ReplicatedCommand::Del, name, None);
+            });
+        }
+    });
 }
 
 /// Refreshes the TTL backstop. While the server refuses writes the TTL is still set, so that the key does not expire;

@@ -299,8 +299,8 @@ fn check_restored(ctx: Ctx<'_>, key: Key<'_>) {
 
 /// Adds a lock without a holder on this server.
 pub fn add_ownerless_lock(ctx: Ctx<'_>, key: Key<'_>) {
-    let mode = Mode::Exclusive;
-    subscribe_and_handle(ctx, Event::Inherited { key, mode });
+    let (mode, token) = (Mode::Exclusive, None);
+    subscribe_and_handle(ctx, Event::Inherited { key, mode, token });
 }
 
 /// A key was overwritten, or lost its TTL.

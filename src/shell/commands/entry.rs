@@ -358,7 +358,6 @@ impl<'c> Caller<'c> {
             key: self.key(self.words[0]),
             name: self.strings[0],
             value,
-            has_options: self.strings.len() > 1 + usize::from(value.is_some()),
             open: Cell::new(Some(open)),
         };
         (in_command, seen)
@@ -454,7 +453,6 @@ impl<'c> Caller<'c> {
             key: self.key(self.words.first()?),
             name: *self.strings.first()?,
             value: None,
-            has_options: true,
             open: Cell::new(None),
         })
     }

@@ -84,15 +84,20 @@ pub fn apply_streamed_record(ctx: Ctx<'_>, record: &SessionRecord) -> bool {
 
 fn is_credible(record: &SessionRecord) -> bool {
     match record {
-        SessionRecord::Held(held) => held.token.is_credible(clock::since_1970()),
+        SessionRecord::Held(held) => is_credible_token(held.token),
         _ => true,
     }
 }
 
+/// Whether a server can have issued it by now.
+pub fn is_credible_token(token: Token) -> bool {
+    token.is_credible(clock::since_1970())
+}
+
 /// Adds a hold of a connection of the server that sent it.
-pub fn add_foreign_hold(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode) {
+pub fn add_foreign_hold(ctx: Ctx<'_>, db: Db, name: &[u8], mode: Mode, token: Option<Token>) {
     let key = Key { db, name };
-    subscribe_and_handle(ctx, Event::Inherited { key, mode });
+    subscribe_and_handle(ctx, Event::Inherited { key, mode, token });
 }
 
 /// Logs refused input, with the version of its writer and this one.

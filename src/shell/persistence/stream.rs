@@ -1,45 +1,47 @@
 //! Applies commands from the master's stream and the append-only file.
 //!
-//! There, SETTP and LOCK.ACQUIRE mean that a grant was made: the key was created, and a client of the other server held it.
-//! On this server it has no holder. A replica leaves such keys alone; once this server may remove them (after promotion or
-//! loading) it does. Sessions continue here: the stream contains all of their state, in internal commands (see
-//! `engine/record.rs`).
+//! There, TETHER.SETTP and TETHER.LOCK mean that a grant was made: the key was created, and a client of the other server held it.
+//! (Former versions wrote SETTP and LOCK.ACQUIRE.) On this server it has no holder. A replica leaves such keys alone; once this
+//! server may remove them (after promotion or loading) it does. Sessions continue here: the stream contains all of their state
+//! (see `engine/record.rs`).
 
 use crate::command::Request;
 use crate::engine::{
-    Cause, Event, FREE, HOLD, Key, KeyState, Mode, SESSION, SessionRecord, read_moment_ms,
-    read_token, skip_pairs,
+    Cause, Event, FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Key, KeyState, Mode, SESSION,
+    SessionRecord, Token, read_moment_ms, read_token, skip_pairs,
 };
 use crate::policy::release::Release;
-use crate::shell::bridge::perform::{replicate_grant, write};
+use crate::shell::bridge::perform::write;
 use crate::shell::bridge::{recheck, tell};
 use crate::shell::guard::guard;
 use crate::shell::persistence::intake;
-use crate::shell::server::{cluster, lookup};
+use crate::shell::server::{client_db, cluster, lookup};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, ReplicatedCommand, Str, api, c_string, entries};
 use redis_module::raw as c;
 use std::ffi::c_int;
 
-/// Applies a replicated command. The reply is discarded.
+/// Applies a grant in the words of former versions, which gave no token. The reply is discarded.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
-    match request {
-        Request::Settp { .. } => make(ctx, strings, Some(strings[1])),
-        Request::Acquire { .. } => make(ctx, strings, None),
+    let outcome = match request {
+        Request::Settp { .. } => make(ctx, strings[0], Some(strings[1]), Mode::Temporary, None),
+        Request::Acquire { .. } => make(ctx, strings[0], None, Mode::Exclusive, None),
         _ => return ctx.reply_error("ERR only SETTP and LOCK.ACQUIRE are replicated"),
-    }
-    ctx.reply_integer(1);
+    };
+    outcome.answer(ctx, "a grant");
 }
 
-fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
-    let string = strings[0];
+/// Makes a key that was granted on the other server.
+fn make(
+    ctx: Ctx<'_>,
+    string: Str<'_>,
+    value: Option<Str<'_>>,
+    mode: Mode,
+    token: Option<Token>,
+) -> Outcome {
     // Opened first: a key that this expires was not the new one.
     let open = ctx.open(string);
     write(ctx, string, value, || open);
-    let mode = match value {
-        Some(_) => Mode::Temporary,
-        None => Mode::Exclusive,
-    };
     let (db, name) = (ctx.db(), string.bytes());
     let key = Key { db, name };
     match is_import(ctx, Some(name)) {
@@ -47,14 +49,45 @@ fn make(ctx: Ctx<'_>, strings: &[Str<'_>], value: Option<Str<'_>>) {
         true if !mode.is_lock() => {
             let by = Cause::Server;
             tell::handle(ctx, Event::Replaced { key, by });
-            return ctx.replicate(db, ReplicatedCommand::Set, string, value);
+            ctx.replicate(db, ReplicatedCommand::Set, string, value);
+            return Outcome::Done;
         }
         true if !shell().is_replica() => recheck::lock_restored(key),
-        _ => intake::add_foreign_hold(ctx, db, name, mode),
+        _ => intake::add_foreign_hold(ctx, db, name, mode, token),
     }
-    // For this server's own append-only file and its replicas.
-    let has_options = strings.len() > 1 + usize::from(value.is_some());
-    replicate_grant(ctx, db, string, value, has_options);
+    Outcome::Applied
+}
+
+/// What became of a command.
+enum Outcome {
+    /// This server's own append-only file and its replicas are told the same.
+    Applied,
+    /// They are told something else, or nothing.
+    Done,
+    /// It makes no sense.
+    Refused,
+}
+
+impl Outcome {
+    fn applied(is_applied: bool) -> Self {
+        if is_applied {
+            Outcome::Applied
+        } else {
+            Outcome::Refused
+        }
+    }
+
+    fn answer(self, ctx: Ctx<'_>, name: &str) {
+        match self {
+            Outcome::Applied => ctx.replicate_verbatim(),
+            Outcome::Done => {}
+            Outcome::Refused => {
+                intake::refused(ctx, name);
+                return ctx.reply_error(&format!("ERR {name} makes no sense"));
+            }
+        }
+        ctx.reply_integer(1);
+    }
 }
 
 /// Whether a command, with or without a key, belongs to a slot that this server or its master is importing. During the
@@ -66,31 +99,33 @@ fn is_import(ctx: Ctx<'_>, name: Option<&[u8]>) -> bool {
     !shell.is_loading() && (!shell.is_replica() || to_master())
 }
 
-/// An internal command of the stream and the append-only file. It creates no key, and describes existing ones.
+/// An internal command of the stream and the append-only file.
 struct InternalCommand {
     name: &'static str,
     /// Position of its only key; 0 if it has none or several.
     key: c_int,
-    /// Applies the command with this name and at least one argument. False if malformed.
-    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+    /// Applies the command with this name and at least one argument.
+    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> Outcome,
 }
 
-const INTERNAL_COMMANDS: [InternalCommand; 6] = [
+const INTERNAL_COMMANDS: [InternalCommand; 8] = [
     internal_command("TETHER.TOKEN", 0, apply_token),
     internal_command("TETHER.BOUND", 0, apply_bound),
     internal_command(SESSION, 0, apply_session_record),
     internal_command(HOLD, 1, apply_session_record),
     internal_command(FREE, 1, apply_session_record),
     internal_command("TETHER.RENEW", 1, apply_renewal),
+    internal_command(HELD_KEY, 1, apply_grant),
+    internal_command(HELD_LOCK, 1, apply_grant),
 ];
 
 /// The entry point of each command.
-const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] = entries![entry: 0 1 2 3 4 5];
+const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] = entries![entry: 0 1 2 3 4 5 6 7];
 
 const fn internal_command(
     name: &'static str,
     key: c_int,
-    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> bool,
+    apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> Outcome,
 ) -> InternalCommand {
     InternalCommand { name, key, apply }
 }
@@ -141,48 +176,59 @@ unsafe extern "C" fn entry<const N: usize>(
             // Sessions do not migrate with a slot; their holds have no owner on the target.
             return ctx.reply_integer(1);
         }
-        if !apply(ctx, name, arguments) {
-            intake::refused(ctx, name);
-            return ctx.reply_error(&format!("ERR {name} makes no sense"));
-        }
-        // For this server's own append-only file and its replicas.
-        ctx.replicate_verbatim();
-        ctx.reply_integer(1);
+        raw::in_own_execution_unit(|| {
+            client_db::with_db_restored(ctx, || apply(ctx, name, arguments).answer(ctx, name));
+        });
     });
     c::REDISMODULE_OK as c_int
 }
 
 /// `TETHER.TOKEN token [name value]...`: this token and later ones of its epoch may have been issued. The first command of each link and
 /// file; it also names the sender's version.
-fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
-    let words: Vec<_> = arguments[1..].iter().map(|word| word.bytes()).collect();
-    let Some(sender) = Release::read(&words) else {
-        return false;
+fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> Outcome {
+    let Some(sender) = Release::read(&words(&arguments[1..])) else {
+        return Outcome::Refused;
     };
     shell().sender.with_mut(|last| *last = sender);
-    read_token(arguments[0].bytes()).is_some_and(|token| intake::apply_token(ctx, token))
+    let token = read_token(arguments[0].bytes());
+    Outcome::applied(token.is_some_and(|token| intake::apply_token(ctx, token)))
+}
+
+fn words<'a>(arguments: &'a [Str<'_>]) -> Vec<&'a [u8]> {
+    arguments.iter().map(|word| word.bytes()).collect()
 }
 
 /// `TETHER.BOUND key [key ...]`: these existing string keys are temporary keys.
-fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> Outcome {
     let db = ctx.db();
     for key in arguments {
         if lookup::key_state(ctx, db, *key) == KeyState::Other {
-            intake::add_foreign_hold(ctx, db, key.bytes(), Mode::Temporary);
+            intake::add_foreign_hold(ctx, db, key.bytes(), Mode::Temporary, None);
         }
     }
-    true
+    Outcome::Applied
+}
+
+/// A grant; see `engine/record.rs`.
+fn apply_grant(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> Outcome {
+    let Some(GrantRecord { mode, token }) = GrantRecord::read(name, &words(&arguments[1..])) else {
+        return Outcome::Refused;
+    };
+    if !intake::is_credible_token(token) {
+        return Outcome::Refused;
+    }
+    let value = (!mode.is_lock()).then(|| arguments[2]);
+    make(ctx, arguments[0], value, mode, Some(token))
 }
 
 /// `TETHER.RENEW key end [name value]...`: sets the end of this key's TTL backstop, in milliseconds since 1970. Not a
 /// `PEXPIREAT`, which is a client's and takes precedence over the backstop.
-fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
+fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> Outcome {
     let [key, end, more @ ..] = arguments else {
-        return false;
+        return Outcome::Refused;
     };
-    let more: Vec<_> = more.iter().map(|word| word.bytes()).collect();
-    let (Some(end), Some(())) = (read_moment_ms(end.bytes()), skip_pairs(&more)) else {
-        return false;
+    let (Some(end), Some(())) = (read_moment_ms(end.bytes()), skip_pairs(&words(more))) else {
+        return Outcome::Refused;
     };
     let open = ctx.open_no_touch(*key);
     if open.key_state().is_present() {
@@ -192,12 +238,12 @@ fn apply_renewal(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> bool {
     let (db, name) = (ctx.db(), key.bytes());
     let key = Key { db, name };
     tell::handle(ctx, Event::Renewed { key });
-    true
+    Outcome::Applied
 }
 
 /// See `engine/record.rs`.
-fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> bool {
-    let words: Vec<_> = arguments.iter().map(|word| word.bytes()).collect();
-    let record = SessionRecord::read(name, ctx.db(), &words);
-    record.is_some_and(|record| intake::apply_streamed_record(ctx, &record))
+fn apply_session_record(ctx: Ctx<'_>, name: &str, arguments: &[Str<'_>]) -> Outcome {
+    let record = SessionRecord::read(name, ctx.db(), &words(arguments));
+    let is_applied = |record| intake::apply_streamed_record(ctx, &record);
+    Outcome::applied(record.is_some_and(is_applied))
 }

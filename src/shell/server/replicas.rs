@@ -107,19 +107,54 @@ pub fn has_enough(ctx: Ctx<'_>) -> bool {
 pub fn no_offset_waiters(ctx: Ctx<'_>) -> bool {
     cached_for_a_second(&shell().no_offset_waiters, clock::coarse_now(), || {
         subscriptions::to_settings(ctx);
-        let is_none = |section: &CStr, field: &CStr| {
-            let number = ctx.server_info(section, field);
-            number.is_some_and(|number| number == "0")
-        };
-        is_none(c"replication", c"connected_slaves")
-            && is_none(c"replication", c"repl_backlog_active")
-            && (!shell().server.get().counts_aof || is_none(c"persistence", c"aof_enabled"))
+        !has_replicas(ctx)
+            && (!shell().server.get().counts_aof || is_none(ctx, c"persistence", c"aof_enabled"))
     })
+}
+
+/// Whether nobody reads what is replicated, so that it need not be: no replica, no backlog that one could resume from, and no
+/// append-only file. A node of a cluster may move slots word by word. O(1).
+///
+/// What begins to read begins with a fork, and all of it is told after that: see [`invalidate`]. So a server that has no readers has
+/// none until then.
+#[inline]
+pub fn nobody_reads(ctx: Ctx<'_>) -> bool {
+    shell().nobody_reads.get() || look_for_readers(ctx)
+}
+
+#[cold]
+fn look_for_readers(ctx: Ctx<'_>) -> bool {
+    let shell = shell();
+    if shell.server.get().is_cluster {
+        return false;
+    }
+    let nobody_reads = cached_for_a_second(&shell.no_readers, clock::coarse_now(), || {
+        subscriptions::to_server_events(ctx);
+        subscriptions::to_settings(ctx);
+        !has_replicas(ctx) && is_none(ctx, c"persistence", c"aof_enabled")
+    });
+    shell.nobody_reads.set(nobody_reads);
+    nobody_reads
+}
+
+/// Or had one that could resume from the backlog.
+fn has_replicas(ctx: Ctx<'_>) -> bool {
+    let fields = [c"connected_slaves", c"repl_backlog_active"];
+    !fields
+        .iter()
+        .all(|field| is_none(ctx, c"replication", field))
+}
+
+fn is_none(ctx: Ctx<'_>, section: &CStr, field: &CStr) -> bool {
+    ctx.server_info(section, field)
+        .is_some_and(|number| number == "0")
 }
 
 /// Drops the cached values: a replica connected or disconnected, a file is being written or about to be, or a setting
 /// changed. From then on the server itself refuses or accepts writes accordingly.
 pub fn invalidate() {
     shell().no_offset_waiters.set(None);
+    shell().no_readers.set(None);
+    shell().nobody_reads.set(false);
     shell().enough_replicas.set(None);
 }

@@ -98,10 +98,11 @@ fn told(session: &str) -> Vec<Vec<u8>> {
             "more",
             "1",
         ]),
-        encode(["LOCK.ACQUIRE", "known"]),
+        encode(["TETHER.LOCK", "known", token, "exclusive", "more", "words"]),
+        encode(["TETHER.SETTP", "settp", token, "value", "more", "words"]),
         hold("known", ["more", "words"]),
         encode(["TETHER.RENEW", "known", "4102444800000", "more", "words"]),
-        encode(["LOCK.ACQUIRE", "unknown"]),
+        encode(["TETHER.LOCK", "unknown", token, "exclusive"]),
         hold("unknown", ["TASK", "words"]),
     ]
 }
@@ -197,7 +198,7 @@ fn a_replica_that_refused_something_grants_nothing_once_it_is_promoted() {
     let (file, secret) = saved(&server);
     let session = session_of(&server);
     let port = master(file.clone(), told(&session));
-    let sound = master(file, told(&session)[..5].to_vec());
+    let sound = master(file, told(&session)[..6].to_vec());
     let replica = Server::start();
     let mut client = replica.resp3();
     client.run(["REPLICAOF", "127.0.0.1", &port.to_string()]);

@@ -102,11 +102,14 @@ fn told(server: &mut Server, events: &[Event<'_>]) -> Vec<News> {
 fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
     let key = at(HERE, "k");
     let (by, why) = (Cause::Server, Loss::Deleted);
-    let mode = Mode::Temporary;
+    let (mode, token) = (Mode::Temporary, None);
     let cases: [(&[Event<'_>], [&[News]; 2]); 4] = [
         // Perhaps it takes another's place.
         (&[Event::Replaced { key, by }], [&[News::Added], &[]]),
-        (&[Event::Inherited { key, mode }], [&[News::Added], &[]]),
+        (
+            &[Event::Inherited { key, mode, token }],
+            [&[News::Added], &[]],
+        ),
         (
             &[Event::Gone { key, by, why }],
             [&[News::Added, News::Deleted], &[News::Deleted]],

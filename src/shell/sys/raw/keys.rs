@@ -1,6 +1,6 @@
 //! Keys: opening, creating, removing and replicating them.
 
-use crate::engine::{Db, KeyState, Token};
+use crate::engine::{Db, GrantRecord, KeyState, Token, mode_word};
 use crate::policy::release;
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::ask::CallReply;
@@ -15,8 +15,6 @@ use std::marker::PhantomData;
 #[derive(Clone, Copy)]
 pub enum ReplicatedCommand {
     Del,
-    Settp,
-    Acquire,
     Set,
 }
 
@@ -24,8 +22,6 @@ impl ReplicatedCommand {
     fn name(self) -> &'static CStr {
         match self {
             ReplicatedCommand::Del => c"DEL",
-            ReplicatedCommand::Settp => c"SETTP",
-            ReplicatedCommand::Acquire => c"LOCK.ACQUIRE",
             ReplicatedCommand::Set => c"SET",
         }
     }
@@ -191,6 +187,36 @@ impl<'a> Ctx<'a> {
                 }
                 None => api!(RedisModule_Replicate(ctx, command, c"s".as_ptr(), key)),
             }
+        };
+    }
+
+    /// Replicates that a grant made a key of this database: a temporary key with this value, or a lock.
+    pub fn replicate_grant(self, db: Db, key: Str<'_>, value: Option<Str<'_>>, grant: GrantRecord) {
+        assert_own_execution_unit();
+        let (ctx, key, token) = (self.in_db(db).as_ptr(), key.as_ptr(), grant.token.0);
+        let Some(value) = value else {
+            let (name, format) = (c"TETHER.LOCK".as_ptr(), c"slb".as_ptr());
+            let mode = mode_word(grant.mode);
+            let (mode, length) = (mode.as_ptr(), mode.len());
+            // SAFETY: the table, the context; the arguments are as the format says, and copied.
+            unsafe {
+                api!(RedisModule_Replicate(
+                    ctx, name, format, key, token, mode, length
+                ))
+            };
+            return;
+        };
+        let (name, value) = (c"TETHER.SETTP".as_ptr(), value.as_ptr());
+        // SAFETY: the same.
+        unsafe {
+            api!(RedisModule_Replicate(
+                ctx,
+                name,
+                c"sls".as_ptr(),
+                key,
+                token,
+                value
+            ))
         };
     }
 
