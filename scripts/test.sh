@@ -27,6 +27,9 @@ heading() { printf '\n==== %s ====\n\n' "$*"; }
 program() {
     local said status=0 heeding=(env --default-signal=INT,QUIT)
     "${heeding[@]}" true 2>/dev/null || heeding=()
+    export RUST_TEST_THREADS=4
+    # Its tests mostly wait for servers to agree, and it is the last to end.
+    [[ $2 != */cluster-* ]] || RUST_TEST_THREADS=8
     said=$(mktemp)
     (cd "$1" && ${heeding[@]+"${heeding[@]}"} "$2") > "$said" 2>&1 || status=$?
     printf '\n     Running %s\n' "${2##*/}"
@@ -50,7 +53,6 @@ run_tests() {
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
     done
     local alone='/campaign-[0-9a-f]*$'
-    export RUST_TEST_THREADS=4
     grep -v "$alone" <<< "$programs" | xargs -P 3 -L 1 scripts/test.sh --program || status=1
     { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
     return $status

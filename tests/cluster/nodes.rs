@@ -4,7 +4,7 @@ use crate::harness::*;
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::MutexGuard;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the servers may take to agree on something. On a busy machine a replica can miss an election, and tries again
@@ -22,8 +22,13 @@ pub const SLOTS: u16 = 16_384;
 /// The servers in the order in which they were started: the masters, then one replica of each, if any.
 pub struct Cluster {
     pub servers: Vec<Server>,
-    /// Six servers at a time are enough: they take each other for dead when they get no time to answer.
     _turn: Option<MutexGuard<'static, ()>>,
+}
+
+/// For clusters of six servers: one at a time, since they take each other for dead when they get no time to answer.
+pub fn one_cluster_at_a_time() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Has a server look for another. Once more does no harm.
@@ -61,7 +66,7 @@ impl Cluster {
 
     /// Three masters with a replica each, as `redis-cli --cluster create` makes them.
     pub fn with_replicas(lines: &[&str]) -> Cluster {
-        let turn = one_at_a_time();
+        let turn = one_cluster_at_a_time();
         let mut cluster = Cluster::unconnected(6, lines);
         cluster._turn = Some(turn);
         let addresses: Vec<_> = cluster

@@ -62,7 +62,7 @@ fn six_free_ports() -> u16 {
 
 #[test]
 fn a_cluster_to_try_comes_up_answers_and_leaves_nothing_behind() {
-    let _turn = one_at_a_time();
+    let _turn = crate::nodes::one_cluster_at_a_time();
     let port = six_free_ports();
     let mut running = start(port);
     let mut client = eventually_within(AGREEMENT, "the cluster", || {
