@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-FIRST=f08dea08a890
+FIRST=5a7e2a7e3287
 
 scripts/need.sh cargo cc libclang
 from=${FROM:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || echo "$FIRST")}
