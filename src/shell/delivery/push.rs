@@ -218,8 +218,17 @@ pub fn cancel(client: ClientId, keys: Option<&[Key<'_>]>) {
     outbox.with_mut(|outbox| outbox.cancel(client, keys));
 }
 
-/// Writes the same pushes to each of these clients; looks each client up once.
+/// Writes the same pushes to each of these clients.
 fn write(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
+    /// Frames take memory besides the pushes; more at once gain nothing.
+    const FRAMES_AT_ONCE: usize = 256;
+    for pushes in pushes.chunks(FRAMES_AT_ONCE) {
+        write_at_once(ctx, to, pushes);
+    }
+}
+
+/// Looks each client up once.
+fn write_at_once(ctx: Ctx<'_>, to: &[ClientId], pushes: &[Push]) {
     let mut frames = Frames::default();
     for push in pushes {
         let (head, payload) = frames::texts(ctx, to, push);
