@@ -5,7 +5,7 @@ use crate::model::brief::{
     BLOCK, PUSH, acked, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire,
     multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
 };
-use crate::model::command::{Ask, Command, Mode, Spot, Wait};
+use crate::model::command::{Ask, Command, Kind, Mode, Past, Spot, Wait};
 use crate::model::generate::Scope;
 use crate::model::step::Step;
 use crate::model::world::Limits;
@@ -419,4 +419,42 @@ fn a_grant_is_withdrawn_when_its_key_goes_by_another_name() {
             holds(&steps);
         }
     }
+}
+
+/// Nobody had held what was in its way, and nothing else told the reader that it could go along.
+#[test]
+fn a_reader_goes_along_with_a_lock_that_is_renamed_to_the_key_that_it_waits_for() {
+    let (shared, to) = (Mode::Shared, 1);
+    holds(&[
+        connect(0),
+        connect(1),
+        connect(2),
+        connect(3),
+        run(
+            2,
+            Command::Restore {
+                key: to,
+                kind: Kind::List,
+                replace: false,
+            },
+        ),
+        run(3, settp_wait(to, PUSH)),
+        run(
+            0,
+            Command::Lapse {
+                key: to,
+                how: Past::Pexpire,
+            },
+        ),
+        run(1, acquire(to, shared, PUSH)),
+        run(2, acquire(0, shared, PUSH)),
+        Step::Work { most: 64 },
+        Step::Expiry {
+            who: 2,
+            key: to,
+            then: Some((0, set(to))),
+        },
+        Step::Work { most: 2 },
+        run(0, Command::Rename { from: 0, to }),
+    ]);
 }

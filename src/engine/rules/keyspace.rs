@@ -121,6 +121,10 @@ impl Engine {
             }
         }
         self.keys.attach(held, key);
+        // Its holders may admit who waits here.
+        if let Some(name) = self.keys.find_name(key) {
+            self.mark_ready(name);
+        }
     }
 
     /// Another event came between `MovedFrom` and `MovedTo`, which may concern the key's owners, or `MovedTo` never comes: the
