@@ -1,14 +1,13 @@
 //! Every fact that the engine can be told.
 //!
-//! A fact carries what the keyspace says: the engine never asks. When you add one, also give it a
+//! A fact carries what the keyspace says: the engine does not ask for it. When you add one, also give it a
 //! place in the simulation's random worlds.
 
 use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;
 use crate::engine::terms::Terms;
 use crate::engine::types::{
-    Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, NoRight, ReplyTo, SessionId, Token,
-    Wait, WaitId,
+    Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, ReplyTo, SessionId, Token, Wait,
 };
 
 /// A key and what the keyspace has there at this moment.
@@ -147,12 +146,6 @@ pub enum Event<'a> {
         granted: Option<Token>,
     },
 
-    /// Rights of users may have changed. From now on [`Engine::doubt`](super::Engine::doubt) is asked before each event whose
-    /// rights are to be looked at, and [`Rights`](Self::Rights) tells what that shows.
-    RightsChanged,
-    /// What a look at the rights of one who waits has shown: whether it has lost one that its request needs.
-    Rights { wait: WaitId, lost: Option<NoRight> },
-
     /// Another client made a key, or another module wrote over one that was there, which
     /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection
     /// holds has been `Replaced`.)
@@ -258,8 +251,6 @@ impl Event<'_> {
             self,
             Event::MovedTo { .. }
                 | Event::Watch { .. }
-                | Event::RightsChanged
-                | Event::Rights { .. }
                 | Event::Made { .. }
                 | Event::Replaced { .. }
                 | Event::TakenOver { .. }

@@ -85,14 +85,9 @@ impl Budget {
     }
 }
 
-/// For each key that is granted to a request for several. A request for one costs nothing beyond the step that frees its key.
+/// For each key that is granted to a request for several, and for each of a request that is refused when its turn has come. A grant
+/// to a request for one costs nothing beyond the step that frees its key.
 pub(in crate::engine) const STEPS_PER_GRANT: usize = 4;
-
-/// Holds of a session about to end whose waiters' rights are checked. Further keys may be free for a moment.
-pub(in crate::engine) const HOLDS_PER_RIGHTS_CHECK: usize = 64;
-
-/// Waiters of one key whose rights are checked before its release. Further ones may be served a little later.
-pub(in crate::engine) const WAITERS_PER_RIGHTS_CHECK: usize = 16;
 
 /// Ready names kept during quarantine without a waiter.
 pub(in crate::engine) const READY_KEYS_KEPT: usize = 64;

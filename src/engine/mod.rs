@@ -1,7 +1,7 @@
 //! The engine: every rule, and nothing of a server.
 //!
 //! It is told facts ([`Event`]) and answers with effects ([`Effect`]). It has no clock, no input and
-//! no output, and asks nobody; two engines that are told the same facts give the same effects.
+//! no output, and asks for nothing but rights (`rules/rights.rs`); two engines that are told the same give the same effects.
 //!
 //! ```text
 //!   event.rs, effect.rs   what it is told, and what it answers
@@ -48,14 +48,13 @@ pub use record::{
     read_moment_ms, read_token,
 };
 pub use rules::acks::Counted;
-pub use rules::rights::Doubt;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
 pub use terms::{Attributes, Terms, mode_word};
 pub use types::{
     AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, LONGEST_GRACE_MS,
-    Loss, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait, WaitId,
+    Loss, LostRight, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait,
 };
 
 use limits::Budget;
@@ -155,8 +154,6 @@ impl Engine {
             Event::Reap { steps } => self.within(steps, Self::reap, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
-            Event::RightsChanged => self.queues.begin_acl_epoch(),
-            Event::Rights { wait, lost } => self.apply_acl_check(wait, lost, effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse { steps } => self.within(steps, Self::end_leases, effects),
@@ -195,6 +192,11 @@ impl Engine {
         } else {
             Timing::Exact
         }
+    }
+
+    /// The time of the last fact: nobody who waits began later.
+    pub fn now(&self) -> Moment {
+        self.now
     }
 
     /// When the first lease ends, if there is any. O(1).

@@ -17,7 +17,7 @@ use crate::engine::state::tokens::Tokens;
 use crate::engine::state::wait_times::WaitTimes;
 use crate::engine::state::watches::Watches;
 use crate::engine::storage::arena::Id;
-use crate::engine::types::{ClientId, Digest, Loss, Moment};
+use crate::engine::types::{ClientId, Digest, Loss, LostRight, Moment};
 use std::collections::VecDeque;
 
 /// Counted since the engine was made.
@@ -89,6 +89,8 @@ pub struct Engine {
     pub(super) now: Moment,
     /// Of the event at hand.
     pub(super) budget: Budget,
+    /// See `rules/rights.rs`.
+    pub(super) lost_right: Option<Box<LostRight>>,
     /// Connected replicas, known while a client asks for ACKS.
     pub(super) replicas: u32,
 }

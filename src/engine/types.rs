@@ -201,10 +201,6 @@ pub struct AskedAcks {
     pub timeout_ms: u32,
 }
 
-/// A request of somebody who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WaitId(pub(in crate::engine) u32);
-
 /// What a user may not do any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRight {
@@ -213,6 +209,11 @@ pub enum NoRight {
     /// To give the command with which it has begun to wait.
     Command(Form),
 }
+
+/// Asks whether a user has lost a right: whose request it is, by which command, since when it waits, and for which keys. This is
+/// the one thing that the engine asks. The answer must not depend on the engine, which is borrowed meanwhile.
+pub type LostRight =
+    dyn Fn(ClientId, Form, Moment, &mut dyn Iterator<Item = Key<'_>>) -> Option<NoRight>;
 
 /// Why a hold ended that its owner did not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,31 +1,25 @@
-//! Tracks, from the commands that clients send, whether ACL rights may have changed since the last check of the waiters.
+//! Tracks, from the commands that clients send, when ACL rights may last have changed.
 //!
-//! The filter sees a command before its execution, and a command in a transaction when it is queued. So once rights have
-//! changed, each EXEC may change them again. A postponed command (`CLIENT PAUSE`) may execute at any later time.
+//! The filter sees a command before its execution, and a command in a transaction when it is queued, which may have been before
+//! commands were tracked. So each EXEC may change rights. A postponed command (`CLIENT PAUSE`) may execute at any later time.
 
+use crate::engine::Moment;
 use std::cell::Cell;
 
 /// State of ACL tracking.
 #[derive(Default)]
 pub struct Rights {
-    /// A check may be due before the next event.
-    check_due: Cell<bool>,
     observing: Cell<bool>,
-    /// Rights may have changed since the last check began.
-    changed: Cell<bool>,
-    /// A command has changed rights before.
+    /// A command has changed rights.
     ever_changed: Cell<bool>,
-    /// Rights may change unseen at any time, so every event needs a check.
-    may_change_unseen: Cell<bool>,
+    /// When rights may last have changed.
+    changed_at: Cell<Moment>,
 }
 
-impl Rights {
-    /// Whether a check may be due. Called before each event.
-    #[inline(always)]
-    pub fn is_check_due(&self) -> bool {
-        self.check_due.get()
-    }
+/// Rights may change unseen at any time.
+pub const ALWAYS: Moment = Moment(u64::MAX);
 
+impl Rights {
     /// Whether commands are tracked.
     #[inline(always)]
     pub fn is_observing(&self) -> bool {
@@ -39,56 +33,41 @@ impl Rights {
             return true;
         }
         if acl_is_renamed() {
-            self.may_change_unseen.set(true);
-            self.mark_changed(|| false);
+            self.changed_at.set(ALWAYS);
         }
         false
     }
 
-    /// A client sends this command; `word` returns its second word.
+    /// A client sends this command; `word` returns its second word, and `now` a time after which every later wait begins.
     #[inline(always)]
     pub fn note<'a>(
         &self,
         name: &[u8],
         word: impl FnOnce() -> Option<&'a [u8]>,
         is_paused: impl FnOnce() -> bool,
+        now: impl FnOnce() -> Moment,
     ) {
-        let is_acl = name.len() == 3 && name.eq_ignore_ascii_case(b"acl");
-        if is_acl {
+        if name.len() == 3 && name.eq_ignore_ascii_case(b"acl") {
             const CHANGING: [&[u8]; 3] = [b"setuser", b"deluser", b"load"];
             let is_it = |word: &[u8]| CHANGING.iter().any(|it| it.eq_ignore_ascii_case(word));
-            if word().is_some_and(is_it) {
-                self.ever_changed.set(true);
-                self.mark_changed(is_paused);
+            if !word().is_some_and(is_it) {
+                return;
             }
-        } else if name.len() == 4 && self.ever_changed.get() && name.eq_ignore_ascii_case(b"exec") {
-            self.mark_changed(is_paused);
+            self.ever_changed.set(true);
+        } else if !(name.len() == 4 && name.eq_ignore_ascii_case(b"exec")) {
+            return;
         }
+        let at = match self.ever_changed.get() && is_paused() {
+            true => ALWAYS,
+            false => now(),
+        };
+        self.changed_at.set(self.changed_at.get().max(at));
     }
 
-    #[cold]
-    fn mark_changed(&self, is_paused: impl FnOnce() -> bool) {
-        if is_paused() {
-            self.may_change_unseen.set(true);
-        }
-        self.changed.set(true);
-        self.check_due.set(true);
-    }
-
-    /// Begins a check; events handled meanwhile need none. Returns whether rights may have changed since the last one.
-    pub fn begin_check(&self, in_exec: bool) -> bool {
-        self.check_due.set(false);
-        let changed = self.changed.get();
-        if changed {
-            // The command that changes them may still follow in this transaction.
-            self.changed.set(self.may_change_unseen.get() || in_exec);
-        }
-        changed
-    }
-
-    /// Ends a check. `more_to_check`: some waiters are unchecked.
-    pub fn end_check(&self, more_to_check: bool) {
-        self.check_due.set(self.changed.get() || more_to_check);
+    /// Whether rights may have changed since a wait began.
+    #[inline(always)]
+    pub fn may_have_changed_since(&self, began: Moment) -> bool {
+        began <= self.changed_at.get()
     }
 }
 
@@ -96,45 +75,27 @@ impl Rights {
 mod tests {
     use super::*;
 
-    fn given(rights: &Rights, line: &'static str, is_paused: bool) {
+    fn given(rights: &Rights, line: &'static str, is_paused: bool, now: u64) {
         let mut words = line.split(' ').map(str::as_bytes);
         let name = words.next().unwrap_or_default();
-        rights.note(name, || words.next(), || is_paused);
+        rights.note(name, || words.next(), || is_paused, || Moment(now));
     }
 
     #[test]
     fn only_what_changes_rights_matters() {
         let rights = Rights::default();
         assert!(!rights.observe(|| false) && rights.observe(|| false));
-        for line in ["acl list", "acl", "exec", "set acl setuser", "get exec"] {
-            given(&rights, line, false);
-            assert!(!rights.is_check_due(), "{line}");
+        for line in ["acl list", "acl", "set acl setuser", "get exec", "execute"] {
+            given(&rights, line, false, 7);
+            assert!(!rights.may_have_changed_since(Moment(1)), "{line}");
         }
-        for line in ["ACL SETUSER", "acl deluser", "Acl Load"] {
-            given(&rights, line, false);
-            assert!(rights.is_check_due(), "{line}");
-            assert!(rights.begin_check(false) && !rights.is_check_due());
-            rights.end_check(false);
-            assert!(!rights.is_check_due(), "{line}");
+        let lines = ["ACL SETUSER", "acl deluser", "Acl Load", "Exec"];
+        for (line, now) in lines.into_iter().zip((10..).step_by(10)) {
+            assert!(!rights.may_have_changed_since(Moment(now)), "{line}");
+            given(&rights, line, false, now);
+            assert!(rights.may_have_changed_since(Moment(now)), "{line}");
+            assert!(!rights.may_have_changed_since(Moment(now + 1)), "{line}");
         }
-    }
-
-    #[test]
-    fn a_transaction_may_change_rights_again() {
-        let rights = Rights::default();
-        given(&rights, "acl setuser", false);
-        assert!(
-            rights.begin_check(true),
-            "it may be still to come in this transaction"
-        );
-        rights.end_check(false);
-        assert!(rights.is_check_due() && rights.begin_check(false));
-        rights.end_check(true);
-        assert!(rights.is_check_due(), "not everybody was looked at");
-        assert!(!rights.begin_check(false));
-        rights.end_check(false);
-        given(&rights, "exec", false);
-        assert!(rights.is_check_due());
     }
 
     #[test]
@@ -142,11 +103,11 @@ mod tests {
         for acl_is_renamed in [false, true] {
             let rights = Rights::default();
             rights.observe(|| acl_is_renamed);
-            given(&rights, "acl setuser", !acl_is_renamed);
-            for _ in 0..3 {
-                assert!(rights.is_check_due() && rights.begin_check(false));
-                rights.end_check(false);
-            }
+            given(&rights, "exec", true, 3);
+            assert_eq!(rights.may_have_changed_since(Moment(4)), acl_is_renamed);
+            given(&rights, "acl setuser", true, 5);
+            given(&rights, "exec", false, 6);
+            assert!(rights.may_have_changed_since(Moment(7)));
         }
     }
 }

@@ -12,7 +12,6 @@ mod look;
 mod players;
 mod random_histories;
 mod trial;
-mod ways;
 mod wire;
 
 use tether_testing::{harness, model, random};

@@ -4,12 +4,11 @@ use crate::harness::{Client, Server, built, bulk, eventually, eventually_within}
 use crate::log::Compared;
 use crate::look;
 use crate::model::command::{Mode, NAMES, Spot, Who};
-use crate::model::replies::{Tokens, check};
+use crate::model::replies::{Heard, Tokens, check};
 use crate::model::rights::{Rights, USERS, rules};
 use crate::model::step::{Ending, Step};
 use crate::model::world::{Limits, Outcome, REASONS, Totals, World};
 use crate::players::{Players, user};
-use crate::ways::Ways;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -189,8 +188,8 @@ pub struct Trial<'a> {
     tokens: Tokens,
     logged: Compared,
     taken: usize,
-    /// What may have come of the step that was taken.
-    ways: Ways,
+    /// What comes of the step that was taken.
+    outcome: Outcome,
 }
 
 impl<'a> Trial<'a> {
@@ -214,7 +213,7 @@ impl<'a> Trial<'a> {
             tokens: Tokens::default(),
             logged,
             taken: 0,
-            ways: Ways::default(),
+            outcome: Outcome::default(),
         }
     }
 
@@ -267,13 +266,15 @@ impl<'a> Trial<'a> {
         };
         self.tokens.begin_step(&self.world.living());
         self.players.book.last_token = self.tokens.greatest();
-        let Some(ways) = Ways::of(step, &self.world) else {
-            return Ok(());
-        };
         self.taken += 1;
-        let (world, outcome) = ways.first().clone();
-        (self.ways, self.world) = (ways, world);
+        let turned_away = self.world.totals.waits_lost;
+        let mut outcome = self.world.take(step);
+        if self.world.totals.waits_lost > turned_away {
+            // It is not said whose turn is next of those who waited behind it for several keys.
+            outcome.heard.iter_mut().for_each(as_one_cause);
+        }
         self.perform(step, &owned, &outcome);
+        self.outcome = outcome;
         self.see_off_the_dead();
         self.agree()?;
         self.world.put_in_order(&self.tokens);
@@ -327,42 +328,34 @@ impl<'a> Trial<'a> {
         self.stage.observer.run("PING");
         // A fence makes its client's last command an ECHO: sometimes it is to be another.
         let taken = self.taken;
-        let ways = self.ways.clone();
-        self.hear(|who| ways.expect_pushes(who) || !(taken + who).is_multiple_of(4));
-        let mut disagreement = self.disagreement_in_any_way();
+        let heard = self.outcome.heard.clone();
+        let is_push = |heard: &Heard| matches!(heard, Heard::Pushes(_) | Heard::InFront(_));
+        self.hear(|who| heard[who].iter().any(is_push) || !(taken + who).is_multiple_of(4));
+        let mut disagreement = self.disagreement_so_far();
         let deadline = Instant::now() + SOON;
         while disagreement.is_err() && Instant::now() < deadline {
             self.stage.server.settle();
             self.hear(|_| true);
-            disagreement = self.disagreement_in_any_way();
+            disagreement = self.disagreement_so_far();
         }
         disagreement
     }
 
-    /// What comes about is the first way in which all is right; if there is none, all that is wrong.
-    fn disagreement_in_any_way(&mut self) -> Result<(), String> {
+    /// What was taken to be known so that they agree is not if they do not.
+    fn disagreement_so_far(&mut self) -> Result<(), String> {
         let (tokens, logged) = (self.tokens.clone(), self.logged.clone());
-        let mut wrong = Vec::new();
-        for (world, outcome) in self.ways.clone().each() {
-            (self.world, self.tokens) = (world.clone(), tokens.clone());
-            self.logged = logged.clone();
-            match self.disagreement(outcome) {
-                Ok(()) => return Ok(()),
-                Err(what) => wrong.push(what),
-            }
+        let disagreement = self.disagreement();
+        if disagreement.is_err() {
+            (self.tokens, self.logged) = (tokens, logged);
         }
-        // What was taken to be known so that they agree is not.
-        (self.tokens, self.logged) = (tokens, logged);
-        Err(wrong.join("\nor else: "))
+        disagreement
     }
 
     /// All that came to these; and to who stands still, what has come so far.
     fn hear(&mut self, whom: impl Fn(Who) -> bool) {
         let world = &self.world;
         let still = |who: Who| {
-            self.ways.is_blocked_in_any(who)
-                || world.is_unanswered(who)
-                || world.is_told_only_messages(who)
+            world.is_blocked(who) || world.is_unanswered(who) || world.is_told_only_messages(who)
         };
         self.players.fence(|who| !still(who) && whom(who));
         let there = |who: &Who| world.client(*who).is_some();
@@ -371,14 +364,14 @@ impl<'a> Trial<'a> {
         }
     }
 
-    fn disagreement(&mut self, outcome: &Outcome) -> Result<(), String> {
+    fn disagreement(&mut self) -> Result<(), String> {
         // First, since it notices what has lapsed.
         let seen = look::at_all(&mut self.stage.observer);
         let ids = &self.players.book.ids;
         for seen in &seen {
             seen.compare(&self.world, ids, &mut self.tokens)?;
         }
-        for (who, expected) in outcome.heard.iter().enumerate() {
+        for (who, expected) in self.outcome.heard.iter().enumerate() {
             if self.world.client(who).is_some() {
                 let heard = self.players.heard(who);
                 check(expected, heard, &mut self.tokens)
@@ -485,6 +478,17 @@ impl<'a> Trial<'a> {
         }
         Ok(())
     }
+}
+
+/// Pushes that follow each other come in any order.
+fn as_one_cause(heard: &mut Vec<Heard>) {
+    heard.dedup_by(|next, former| match (next, former) {
+        (Heard::Pushes(next), Heard::Pushes(former)) => {
+            former.append(next);
+            true
+        }
+        _ => false,
+    });
 }
 
 /// How many holds ended for one of these reasons.

@@ -401,7 +401,7 @@ fn when_a_master_with_owners_becomes_a_replica_their_end_writes_nothing() {
 }
 
 /// A cluster of one server that has all the slots.
-fn cluster() -> Server {
+pub fn cluster() -> Server {
     let server = Server::with(&[
         "cluster-enabled yes",
         &format!("cluster-port {}", free_port()),

@@ -1,6 +1,7 @@
 //! Rights that are taken away while somebody waits.
 
 use crate::harness::*;
+use crate::limits::cluster;
 
 /// A connection of a user `u` with these rights.
 fn user(server: &Server, rules: &str) -> Client {
@@ -151,7 +152,7 @@ fn what_is_held_stays_held_and_goes_with_its_connection() {
 /// Each way in which a key can come to the next in line.
 #[test]
 fn however_the_turn_comes_rights_that_are_gone_are_not_granted() {
-    const ENDS: [&[&str]; 7] = [
+    const ENDS: [&[&str]; 12] = [
         &["DELTP k"],
         &["DEL k"],
         &["QUIT"],
@@ -165,6 +166,11 @@ fn however_the_turn_comes_rights_that_are_gone_are_not_granted() {
         ],
         &["SESSION.END"],
         &["RENAME k elsewhere"],
+        &["FLUSHDB"],
+        &["SWAPDB 0 1"],
+        &["PEXPIRE k 1"],
+        &["MULTI", "DEL k", "ACL SETUSER u resetkeys", "EXEC"],
+        &["LOCK.MACQUIRE 1 free LEASE 1", "DELTP k"],
     ];
     for end in ENDS {
         let server = Server::start();
@@ -193,6 +199,40 @@ fn however_the_turn_comes_rights_that_are_gone_are_not_granted() {
         assert_eq!(next.read_reply(), int(1), "{end:?}");
         assert_eq!(next.call("GET k"), bulk("next"), "{end:?}");
     }
+}
+
+/// There the tick frees what ended connections held, outside any slot.
+#[test]
+fn in_a_cluster_rights_that_are_gone_are_not_granted_either() {
+    for end in [&["DELTP k"][..], &["QUIT"], &["MULTI", "DEL k", "EXEC"]] {
+        let server = cluster();
+        let mut owner = server.resp3();
+        owner.run("SETTP k v");
+        let mut client = user(&server, "+@all ~*");
+        let mut next = server.resp3();
+        wait(&server, &mut client, "SETTP k v WAIT 0");
+        wait(&server, &mut next, "SETTP k next WAIT 0");
+        server.resp2().run("ACL SETUSER u resetkeys");
+        owner.run_all(end);
+        let error = "NOPERM No permissions to access a key";
+        assert_eq!(client.read_reply().text(), error, "{end:?}");
+        assert_eq!(next.read_reply(), int(1), "{end:?}");
+    }
+}
+
+/// While nobody waits, nothing looks for changes of rights, and what is queued is seen when it is queued.
+#[test]
+fn a_change_that_was_queued_before_anybody_waited_counts() {
+    let server = Server::start();
+    let (mut owner, mut admin) = (server.resp3(), server.resp2());
+    owner.run("SETTP k v");
+    let mut client = user(&server, "+@all ~*");
+    admin.run_all(&["MULTI", "ACL SETUSER u resetkeys"]);
+    wait(&server, &mut client, "SETTP k v WAIT 0");
+    admin.run("EXEC");
+    owner.run("DELTP k");
+    let error = "NOPERM No permissions to access a key";
+    assert_eq!(client.read_reply().text(), error);
 }
 
 #[test]

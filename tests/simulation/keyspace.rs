@@ -145,7 +145,6 @@ impl Machine {
             ..key_of(from.db, from.name)
         };
         self.tell(None, Event::Elsewhere { key: nobodys });
-        self.tell(None, Event::RightsChanged);
         let names = 0..NAMES.len();
         let spots = names.flat_map(|name| (0..DATABASES).map(move |db| Spot { db, name }));
         for spot in spots.filter(|spot| *spot != to) {

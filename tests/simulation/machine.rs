@@ -3,10 +3,12 @@
 //! What a server tells a module of each change is in `keyspace.rs`. Every order is held against what
 //! must be true when it is given.
 
-use crate::model::command::{DATABASES, NAMES, Spot, Who};
+use crate::model::command::{Spot, Who};
 use crate::model::replies::{Arrival, Reply, Tokens};
+use crate::model::rights::{Rights, User};
 use crate::model::world::Fact;
 use crate::twins::Twins;
+use crate::users::Users;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
 use std::collections::BTreeMap;
 use tether::engine::{
@@ -20,6 +22,7 @@ pub struct Machine {
     pub losses: LossLog,
     /// The same once more, by the short ways and by the long ones.
     pub twins: Option<Twins>,
+    pub users: Users,
     pub things: BTreeMap<Spot, Thing>,
     /// What is to be loaded says so much of sessions.
     pub(super) saved: Vec<SessionRecord>,
@@ -74,10 +77,13 @@ impl Machine {
         let mut losses = LossLog::default();
         losses.set_most(1 << 20);
         engine.set_limits(limits);
+        let users = Users::default();
+        users.answer(&mut engine);
         Machine {
             engine,
             losses,
             twins: None,
+            users,
             things: BTreeMap::new(),
             saved: Vec::new(),
             lines: (0..places).map(|_| None).collect(),
@@ -105,6 +111,7 @@ impl Machine {
     pub fn connect(&mut self, who: Who) {
         let id = ClientId(self.next_id);
         self.next_id += 1;
+        self.users.connect(id, who);
         self.lines[who] = Some(Line {
             id,
             attended: false,
@@ -112,6 +119,10 @@ impl Machine {
             blocked: false,
             granted: None,
         });
+    }
+
+    pub fn change_rights(&self, user: User, rights: &Rights) {
+        self.users.change(user, rights, self.engine.now());
     }
 
     /// The keyspace may be written: says what keys that was about, in order.
@@ -203,7 +214,6 @@ impl Machine {
             Fact::Passed { now } => {
                 self.now = Moment(now * 1000);
                 self.tell(None, Event::Tick);
-                self.tell(None, Event::RightsChanged);
             }
         }
         Ok(())
@@ -249,9 +259,6 @@ impl Machine {
     // ---- the engine and its orders ----
 
     pub(super) fn tell(&mut self, in_command: Option<(Spot, Thing)>, event: Event<'_>) {
-        if self.engine.has_doubts() {
-            self.look_at_rights(&event);
-        }
         let mut effects = Vec::new();
         let asked = match &event {
             Event::Acquire(ask) => Some(*ask),
@@ -274,23 +281,6 @@ impl Machine {
         assert!(!effects[..before_last].iter().any(is_reply), "{effects:?}");
         for effect in effects {
             self.perform(in_command, asked.as_ref(), effect);
-        }
-    }
-
-    /// As the shell does, and where several keys may be served at once, for all of them. Nobody loses any, so that it is as
-    /// if they had not changed.
-    fn look_at_rights(&mut self, event: &Event<'_>) {
-        let all = (0..NAMES.len()).flat_map(|name| (0..DATABASES).map(move |db| key_of(db, name)));
-        let all = &all.collect::<Vec<_>>();
-        let event = match *event {
-            Event::Work { .. } => Event::LapseOf { keys: all },
-            event => event,
-        };
-        while let Some(doubt) = self.engine.doubt(&event) {
-            let (wait, lost, mut effects) = (doubt.wait, None, Vec::new());
-            let event = Event::Rights { wait, lost };
-            self.engine.handle(self.now, event, &mut effects);
-            assert_eq!(effects, []);
         }
     }
 

@@ -26,6 +26,7 @@ mod sessions;
 mod slices;
 mod trial;
 mod twins;
+mod users;
 mod words;
 
 use tether_testing::{model, random};

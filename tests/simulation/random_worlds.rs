@@ -35,7 +35,10 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
             sessions: if seed % 5 < 2 { 0 } else { 120 },
             meetings: if seed % 11 < 4 { 300 } else { 0 },
             quiet: if seed % 7 < 2 { PER_WORLD / 2 } else { 0 },
-            around: Around::default(),
+            around: Around {
+                rights: if seed % 5 < 3 { 0 } else { 30 },
+                ..Around::default()
+            },
         };
         let left = steps - n * PER_WORLD;
         let totals = random_world(
@@ -55,7 +58,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
 }
 
 /// Worlds in which nothing happens prove nothing.
-const FLOORS: [Floor; 16] = [
+const FLOORS: [Floor; 17] = [
     ("handoffs", |all| all.handoffs, 600),
     ("lost", |all| all.lost, 1_000),
     ("removed", |all| all.removed_by_disconnect, 300),
@@ -72,6 +75,7 @@ const FLOORS: [Floor; 16] = [
     ("moved", |all| all.moved, 50),
     ("graces over", |all| all.graces_over, 30),
     ("loads", |all| all.loads, 80),
+    ("waits lost", |all| all.waits_lost, 20),
 ];
 
 #[test]

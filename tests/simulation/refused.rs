@@ -1,8 +1,10 @@
 //! What comes between a wait and its grant: a server that refuses to block the connection, a right that is gone.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use tether::engine::{
-    Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Mode, Moment,
-    NoRight, Refusal, Reply, Terms, Wait,
+    Acquire, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Limits, Mode,
+    Moment, NoRight, Refusal, Reply, Terms, Wait,
 };
 
 const OWNER: ClientId = ClientId(1);
@@ -63,6 +65,29 @@ fn a_wait_that_cannot_block_is_withdrawn() {
     assert!(ask(engine, REFUSED, &[("a", KeyState::Lock)]).contains(&Effect::Block));
 }
 
+/// From now on `REFUSED` has lost its right. How often that was asked.
+fn refuse(engine: &mut Engine) -> Rc<Cell<usize>> {
+    let asked = Rc::new(Cell::new(0));
+    let count = asked.clone();
+    engine.check_rights_by(Box::new(move |client, form, since, keys| {
+        assert_eq!((form, since), (Form::Lock, Moment(1)));
+        assert!(keys.count() > 0);
+        count.set(count.get() + 1);
+        (client == REFUSED).then_some(NoRight::Key)
+    }));
+    asked
+}
+
+fn answers(effects: &[Effect]) -> Vec<(ClientId, bool)> {
+    let answers = effects.iter().filter_map(|effect| match effect {
+        Effect::Answer { client, reply, .. } => Some((client, reply)),
+        _ => None,
+    });
+    let denied = Reply::Refused(Refusal::NoRight(NoRight::Key));
+    let answers = answers.map(|(client, reply)| (*client, *reply != denied));
+    answers.collect()
+}
+
 fn release(engine: &mut Engine, name: &str) -> Vec<Effect> {
     let event = Event::Release {
         client: OWNER,
@@ -70,59 +95,69 @@ fn release(engine: &mut Engine, name: &str) -> Vec<Effect> {
         label: b"",
         all: true,
     };
-    while let Some(doubt) = engine.doubt(&event) {
-        let lost = (doubt.client == REFUSED).then_some(NoRight::Key);
-        let wait = doubt.wait;
-        let told = tell(engine, Event::Rights { wait, lost });
-        let denied = Reply::Refused(Refusal::NoRight(NoRight::Key));
-        let is_denied =
-            |effect: &Effect| matches!(effect, Effect::Answer { reply, .. } if *reply == denied);
-        assert_eq!(told.iter().any(is_denied), lost.is_some());
-    }
     tell(engine, event)
 }
 
 #[test]
 fn who_has_lost_its_right_is_passed_over_in_the_step_in_which_its_turn_would_come() {
-    let engine = &mut Engine::default();
-    ask(engine, OWNER, &[("a", KeyState::Absent)]);
-    ask(
-        engine,
-        REFUSED,
-        &[("a", KeyState::Lock), ("b", KeyState::Absent)],
-    );
-    ask(engine, BEHIND, &[("a", KeyState::Lock)]);
-    assert!(!engine.has_doubts());
-    assert_eq!(tell(engine, Event::RightsChanged), []);
-    let served = release(engine, "a");
-    let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { client: BEHIND, .. });
-    assert!(served.iter().any(is_answer), "{served:?}");
-    let is_removal = |effect: &Effect| matches!(effect, Effect::Remove(_));
-    assert!(!served.iter().any(is_removal), "{served:?}");
-    assert!(!engine.has_doubts());
-    assert_eq!(engine.gauges().waiters, 0);
+    for several in [false, true] {
+        let engine = &mut Engine::default();
+        ask(engine, OWNER, &[("a", KeyState::Absent)]);
+        let names = [("a", KeyState::Lock), ("b", KeyState::Absent)];
+        ask(engine, REFUSED, &names[..1 + usize::from(several)]);
+        ask(engine, BEHIND, &[("a", KeyState::Lock)]);
+        let asked = refuse(engine);
+        let event = Event::Extend {
+            client: OWNER,
+            key: key("a"),
+            label: b"",
+            lease_ms: 10,
+        };
+        assert_eq!(answers(&tell(engine, event)), []);
+        assert_eq!(asked.get(), 0, "it is nobody's turn");
+        let served = release(engine, "a");
+        assert_eq!(answers(&served), [(REFUSED, false), (BEHIND, true)]);
+        let is_removal = |effect: &Effect| matches!(effect, Effect::Remove(_));
+        assert!(!served.iter().any(is_removal), "{served:?}");
+        assert_eq!(engine.gauges().waiters, 0);
+        assert_eq!(engine.totals().handoffs, 1);
+    }
 }
 
-/// Should the shell not ask: then its turn comes when it does.
 #[test]
-fn nobody_in_doubt_is_served() {
+fn of_very_many_who_have_lost_their_rights_few_are_refused_by_one_event() {
+    const MANY: u64 = 1000;
+    const KEYS: usize = 10;
+    const STEPS: usize = 200;
+    /// What a budget is for, and one at each key that is freed.
+    const MOST: usize = STEPS / 4 + KEYS;
     let engine = &mut Engine::default();
-    ask(engine, OWNER, &[("a", KeyState::Absent)]);
-    ask(engine, BEHIND, &[("a", KeyState::Lock)]);
-    tell(engine, Event::RightsChanged);
-    let event = Event::Release {
-        client: OWNER,
-        key: key("a"),
-        label: b"",
-        all: true,
-    };
-    let is_answer = |effect: &Effect| matches!(effect, Effect::Answer { .. });
-    assert!(!tell(engine, event).iter().any(is_answer));
-    assert!(!tell(engine, Event::Work { steps: 9 }).iter().any(is_answer));
-    assert!(engine.has_work(Moment(1)));
-    let doubt = engine.doubt(&Event::Work { steps: 9 }).expect("one waits");
-    assert_eq!(doubt.client, BEHIND);
-    let (wait, lost) = (doubt.wait, None);
-    assert_eq!(tell(engine, Event::Rights { wait, lost }), []);
-    assert!(tell(engine, Event::Work { steps: 9 }).iter().any(is_answer));
+    engine.set_limits(Limits {
+        steps_per_event: STEPS,
+        ..Limits::default()
+    });
+    let names: Vec<String> = (0..KEYS).map(|number| format!("key:{number}")).collect();
+    for name in &names {
+        ask(engine, OWNER, &[(name, KeyState::Absent)]);
+    }
+    engine.check_rights_by(Box::new(|client, _, _, _| {
+        (client != OWNER).then_some(NoRight::Key)
+    }));
+    for number in 0..MANY {
+        let name = &*names[number as usize % names.len()];
+        ask(engine, ClientId(10 + number), &[(name, KeyState::Lock)]);
+    }
+    let mut refused = answers(&release(engine, &names[0])).len();
+    assert!((1..=MOST).contains(&refused), "{refused} at once");
+    let client = OWNER;
+    tell(engine, Event::Ended { client });
+    for steps in [1, STEPS].into_iter().cycle() {
+        if !engine.has_work(Moment(1)) {
+            break;
+        }
+        let now = answers(&tell(engine, Event::Work { steps })).len();
+        assert!((1..=MOST).contains(&now), "{now} at once");
+        refused += now;
+    }
+    assert_eq!((refused as u64, engine.gauges().waiters), (MANY, 0));
 }

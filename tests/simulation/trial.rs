@@ -48,7 +48,7 @@ impl Trial {
     /// What the machine is told is told to the twins, too.
     pub fn with_twins(mut self) -> Trial {
         let limits = self.machine.engine.limits();
-        self.machine.twins = Some(Twins::new(limits));
+        self.machine.twins = Some(Twins::new(limits, &self.machine.users));
         self
     }
 
@@ -94,8 +94,10 @@ impl Trial {
             Step::Work { most } => self.work(*most),
             _ => self.world.take(step),
         };
-        if let Step::Connect { who, .. } = step {
-            self.machine.connect(*who);
+        match step {
+            Step::Connect { who, .. } => self.machine.connect(*who),
+            Step::Rights { user, rights } => self.machine.change_rights(*user, rights),
+            _ => {}
         }
         for fact in &outcome.facts {
             self.machine.happen(fact, &mut self.tokens)?;
@@ -165,6 +167,7 @@ impl Trial {
                     step,
                     Step::Connect { .. }
                         | Step::Discard { .. }
+                        | Step::Rights { .. }
                         | Step::Pass { .. }
                         | Step::Propagated
                 );

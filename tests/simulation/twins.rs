@@ -2,12 +2,11 @@
 //! the same orders, among them what replicas are told and how the times that keys have to live are renewed.
 
 use crate::model::around::Around;
-use crate::model::command::{DATABASES, NAMES};
 use crate::model::generate::{Generator, Scope};
 use crate::model::world::Limits as WorldLimits;
 use crate::random;
 use crate::trial::Trial;
-use crate::words::key_of;
+use crate::users::Users;
 use tether::engine::{Effect, Engine, Event, Limits, Moment};
 
 /// As long as some steps of a random world take.
@@ -31,11 +30,12 @@ pub struct Twins {
 }
 
 impl Twins {
-    pub fn new(limits: Limits) -> Twins {
+    pub fn new(limits: Limits, users: &Users) -> Twins {
         let engine = || {
             let mut engine = Engine::default();
             engine.set_limits(limits);
             engine.set_backstop(BACKSTOP_MS);
+            users.answer(&mut engine);
             engine
         };
         Twins {
@@ -66,17 +66,6 @@ impl Twins {
 
 fn handle(engine: &mut Engine, now: Moment, event: Event<'_>) -> Vec<Effect> {
     let mut effects = Vec::new();
-    let all = (0..NAMES.len()).flat_map(|name| (0..DATABASES).map(move |db| key_of(db, name)));
-    let all = &all.collect::<Vec<_>>();
-    let looked_at = match event {
-        Event::Work { .. } => Event::LapseOf { keys: all },
-        event => event,
-    };
-    // Nobody loses a right.
-    while let Some(doubt) = engine.doubt(&looked_at) {
-        let (wait, lost) = (doubt.wait, None);
-        engine.handle(now, Event::Rights { wait, lost }, &mut effects);
-    }
     engine.handle(now, event, &mut effects);
     effects
 }

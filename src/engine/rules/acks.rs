@@ -7,7 +7,7 @@
 
 use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
 use crate::engine::limits::STEPS_PER_GRANT;
-use crate::engine::state::rows::{Client, Death, Hold, Name, PendingGrant, Requester, Waiter};
+use crate::engine::state::rows::{Client, Death, Hold, PendingGrant, Requester};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
@@ -72,30 +72,6 @@ impl Engine {
         }
         let wanted = acks.replicas.get();
         (wanted > self.replicas).then_some(Refusal::NoAcks { got: 0, wanted })
-    }
-
-    /// Refuses the first waiter of a queue if its `ACKS` cannot be granted now; returns whether it was refused.
-    pub(in crate::engine) fn refuse_unacked(
-        &mut self,
-        waiter: Id<Waiter>,
-        at: Id<Name>,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
-        let Waiter { client, terms, .. } = &self.queues[waiter];
-        let (client, acks) = (*client, terms.acks);
-        let Some(refusal) = acks.and_then(|acks| self.why_not_acked(client, acks)) else {
-            return false;
-        };
-        let first = self.queues.names_of(waiter).next();
-        let key = first.map(|name| self.keys[name].key().to_owned());
-        let (asked, waiter) = self.dequeue(waiter);
-        // The caller serves this one itself.
-        self.mark_queues_ready(&asked, Some(at));
-        if let Some(key) = key {
-            let requester = Requester::of(&waiter, key);
-            effects.push(requester.told(WaitEnd::Refused(refusal)));
-        }
-        true
     }
 
     /// The grant with this token is pending; its holds follow. O(log pending grants).

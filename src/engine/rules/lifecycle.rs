@@ -236,7 +236,7 @@ impl Engine {
                 continue;
             }
             self.totals.timeouts += 1;
-            self.fail_wait(waiter, None, effects);
+            self.fail_wait(waiter, None, None, effects);
         }
     }
 
@@ -351,16 +351,18 @@ impl Engine {
         self.begin_all_graces();
     }
 
-    /// Fails a wait with this refusal; without one it timed out.
+    /// Fails a wait with this refusal; without one it timed out. `at` is the name that the caller serves.
     pub(in crate::engine) fn fail_wait(
         &mut self,
         waiter: Id<Waiter>,
         why: Option<Refusal>,
+        at: Option<Id<Name>>,
         effects: &mut Vec<Effect>,
     ) {
         let name = self.queues.names_of(waiter).next();
         let key = name.map(|name| self.keys[name].key().to_owned());
-        let waiter = self.remove_wait(waiter);
+        let (asked, waiter) = self.dequeue(waiter);
+        self.mark_queues_ready(&asked, at);
         let key = key.filter(|_| waiter.reply_to.push);
         let about = key.map(|key| (key, &*waiter.terms.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
@@ -380,7 +382,7 @@ impl Engine {
         {
             match self.is_dead_wait(waiter) {
                 true => self.remove_dead_wait(waiter),
-                false => self.fail_wait(waiter, Some(why.clone()), effects),
+                false => self.fail_wait(waiter, Some(why.clone()), None, effects),
             }
         }
     }

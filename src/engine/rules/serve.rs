@@ -1,6 +1,6 @@
 //! Handing keys over: the waiter at the head of the queue is granted its keys as soon as all of them are free.
 
-use crate::engine::effect::{Effect, WaitEnd};
+use crate::engine::effect::{Effect, Refusal, WaitEnd};
 use crate::engine::event::KeySnapshot;
 use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
@@ -47,7 +47,7 @@ impl Engine {
         let Some(name) = self.name_of(key, effects) else {
             return self.release_unawaited(hold, effects);
         };
-        let freed = self.freed(hold);
+        let (freed, grants) = (self.freed(hold), self.totals.grants);
         let next_waiter = self.next_waiter(name, hold);
         if next_waiter.is_none() {
             let (keys, clients) = (&mut self.keys, &mut self.clients);
@@ -62,9 +62,8 @@ impl Engine {
             self.grant(next_waiter, name, Some(hold), effects);
         }
         let others = self.limits.compatible_grants_per_event - usize::from(next_waiter.is_some());
-        if self.serve(name, others, effects) > 0 || next_waiter.is_some() {
-            self.totals.handoffs += 1;
-        }
+        self.serve(name, others, effects);
+        self.totals.handoffs += u64::from(self.totals.grants > grants);
         if self.keys[key].holds.is_empty() {
             self.remove(key, effects);
             self.set_state(name, KeyState::Absent, effects);
@@ -106,12 +105,12 @@ impl Engine {
             && self.queues.asks_for_one(id)
             && !self.is_quarantined()
             && !self.is_dead_wait(id)
-            && !self.queues.needs_acl_check(id);
+            && self.lost_right(id).is_none();
         can_take_over.then_some(id)
     }
 
-    /// Serves up to `most` waiters from the head of a name's queue, and returns their number. Further waiters that can be served
-    /// follow with the next work: nobody overtakes them. The name's record stays.
+    /// Serves or refuses up to `most` waiters from the head of a name's queue, and returns their number. Further waiters that can be
+    /// served follow with the next work: nobody overtakes them. The name's record stays.
     #[inline]
     pub(in crate::engine) fn serve(
         &mut self,
@@ -138,7 +137,7 @@ impl Engine {
             self.mark_ready(name);
             return 0;
         }
-        let (mut served, mut refused) = (0, 0);
+        let mut done = 0;
         while let Some(waiter) = self.first_living_waiter(name) {
             self.refresh_for(waiter, effects);
             if self.has_dead_waits() {
@@ -148,21 +147,35 @@ impl Engine {
                 break;
             }
             // A request for one key is served by whatever frees it.
-            let is_later = self.budget.is_spent() && !self.queues.asks_for_one(waiter);
-            if served + refused == most || is_later || self.queues.needs_acl_check(waiter) {
+            let is_spent = self.budget.is_spent();
+            if done == most || is_spent && !self.queues.asks_for_one(waiter) {
                 self.mark_ready(name);
                 break;
             }
-            if self.queues[waiter].terms.acks.is_some()
-                && self.refuse_unacked(waiter, name, effects)
-            {
-                refused += 1;
-                continue;
+            match self.why_refused(waiter) {
+                None => self.grant(waiter, name, None, effects),
+                Some(_) if is_spent && done > 0 => {
+                    self.mark_ready(name);
+                    break;
+                }
+                refusal => {
+                    let keys = self.queues.names_of(waiter).count();
+                    self.budget.spend(STEPS_PER_GRANT * keys);
+                    self.fail_wait(waiter, refusal, Some(name), effects);
+                }
             }
-            self.grant(waiter, name, None, effects);
-            served += 1;
+            done += 1;
         }
-        served
+        done
+    }
+
+    /// Why a waiter whose turn has come is not granted its keys.
+    fn why_refused(&self, waiter: Id<Waiter>) -> Option<Refusal> {
+        if let Some(right) = self.lost_right(waiter) {
+            return Some(Refusal::NoRight(right));
+        }
+        let Waiter { client, terms, .. } = &self.queues[waiter];
+        self.why_not_acked(*client, terms.acks?)
     }
 
     /// Drops dead waits ahead of a waiter in the queues of its other keys.
@@ -216,7 +229,6 @@ impl Engine {
         if self.is_quarantined() {
             return;
         }
-        let mut unchecked = 0;
         while !self.ready.is_empty()
             && self.budget.spend(1)
             && let Some(name) = self.ready.pop_front()
@@ -224,15 +236,8 @@ impl Engine {
             self.keys[name].set_ready(false);
             self.refresh(name, effects);
             let most = self.budget.left().max(1);
-            let served = self.serve(name, most, effects);
-            self.budget.spend(served);
-            if served == 0 && self.keys[name].is_ready() {
-                // The rights of its first waiter have to be checked.
-                unchecked += 1;
-                if unchecked >= self.ready.len() {
-                    return;
-                }
-            }
+            let done = self.serve(name, most, effects);
+            self.budget.spend(done);
             self.keys.remove_name_if_unreferenced(name);
         }
     }

@@ -2,7 +2,6 @@
 //!
 //! A waiter is one request, with an entry in the queue of each of its keys. Append and removal are O(1).
 
-mod acl;
 mod check;
 
 use crate::engine::state::clients::Clients;
@@ -16,7 +15,6 @@ use crate::engine::storage::few::Few;
 use crate::engine::storage::index::{self, Index};
 use crate::engine::terms::Terms;
 use crate::engine::types::{Moment, ReplyTo};
-use acl::AclEpochs;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use std::hash::BuildHasher;
 use std::ops;
@@ -43,7 +41,6 @@ pub(in crate::engine) struct Queues {
     /// Their entries by (owner, name). Blocking waits need no lookup.
     by_owner_and_name: Index<QueueEntry>,
     hasher: DefaultHashBuilder,
-    acl: AclEpochs,
 }
 
 impl Queues {
@@ -72,7 +69,6 @@ impl Queues {
             since: request.since,
             deadline: request.deadline,
             reply_to: request.reply_to,
-            acl_epoch: self.acl.current(),
             places: Chain::default(),
             by_client: Link::default(),
             by_owner: Link::default(),
@@ -175,7 +171,6 @@ impl Queues {
         }
         let mut waiter = self.waiters.remove(id);
         waiter.terms.label = label;
-        self.acl.forget(waiter.acl_epoch);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
     }
@@ -295,27 +290,6 @@ impl Queues {
         let queue = &keys[self.places[place].name].queue;
         let ahead = queue.before(&self.places, place)?;
         Some((ahead, self.places[ahead].waiter))
-    }
-
-    pub fn has_unchecked(&self) -> bool {
-        self.acl.outdated > 0
-    }
-
-    /// Whether a waiter's ACL rights must be checked before it is served.
-    pub fn needs_acl_check(&self, id: Id<Waiter>) -> bool {
-        self.acl.is_outdated(self.waiters[id].acl_epoch)
-    }
-
-    /// The ACL changed: every waiter needs a check.
-    pub fn begin_acl_epoch(&mut self) {
-        self.acl.begin(self.waiters.len());
-    }
-
-    /// A check found the waiter's rights.
-    pub fn mark_acl_checked(&mut self, id: Id<Waiter>) {
-        let acl_epoch = &mut self.waiters[id].acl_epoch;
-        let previous = std::mem::replace(acl_epoch, self.acl.current());
-        self.acl.forget(previous);
     }
 
     /// The deadlines, for tests.

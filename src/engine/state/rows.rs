@@ -226,16 +226,11 @@ pub(in crate::engine) struct Waiter {
     pub since: Moment,
     pub deadline: Option<Moment>,
     pub reply_to: ReplyTo,
-    pub(super) acl_epoch: AclEpoch,
     pub(super) places: Chain<QueueEntry, { QueueEntry::BY_WAITER }>,
     pub(super) by_client: Link<Waiter>,
     /// Links the owner's waits that are answered by a push.
     pub(super) by_owner: Link<Waiter>,
 }
-
-/// The ACL epoch in which a waiter's rights were last checked.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct AclEpoch(pub(super) u32);
 
 /// A waiter's entry in the queue of one key.
 pub(in crate::engine) struct QueueEntry {

@@ -14,15 +14,6 @@ use crate::shell::timer;
 use redis_module::raw as c;
 use std::ffi::c_void;
 
-/// The steps of one event: these, or 1 if the ACL of each waiter must be checked.
-fn per_event(steps: usize) -> usize {
-    if shell().rights.is_check_due() {
-        1
-    } else {
-        steps
-    }
-}
-
 /// Expired leases of keys that a command does not name, which it ends in passing.
 const LEASES_PER_COMMAND: usize = 16;
 
@@ -37,7 +28,7 @@ pub fn end_leases(ctx: Ctx<'_>, scope: KeyScope<'_>, names: &[Str<'_>]) {
         return;
     }
     if matches!(scope, KeyScope::All) {
-        let steps = per_event(LEASES_PER_COMMAND);
+        let steps = LEASES_PER_COMMAND;
         handle(ctx, Event::Lapse { steps });
         if !is_any_over() {
             return;
@@ -199,7 +190,7 @@ fn work(ctx: Ctx<'_>, slice: Slice) {
             return continue_soon();
         }
         slots::redirect_late_waiters(ctx, STEPS_PER_CLOCK_CHECK);
-        let steps = per_event(STEPS_PER_CLOCK_CHECK);
+        let steps = STEPS_PER_CLOCK_CHECK;
         handle(ctx, Event::Work { steps });
     }
 }

@@ -11,13 +11,11 @@ use crate::engine::{
 use crate::policy::slots::SlotOwner;
 use crate::shell::bridge::perform::{CommandContext, Follows, perform};
 use crate::shell::delivery::push;
-use crate::shell::server::{cluster, epochs, rights, subscriptions};
+use crate::shell::server::{cluster, epochs, subscriptions};
 use crate::shell::state::shell;
-use crate::shell::sys::at_end::at_end;
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
-use std::cell::Cell;
 
 /// Handles an event that is not a command.
 pub fn handle(ctx: Ctx<'_>, event: Event<'_>) {
@@ -82,9 +80,6 @@ fn settle_deferred_flush(ctx: Ctx<'_>) {
 
 fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>) {
     let shell = shell();
-    if shell.rights.is_check_due() {
-        check_acl(ctx, &event);
-    }
     let mut effects = shell.effects_buffer.take();
     let (now, next_work) = decide(event, &mut effects);
     for effect in effects.drain(..) {
@@ -137,21 +132,17 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
                 continue;
             }
             Step::Tell(Follows::Nothing) => continue,
-            Step::Tell(Follows::BlockRefused(client)) => {
-                effects_of(ctx, Event::BlockRefused { client })
-            }
-            Step::Tell(Follows::Renewed(key)) => {
-                effects_of(ctx, Event::Renewed { key: key.as_key() })
-            }
+            Step::Tell(Follows::BlockRefused(client)) => effects_of(Event::BlockRefused { client }),
+            Step::Tell(Follows::Renewed(key)) => effects_of(Event::Renewed { key: key.as_key() }),
             Step::Tell(Follows::Found(key, state)) => {
-                let effects = effects_of(ctx, found_event(ctx, key.as_key(), state));
+                let effects = effects_of(found_event(ctx, key.as_key(), state));
                 if !state.is_present() {
                     steps.push(Step::Redirect(key));
                 }
                 effects
             }
             Step::Redirect(key) if is_to_redirect(ctx, key.as_key()) => {
-                effects_of(ctx, Event::Elsewhere { key: key.as_key() })
+                effects_of(Event::Elsewhere { key: key.as_key() })
             }
             Step::Redirect(_) => continue,
         };
@@ -160,10 +151,7 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
 }
 
 /// Handles an event; returns its effects unperformed.
-fn effects_of(ctx: Ctx<'_>, event: Event<'_>) -> Vec<Effect> {
-    if shell().rights.is_check_due() {
-        check_acl(ctx, &event);
-    }
+fn effects_of(event: Event<'_>) -> Vec<Effect> {
     let mut effects = Vec::new();
     let (now, next_work) = decide(event, &mut effects);
     if let Some(at) = next_work {
@@ -182,28 +170,4 @@ fn found_event<'a>(ctx: Ctx<'_>, key: Key<'a>, state: KeyState) -> Event<'a> {
         KeyState::Lock | KeyState::Other => Loss::Overwritten,
     };
     Event::Found { seen, gone }
-}
-
-/// Checks the ACL of the waiters that this event may serve, before the engine handles it. Events handled meanwhile need no
-/// check, so checks do not nest.
-#[cold]
-fn check_acl(ctx: Ctx<'_>, event: &Event<'_>) {
-    /// Further waiters are served a little later.
-    const CHECKS_PER_EVENT: usize = 64;
-    let noted = &shell().rights;
-    let have_changed = noted.begin_check(ctx.state().in_exec());
-    // If a panic ends this check, it is incomplete.
-    let more_to_check = Cell::new(true);
-    let _end = at_end(|| noted.end_check(more_to_check.get()));
-    if have_changed {
-        tell(ctx, None, Event::RightsChanged);
-    }
-    for _ in 0..CHECKS_PER_EVENT {
-        let Some(doubt) = shell().engine.with(|engine| engine.doubt(event)) else {
-            break;
-        };
-        let (wait, lost) = (doubt.wait, rights::revoked(ctx, &doubt));
-        tell(ctx, None, Event::Rights { wait, lost });
-    }
-    more_to_check.set(shell().engine.with(|engine| engine.has_doubts()));
 }

@@ -1,19 +1,26 @@
 //! Checks whether waiters still have the ACL rights that their request needs.
 //!
 //! The server checks rights when it executes a command, and raises no event when they change. So from the first wait on, a
-//! command filter records commands that change the ACL. Before a waiter whose last check is older is granted a key, the
-//! server is asked whether its user may still run the request.
+//! command filter records commands that change the ACL. When a waiter's turn has come that has waited since before the last
+//! change, the server is asked whether its user may still run the request.
 
-use crate::engine::{Doubt, Form, Key, NoRight};
+use crate::engine::{ClientId, Form, Key, Moment, NoRight};
+use crate::policy::rights::ALWAYS;
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Text};
+use crate::shell::sys::scoped::without_callbacks;
 use redis_module::raw as c;
 
 /// Starts recording ACL changes: called in the command that enqueues the first waiter.
 pub fn observe(ctx: Ctx<'_>) {
-    if !shell().rights.observe(|| ctx.has_no_acl()) {
+    let shell = shell();
+    if !shell.rights.observe(|| ctx.has_no_acl()) {
         subscriptions::to_commands(ctx);
+        let check = Box::new(lost_right);
+        shell
+            .engine
+            .with_mut(|engine| engine.check_rights_by(check));
     }
 }
 
@@ -31,22 +38,41 @@ pub unsafe fn on_filtered_command(filter: *mut c::RedisModuleCommandFilterCtx) {
     let Some(name) = (unsafe { raw::filtered_word(filter, 0) }) else {
         return;
     };
+    // The engine's time, so that no clock is read for each EXEC.
+    let now = || shell().engine.try_with_mut(|engine| engine.now());
     // SAFETY: the caller.
     rights.note(
         name,
         || unsafe { raw::filtered_word(filter, 1) },
         raw::must_not_write,
+        || now().unwrap_or(ALWAYS),
     );
 }
 
-/// The right that a waiter's user has lost, if any. (A user unknown by name belongs to another module, which is responsible
+/// See [`LostRight`](crate::engine::LostRight).
+fn lost_right(
+    client: ClientId,
+    form: Form,
+    since: Moment,
+    keys: &mut dyn Iterator<Item = Key<'_>>,
+) -> Option<NoRight> {
+    if !shell().rights.may_have_changed_since(since) {
+        return None;
+    }
+    let keys: Vec<_> = keys.map(|key| key.name).collect();
+    // The server finds the keys of the module's commands by their specifications, and calls nothing for them.
+    without_callbacks(|| revoked(client, form, &keys))
+}
+
+/// The right that a user lacks for a request, if any. (A user unknown by name belongs to another module, which is responsible
 /// for it.)
-pub fn revoked(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
-    let user = ctx.user_of(doubt.client)?;
-    let count = doubt.keys.len().to_string();
-    let name = command_name(doubt.form).as_bytes();
-    let keys = doubt.keys.iter().map(|key| &*key.name);
-    let words: Vec<&[u8]> = match doubt.form {
+#[cold]
+fn revoked(client: ClientId, form: Form, names: &[&[u8]]) -> Option<NoRight> {
+    let user = raw::detached()?.user_of(client)?;
+    let count = names.len().to_string();
+    let name = command_name(form).as_bytes();
+    let keys = names.iter().copied();
+    let words: Vec<&[u8]> = match form {
         Form::Locks => [name, count.as_bytes()].into_iter().chain(keys).collect(),
         Form::Settp | Form::SettpToken => {
             [name].into_iter().chain(keys).chain([&b""[..]]).collect()
@@ -58,10 +84,10 @@ pub fn revoked(ctx: Ctx<'_>, doubt: &Doubt) -> Option<NoRight> {
     if user.may_give(&words) {
         return None;
     }
-    let mut keys = doubt.keys.iter().map(|key| Text::new(&key.name));
+    let mut keys = names.iter().map(|name| Text::new(name));
     let may_write = keys.all(|key| user.may_write(key.as_str()));
     Some(match may_write {
-        true => NoRight::Command(doubt.form),
+        true => NoRight::Command(form),
         false => NoRight::Key,
     })
 }

@@ -1,10 +1,13 @@
-//! The one place that borrows the shell's state: for the length of a closure, never across a call into the server.
+//! The one place that borrows the shell's state: for the length of a closure, never across a call into the server, with one
+//! exception ([`without_callbacks`]).
 //!
-//! Any call into the server may call back into the module: while it reads a file it serves other clients, and removing a
+//! Any other call into the server may call back into the module: while it reads a file it serves other clients, and removing a
 //! key raises an event. State that is borrowed then cannot be accessed. So state is passed to a closure that only computes.
 //! Builds with debug assertions, which the tests use, check this at every call into the server
 //! ([`assert_nothing_borrowed`]); release builds rely on the `RefCell`.
 
+#[cfg(debug_assertions)]
+use crate::shell::sys::at_end::{AtEnd, at_end};
 use std::cell::RefCell;
 
 /// State that is borrowed for the length of a closure.
@@ -43,6 +46,13 @@ pub fn assert_nothing_borrowed() {
     );
 }
 
+/// Calls of the server by which it calls nothing of the module's: state may be borrowed meanwhile.
+#[inline(always)]
+pub fn without_callbacks<R>(call: impl FnOnce() -> R) -> R {
+    let _end = Borrow::is_no_matter();
+    call()
+}
+
 /// Marks a borrow while it lives. Counted with debug assertions only.
 struct Borrow;
 
@@ -60,6 +70,11 @@ impl Borrow {
 
     fn is_none() -> bool {
         COUNT.get() == 0
+    }
+
+    fn is_no_matter() -> AtEnd<impl FnMut()> {
+        let count = COUNT.replace(0);
+        at_end(move || COUNT.set(count))
     }
 }
 
@@ -81,6 +96,9 @@ impl Borrow {
     fn is_none() -> bool {
         true
     }
+
+    #[inline(always)]
+    fn is_no_matter() {}
 }
 
 #[cfg(all(test, debug_assertions))]
@@ -100,6 +118,17 @@ mod tests {
         assert!(
             catch_unwind(|| Scoped::<u32>::default().with_mut(|_| assert_nothing_borrowed()))
                 .is_err()
+        );
+        number.with(|_| without_callbacks(assert_nothing_borrowed));
+        assert!(
+            catch_unwind(|| {
+                let number = Scoped::<u32>::default();
+                number.with(|_| {
+                    without_callbacks(|| ());
+                    assert_nothing_borrowed();
+                });
+            })
+            .is_err()
         );
         // A panic ends a borrow, too.
         assert_nothing_borrowed();

@@ -63,7 +63,7 @@ impl World {
                     && !(self.slow && self.is_order_of_graces_open_after_load(*goes))
             }
             Step::Rights { user, rights } => {
-                !self.slow && self.is_order_of_losses_said(*user, rights)
+                self.slow || self.is_order_of_losses_said(*user, rights)
             }
             Step::Restart { .. } => !self.slow,
             Step::QuarantineOver => !self.slow && self.quarantine_ends.is_some(),
@@ -116,7 +116,9 @@ impl World {
     /// Whether it can say something.
     fn is_ready(&self, who: Who) -> bool {
         // Before or after which of its own replies it hears that it waits no longer, is not said.
-        self.client(who).is_some() && !self.is_blocked(who) && !self.is_to_be_turned_away(who)
+        self.client(who).is_some()
+            && !self.is_blocked(who)
+            && (self.slow || !self.is_to_be_turned_away(who))
     }
 
     fn is_in_multi(&self, who: Who) -> bool {

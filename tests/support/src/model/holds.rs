@@ -202,7 +202,10 @@ impl World {
             spot: hold.spot,
             news: News::Lost(hold.kind(), loss),
             label: hold.label,
-            unnamed: hold.renamed && owner.is_some_and(|who| self.hides(who, hold.spot)),
+            // By the shell, which the simulation has not.
+            unnamed: !self.slow
+                && hold.renamed
+                && owner.is_some_and(|who| self.hides(who, hold.spot)),
         };
         let is_told = hold.notify && self.hears_of(hold);
         is_told.then_some((owner?, push))

@@ -97,7 +97,7 @@ impl World {
         true
     }
 
-    pub(super) fn turn_away(&mut self, at: usize) {
+    fn turn_away(&mut self, at: usize) {
         self.totals.waits_lost += 1;
         let waiter = self.waiters.remove(at);
         if waiter.push {

@@ -102,8 +102,8 @@ impl World {
         self.rights[user_of(who)].hidden.contains(&spot.name)
     }
 
-    /// Who waits and may not have it any more is turned away when its turn comes, or before that, when something else happens to
-    /// one of its keys. Which of both is not said, so there are not two such.
+    /// Who waits and may not have it any more is turned away when its turn comes. Whose turn comes first, where several keys become
+    /// free in one step, is not said, so there are not two such.
     pub(super) fn is_order_of_losses_said(&self, user: User, rights: &Rights) -> bool {
         let loses = |waiter: &&Waiter| match user_of(waiter.who) == user {
             true => waiter.loses(rights),
@@ -132,18 +132,6 @@ impl World {
     pub(super) fn is_anybody_to_be_turned_away(&self) -> bool {
         let mut all = self.waiters.iter();
         all.any(|waiter| self.has_lost_rights(waiter))
-    }
-
-    /// The same, but that whoever is to be turned away has been; none if nobody is.
-    pub fn having_turned_away(&self) -> Option<World> {
-        let mut all = self.waiters.iter();
-        let at = all.position(|waiter| self.has_lost_rights(waiter))?;
-        let mut world = self.clone();
-        world.heard.resize_with(world.clients.len(), Vec::new);
-        world.turn_away(at);
-        world.flush_pending();
-        world.serve_all();
-        Some(world)
     }
 
     /// What the server says instead of executing a command.

@@ -47,12 +47,13 @@ pub enum Step {
         comes: Option<Who>,
     },
 
-    // Only where there is a server.
     /// From now on the connections of these users may not name these keys, or may not ask for any.
     Rights {
         user: User,
         rights: Rights,
     },
+
+    // Only where there is a server.
     /// The lease of a lock that this one holds is over, and nobody has noticed, when somebody's command comes upon it, or
     /// several in a transaction of which the first does.
     Overdue {

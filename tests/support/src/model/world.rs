@@ -149,7 +149,7 @@ pub(super) struct Turn {
 }
 
 /// What follows from a step.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Outcome {
     /// What each client is to hear. Of one that has ended, nothing is said.
     pub heard: Vec<Vec<Heard>>,
