@@ -23,7 +23,7 @@ pub struct Slots {
     /// The last slot looked up, when, and its owner.
     last: Option<(u64, Moment, SlotOwner)>,
     /// On a replica: the slots that its master imports, first and last of each range. `None`: to be queried.
-    importing: Option<Vec<(u64, u64)>>,
+    importing: Option<Vec<SlotRange>>,
 }
 
 impl Slots {
@@ -52,7 +52,7 @@ impl Slots {
     }
 
     /// Sets the slots that the server reports as being imported.
-    pub fn set_importing(&mut self, importing: Vec<(u64, u64)>) {
+    pub fn set_importing(&mut self, importing: Vec<SlotRange>) {
         self.importing = Some(importing);
     }
 
@@ -62,7 +62,7 @@ impl Slots {
 
     pub fn is_importing(&self, slot: u64) -> bool {
         let mut ranges = self.importing.iter().flatten();
-        ranges.any(|(first, last)| (*first..=*last).contains(&slot))
+        ranges.any(|range| contains(*range, slot))
     }
 }
 
@@ -147,31 +147,27 @@ impl SlotSet {
     pub fn of_line(line: &str) -> (SlotSet, bool) {
         let mut set = SlotSet(Box::new([0; SLOTS / 64]));
         let mut importing = false;
-        for word in slots_of(line) {
-            if let Some((slot, _)) = word
-                .strip_prefix('[')
-                .and_then(|open| open.split_once("-<-"))
-            {
-                importing = true;
-                set.add(slot, slot);
-            } else {
-                let (first, last) = word.split_once('-').unwrap_or((word, word));
-                set.add(first, last);
+        for field in slot_fields(line) {
+            match field {
+                SlotField::Owned((first, last)) => set.add(first, last),
+                SlotField::Importing(slot) => {
+                    importing = true;
+                    set.add(slot, slot);
+                }
+                SlotField::Leaving(..) => {}
             }
         }
         (set, importing)
     }
 
-    fn add(&mut self, first: &str, last: &str) {
-        if let (Ok(first), Ok(last)) = (first.parse::<usize>(), last.parse()) {
-            for slot in first..=usize::min(last, SLOTS - 1) {
-                self.0[slot / 64] |= 1 << (slot % 64);
-            }
+    fn add(&mut self, first: u64, last: u64) {
+        for slot in first..=last.min(SLOTS as u64 - 1) {
+            self.0[slot as usize / 64] |= 1 << (slot % 64);
         }
     }
 
-    pub fn has(&self, slot: usize) -> bool {
-        self.0[slot / 64] & (1 << (slot % 64)) != 0
+    pub fn has(&self, slot: u64) -> bool {
+        self.0[slot as usize / 64] & (1 << (slot % 64)) != 0
     }
 
     /// Whether this set contains the other one.
@@ -194,29 +190,21 @@ pub fn find(nodes: &str, slot: u64, by_host_name: bool) -> SlotOwner {
         })
     };
     let mine = own_line(nodes);
-    for word in slots_of(mine) {
-        let open = word.strip_prefix('[').and_then(|w| w.strip_suffix(']'));
-        let Some(open) = open else { continue };
-        if open.split_once("-<-").is_some_and(|(s, _)| is(s, slot)) {
-            return SlotOwner::Here;
-        }
-        if let Some((number, target)) = open.split_once("->-")
-            && is(number, slot)
-        {
-            let line = nodes.lines().find(|line| line.starts_with(target));
-            return line
-                .and_then(address)
-                .map_or(SlotOwner::Nowhere, SlotOwner::Leaving);
+    for field in slot_fields(mine) {
+        match field {
+            SlotField::Importing(number) if number == slot => return SlotOwner::Here,
+            SlotField::Leaving(number, target) if number == slot => {
+                let line = nodes.lines().find(|line| line.starts_with(target));
+                return line
+                    .and_then(address)
+                    .map_or(SlotOwner::Nowhere, SlotOwner::Leaving);
+            }
+            _ => {}
         }
     }
     let has_slot = |line: &&str| {
-        slots_of(line).any(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            match (first.parse::<u64>(), last.parse::<u64>()) {
-                (Ok(first), Ok(last)) => (first..=last).contains(&slot),
-                _ => false,
-            }
-        })
+        let mut fields = slot_fields(line);
+        fields.any(|field| matches!(field, SlotField::Owned(range) if contains(range, slot)))
     };
     match nodes.lines().find(has_slot) {
         Some(line) if line == mine => SlotOwner::Here,
@@ -234,17 +222,47 @@ pub fn own_line(nodes: &str) -> &str {
     nodes.lines().find(is_myself).unwrap_or_default()
 }
 
-/// The slot fields of a line; the fields before them change all the time.
-fn slots_of(line: &str) -> impl Iterator<Item = &str> {
-    line.split(' ').skip(8)
+/// The first and the last slot.
+type SlotRange = (u64, u64);
+
+/// What a node's line says of slots.
+#[derive(Debug, PartialEq, Eq)]
+enum SlotField<'a> {
+    Owned(SlotRange),
+    Importing(u64),
+    /// Migrating to the node of this id.
+    Leaving(u64, &'a str),
 }
 
-fn is(number: &str, slot: u64) -> bool {
-    number.parse() == Ok(slot)
+/// The slot fields of a line; the fields before them change all the time.
+fn slot_fields(line: &str) -> impl Iterator<Item = SlotField<'_>> {
+    line.split(' ').skip(8).filter_map(|word| {
+        let Some(open) = word.strip_prefix('[') else {
+            return slot_range(word).map(SlotField::Owned);
+        };
+        let open = open.strip_suffix(']')?;
+        match open.split_once("-<-") {
+            Some((slot, _)) => slot.parse().ok().map(SlotField::Importing),
+            None => {
+                let (slot, target) = open.split_once("->-")?;
+                Some(SlotField::Leaving(slot.parse().ok()?, target))
+            }
+        }
+    })
+}
+
+/// `first-last`, or a single slot.
+fn slot_range(word: &str) -> Option<SlotRange> {
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    Some((first.parse().ok()?, last.parse().ok()?))
+}
+
+fn contains((first, last): SlotRange, slot: u64) -> bool {
+    (first..=last).contains(&slot)
 }
 
 /// The slots that the master imports, from a replica's `CLUSTER GETSLOTMIGRATIONS`.
-pub fn slots_importing_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
+pub fn slots_importing_to_master(moves: &[Vec<String>]) -> Vec<SlotRange> {
     fn value<'a>(of: &'a [String], name: &str) -> &'a str {
         let mut pairs = of.chunks_exact(2);
         let found = pairs.find(|pair| pair[0] == name);
@@ -253,20 +271,12 @@ pub fn slots_importing_to_master(moves: &[Vec<String>]) -> Vec<(u64, u64)> {
     let importing = moves.iter().filter(|of| {
         value(of, "operation") == "IMPORT" && value(of, "state") == "occurring-on-primary"
     });
-    let mut slots = Vec::new();
-    for of in importing {
-        for range in value(of, "slot_ranges").split(' ') {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            if let (Ok(first), Ok(last)) = (first.parse(), last.parse()) {
-                slots.push((first, last));
-            }
-        }
-    }
-    slots
+    let ranges = importing.flat_map(|of| value(of, "slot_ranges").split(' '));
+    ranges.filter_map(slot_range).collect()
 }
 
 /// The slot of a key: hashes the content of its first braces, if not empty.
-pub fn slot_of(name: &[u8]) -> u16 {
+pub fn slot_of(name: &[u8]) -> u64 {
     let find = |byte: u8, from: &[u8]| from.iter().position(|other| *other == byte);
     let tag = find(b'{', name).and_then(|open| {
         let rest = &name[open + 1..];
@@ -280,7 +290,7 @@ pub fn slot_of(name: &[u8]) -> u16 {
             _ => (crc << 1) ^ 0x1021,
         })
     });
-    crc % SLOTS as u16
+    u64::from(crc) % SLOTS as u64
 }
 
 #[cfg(test)]
@@ -392,8 +402,14 @@ ddd 127.0.0.1:7004@17004 slave bbb 0 1 3 connected";
         let nodes =
             format!("eee 127.0.0.1:7005@17005,myself.example master - 0 1 5 connected 9\n{NODES}");
         assert!(own_line(&nodes).starts_with("aaa "));
-        let own: Vec<_> = slots_of(own_line(&nodes)).collect();
-        assert_eq!(own, ["0-99", "200", "[7->-bbb]", "[300-<-bbb]"]);
+        let own: Vec<_> = slot_fields(own_line(&nodes)).collect();
+        let expected = [
+            SlotField::Owned((0, 99)),
+            SlotField::Owned((200, 200)),
+            SlotField::Leaving(7, "bbb"),
+            SlotField::Importing(300),
+        ];
+        assert_eq!(own, expected);
     }
 
     #[test]

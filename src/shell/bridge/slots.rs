@@ -71,7 +71,7 @@ pub fn check_owned(ctx: Ctx<'_>) {
 /// Ends holds and waits in all slots outside `slots`. If nothing may be written now, ends only the waits and returns false.
 fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     let known = shell().engine.with(Engine::keys_of_the_living);
-    let is_outside = |key: &KeyBuf| !slots.has(usize::from(slot_of(&key.name)));
+    let is_outside = |key: &KeyBuf| !slots.has(slot_of(&key.name));
     let outside: Vec<_> = known.into_iter().filter(is_outside).collect();
     let server = shell().server.get();
     if server.slots_go_silently || server.trims_slots {

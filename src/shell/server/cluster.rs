@@ -4,7 +4,7 @@
 //! command has passed that check, and a key handed to a waiter is created without a command.
 
 use crate::engine::{Cause, Key, Loss};
-use crate::policy::slots::{SlotOwner, Slots, find, slots_importing_to_master};
+use crate::policy::slots::{SlotOwner, Slots, find, slot_of, slots_importing_to_master};
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -28,7 +28,7 @@ fn refusal(ctx: Ctx<'_>, key: Key<'_>) -> Refusal {
 }
 
 fn owner_if_refused(ctx: Ctx<'_>, key: Key<'_>, refusal: Refusal) -> SlotOwner {
-    let slot = ctx.slot(Text::new(key.name).as_str());
+    let slot = slot_of(key.name);
     let now = clock::now();
     if let Some(owner) = shell().slots.with(|slots| slots.last_owner(slot, now)) {
         return owner;
@@ -52,7 +52,7 @@ fn uses_host_names(ctx: Ctx<'_>) -> bool {
 
 /// The redirection error for a blocked client, as the server words it for its own commands.
 pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
-    let slot = ctx.slot(Text::new(key.name).as_str());
+    let slot = slot_of(key.name);
     match slot_owner(ctx, key) {
         SlotOwner::There(address) => format!("MOVED {slot} {address}"),
         SlotOwner::Leaving(address) => format!("ASK {slot} {address}"),
@@ -103,7 +103,7 @@ pub fn is_importing(ctx: Ctx<'_>, name: &[u8]) -> bool {
     if !slots.with(Slots::imports_any) {
         return false;
     }
-    let slot = ctx.slot(Text::new(name).as_str());
+    let slot = slot_of(name);
     slots.with(|slots| slots.is_importing(slot))
 }
 

@@ -5,7 +5,7 @@ use crate::policy::attribution::field;
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::calls::{api, call, have, is_in_uncaused_event};
 use crate::shell::sys::raw::context::{Ctx, detached};
-use crate::shell::sys::raw::strings::Str;
+use crate::shell::sys::raw::strings::{Str, pointers_of};
 use crate::shell::sys::scoped::assert_nothing_borrowed;
 use crate::shell::sys::shim;
 use redis_module::raw;
@@ -76,12 +76,7 @@ impl Ctx<'_> {
 
     /// Whether the caller may read this key. False for a deleted user.
     pub fn may_read(self, key: Str<'_>) -> bool {
-        // SAFETY: the table, the context; the name is ours.
-        let user = unsafe {
-            let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
-            User::of_name(name)
-        };
-        user.is_some_and(|user| user.may_read(key))
+        self.user().is_some_and(|user| user.may_read(key))
     }
 
     /// Whether the caller may run a command in this database. True if the server has no rights per database.
@@ -89,12 +84,17 @@ impl Ctx<'_> {
         let Some(check) = check_permissions() else {
             return true;
         };
+        let user = self.user();
+        user.is_some_and(|user| user.may_give_in(check, db, words))
+    }
+
+    /// The caller's user, if the user exists.
+    fn user(self) -> Option<User> {
         // SAFETY: the table, the context; the name is ours.
-        let user = unsafe {
+        unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
             User::of_name(name)
-        };
-        user.is_some_and(|user| user.may_give_in(check, db, words))
+        }
     }
 
     /// The name of the caller's user.
@@ -142,21 +142,6 @@ impl Ctx<'_> {
             (None, Some(libc::ENETDOWN)) => Refusal::Down,
             _ => Refusal::None,
         }
-    }
-
-    /// A key's slot.
-    pub fn slot(self, key: Str<'_>) -> u64 {
-        // SAFETY: the table, the context; the arguments are as the format says.
-        let reply = unsafe {
-            call!(
-                self.as_ptr(),
-                c"CLUSTER".as_ptr(),
-                c"cs".as_ptr(),
-                c"KEYSLOT".as_ptr(),
-                key.as_ptr()
-            )
-        };
-        CallReply::new(reply).map_or(0, |answer| answer.integer())
     }
 
     /// `CLUSTER NODES`. O(slots).
@@ -290,16 +275,11 @@ impl User {
 
     /// Whether the user may run a command, given with its arguments.
     pub fn may_give(&self, words: &[Str<'_>]) -> bool {
-        // A `Str` is a pointer to a string of the server's; these are only read.
-        let words_of_server = words
-            .as_ptr()
-            .cast::<*mut raw::RedisModuleString>()
-            .cast_mut();
         // SAFETY: the table; so many strings, which live for this call.
         let allowed = unsafe {
             api!(RedisModule_ACLCheckCommandPermissions(
                 self.0.as_ptr(),
-                words_of_server,
+                pointers_of(words),
                 words.len() as c_int
             ))
         };
@@ -307,15 +287,11 @@ impl User {
     }
 
     fn may_give_in(&self, check: CheckPermissions, db: Db, words: &[Str<'_>]) -> bool {
-        let words_of_server = words
-            .as_ptr()
-            .cast::<*mut raw::RedisModuleString>()
-            .cast_mut();
         assert_nothing_borrowed();
         // SAFETY: the server's function of this type; so many strings, which live for this call; it need not say why not.
         let allowed = unsafe {
             let (count, db) = (words.len() as c_int, db.0 as c_int);
-            check(self.0.as_ptr(), words_of_server, count, db, null_mut())
+            check(self.0.as_ptr(), pointers_of(words), count, db, null_mut())
         };
         allowed == raw::REDISMODULE_OK as c_int
     }
@@ -432,11 +408,6 @@ impl CallReply {
                 self.0.as_ptr()
             ))
         };
-    }
-
-    fn integer(&self) -> u64 {
-        // SAFETY: the table; the reply lives as long as `self`.
-        unsafe { api!(RedisModule_CallReplyInteger(self.0.as_ptr())) as u64 }
     }
 
     fn text(&self) -> Option<String> {

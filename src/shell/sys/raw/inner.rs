@@ -3,8 +3,7 @@
 use crate::shell::sys::raw::ask::CallReply;
 use crate::shell::sys::raw::calls::{api, call};
 use crate::shell::sys::raw::context::Ctx;
-use crate::shell::sys::raw::strings::Str;
-use redis_module::raw;
+use crate::shell::sys::raw::strings::{Str, pointers_of};
 use std::ffi::{CStr, CString};
 
 /// The server's wording for a command whose keys are split between nodes while their slot migrates.
@@ -16,15 +15,6 @@ pub enum CommandOrigin {
     Module,
     /// There is no such command.
     Nobody,
-}
-
-/// The server's pointers to these strings, for reading only.
-fn pointers_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
-    // A `Str` is such a pointer.
-    words
-        .as_ptr()
-        .cast::<*mut raw::RedisModuleString>()
-        .cast_mut()
 }
 
 impl Ctx<'_> {

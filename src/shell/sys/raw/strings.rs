@@ -71,6 +71,15 @@ impl Drop for Text {
     }
 }
 
+/// The server's pointers to these strings, for reading only.
+pub(super) fn pointers_of(words: &[Str<'_>]) -> *mut *mut raw::RedisModuleString {
+    // A `Str` is such a pointer.
+    words
+        .as_ptr()
+        .cast::<*mut raw::RedisModuleString>()
+        .cast_mut()
+}
+
 /// A C string; escapes inner zero bytes.
 pub fn c_string(text: &str) -> CString {
     CString::new(text.replace('\0', "\\0")).unwrap_or_default()
