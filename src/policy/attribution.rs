@@ -1,6 +1,6 @@
 //! Determines which client is executing a command, from recorded client ids and the lines of `CLIENT LIST`.
 
-use crate::engine::{ClientId, Moment};
+use crate::engine::{ClientId, Moment, NOBODY};
 
 /// The clients that sent the last commands, and whether they can be relied on.
 ///
@@ -26,10 +26,16 @@ enum Pause {
     Over(Moment),
 }
 
+impl Default for RecentClients {
+    fn default() -> Self {
+        RecentClients::only(NOBODY)
+    }
+}
+
 impl RecentClients {
     /// Only this client has sent commands so far.
     pub const fn only(last: ClientId) -> RecentClients {
-        let mut ids = [ClientId(0); RECENT_IDS];
+        let mut ids = [NOBODY; RECENT_IDS];
         ids[0] = last;
         RecentClients {
             ids,

@@ -34,6 +34,19 @@ pub struct Settings {
     pub private_functions: Wanted,
 }
 
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            resp2_push: true,
+            peer_timeout_ms: 10_000,
+            cluster_backstop_ms: 60_000,
+            quarantine_ms: 0,
+            max_grace_ms: 86_400_000,
+            private_functions: Wanted::Known,
+        }
+    }
+}
+
 /// Callbacks defined in upper modules, for the lower modules that register them.
 pub struct Callbacks {
     /// The timer fired.
@@ -51,6 +64,7 @@ pub struct Callbacks {
 }
 
 /// The fields that every command reads come first, in adjacent cache lines; `repr(C)` keeps them there.
+#[derive(Default)]
 #[repr(C)]
 pub struct Shell {
     /// The last clients that sent commands; see [`attribution`](crate::policy::attribution).
@@ -152,16 +166,21 @@ pub struct Shell {
     pub notices_slot_gains: Cell<bool>,
     /// The source database of a MOVE; see `server/client_db.rs`.
     pub moved_from_db: Cell<Option<Db>>,
-    pub callbacks: Callbacks,
     /// Lower-case names of the server's own commands, as looked up; see `commands/guarded.rs`.
     pub own_commands: Scoped<HashSet<Box<[u8]>>>,
 }
 
 static SHELL: MainThread<Shell> = MainThread::new();
+static CALLBACKS: MainThread<Callbacks> = MainThread::new();
 
-/// Makes [`shell`]. Once, at load, before anything else of ours is called.
+/// Makes [`shell`] and [`callbacks`]. Once, at load, before anything else of ours is called.
 pub fn begin(callbacks: Callbacks) {
-    SHELL.begin(Shell::new(callbacks));
+    SHELL.begin(Shell::default());
+    CALLBACKS.begin(callbacks);
+}
+
+pub fn callbacks() -> &'static Callbacks {
+    CALLBACKS.get()
 }
 
 /// The shell's state.
@@ -171,77 +190,6 @@ pub fn shell() -> &'static Shell {
 }
 
 impl Shell {
-    fn new(callbacks: Callbacks) -> Self {
-        Shell {
-            recent_clients: Cell::new(RecentClients::only(ClientId(0))),
-            notes_executing: Cell::default(),
-            rights: Rights::default(),
-            filters_slots: Cell::default(),
-            filters_tracking: Cell::default(),
-            has_started: Cell::default(),
-            has_deferred: Cell::default(),
-            knows_executing: Cell::default(),
-            server: Cell::default(),
-            flush: Cell::default(),
-            key_being_written: Cell::default(),
-            executing_client: Cell::default(),
-            ttl_ends: Scoped::default(),
-            fault: Scoped::default(),
-            timer: Cell::default(),
-            subscribed_to_cron: Cell::default(),
-            is_behind: Cell::default(),
-            effects_buffer: Cell::default(),
-            losses: Scoped::default(),
-            outbox: Scoped::default(),
-            defers_pushes: Cell::default(),
-            pushes_soon: Cell::default(),
-            blocked: Scoped::default(),
-            value: Cell::default(),
-            engine: Scoped::default(),
-            threads: Scoped::default(),
-            rechecks: Scoped::default(),
-            last_unlinked: Cell::default(),
-            rewrite_is_due: Cell::default(),
-            has_new_replica: Cell::default(),
-            sender: Scoped::default(),
-            refused: Cell::default(),
-            has_refused_records: Cell::default(),
-            has_unreplicated_ttls: Cell::default(),
-            enough_replicas: Cell::default(),
-            no_offset_waiters: Cell::default(),
-            no_readers: Cell::default(),
-            nobody_reads: Cell::default(),
-            counts_acks: Cell::default(),
-            replicas_changed: Cell::default(),
-            slots: Scoped::default(),
-            own_slots: Scoped::default(),
-            trims: Cell::default(),
-            settings: Cell::new(Settings {
-                resp2_push: true,
-                peer_timeout_ms: 10_000,
-                cluster_backstop_ms: 60_000,
-                quarantine_ms: 0,
-                max_grace_ms: 86_400_000,
-                private_functions: Wanted::Known,
-            }),
-            refuses_settings: Cell::default(),
-            subscribed_to_keys: Cell::default(),
-            subscribed_to_new_keys: Cell::default(),
-            subscribed_to_overwrites: Cell::default(),
-            subscribed_to_server_events: Cell::default(),
-            subscribed_to_settings: Cell::default(),
-            filters_commands: Cell::default(),
-            subscribed_to_event_loop: Cell::default(),
-            pushes_sent: Cell::default(),
-            epoch_sent_at: Cell::default(),
-            slots_changed: Cell::default(),
-            notices_slot_gains: Cell::default(),
-            moved_from_db: Cell::default(),
-            callbacks,
-            own_commands: Scoped::default(),
-        }
-    }
-
     /// Whether this server is a replica, whose keys its master decides.
     #[inline]
     pub fn is_replica(&self) -> bool {

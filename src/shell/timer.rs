@@ -5,7 +5,7 @@
 
 use crate::engine::Moment;
 use crate::shell::guard::guard;
-use crate::shell::state::shell;
+use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::clock;
 use crate::shell::sys::raw::{Callback, Listener, Timer, call_after_command, detached, wake_loop};
 use redis_module::raw as c;
@@ -39,7 +39,7 @@ pub fn wake_at(now: Moment, at: Moment) {
 
 fn arm(delay_ms: u64, at: Moment) {
     let shell = shell();
-    let timer = Timer::arm(delay_ms, shell.callbacks.tick);
+    let timer = Timer::arm(delay_ms, callbacks().tick);
     shell.timer.set(timer.map(|timer| (timer, at)));
 }
 

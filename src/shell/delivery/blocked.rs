@@ -11,7 +11,7 @@ use crate::policy::blocked::{Answer, Block, ReleaseHandles};
 use crate::shell::delivery::{push, reply};
 use crate::shell::guard::guard;
 use crate::shell::server::replicas;
-use crate::shell::state::shell;
+use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::raw::{BlockHandle, Ctx};
 use crate::shell::sys::shim;
 use crate::shell::timer;
@@ -27,7 +27,7 @@ pub fn take(client: ClientId) -> Option<Block<BlockHandle>> {
 /// 8.1.1 blocks no client with subscriptions.
 #[must_use]
 pub fn block(ctx: Ctx<'_>) -> bool {
-    let ends = &shell().callbacks;
+    let ends = callbacks();
     let Some(handle) = BlockHandle::block(ctx, on_answer, ends.on_unblock, ends.on_abandoned)
     else {
         return false;
@@ -59,7 +59,7 @@ fn unblock(mut handle: BlockHandle) {
     let shell = shell();
     if shell.server.get().fails_unblock_after_answer {
         // SAFETY: these are the servers.
-        unsafe { handle.clear_unblock_callback(shell.callbacks.on_unblock) };
+        unsafe { handle.clear_unblock_callback(callbacks().on_unblock) };
     }
     handle.unblock();
 }

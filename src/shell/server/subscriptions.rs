@@ -6,7 +6,7 @@
 //! filter for every command. So there is one event-loop listener and one command filter for all users.
 
 use crate::shell::server::listeners;
-use crate::shell::state::shell;
+use crate::shell::state::{callbacks, shell};
 use crate::shell::sys::raw::Ctx;
 use crate::shell::timer;
 use redis_module::raw as c;
@@ -34,7 +34,7 @@ pub fn to_keys(ctx: Ctx<'_>) {
         // From now on the server is polled for its slots; see `bridge/slots.rs`.
         timer::wake_in_ms(0);
     }
-    ctx.listen_to_keys(CLASSES, shell.callbacks.on_key);
+    ctx.listen_to_keys(CLASSES, callbacks().on_key);
     if server.is_cluster {
         // Held keys have a backstop TTL, which another client may remove.
         to_overwrites(ctx);
@@ -49,7 +49,7 @@ pub fn to_keys(ctx: Ctx<'_>) {
 pub fn to_new_keys(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_new_keys.replace(true) {
-        ctx.listen_to_keys(c::REDISMODULE_NOTIFY_NEW as c_int, shell.callbacks.on_key);
+        ctx.listen_to_keys(c::REDISMODULE_NOTIFY_NEW as c_int, callbacks().on_key);
     }
 }
 
@@ -58,10 +58,7 @@ pub fn to_new_keys(ctx: Ctx<'_>) {
 pub fn to_overwrites(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_overwrites.replace(true) {
-        ctx.listen_to_keys(
-            c::REDISMODULE_NOTIFY_STRING as c_int,
-            shell.callbacks.on_key,
-        );
+        ctx.listen_to_keys(c::REDISMODULE_NOTIFY_STRING as c_int, callbacks().on_key);
     }
 }
 
@@ -70,7 +67,7 @@ pub fn to_overwrites(ctx: Ctx<'_>) {
 pub fn to_server_events(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_server_events.replace(true) {
-        let later = shell.callbacks.later.iter().copied().flatten();
+        let later = callbacks().later.iter().copied().flatten();
         later.for_each(|one| ctx.listen(*one));
         listeners::find_other_listeners(ctx);
     }
@@ -80,7 +77,7 @@ pub fn to_server_events(ctx: Ctx<'_>) {
 pub fn to_settings(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_settings.replace(true) {
-        ctx.listen((c::REDISMODULE_EVENT_CONFIG, shell.callbacks.on_setting));
+        ctx.listen((c::REDISMODULE_EVENT_CONFIG, callbacks().on_setting));
     }
 }
 
@@ -96,7 +93,7 @@ pub fn to_slots(ctx: Ctx<'_>) {
 pub fn to_commands(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.filters_commands.replace(true) {
-        ctx.filter_commands(shell.callbacks.on_command);
+        ctx.filter_commands(callbacks().on_command);
     }
 }
 
@@ -104,10 +101,7 @@ pub fn to_commands(ctx: Ctx<'_>) {
 pub fn to_event_loop(ctx: Ctx<'_>) {
     let shell = shell();
     if !shell.subscribed_to_event_loop.replace(true) {
-        ctx.listen((
-            c::REDISMODULE_EVENT_EVENTLOOP,
-            shell.callbacks.on_event_loop,
-        ));
+        ctx.listen((c::REDISMODULE_EVENT_EVENTLOOP, callbacks().on_event_loop));
     }
 }
 
