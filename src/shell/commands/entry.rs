@@ -213,8 +213,6 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
-            Request::Check { key, token } => guarded::check(ctx, self.strings[0], key, token),
-            Request::Guard { key, token } => guarded::run(ctx, self.strings, key, token),
             Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
             Request::List(list) => inspect::list(ctx, &list),
             Request::Log(log) => inspect::log(ctx, &log),

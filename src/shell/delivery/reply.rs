@@ -25,17 +25,16 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
     }
 }
 
-/// A refusal as a push contains it: the error code, or the whole error if it is a redirection.
+/// A refusal as a push contains it: the error code, or the whole error if a client needs what follows the code.
 pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     let text = match refusal {
         // Its text names the executing client's user.
         Refusal::NoRight(_) => return "NOPERM".to_owned(),
         Refusal::Elsewhere { key } => cluster::redirection(ctx, key.as_key()),
-        Refusal::NoAcks { .. } => return error_text(ctx, refusal),
         refusal => error_text(ctx, refusal),
     };
     match text.split_once(' ') {
-        Some((code, _)) if !matches!(code, "MOVED" | "ASK") => code.to_owned(),
+        Some((code, _)) if !matches!(code, "MOVED" | "ASK" | "NOACKS") => code.to_owned(),
         _ => text,
     }
 }
