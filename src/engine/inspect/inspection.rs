@@ -79,8 +79,30 @@ pub struct KeyLine {
     pub oldest_ms: Option<u64>,
 }
 
-/// A held key, and the name at which somebody watches it or waits for it: one of them at least.
-type KeyRef = (Option<Id<HeldKey>>, Option<Id<Name>>);
+/// A key that is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum KeyRef {
+    /// It is not held.
+    Name(Id<Name>),
+    /// It is held, with the name at which somebody watches it or waits for it, if anybody does.
+    Held(Id<HeldKey>, Option<Id<Name>>),
+}
+
+impl KeyRef {
+    fn held(self) -> Option<Id<HeldKey>> {
+        match self {
+            KeyRef::Held(held, _) => Some(held),
+            KeyRef::Name(_) => None,
+        }
+    }
+
+    fn name(self) -> Option<Id<Name>> {
+        match self {
+            KeyRef::Held(_, name) => name,
+            KeyRef::Name(name) => Some(name),
+        }
+    }
+}
 
 /// A stop of a walk: the place of a held key, or of a name.
 #[derive(Clone, Copy)]
@@ -192,17 +214,18 @@ impl Engine {
                 break;
             }
             looked += 1;
-            if let Some((held, name)) = self.key_ref_at(at)
-                && is_meant(self.key_of_ref((held, name)))
+            if let Some(key_ref) = self.key_ref_at(at)
+                && is_meant(self.key_of_ref(key_ref))
             {
+                let (held, name) = (key_ref.held(), key_ref.name());
                 let holds = held.map_or(0, |held| self.holds.count(&self.keys, held));
                 looked += holds / ENTRIES_PER_LISTED_KEY;
                 let concerns = walk.client.is_none_or(|client| {
                     let waits = name.map_or(0, |name| self.queues.count(&self.keys, name));
                     looked += waits / ENTRIES_PER_LISTED_KEY;
-                    self.concerns((held, name), client)
+                    self.concerns(key_ref, client)
                 });
-                let line = concerns.then(|| self.key_line(now, (held, name)));
+                let line = concerns.then(|| self.key_line(now, key_ref));
                 page.lines.extend(line.flatten());
             }
             at = next;
@@ -226,28 +249,31 @@ impl Engine {
         }
     }
 
-    /// What is there: a held key and its name, if it has one, or a name whose key is not held.
+    /// What is there, but for a name whose key is held.
     fn key_ref_at(&self, at: Position) -> Option<KeyRef> {
         match at {
-            Position::Held(place) => {
-                let held = self.keys.held_places().at(place)?;
-                (!self.keys.is_retired(held)).then(|| (Some(held), self.keys.name_of(held)))
-            }
+            Position::Held(place) => self.key_ref_of_held(self.keys.held_places().at(place)?),
             Position::Name(place) => {
-                let name = self.keys.name_places().at(place)?;
-                self.keys
-                    .held_at(name)
-                    .is_none()
-                    .then_some((None, Some(name)))
+                let key_ref = self.key_ref_of_name(self.keys.name_places().at(place)?);
+                key_ref.held().is_none().then_some(key_ref)
             }
         }
     }
 
+    /// Nothing if a flush has deleted the key.
+    fn key_ref_of_held(&self, held: Id<HeldKey>) -> Option<KeyRef> {
+        (!self.keys.is_retired(held)).then(|| KeyRef::Held(held, self.keys.name_of(held)))
+    }
+
+    fn key_ref_of_name(&self, name: Id<Name>) -> KeyRef {
+        let held = self.keys.held_at(name);
+        held.map_or(KeyRef::Name(name), |held| KeyRef::Held(held, Some(name)))
+    }
+
     fn key_of_ref(&self, key_ref: KeyRef) -> Key<'_> {
         match key_ref {
-            (Some(held), _) => self.keys.key_of(held),
-            (None, Some(name)) => self.keys[name].key(),
-            (None, None) => unreachable!("something is there"),
+            KeyRef::Held(held, _) => self.keys.key_of(held),
+            KeyRef::Name(name) => self.keys[name].key(),
         }
     }
 
@@ -260,11 +286,9 @@ impl Engine {
         }
         let waits = self.queues.of_client(&self.clients, client);
         let asked = waits.flat_map(|waiter| self.queues.names_of(waiter));
-        let asked = asked.map(|name| (self.keys.held_at(name), Some(name)));
+        let asked = asked.map(|name| self.key_ref_of_name(name));
         let holds = self.holds.of_client(&self.clients, owner);
-        let held = holds.map(|hold| self.holds[hold].key);
-        let held = held.filter(|held| !self.keys.is_retired(*held));
-        let held = held.map(|held| (Some(held), self.keys.name_of(held)));
+        let held = holds.filter_map(|hold| self.key_ref_of_held(self.holds[hold].key));
         let mut key_refs: Vec<_> = held.chain(asked).collect();
         key_refs.sort_unstable();
         key_refs.dedup();
@@ -272,10 +296,10 @@ impl Engine {
     }
 
     /// Whether a connection holds or waits for a key. O(holders and waiters).
-    fn concerns(&self, (held, name): KeyRef, client: ClientId) -> bool {
-        let holds = held.into_iter();
+    fn concerns(&self, key_ref: KeyRef, client: ClientId) -> bool {
+        let holds = key_ref.held().into_iter();
         let holds = holds.flat_map(|held| self.holds.all_of_key(&self.keys, held));
-        let waits = name.into_iter();
+        let waits = key_ref.name().into_iter();
         let waits = waits.flat_map(|name| self.queues.of_name(&self.keys, name));
         let mut owners = holds
             .map(|hold| self.holds[hold].client)
@@ -287,15 +311,15 @@ impl Engine {
     }
 
     fn key_line(&self, now: Moment, key_ref: KeyRef) -> Option<KeyLine> {
-        let (held, name) = key_ref;
         let living = || {
-            let holds = held.into_iter().flat_map(|held| self.living_holds(held));
+            let holds = key_ref.held().into_iter();
+            let holds = holds.flat_map(|held| self.living_holds(held));
             holds.map(|hold| &self.holds[hold])
         };
         let line = KeyLine {
             key: self.key_of_ref(key_ref).to_owned(),
             holders: living().map(|hold| self.clients[hold.client].id).collect(),
-            waiters: name.map_or(0, |name| self.count_waiting(name)),
+            waiters: (key_ref.name()).map_or(0, |name| self.count_waiting(name)),
             oldest_ms: living().map(|hold| hold.header.since().held_ms(now)).max(),
         };
         (!line.holders.is_empty() || line.waiters > 0).then_some(line)

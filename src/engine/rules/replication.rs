@@ -311,8 +311,7 @@ impl Engine {
     /// Ends a hold silently. The caller removes the key's record if this was its last hold.
     pub(in crate::engine) fn forget_hold(&mut self, hold: Id<Hold>) {
         let owner = self.holds[hold].client;
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.holds.remove(keys, clients, &mut self.timers, hold);
+        self.remove_hold(hold);
         self.clients.forget_if_done(owner);
     }
 }

@@ -50,8 +50,7 @@ impl Engine {
         let (freed, grants) = (self.freed(hold), self.totals.grants);
         let next_waiter = self.next_waiter(name, hold);
         if next_waiter.is_none() {
-            let (keys, clients) = (&mut self.keys, &mut self.clients);
-            self.holds.remove(keys, clients, &mut self.timers, hold);
+            self.remove_hold(hold);
         }
         if let Some(freed) = freed
             && !(self.keys[key].holds.is_empty() && self.keys[name].queue.is_empty())
@@ -79,13 +78,19 @@ impl Engine {
             return self.remove(key, effects);
         }
         let freed = self.freed(hold);
-        let (keys, clients) = (&mut self.keys, &mut self.clients);
-        self.holds.remove(keys, clients, &mut self.timers, hold);
+        self.remove_hold(hold);
         if self.keys[key].holds.is_empty() {
             self.remove(key, effects);
         } else if let Some(freed) = freed {
             effects.push(Effect::Replicate(freed));
         }
+    }
+
+    /// Ends a hold, and nothing that follows from that.
+    #[inline]
+    pub(in crate::engine) fn remove_hold(&mut self, hold: Id<Hold>) {
+        let (keys, clients) = (&mut self.keys, &mut self.clients);
+        self.holds.remove(keys, clients, &mut self.timers, hold);
     }
 
     /// Removes the record of a key without holds, and deletes the key. O(1).

@@ -74,23 +74,10 @@ impl Engine {
     }
 
     /// Before an owner gets a key by a grant or a rename: if a flush took its previous hold of that name, reports that loss first.
-    /// O(retired spaces).
-    #[inline]
-    pub(in crate::engine) fn sweep_previous(
-        &mut self,
-        key: Key<'_>,
-        owner: Id<Client>,
-        label: &[u8],
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.keys.has_retired() {
-            self.sweep_previous_of(key, owner, label, effects);
-        }
-    }
-
+    /// O(retired spaces), of which there are mostly none.
     #[cold]
     #[inline(never)]
-    fn sweep_previous_of(
+    pub(in crate::engine) fn sweep_previous(
         &mut self,
         key: Key<'_>,
         owner: Id<Client>,
