@@ -142,13 +142,17 @@ impl Drop for SetAtEnd<'_> {
     }
 }
 
-/// Begins to read, and returns what it has read once grants were made meanwhile.
+/// Begins to read, and returns what it has read once it has read of grants of both kinds.
 type Reader = fn(&Server) -> String;
 
-const READERS: [Reader; 3] = [
+const READERS: [Reader; 4] = [
     |server| {
         let mut tap = Tap::open(server);
-        told(&mut tap, &mut server.resp3()).join("\r\n")
+        let mut read = String::new();
+        of_both_kinds(|| {
+            read += &told(&mut tap, &mut server.resp3()).join("\r\n");
+            read.clone()
+        })
     },
     |server| {
         // The file cannot begin before this ends.
@@ -159,17 +163,46 @@ const READERS: [Reader; 3] = [
             let rewrites = server.gauge("persistence", "aof_rewrites");
             (rewrites > 0).then_some(()).ok_or(rewrites.to_string())
         });
-        server.settle();
-        server.append_only_text()
+        of_both_kinds(|| server.append_only_text())
     },
     |server| {
         server.resp3().run("CONFIG SET repl-diskless-sync yes");
-        let replica = Server::replica_of(server, &["appendonly yes"]);
-        replica.catch_up(server);
-        assert_eq!(tether(&replica, "records_refused"), 0);
-        replica.append_only_text()
+        replicated(server)
+    },
+    // One link for what is there and one for what follows, where the server knows that.
+    |server| {
+        server.resp3().run("CONFIG SET repl-diskless-sync yes");
+        set_two_channels(server);
+        replicated(server)
     },
 ];
+
+fn set_two_channels(server: &Server) {
+    for setting in ["repl-rdb-channel", "dual-channel-replication-enabled"] {
+        _ = server.resp3().call(["CONFIG", "SET", setting, "yes"]);
+    }
+}
+
+/// What a replica writes to its file.
+fn replicated(server: &Server) -> String {
+    let replica = Server::with(&["appendonly yes"]);
+    set_two_channels(&replica);
+    replica.follow(server);
+    let told = of_both_kinds(|| replica.append_only_text());
+    assert_eq!(tether(&replica, "records_refused"), 0);
+    told
+}
+
+fn of_both_kinds(mut read: impl FnMut() -> String) -> String {
+    let mut told = String::new();
+    eventually("grants of both kinds", || {
+        told = read().to_ascii_lowercase();
+        let kinds = ["tether.settp", "tether.lock"];
+        let has_all = kinds.iter().all(|kind| told.contains(kind));
+        has_all.then_some(()).ok_or(told.clone())
+    });
+    told
+}
 
 /// Whoever begins to read, while grants are made that nobody has read of before, reads of none in its client's words.
 #[test]
@@ -200,11 +233,6 @@ fn whoever_begins_to_read_is_told_of_each_grant_from_then_on() {
                 "{command}: {told}"
             );
         }
-        let told = told.to_ascii_lowercase();
-        assert!(
-            told.contains("tether.settp") && told.contains("tether.lock"),
-            "{told}"
-        );
     }
 }
 
