@@ -1,4 +1,4 @@
-//! What a search costs in worlds of many: counted, so that no machine is too slow for it.
+//! The cost of a search among many waits, in steps, so that the tests depend on no machine's speed.
 
 use super::{Verdict, Walk};
 use crate::engine::event::{Acquire, Event, KeySnapshot};
@@ -13,7 +13,7 @@ use crate::engine::{Mode, Terms};
 #[derive(Default)]
 struct World(Engine);
 
-/// A connection, a label, and in what way.
+/// A connection, a label and a mode.
 type Requester = (u64, usize, Mode);
 
 impl World {
@@ -43,7 +43,7 @@ impl World {
         assert_eq!(self.0.totals().grants, granted, "{effects:?}");
     }
 
-    /// Queues, and is not asked whether that closes a cycle. All keys are held by somebody.
+    /// Enqueues a wait without a search. All keys are held.
     fn waits(&mut self, (client, label, mode): Requester, keys: &[&str]) -> Id<Waiter> {
         let id = ClientId(client);
         let (client, _) = self.0.clients.find_or_add(id);
@@ -73,16 +73,16 @@ impl World {
         self.0.enqueue(&keys, &request)
     }
 
-    /// How long a cycle is closed by the newest, if one is, and in how many steps that is found out where there are enough.
+    /// The length of the cycle that the newest wait closes, if any, and the steps of an unlimited search for it.
     fn search(&self, newest: Id<Waiter>) -> (Option<usize>, usize) {
         const ENOUGH: usize = 1 << 40;
-        assert!(self.0.is_waited_for(newest), "nothing is searched for");
+        assert!(self.0.is_waited_for(newest), "no search is made");
         let mut walk = Walk::new(&self.0, newest, ENOUGH);
         let cycle = walk.cycle().map(|path| path.len());
         (cycle, ENOUGH - walk.steps_left())
     }
 
-    /// What a request comes to.
+    /// The result of a search with its usual limits.
     fn verdict(&self, newest: Id<Waiter>) -> Result<Option<usize>, Cut> {
         match self.0.find_cycle(newest) {
             Verdict::Open => Ok(None),
@@ -97,8 +97,8 @@ struct Cut;
 
 const ONE: Mode = Mode::Exclusive;
 
-/// Builds a world of each size, and asserts what cycle its newest closes, and that the steps grow no
-/// faster than the world.
+/// Builds a world of each size, and asserts the length of the cycle that its newest wait closes, and that the steps are linear in
+/// the size.
 fn assert_linear(
     cycle: impl Fn(usize) -> Option<usize>,
     build: impl Fn(&mut World, usize) -> Id<Waiter>,
@@ -110,11 +110,11 @@ fn assert_linear(
         assert_eq!(found, cycle(size), "of {size}");
         assert!(steps <= 20 * size + 24, "{steps} steps for {size}");
         match world.verdict(newest) {
-            Ok(Some(_)) => assert!(found.is_some(), "a cycle of {size} is made up"),
+            Ok(Some(_)) => assert!(found.is_some(), "a false cycle of {size}"),
             Ok(None) => assert_eq!(found, None, "of {size}"),
             Err(Cut) => assert!(
                 steps > WALK_STEPS || size > 256,
-                "{size} are too many already"
+                "{size} are within the limits"
             ),
         }
     }
@@ -138,12 +138,12 @@ fn labels_of_a_connection_behind_its_own_hold() {
 }
 
 #[test]
-fn labels_of_a_connection_behind_one_who_will_release() {
+fn labels_of_a_connection_behind_a_holder_that_can_release() {
     assert_linear(|_| None, |world, size| own_queue(world, 3, size));
 }
 
 #[test]
-fn a_label_that_asks_again_in_another_way_behind_all_the_others() {
+fn a_label_that_asks_for_more_permits_behind_all_the_others() {
     assert_linear(
         |_| Some(1),
         |world, size| {
@@ -156,7 +156,7 @@ fn a_label_that_asks_again_in_another_way_behind_all_the_others() {
     );
 }
 
-/// Each holds a key and waits for the next one's.
+/// Each client holds a key and waits for the next client's.
 fn chain(world: &mut World, size: usize) {
     let keys: Vec<_> = (0..=size).map(|n| n.to_string()).collect();
     for (n, key) in keys.iter().enumerate() {
@@ -191,8 +191,8 @@ fn a_chain_that_does_not_close() {
     );
 }
 
-/// Readers of a book wait for a pen, some for it alone and some for more; the writer that has it, or
-/// another, asks for the book behind others who do.
+/// Readers of a book wait for a pen, every other one for a second key as well. The writer asks for the book behind other waits;
+/// it is client 1, which holds the pen, or another.
 fn readers(world: &mut World, writer: u64, size: usize) -> Id<Waiter> {
     world.holds((1, 0, ONE), "pen");
     world.holds((2, 0, ONE), "ink");
@@ -211,17 +211,17 @@ fn readers(world: &mut World, writer: u64, size: usize) -> Id<Waiter> {
 }
 
 #[test]
-fn readers_who_all_wait_for_the_writer() {
+fn readers_that_all_wait_for_the_writer() {
     assert_linear(|_| Some(2), |world, size| readers(world, 1, size));
 }
 
 #[test]
-fn readers_who_all_go_on() {
+fn readers_that_can_all_release() {
     assert_linear(|_| None, |world, size| readers(world, 8_888, size));
 }
 
-/// Each of those who have a permit waits for the next one's key, and the last for the newest's, who can
-/// have as many permits as all but one give back: no single one of them is in its way, but where there is only one.
+/// Each holder of a permit waits for the next one's key, and the last one for the newest client's, which asks for so many permits
+/// that all but one must be released: no single holder blocks it, unless there is only one.
 #[test]
 fn permits_that_run_out() {
     assert_linear(
@@ -243,12 +243,12 @@ fn permits_that_run_out() {
     );
 }
 
-// ---- what is too large to be looked through ----
+// ---- beyond the limits ----
 
 const OVERFLOW_THRESHOLD: usize = 5_000;
 
 #[test]
-fn a_circle_is_found_behind_however_many_who_only_wait() {
+fn a_cycle_is_found_behind_however_many_waits() {
     let mut world = World::default();
     let newest = own_queue(&mut world, 1, OVERFLOW_THRESHOLD);
     assert_eq!(world.verdict(newest), Ok(Some(2)));
@@ -258,7 +258,7 @@ fn a_circle_is_found_behind_however_many_who_only_wait() {
 }
 
 #[test]
-fn a_circle_as_long_as_the_steps_suffice_for_is_found() {
+fn a_cycle_within_the_step_limit_is_found() {
     let mut world = World::default();
     const LONG: usize = 200;
     chain(&mut world, LONG);
@@ -271,7 +271,7 @@ fn a_circle_as_long_as_the_steps_suffice_for_is_found() {
 }
 
 #[test]
-fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
+fn a_search_that_hits_its_limit_is_cut_and_reports_no_cycle() {
     for size in [OVERFLOW_THRESHOLD / 2, OVERFLOW_THRESHOLD] {
         let mut world = World::default();
         let newest = own_queue(&mut world, 3, size);
@@ -288,7 +288,7 @@ fn what_is_too_much_to_look_at_waits_and_no_circle_is_made_up() {
 }
 
 #[test]
-fn a_search_takes_no_more_steps_than_it_has() {
+fn a_search_never_exceeds_its_step_limit() {
     let mut world = World::default();
     let newest = own_queue(&mut world, 3, OVERFLOW_THRESHOLD);
     let mut walk = Walk::new(&world.0, newest, WALK_STEPS);
@@ -296,10 +296,10 @@ fn a_search_takes_no_more_steps_than_it_has() {
     assert_eq!(walk.steps_left(), 0);
 }
 
-/// Tasks of one connection that queue for one lock, each of which holds another: whether anybody waits for what it holds
-/// is seen without a look at the others.
+/// Labels of one connection queue for one lock, and each holds another: whether a client waits for a label's hold is found without
+/// visiting the other labels.
 #[test]
-fn a_label_does_not_look_at_what_the_others_of_its_connection_hold_and_wait_for() {
+fn a_label_does_not_visit_the_holds_and_waits_of_the_others_of_its_connection() {
     let mut world = World::default();
     world.holds((2, 0, ONE), "lock");
     for label in 1..=OVERFLOW_THRESHOLD {
@@ -312,7 +312,6 @@ fn a_label_does_not_look_at_what_the_others_of_its_connection_hold_and_wait_for(
     }
 }
 
-/// What comes, by chance.
 struct Dice(u64);
 
 impl Dice {
@@ -333,7 +332,7 @@ impl Dice {
 }
 
 #[test]
-fn what_is_found_in_few_steps_is_found_in_many() {
+fn a_short_search_finds_no_other_cycle_than_a_long_one() {
     const KEYS: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
     let (mut cycles, mut found, mut cut) = (0, 0, 0);
     for seed in 0..2_000 {
@@ -350,7 +349,7 @@ fn what_is_found_in_few_steps_is_found_in_many() {
             for steps in [2, 4, 6, 10, 20, 40] {
                 let mut walk = Walk::new(&world.0, newest, steps);
                 let is_found = walk.cycle().is_some();
-                assert!(is_stuck || !is_found, "{seed}: made up in {steps} steps");
+                assert!(is_stuck || !is_found, "{seed}: false in {steps} steps");
                 assert!(is_found == is_stuck || walk.is_cut(), "{seed}: {steps}");
                 found += u32::from(is_found);
                 cut += u32::from(walk.is_cut());

@@ -1,15 +1,15 @@
 //! Deadlock detection: a request that would close a cycle of waits is refused.
 //!
-//! In such a cycle each wait can only end after the next. Assumptions:
+//! In a cycle each wait can only end after the next. Assumptions:
 //!
 //! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
 //!   that blocks its connection stops all the labels of that connection;
-//! - a hold with a lease ends by itself, so nobody waits for it for ever;
-//! - a wait with a time limit counts all the same: to refuse it now tells more than its time-out;
+//! - a hold with a lease ends by itself, so no wait for it lasts for ever;
+//! - a wait with a timeout counts: a refusal now is more useful than the timeout later;
 //! - a semaphore's holder counts only if its permits alone leave too few; sums over several holders are ignored.
 //!
 //! ```text
-//!   walk.rs     the one walk from wait to wait     growth.rs   tests of what it costs
+//!   walk.rs     the search     growth.rs   tests: its cost grows linearly, and is bounded
 //! ```
 
 #[cfg(test)]
@@ -25,17 +25,17 @@ use walk::{Link, Walk};
 
 /// The result of a search.
 pub(super) enum Verdict {
-    /// The request may wait.
+    /// There is no cycle: the request may wait.
     Open,
-    /// It would wait for ever: the cycle, beginning with its own link.
+    /// The request would wait for ever: the cycle, beginning with its own link.
     Cycle(Vec<Waits>),
     /// The search hit its step limit. The request may wait.
     Cut,
 }
 
 impl Engine {
-    /// Whether this waiter, the newest, closes a cycle. O(1): no more than [`LOOKS_BEFORE_WALK`] while nobody waits for what its
-    /// connection holds, and its owner has no other wait; otherwise no more than [`WALK_STEPS`].
+    /// Whether this waiter, the newest, closes a cycle. O(1): at most [`LOOKS_BEFORE_WALK`] steps if no client waits for a hold of
+    /// its connection and its owner has no other wait, otherwise at most [`WALK_STEPS`].
     pub(super) fn find_cycle(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
             return Verdict::Open;
@@ -59,30 +59,30 @@ impl Engine {
         } = &self.queues[newest];
         let (client, label, push) = (*client, &*terms.label, reply_to.push);
         let owner = self.clients.owner(client);
-        let is_wanted = |id| {
+        let has_waiters = |id| {
             let name = self.keys.name_of(self.holds[id].key);
             name.is_some_and(|name| !self.keys[name].queue.is_empty())
         };
         // Holds of other labels matter only if this wait blocks them, too.
-        let has_wanted = match push && !label.is_empty() {
-            true => any_at_a_glance(self.holds.of_owner(owner, label).map(is_wanted)),
+        let blocks_others = match push && !label.is_empty() {
+            true => any_or_too_many(self.holds.of_owner(owner, label).map(has_waiters)),
             false => {
                 let holds = self.holds.of_client(&self.clients, owner);
                 let matters = |id| !push || self.holds.label(id).is_empty();
-                any_at_a_glance(holds.map(|id| is_wanted(id) && matters(id)))
+                any_or_too_many(holds.map(|id| has_waiters(id) && matters(id)))
             }
         };
-        if has_wanted || !self.queues.has_other_wait(&self.clients, newest) {
-            return has_wanted;
+        if blocks_others || !self.queues.has_other_wait(&self.clients, newest) {
+            return blocks_others;
         }
         let behind = |id| self.queues.is_anyone_behind(&self.keys, id);
         if !push {
             let waits = self.queues.of_client(&self.clients, client);
-            return any_at_a_glance(waits.flat_map(behind));
+            return any_or_too_many(waits.flat_map(behind));
         }
         let blocking = self.clients[client].blocked;
         let waits = self.queues.of_owner(client, label).chain(blocking);
-        any_at_a_glance(waits.flat_map(behind))
+        any_or_too_many(waits.flat_map(behind))
     }
 
     fn describe(&self, path: Vec<Link>) -> Vec<Waits> {
@@ -96,6 +96,6 @@ impl Engine {
 }
 
 /// Whether any item is true; also true beyond [`LOOKS_BEFORE_WALK`] items.
-fn any_at_a_glance(mut all: impl Iterator<Item = bool>) -> bool {
+fn any_or_too_many(mut all: impl Iterator<Item = bool>) -> bool {
     all.by_ref().take(LOOKS_BEFORE_WALK).any(|is_so| is_so) || all.next().is_some()
 }

@@ -1,12 +1,12 @@
-//! The walk from the newest wait over "must wait for" edges, until it comes back or has taken its steps.
+//! A breadth-first search from the newest wait over "must wait for" edges, until it reaches the newest wait again or has used up
+//! its steps.
 //!
 //! A wait must wait
-//! - for each holder of its key that cannot share the key with it, and so for what that owner waits for itself;
+//! - for each holder of its key in an incompatible mode, and so for the waits of that owner;
 //! - for the wait right ahead of it in the queue;
-//! - for each wait ahead that cannot share the key with it, to release the key again: and so for what that owner waits for
-//!   besides.
+//! - for each wait ahead in an incompatible mode: its owner will get the key and must release it, and so must end its other waits.
 //!
-//! Holders are followed before queues: behind a thousand who wait for the same key, its holder is what matters.
+//! Holders are followed before queues: behind a thousand waits for one key, its holder is what matters.
 
 use crate::engine::limits::WALK_HOLDERS_PER_KEY;
 use crate::engine::mode::Mode;
@@ -17,33 +17,36 @@ use crate::engine::terms::Attributes;
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 
-/// A wait that must end first at this key: the one that is waited for, or the one that waits for it.
+/// A wait, and one of the keys it waits for.
 #[derive(Clone, Copy)]
 pub(super) struct Link {
     pub at: Id<Name>,
     pub waiter: Id<Waiter>,
 }
 
-/// An owner and in what way it has a key, or will have it.
-type Way<'a> = (Id<Client>, &'a [u8], Mode, Attributes);
+/// An owner (connection and label), and the mode and attributes in which it holds a key or will hold it.
+type Claim<'a> = (Id<Client>, &'a [u8], Mode, Attributes);
 
-/// What is to be followed.
+/// A step of the search.
 enum Next {
     Wait(Id<Waiter>),
-    /// The waits ahead of this place, for the waiter behind them. The first of them is right ahead of it.
+    /// The waits ahead of this queue entry, which the link's waiter must wait for; the flag says that the first of them is right
+    /// ahead of that waiter.
     Ahead(Link, Id<QueueEntry>, bool),
 }
 
 pub(super) struct Walk<'a> {
     engine: &'a Engine,
     newest: Id<Waiter>,
-    /// For each wait that is reached, which one must wait for it, and at which key.
+    /// For each wait reached, the wait that must wait for it, and at which key.
     reached: HashMap<Id<Waiter>, Link>,
-    near: VecDeque<Id<Waiter>>,
-    far: VecDeque<Next>,
-    /// The keys whose holders were looked at for another owner that asks for it so, and the places.
+    /// Reached by a holder: followed first.
+    by_holder: VecDeque<Id<Waiter>>,
+    by_queue: VecDeque<Next>,
+    /// Keys whose holders, and queue entries whose owners, were visited for a wait of this mode.
     seen_keys: HashSet<(Id<Name>, Mode)>,
-    seen_places: HashSet<(Id<QueueEntry>, Mode)>,
+    seen_entries: HashSet<(Id<QueueEntry>, Mode)>,
+    /// The steps left.
     steps: usize,
     is_cut: bool,
 }
@@ -54,16 +57,16 @@ impl<'a> Walk<'a> {
             engine,
             newest,
             reached: HashMap::new(),
-            near: VecDeque::new(),
-            far: VecDeque::new(),
+            by_holder: VecDeque::new(),
+            by_queue: VecDeque::new(),
             seen_keys: HashSet::new(),
-            seen_places: HashSet::new(),
+            seen_entries: HashSet::new(),
             steps,
             is_cut: false,
         }
     }
 
-    /// The links of a cycle that the newest wait closes, beginning with it.
+    /// The links of a cycle that the newest wait closes, beginning with its own.
     pub fn cycle(&mut self) -> Option<Vec<Link>> {
         let mut next = Some(Next::Wait(self.newest));
         while let Some(step) = next {
@@ -72,18 +75,20 @@ impl<'a> Walk<'a> {
             }
             let last = match step {
                 Next::Wait(waiter) => self.follow(waiter),
-                Next::Ahead(link, place, is_first) => self.follow_ahead(link, place, is_first),
+                Next::Ahead(link, entry, is_adjacent) => {
+                    self.follow_ahead(link, entry, is_adjacent)
+                }
             };
             if let Some(last) = last {
                 return Some(self.path(last));
             }
-            let near = self.near.pop_front().map(Next::Wait);
-            next = near.or_else(|| self.far.pop_front());
+            let next_wait = self.by_holder.pop_front().map(Next::Wait);
+            next = next_wait.or_else(|| self.by_queue.pop_front());
         }
         None
     }
 
-    /// Whether there was more to look at.
+    /// Whether the search hit a limit.
     pub fn is_cut(&self) -> bool {
         self.is_cut
     }
@@ -100,11 +105,11 @@ impl<'a> Walk<'a> {
         has_more
     }
 
-    /// Follows a wait to the holders of its keys, and later to its queues. The link back to the newest, if there is one.
+    /// Follows a wait to the holders of its keys, and schedules its queues. Returns the link to the newest wait, if reached.
     fn follow(&mut self, waiter: Id<Waiter>) -> Option<Link> {
-        for (at, place) in self.engine.queues.places_of(waiter) {
+        for (at, entry) in self.engine.queues.places_of(waiter) {
             let link = Link { at, waiter };
-            self.far.push_back(Next::Ahead(link, place, true));
+            self.by_queue.push_back(Next::Ahead(link, entry, true));
             if !self.step() {
                 return None;
             }
@@ -126,7 +131,7 @@ impl<'a> Walk<'a> {
         let own = engine.holds.find(&engine.keys, key, owner, label);
         let is_seen = match own {
             Some(_) => self.seen_keys.contains(&(link.at, mode)),
-            // Another that asks for it so waits for this owner's hold as well.
+            // Another owner that asks for this mode waits for this owner's hold, too.
             None => !self.seen_keys.insert((link.at, mode)),
         };
         let all = match is_seen {
@@ -141,9 +146,9 @@ impl<'a> Walk<'a> {
             }
             let (client, label) = holder_of(engine, hold);
             let attributes = engine.holds[hold].header.attributes();
-            let way = (client, label, engine.holds.mode(hold), attributes);
+            let claim = (client, label, engine.holds.mode(hold), attributes);
             if is_lasting(engine, hold)
-                && self.must_go(link.waiter, way)
+                && self.must_release(link.waiter, claim)
                 && self.reaches_newest_by_waits_of((client, label), link, true)
             {
                 return true;
@@ -153,41 +158,47 @@ impl<'a> Walk<'a> {
         false
     }
 
-    /// Follows a wait to the next one ahead of a place in a queue, and later further on.
-    fn follow_ahead(&mut self, link: Link, place: Id<QueueEntry>, is_first: bool) -> Option<Link> {
+    /// Follows a wait to the next one ahead of a queue entry, and schedules the rest of the queue.
+    fn follow_ahead(
+        &mut self,
+        link: Link,
+        entry: Id<QueueEntry>,
+        is_adjacent: bool,
+    ) -> Option<Link> {
         let engine = self.engine;
-        let (place, ahead) = engine.queues.ahead_of(&engine.keys, place)?;
+        let (entry, ahead) = engine.queues.ahead_of(&engine.keys, entry)?;
         if engine.is_dead_wait(ahead) {
-            self.far.push_front(Next::Ahead(link, place, is_first));
+            self.by_queue
+                .push_front(Next::Ahead(link, entry, is_adjacent));
             return None;
         }
-        if is_first && self.reaches_newest(ahead, link, false) {
+        if is_adjacent && self.reaches_newest(ahead, link, false) {
             return Some(link);
         }
         let mode = engine.queues[link.waiter].terms.mode;
-        if !self.seen_places.insert((place, mode)) {
+        if !self.seen_entries.insert((entry, mode)) {
             return None;
         }
-        // Somebody else: an owner waits once for a key.
+        // Another owner: an owner waits once for a key.
         let (client, label) = self.owner_of(ahead);
         let terms = &engine.queues[ahead].terms;
-        let way = (client, label, terms.mode, terms.attributes);
+        let claim = (client, label, terms.mode, terms.attributes);
         if terms.lease_ms.is_none()
-            && self.must_go(link.waiter, way)
+            && self.must_release(link.waiter, claim)
             && self.reaches_newest_by_waits_of((client, label), link, false)
         {
             return Some(link);
         }
-        self.far.push_back(Next::Ahead(link, place, false));
+        self.by_queue.push_back(Next::Ahead(link, entry, false));
         None
     }
 
-    /// Whether the newest is among the waits that keep this owner from releasing what it has.
+    /// Whether the newest wait is among those that keep this owner from releasing its holds; schedules the others.
     fn reaches_newest_by_waits_of(
         &mut self,
         (client, label): (Id<Client>, &[u8]),
         link: Link,
-        is_near: bool,
+        is_by_holder: bool,
     ) -> bool {
         let engine = self.engine;
         if !engine.clients[client].is_living() {
@@ -198,18 +209,18 @@ impl<'a> Walk<'a> {
             if !self.step() {
                 return false;
             }
-            if self.reaches_newest(wait, link, is_near) {
+            if self.reaches_newest(wait, link, is_by_holder) {
                 return true;
             }
         }
         false
     }
 
-    fn reaches_newest(&mut self, wait: Id<Waiter>, link: Link, is_near: bool) -> bool {
+    fn reaches_newest(&mut self, wait: Id<Waiter>, link: Link, is_by_holder: bool) -> bool {
         if wait != self.newest && self.reached.try_insert(wait, link).is_ok() {
-            match is_near {
-                true => self.near.push_back(wait),
-                false => self.far.push_back(Next::Wait(wait)),
+            match is_by_holder {
+                true => self.by_holder.push_back(wait),
+                false => self.by_queue.push_back(Next::Wait(wait)),
             }
         }
         wait == self.newest
@@ -231,8 +242,8 @@ impl<'a> Walk<'a> {
         (waiter.client, &waiter.terms.label)
     }
 
-    /// Whether a waiter can only have its key when this owner does not have it any more.
-    fn must_go(&self, id: Id<Waiter>, (client, label, mode, attributes): Way<'_>) -> bool {
+    /// Whether a waiter can only get its key after this owner has released it.
+    fn must_release(&self, id: Id<Waiter>, (client, label, mode, attributes): Claim<'_>) -> bool {
         let asked = &self.engine.queues[id].terms;
         if self.owner_of(id) == (client, label) {
             let reenters = attributes.reentrant && asked.attributes.reentrant;
@@ -249,15 +260,15 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// A session waits by the connection that is attached to it. While none is, it waits for nothing,
-/// and the end of its grace ends what it holds.
+/// The owner of a hold; for a session, its attached connection, which has its waits. A detached session has none, and its holds end
+/// with its grace.
 fn holder_of(engine: &Engine, hold: Id<Hold>) -> (Id<Client>, &[u8]) {
     let client = engine.holds[hold].client;
     let attached = engine.clients[client].attached();
     (attached.unwrap_or(client), engine.holds.label(hold))
 }
 
-/// Whether a hold does not end by itself. A lease can begin with the acknowledgement of its grant.
+/// Whether a hold does not end by itself. A pending grant's lease begins at its acknowledgement.
 fn is_lasting(engine: &Engine, hold: Id<Hold>) -> bool {
     let pending = engine.holds.pending_grant(hold);
     engine.holds.lease(hold).is_none() && pending.is_none_or(|grant| grant.lease_ms.is_none())

@@ -1,4 +1,4 @@
-//! Whether a token is that of a current hold.
+//! Whether a fencing token belongs to a current hold.
 
 use crate::engine::event::KeySnapshot;
 use crate::engine::limits::HOLDS_SEARCHED;
@@ -7,22 +7,22 @@ use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{Moment, Token};
 
-/// Why a token is stale: what is true instead.
+/// Why a token is not current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stale {
-    /// Nothing is current on a replica: only the master knows who lives.
+    /// No token is current on a replica: only the master knows which owners live.
     Replica,
     /// The key has no current hold.
     Nobody,
-    /// The token is that of a grant which waits for acknowledgements.
+    /// The token's grant waits for acknowledgements.
     Pending,
-    /// The key has a current hold with this token; a shared lock or a semaphore may have others, too.
+    /// The key has a current hold with this token; a shared lock or a semaphore may have more.
     HeldWith(Token),
 }
 
 impl Engine {
-    /// Whether `token` is that of a current hold of the key: its owner is alive, or a session within its grace; its lease is
-    /// not over, even if it was not ended yet; and what was seen at the key is what it holds. O(1).
+    /// Whether the key has a current hold with this token: its owner is connected, or a session within its grace; its lease has not
+    /// expired, even if not ended yet; and the key's state is the one that its mode needs. O(1).
     pub fn check_token(
         &self,
         now: Moment,

@@ -1,4 +1,4 @@
-//! Who holds and who waits, for an operator at three in the morning.
+//! Holders and waiters: of one key, and listed by cursor.
 
 use crate::engine::limits::{ENTRIES_COUNTED, ENTRIES_PER_LISTED_KEY, KEYS_LISTED_AT_ONCE};
 use crate::engine::mode::{Mode, ModeKind};
@@ -7,35 +7,35 @@ use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 
-/// What there is to tell about one key.
+/// The reply of LOCK.INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInspection {
-    /// In which mode it is held, or asked for by who is first in line; of several the one that says most of the key.
+    /// The mode in which it is held, see [`Modes::first`](crate::engine::mode::Modes::first); else that of the first waiter.
     pub kind: Option<ModeKind>,
-    /// How many permits it has, if it is held as a semaphore.
+    /// The permits of a held semaphore.
     pub total: Option<u32>,
-    /// The oldest first, as many as were asked for.
+    /// Oldest first, up to the requested number.
     pub holders: Vec<Holder>,
     pub holder_count: usize,
-    /// In the order in which they will be served, as many as were asked for.
+    /// In queue order, up to the requested number.
     pub waiters: Vec<Waiting>,
     pub waiter_count: usize,
 }
 
-/// A step of a walk through the keys that are held or waited for.
+/// A request of LOCK.LIST: one step of a walk over the keys that are held or waited for.
 pub struct Walk<'a> {
-    /// 0 at the beginning, and then what the step before gave.
+    /// 0, or the cursor of the previous page.
     pub cursor: u64,
     pub db: Db,
-    /// Only those that this connection holds or waits for; with 0 those that detached sessions hold.
+    /// Selects keys that this connection holds or waits for; with 0, keys held by detached sessions.
     pub client: Option<ClientId>,
-    /// Only those with such a name.
+    /// Selects keys by name.
     pub is_meant: &'a dyn Fn(&[u8]) -> bool,
-    /// About how many keys are looked at.
+    /// Keys to visit, approximately.
     pub count: u64,
 }
 
-/// What a step of a walk found.
+/// The keys found by one step of a walk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Page {
     /// 0 at the end.
@@ -45,18 +45,18 @@ pub struct Page {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// 0 where nobody is attached to the session that holds.
+    /// The connection that holds, or that is attached to the session that does; 0 for a detached session.
     pub client: ClientId,
-    /// Whether somebody is attached to the session that holds; none where a connection does.
+    /// Of a session: whether it is attached. None for a connection.
     pub session: Option<bool>,
     pub label: Box<[u8]>,
     pub mode: Mode,
     pub token: Token,
     pub depth: u32,
     pub held_ms: u64,
-    /// What is left of its lease.
+    /// The rest of its lease.
     pub lease_ms: Option<u64>,
-    /// How many replicas have acknowledged its grant, and are to; none where that does not matter, or not any more.
+    /// Of a pending grant: the replicas that have acknowledged it, and the number required.
     pub acks: Option<(u32, u32)>,
 }
 
@@ -68,14 +68,14 @@ pub struct Waiting {
     pub waiting_ms: u64,
 }
 
-/// A key in short.
+/// A line of LOCK.LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyLine {
     pub key: KeyBuf,
-    /// 0 where nobody is attached to the session that holds.
+    /// As [`Holder::client`].
     pub holders: Vec<ClientId>,
     pub waiters: usize,
-    /// How long the longest hold has lasted.
+    /// The age of its oldest hold.
     pub oldest_ms: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ impl KeyRef {
     }
 }
 
-/// A stop of a walk: the place of a held key, or of a name.
+/// A position of a walk: the arena slot of a held key, or of a name.
 #[derive(Clone, Copy)]
 enum Position {
     Held(usize),
@@ -120,7 +120,7 @@ impl Position {
         }
     }
 
-    /// Not 0 but for the first.
+    /// 0 only for the first position.
     fn cursor(self) -> u64 {
         match self {
             Position::Held(place) => place as u64 * 2,
@@ -130,7 +130,7 @@ impl Position {
 }
 
 impl Engine {
-    /// Who holds a key and who waits for it, no more than `most` of each; nothing where nobody does. O(most).
+    /// The holders and waiters of a key, at most `most` of each; none if it has neither. O(most).
     pub fn inspect(&self, now: Moment, key: Key<'_>, most: usize) -> Option<KeyInspection> {
         let (held, name) = (self.keys.find_held(key), self.keys.find_name(key));
         let holds = held.into_iter();
@@ -179,11 +179,11 @@ impl Engine {
         waiters.filter(|waiter| !self.is_dead_wait(*waiter)).count()
     }
 
-    /// The next of the keys of a database that are held or waited for, in no particular order. O(count), and besides what is
-    /// told of the last of them.
+    /// The next keys of a database that are held or waited for, in no particular order. O(count + holders and waiters of the last
+    /// key).
     ///
-    /// First come the held keys, with who waits for them, and then the names that are only waited for. Each keeps its place, so a
-    /// walk meets whatever is held, or waited for and not held, from its beginning to its end.
+    /// Held keys come first, then names that are only waited for. Records keep their slots, so a full walk returns each key that is
+    /// held during all of it, or waited for and not held during all of it.
     pub fn list(&self, now: Moment, walk: &Walk<'_>) -> Page {
         let count = usize::try_from(walk.count).unwrap_or(usize::MAX);
         let is_meant = |key: Key<'_>| key.db == walk.db && (walk.is_meant)(key.name);
@@ -277,7 +277,7 @@ impl Engine {
         }
     }
 
-    /// What a connection or its session holds or waits for, unless that is more than so many. O(its number).
+    /// The keys that a connection or its session holds or waits for; none if they are more than `most`. O(their number).
     fn key_refs_of_client(&self, client: Id<Client>, most: usize) -> Option<Vec<KeyRef>> {
         let owner = self.clients.owner(client);
         let count = self.clients[client].place_count as usize;

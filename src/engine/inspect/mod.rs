@@ -1,9 +1,9 @@
-//! What there is to tell about all that: for `LOCK.INFO`, `LOCK.LIST`, `LOCK.WHY`, `SESSION.LIST`, `INFO` and `MEMORY USAGE`.
+//! Read-only reports.
 //!
 //! ```text
-//!   inspection.rs   who holds and who waits     memory.rs   how much memory that takes
-//!   sessions.rs     which sessions there are    current.rs  whether a token is that of a current hold
-//!   why.rs          why nobody gets a key
+//!   inspection.rs   LOCK.INFO, LOCK.LIST     memory.rs    MEMORY USAGE
+//!   sessions.rs     SESSION.LIST             current.rs   LOCK.GUARD
+//!   why.rs          LOCK.WHY
 //! ```
 
 pub(in crate::engine) mod current;

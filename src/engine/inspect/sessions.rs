@@ -1,29 +1,29 @@
-//! Which sessions there are, for an operator.
+//! The list of sessions.
 
 use crate::engine::state::rows::{Client, Session};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Moment, Origin, SessionId};
 
-/// A session in short.
+/// A line of SESSION.LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionLine {
     pub id: SessionId,
-    /// 0 where nobody is attached.
+    /// The attached connection; 0 while detached.
     pub client: ClientId,
-    /// What is known of the last connection where nobody is attached.
+    /// The last connection, while detached.
     pub origin: Option<Box<Origin>>,
-    /// What is left of its grace; all of it while somebody is attached.
+    /// The rest of its grace; all of it while attached.
     pub grace_ms: u64,
-    /// Temporary keys.
+    /// Temporary keys that it holds.
     pub keys: u64,
-    /// Of locks.
+    /// Locks that it holds.
     pub holds: u64,
     pub waits: u64,
 }
 
 impl Engine {
-    /// The sessions, the oldest first. O(sessions, and the holds of all).
+    /// The sessions, by id. O(sessions + their holds).
     pub fn sessions(&self, now: Moment) -> Vec<SessionLine> {
         let living = self.sessions.iter();
         let living = living.filter(|(owner, _)| !self.sessions.is_over(*owner, now));

@@ -1,4 +1,4 @@
-//! Why nobody gets a key: who holds it, what they wait for, who holds that, and so on.
+//! Why a key is not free: its holders, the keys for which they wait, the holders of those, and so on.
 
 use crate::engine::inspect::inspection::Holder;
 use crate::engine::limits::{WHY_KEYS_PER_REQUEST, WHY_STEPS};
@@ -13,12 +13,12 @@ use std::collections::HashSet;
 pub struct Step {
     pub key: KeyBuf,
     pub holder: Holder,
-    /// A key for which it waits itself. Its holders follow, unless they came before.
+    /// A key for which it waits. The holders of that key follow, unless listed already.
     pub waits_for: Option<KeyBuf>,
 }
 
 impl Engine {
-    /// The holders of a key, then those of the keys for which they wait, each key once. O(the steps, 64 at most).
+    /// The holders of a key, then those of the keys for which they wait, each key once. O([`WHY_STEPS`]).
     pub fn why(&self, now: Moment, key: Key<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut keys = vec![key.to_owned()];
@@ -28,7 +28,7 @@ impl Engine {
             next += 1;
             let held = self.keys.find_held(key.as_key()).into_iter();
             let holds = held.flat_map(|held| self.holds.all_of_key(&self.keys, held));
-            // Those of ended connections among them are few, or the chain is cut.
+            // Among these holds may be orphaned ones, which are skipped: then fewer steps are returned.
             for hold in holds.take(WHY_STEPS) {
                 if steps.len() == WHY_STEPS {
                     return steps;
@@ -52,8 +52,8 @@ impl Engine {
         steps
     }
 
-    /// What keeps the owner of a hold waiting: the request that blocks its connection, or one with a push by its label. Of
-    /// several keys one that another holds, if there is one.
+    /// The key for which a hold's owner waits: a key of the wait that blocks its connection, or else of a wait with a push by its
+    /// label; preferably one held by another owner.
     fn waited_for_by(&self, hold: Id<Hold>) -> Option<KeyBuf> {
         let owner = self.holds[hold].client;
         let record = &self.clients[owner];
@@ -66,13 +66,14 @@ impl Engine {
             self.queues.of_owner(connection, label).next()
         };
         let waiter = self.clients[connection].blocked.or_else(pushed)?;
-        let is_anothers = |name: &Id<Name>| {
+        let is_held_by_other = |name: &Id<Name>| {
             let held = self.keys.held_at(*name);
             let first = held.and_then(|held| self.living_holds(held).next());
             first.is_some_and(|hold| self.holds[hold].client != owner)
         };
         let names = || self.queues.names_of(waiter).take(WHY_KEYS_PER_REQUEST);
-        let name = names().find(is_anothers).or_else(|| names().next())?;
+        let name = names().find(is_held_by_other);
+        let name = name.or_else(|| names().next())?;
         Some(self.keys[name].key().to_owned())
     }
 }

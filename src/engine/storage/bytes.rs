@@ -1,28 +1,31 @@
-//! Bytes that need no memory of their own where they are few, as the names and values in effects mostly
-//! are: to take memory and give it back costs more than all else that is done with them.
+//! A byte string with inline capacity. The names and values in effects are mostly short, and to allocate and free them would cost
+//! more than everything else that is done with them.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 
-/// As many as fit beside a length and a mark into the space of three pointers.
-const FEW: usize = 22;
+/// With a length and a discriminant, as many as fit into three pointers.
+const INLINE_CAPACITY: usize = 22;
 
-/// Any bytes. O(1) to move.
+/// Immutable bytes. O(1) to move.
 #[derive(Clone)]
 pub struct Bytes(Storage);
 
-/// Invariant: `length` is at most [`FEW`].
+/// Invariant: `length` is at most [`INLINE_CAPACITY`].
 #[derive(Clone)]
 enum Storage {
-    Inline { length: u8, bytes: [u8; FEW] },
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE_CAPACITY],
+    },
     Boxed(Box<[u8]>),
 }
 
 impl From<&[u8]> for Bytes {
     fn from(given: &[u8]) -> Self {
-        let mut bytes = [0; FEW];
+        let mut bytes = [0; INLINE_CAPACITY];
         Bytes(match bytes.get_mut(..given.len()) {
             Some(place) => {
                 place.copy_from_slice(given);
@@ -93,15 +96,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_and_many_are_kept_as_they_are() {
+    fn short_and_long_strings_are_kept() {
         assert_eq!(size_of::<Bytes>(), 24);
-        let all: Vec<u8> = (0..3 * FEW as u8).collect();
+        let all: Vec<u8> = (0..3 * INLINE_CAPACITY as u8).collect();
         for length in 0..all.len() {
             let given = &all[..length];
             let (copied, taken) = (Bytes::from(given), Bytes::from(Box::from(given)));
             assert_eq!((&*copied, &*taken), (given, given));
             assert_eq!(copied, taken);
-            assert_eq!(matches!(copied.0, Storage::Inline { .. }), length <= FEW);
+            assert_eq!(
+                matches!(copied.0, Storage::Inline { .. }),
+                length <= INLINE_CAPACITY
+            );
         }
         assert!(Bytes::default().is_empty());
         assert!(Bytes::from(&b"a"[..]) < Bytes::from(&b"b"[..]));

@@ -1,9 +1,9 @@
-//! Lists whose links stand inside the records of an [`Arena`]: a record can be in several lists at
-//! once, and be taken out of the middle of each in O(1), without a list node of its own.
+//! Intrusive doubly linked lists of the records of an [`Arena`]: a record can be in several lists, leaves each in O(1), and needs
+//! no list node.
 
 use crate::engine::storage::arena::{Arena, Id};
 
-/// A record's place in one chain.
+/// A record's neighbours in one chain.
 pub struct Link<T> {
     prev: Option<Id<T>>,
     next: Option<Id<T>>,
@@ -18,16 +18,15 @@ impl<T> Default for Link<T> {
     }
 }
 
-/// A record that can stand in the chain numbered `N`.
+/// A record that can be in a chain with the number `N`.
 pub trait Chained<const N: usize>: Sized {
     fn link(&self) -> &Link<Self>;
     fn link_mut(&mut self) -> &mut Link<Self>;
 }
 
-/// Records in the order in which they were put in.
+/// Records in insertion order.
 ///
-/// Invariant: following `next` from the head comes back to the head (the chain is a ring), and
-/// `prev` is its mirror image; so the head alone, four bytes, knows the tail.
+/// Invariant: the chain is a ring: the tail's `next` is the head, and the head's `prev` is the tail. So a chain is four bytes.
 pub struct Chain<T, const N: usize> {
     head: Option<Id<T>>,
 }
@@ -51,13 +50,13 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
         self.head.and_then(|head| arena[head].link().prev)
     }
 
-    /// The record right before one of this chain. O(1).
+    /// The record before this one. O(1).
     pub fn before(&self, arena: &Arena<T>, id: Id<T>) -> Option<Id<T>> {
         let prev = arena[id].link().prev;
         prev.filter(|_| self.head != Some(id))
     }
 
-    /// Puts a record that is in no such chain at the end. O(1).
+    /// Appends a record that is in no chain with this number. O(1).
     pub fn push(&mut self, arena: &mut Arena<T>, id: Id<T>) {
         let Some(head) = self.head else {
             self.head = Some(id);
@@ -76,7 +75,7 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
         };
     }
 
-    /// Takes a record of this chain out of it. O(1).
+    /// Removes a record of this chain. O(1).
     pub fn remove(&mut self, arena: &mut Arena<T>, id: Id<T>) {
         let Link { prev, next } = std::mem::take(arena[id].link_mut());
         let (prev, next) = (prev.expect("in a ring"), next.expect("in a ring"));

@@ -1,10 +1,10 @@
-//! How records stand in memory. Nothing here knows a rule.
+//! Containers for the tables in `state/`. They know no rule.
 //!
 //! ```text
-//!   arena.rs   records with small, reusable ids    chain.rs     lists whose links stand in the records
-//!   index.rs   records found by what they say      overflow.rs  one of very many at one key
-//!   generation.rs   of the records at one place, one after the other, which one an id names
-//!   few.rs, bytes.rs   what needs no memory of its own while it is small
+//!   arena.rs       records with 4-byte ids           chain.rs      intrusive lists
+//!   generation.rs  detects stale ids in debug builds
+//!   index.rs       hash index of ids                 overflow.rs   hash index for the tail of long lists
+//!   few.rs         list with inline capacity         bytes.rs      byte string with inline capacity
 //! ```
 
 pub(in crate::engine) mod arena;

@@ -47,14 +47,14 @@ impl<T> Overflow<T> {
 
     /// An entry is about to be appended to this list; returns whether it was indexed. O(1).
     pub fn join(&mut self, chain: impl Iterator<Item = Id<T>>, key: impl Hash, id: Id<T>) -> bool {
-        let has_many = chain.take(OVERFLOW_THRESHOLD).count() == OVERFLOW_THRESHOLD;
-        if has_many {
+        let is_long = chain.take(OVERFLOW_THRESHOLD).count() == OVERFLOW_THRESHOLD;
+        if is_long {
             self.add(key, id);
         }
-        has_many
+        is_long
     }
 
-    /// Indexes an entry of which another index over the same list says so. O(1).
+    /// Indexes an entry that another index over the same list has indexed. O(1).
     pub fn add(&mut self, key: impl Hash, id: Id<T>) {
         self.index.insert(self.hash(key), id);
     }
@@ -65,9 +65,11 @@ impl<T> Overflow<T> {
     }
 
     /// Panics unless this entry, at this position of its list, can be found.
-    pub fn check(&self, place: usize, key: impl Hash, id: Id<T>) {
+    pub fn check(&self, position: usize, key: impl Hash, id: Id<T>) {
         let hash = self.hash(key);
-        assert!(place < OVERFLOW_THRESHOLD || self.index.find(hash, |found| found == id).is_some());
+        assert!(
+            position < OVERFLOW_THRESHOLD || self.index.find(hash, |found| found == id).is_some()
+        );
     }
 
     /// The number of indexed entries.

@@ -1,17 +1,17 @@
-//! An arena beside a map; ids of records that are gone.
+//! An arena against a map; stale ids.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 #[test]
-fn places_are_used_again() {
+fn slots_are_reused() {
     let mut arena = Arena::default();
     let ids: Vec<_> = (0..2000).map(|n| arena.insert(n)).collect();
     assert_eq!(arena.len(), 2000);
     assert_eq!(arena.remove(ids[700]), 700);
     let again = arena.insert(9);
-    assert_eq!(again.place(), ids[700].place());
+    assert_eq!(again.slot(), ids[700].slot());
     assert_eq!(arena[again], 9);
     assert_eq!(arena.iter().count(), 2000);
     assert_eq!((arena.places(), arena.at(700)), (2000, Some(again)));
@@ -21,7 +21,7 @@ fn places_are_used_again() {
 }
 
 #[test]
-fn a_chunk_gives_its_memory_back_with_its_last_record() {
+fn a_chunk_is_freed_with_its_last_record() {
     let mut arena = Arena::default();
     let ids: Vec<_> = (0..10 * CHUNK).map(|n| arena.insert(n)).collect();
     let survivor = ids[3 * CHUNK];
@@ -32,25 +32,25 @@ fn a_chunk_gives_its_memory_back_with_its_last_record() {
     assert_eq!((arena.len(), arena[survivor]), (1, 3 * CHUNK));
     assert!(
         with_memory.count() <= 3,
-        "the survivor's, one to spare, and that of the place that was left last"
+        "the survivor's, the spare, and that of the slot that was freed last"
     );
-    let mut place = 0;
+    let mut slot = 0;
     let mut looks = 0;
-    while arena.at(place) != Some(survivor) {
-        place = arena.place_after(place);
+    while arena.at(slot) != Some(survivor) {
+        slot = arena.place_after(slot);
         looks += 1;
     }
     assert!(
         looks <= 2 * CHUNK + 3,
-        "chunks without memory are skipped: {looks}"
+        "chunks that are not allocated are skipped: {looks}"
     );
     let again: Vec<_> = (0..3 * CHUNK).map(|n| arena.insert(n)).collect();
     assert_eq!(arena.iter().count(), again.len() + 1);
-    assert_eq!(arena.chunks.len(), 10, "places are used again");
+    assert_eq!(arena.chunks.len(), 10, "slots are reused");
 }
 
 #[test]
-fn a_record_that_comes_and_goes_alone_keeps_its_memory() {
+fn inserting_and_removing_one_record_neither_allocates_nor_frees() {
     let mut arena = Arena::default();
     let ids: Vec<_> = (0..4 * CHUNK).map(|n| arena.insert(n)).collect();
     for id in ids {
@@ -60,7 +60,7 @@ fn a_record_that_comes_and_goes_alone_keeps_its_memory() {
     let kept = memory(&arena);
     assert!(
         kept <= 2,
-        "one to spare, and that of the place that was left last"
+        "the spare, and that of the slot that was freed last"
     );
     for n in 0..3 {
         let alone = arena.insert(n);
@@ -70,7 +70,7 @@ fn a_record_that_comes_and_goes_alone_keeps_its_memory() {
     }
 }
 
-/// An id whose place was taken by so many other records since, one after the other. See [`generation`].
+/// An id whose slot was reused this many times since. See [`generation`].
 #[cfg(debug_assertions)]
 fn stale(others: u32) -> (Arena<u32>, Id<u32>) {
     let mut arena = Arena::default();
@@ -79,7 +79,7 @@ fn stale(others: u32) -> (Arena<u32>, Id<u32>) {
     for other in 1..=others {
         arena.remove(there);
         there = arena.insert(other);
-        assert!(arena.at(stale.place()) == Some(there) && there != stale);
+        assert!(arena.at(stale.slot()) == Some(there) && there != stale);
     }
     (arena, stale)
 }
@@ -114,18 +114,18 @@ fn an_optional_id_costs_nothing() {
 }
 
 #[test]
-fn a_chunk_whose_places_are_next_keeps_its_memory_however_often_it_becomes_empty() {
+fn the_spare_chunk_stays_allocated_however_often_it_becomes_empty() {
     let mut arena = Arena::default();
     let full: Vec<_> = (0..CHUNK).map(|n| arena.insert(n)).collect();
     let mut other = full[0];
     for n in 0..3 {
         let alone = arena.insert(n);
-        assert_eq!(alone.place(), CHUNK);
+        assert_eq!(alone.slot(), CHUNK);
         arena.remove(alone);
         arena.remove(other);
         assert!(arena.chunks[1].is_empty() && arena.slots[1].is_some());
         other = arena.insert(n);
-        assert_eq!(other.place(), full[0].place());
+        assert_eq!(other.slot(), full[0].slot());
     }
 }
 
@@ -140,7 +140,7 @@ fn a_chunk_to_spare_that_is_in_use_again_keeps_its_records_when_another_becomes_
     assert_eq!(arena.spare, Some(1));
     let first = arena.insert(0);
     let [kept, other] = [3, 4].map(|n| arena.insert(n));
-    assert_eq!((first.place(), kept.place() / CHUNK), (0, 1));
+    assert_eq!((first.slot(), kept.slot() / CHUNK), (0, 1));
     let rest = full[1..].iter().copied();
     rest.chain([first, other]).for_each(|id| {
         arena.remove(id);
@@ -153,13 +153,13 @@ enum Step {
     Insert {
         count: usize,
     },
-    /// From one record on, each so many-th.
+    /// Starting at one record, every `every`-th.
     Remove {
         from: usize,
         every: usize,
         count: usize,
     },
-    ComeAndGo,
+    InsertAndRemove,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -167,26 +167,26 @@ fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
         (1..2 * CHUNK).prop_map(|count| Step::Insert { count }),
         remove.prop_map(|(from, every, count)| Step::Remove { from, every, count }),
-        Just(Step::ComeAndGo),
+        Just(Step::InsertAndRemove),
     ]
 }
 
-/// What must hold of an arena with these records.
+/// Asserts that the arena has exactly these records, and its invariants.
 fn check(arena: &Arena<usize>, model: &BTreeMap<usize, (Id<usize>, usize)>) {
     assert_eq!(arena.len(), model.len());
-    let there = arena.iter().map(|(id, value)| (id.place(), (id, *value)));
-    assert!(there.eq(model.iter().map(|(place, record)| (*place, *record))));
+    let there = arena.iter().map(|(id, value)| (id.slot(), (id, *value)));
+    assert!(there.eq(model.iter().map(|(slot, record)| (*slot, *record))));
     let mut walked = Vec::new();
-    let mut place = 0;
-    while place < arena.places() {
-        walked.extend(arena.at(place));
-        let after = arena.place_after(place);
-        assert!(after > place);
-        place = after;
+    let mut slot = 0;
+    while slot < arena.places() {
+        walked.extend(arena.at(slot));
+        let after = arena.place_after(slot);
+        assert!(after > slot);
+        slot = after;
     }
     assert!(walked.iter().eq(model.values().map(|(id, _)| id)));
-    assert!(walked.iter().all(|id| arena[*id] == model[&id.place()].1));
-    assert_eq!(arena.at(place), None);
+    assert!(walked.iter().all(|id| arena[*id] == model[&id.slot()].1));
+    assert_eq!(arena.at(slot), None);
     for (number, chunk) in arena.chunks.iter().enumerate() {
         check_chunk(arena, number, chunk);
     }
@@ -199,18 +199,18 @@ fn check(arena: &Arena<usize>, model: &BTreeMap<usize, (Id<usize>, usize)>) {
 }
 
 fn check_chunk(arena: &Arena<usize>, number: usize, chunk: &Chunk) {
-    let is_free = |place: &usize| {
-        let last_left = arena.last_left.map(Id::place);
-        arena.at(*place).is_none() && last_left != Some(*place)
+    let is_free = |slot: &usize| {
+        let last_freed = arena.last_freed.map(Id::slot);
+        arena.at(*slot).is_none() && last_freed != Some(*slot)
     };
     let first = number * CHUNK;
     let used = first + usize::from(chunk.used);
     let free: BTreeSet<_> = { chunk.free.iter() }
-        .map(|place| first + usize::from(*place))
+        .map(|slot| first + usize::from(*slot))
         .collect();
     assert_eq!(free.len(), chunk.free.len());
     assert!(free.into_iter().eq((first..used).filter(is_free)));
-    assert!((used..first + CHUNK).all(|place| arena.at(place).is_none()));
+    assert!((used..first + CHUNK).all(|slot| arena.at(slot).is_none()));
     let named = arena.roomy.iter().filter(|roomy| **roomy == number as u32);
     assert_eq!(named.count(), usize::from(chunk.is_roomy));
     assert_eq!(chunk.is_roomy, !chunk.is_full());
@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn records_are_where_they_were_put_however_they_come_and_go(
+    fn an_arena_is_a_map_whatever_the_order_of_steps(
         steps in proptest::collection::vec(steps(), 1..40)
     ) {
         let mut arena = Arena::default();
@@ -230,19 +230,19 @@ proptest! {
             match step {
                 Step::Insert { count } => for value in values.by_ref().take(count) {
                     let id = arena.insert(value);
-                    prop_assert!(model.insert(id.place(), (id, value)).is_none());
+                    prop_assert!(model.insert(id.slot(), (id, value)).is_none());
                 },
                 Step::Remove { from, every, count } => {
                     let from = from % model.len().max(1);
                     let gone: Vec<_> = model.values().skip(from).step_by(every).take(count).copied().collect();
                     for (id, value) in gone {
                         prop_assert_eq!(arena.remove(id), value);
-                        model.remove(&id.place());
+                        model.remove(&id.slot());
                     }
                 }
-                Step::ComeAndGo => {
+                Step::InsertAndRemove => {
                     let id = arena.insert(0);
-                    prop_assert!(!model.contains_key(&id.place()));
+                    prop_assert!(!model.contains_key(&id.slot()));
                     prop_assert_eq!(arena.remove(id), 0);
                 }
             }

@@ -1,4 +1,4 @@
-//! Chains beside lists.
+//! Chains against lists.
 
 use super::*;
 use proptest::prelude::*;
@@ -42,7 +42,7 @@ fn records_leave_from_the_middle_and_from_both_ends() {
 enum Step {
     Push,
     Remove(usize),
-    /// From its chain to the end of the other.
+    /// To the end of the other chain.
     Move(usize),
 }
 

@@ -1,11 +1,11 @@
-//! An index of many records with few hashes.
+//! An index of many records with few hashes, against a list.
 
 use super::*;
 use crate::engine::storage::arena::Arena;
 use proptest::prelude::*;
 
 #[test]
-fn a_large_table_gives_its_memory_back_with_its_last_entry() {
+fn a_large_table_is_freed_with_its_last_entry() {
     let mut arena = Arena::default();
     let mut index = Index::default();
     let ids: Vec<_> = (0..2 * LARGE).map(|n| arena.insert(n)).collect();
@@ -19,7 +19,7 @@ fn a_large_table_gives_its_memory_back_with_its_last_entry() {
 }
 
 proptest! {
-    /// Few hashes for many records, so that most have one in common.
+    /// Five hashes, so most records collide.
     #[test]
     fn each_record_is_found_under_its_hash_and_no_other(
         steps in proptest::collection::vec((0..5_u32, any::<bool>(), any::<usize>()), 1..100)
