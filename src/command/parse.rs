@@ -353,7 +353,7 @@ fn raise<'a, 'b>(
 ) -> Result<Request<'a, 'b>, BadInput> {
     Ok(Request::Raise {
         key,
-        token: number_in("the token", token, 0, Token::MOST)?,
+        token: number_in("the token", token, 0, Token::MAX)?,
         label: Options::read(options, &[OWNER])?.label(),
     })
 }

@@ -1,20 +1,22 @@
-//! What must hold between two facts, for tests.
+//! Invariants, for tests.
 
 use super::state::timers::Timer;
 use crate::engine::tables::Engine;
 
 impl Engine {
-    /// For tests: the next event goes the long ways. How many keys there were with a short one. O(keys).
-    pub fn forget_short_ways(&mut self) -> usize {
-        let short = self.keys.all_held();
-        let short: Vec<_> = short.filter(|key| self.keys[*key].has_one_hold()).collect();
-        for key in &short {
+    /// For tests: the next event takes no fast path for keys with one hold. Returns the number of those keys. O(keys).
+    pub fn disable_fast_paths(&mut self) -> usize {
+        let single = self.keys.all_held();
+        let single: Vec<_> = single
+            .filter(|key| self.keys[*key].has_one_hold())
+            .collect();
+        for key in &single {
             self.keys[*key].set_one_hold(false);
         }
-        short.len()
+        single.len()
     }
 
-    /// Panics unless every room's invariant holds. For tests: O(everything).
+    /// Panics unless the invariant of every table holds. For tests: O(everything).
     pub fn check_invariants(&self) {
         self.watches.check(&self.keys, &self.clients);
         self.holds.check(&self.keys, &self.clients);
@@ -32,7 +34,7 @@ impl Engine {
     fn check_timers(&self) {
         let renewal = self.renewals.deadline();
         let renewal = renewal.map(|end| (end, Timer::Renewal));
-        // The quarantine has no other record than its timer.
+        // The quarantine is recorded only as its timer.
         let quarantine = self.timers.quarantine();
         let quarantine = quarantine.map(|end| (end, Timer::Quarantine));
         let ends = self.queues.deadlines().chain(self.holds.leases());

@@ -10,7 +10,7 @@ use crate::engine::types::{
     Cause, ClientId, Db, Digest, Form, Key, KeyState, Loss, ReplyTo, SessionId, Token, Wait,
 };
 
-/// A key and what the keyspace has there at this moment.
+/// A key and its state in the keyspace at the time of the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySnapshot<'a> {
     pub key: Key<'a>,
@@ -21,14 +21,14 @@ pub struct KeySnapshot<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acquire<'a> {
     pub client: ClientId,
-    /// The keys, each once; more than one only for an exclusive lock.
+    /// Distinct keys; more than one only for an exclusive lock.
     pub seen: &'a [KeySnapshot<'a>],
     pub terms: Terms<&'a [u8]>,
     /// A temporary key's value.
     pub value: &'a [u8],
     pub wait: Option<Wait>,
     pub form: Form,
-    /// The shell has the (only) key open, and can make it without being told its name.
+    /// The shell has the only key open: the grant is emitted as `CreateKey`, not as `Make` or `MakeLock`.
     pub in_command: bool,
 }
 
@@ -48,9 +48,9 @@ pub struct Raise<'a> {
     pub client: ClientId,
     pub key: Key<'a>,
     pub label: &'a [u8],
-    /// The least token that the hold is to have.
+    /// The hold's token is raised to at least this one.
     pub token: Token,
-    /// The greatest that the clock allows. What is not above a token that was given is allowed in any case.
+    /// The greatest token that the clock allows. Tokens up to the last one granted are always allowed.
     pub most: Token,
 }
 
@@ -58,130 +58,126 @@ pub struct Raise<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Start<'a> {
     pub client: ClientId,
-    /// 128 random bits, in whatever form the client is to have them.
+    /// 128 random bits, encoded as the client gets them.
     pub secret: &'a [u8],
-    /// The secret's.
     pub digest: Digest,
     pub grace_ms: u64,
-    /// For whom it counts.
+    /// See [`Limits::sessions_per_user`](super::Limits::sessions_per_user).
     pub user: &'a [u8],
 }
 
+/// Each event up to `BlockRefused` emits one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
-    /// Answered by one reply, or by a block and one answer later. Writes.
+    /// Emits a block instead of the reply if it waits, and one answer later. Writes.
     Acquire(Acquire<'a>),
-    /// `DELTP`. Answered by one reply; keys may be repeated. Writes.
+    /// `DELTP`. Keys may be repeated. Writes.
     Drop {
         client: ClientId,
         keys: &'a [Key<'a>],
     },
-    /// `LOCK.RELEASE`, of one depth or of all. Answered by one reply. Writes.
+    /// `LOCK.RELEASE`, of one depth or of all. Writes.
     Release {
         client: ClientId,
         key: Key<'a>,
         label: &'a [u8],
         all: bool,
     },
-    /// `LOCK.EXTEND`. Answered by one reply. Writes.
+    /// `LOCK.EXTEND`. Writes.
     Extend {
         client: ClientId,
         key: Key<'a>,
         label: &'a [u8],
         lease_ms: u64,
     },
-    /// Answered by one reply. Writes.
+    /// Writes.
     Raise(Raise<'a>),
-    /// `LOCK.CANCEL`. Answered by one reply. Writes nothing.
+    /// `LOCK.CANCEL`. Writes nothing.
     Cancel {
         client: ClientId,
         key: Key<'a>,
         label: &'a [u8],
     },
-    /// `WATCHEX`. Answered by one reply; keys may be repeated.
+    /// `WATCHEX`. Keys may be repeated.
     Watch {
         client: ClientId,
         seen: &'a [KeySnapshot<'a>],
     },
-    /// `UNWATCHEX` with keys. Answered by one reply; keys may be repeated.
+    /// `UNWATCHEX` with keys, which may be repeated.
     Unwatch {
         client: ClientId,
         keys: &'a [Key<'a>],
     },
-    /// `UNWATCHEX` without a key. Answered by one reply.
+    /// `UNWATCHEX` without keys.
     UnwatchAll { client: ClientId },
-    /// Answered by one reply. Replicated.
+    /// Replicated.
     Start(Start<'a>),
-    /// `SESSION.RESUME`, of the session with this digest. Answered by one reply. Writes nothing.
+    /// `SESSION.RESUME` of the session with this digest. Writes nothing.
     Resume {
         client: ClientId,
         digest: Digest,
-        /// To be told of what the session loses, as far as that was asked for.
+        /// The connection gets LOST for the session's holds with NOTIFY.
         notify: bool,
     },
-    /// `SESSION.END`. Answered by one reply. Writes.
+    /// `SESSION.END`. Writes.
     EndSession {
         client: ClientId,
-        /// What the session holds cannot be touched in this callback: it is orphaned.
+        /// The keys cannot be written in this callback: the session's holds are orphaned.
         later: bool,
     },
-    /// `SESSION.KILL`, whoever has it. Answered by one reply. Writes.
+    /// `SESSION.KILL`, attached or not. Writes.
     KillSession {
         session: SessionId,
-        /// As of `EndSession`.
+        /// As in `EndSession`.
         later: bool,
     },
-    /// `SESSION.DETACH`. Answered by one reply. Writes nothing.
+    /// `SESSION.DETACH`. Writes nothing.
     Detach { client: ClientId },
 
-    /// A blocked connection is to go on as if its time were over (`CLIENT UNBLOCK`). Answered by one
-    /// reply.
+    /// `CLIENT UNBLOCK`: the wait of a blocked connection ends as at its timeout.
     Unblocked { client: ClientId },
-    /// A connection that was just to be blocked cannot be: it waits for nothing. Answered by one reply.
+    /// The server refused `Effect::Block`: the wait ends.
     BlockRefused { client: ClientId },
-    /// A blocked connection's wait ended without us, and it has been answered or is gone. What it was
-    /// granted in the same moment it does not know of, and does not get.
+    /// The server ended a connection's block itself, by a reply or by closing the connection. The connection never learns of
+    /// this grant, which is taken back.
     Abandoned {
         client: ClientId,
         granted: Option<Token>,
     },
 
-    /// Another client made a key, or another module wrote over one that was there, which
-    /// ends no hold. Need not be told before the first watch or request with a wait. (A key that no living connection
-    /// holds has been `Replaced`.)
+    /// Another client created a key, or another module wrote to one; no hold ends. Optional until the first watch or request with
+    /// a wait. (If a key without a living owner was written to, the event is `Replaced`.)
     Made { key: Key<'a> },
-    /// Another client put a key in the place of what stood there, if anything did. Follows `Made`.
+    /// Another client created a key in place of whatever was there. Follows `Made`.
     Replaced { key: Key<'a>, by: Cause },
-    /// Another client has written a string into a key that is [orphaned](super::Engine::is_orphaned): it is that one's now.
+    /// Another client wrote a string to an [orphaned](super::Engine::is_orphaned) key: the key is that client's now.
     TakenOver { key: Key<'a> },
-    /// A key went, and its owner did not remove it.
+    /// A key was removed, other than by an effect.
     Gone { key: Key<'a>, by: Cause, why: Loss },
-    /// A key went because it goes by another name from now on; its new name follows.
+    /// A key was renamed or moved; `MovedTo` follows.
     MovedFrom { key: Key<'a> },
-    /// The name by which a key goes from now on, in the place of what stood there: of the key that just
-    /// went, or of one that nobody knows. Follows `Made`.
+    /// The new key of the one in `MovedFrom`, or of an unknown one, in place of whatever was there. Follows `Made`.
     MovedTo { key: Key<'a>, by: Cause },
-    /// A key was given a time to live. Its next owner shall not inherit that.
+    /// A key got a TTL, which its next owner must not inherit.
     Timed { key: Key<'a> },
-    /// A key has no time to live but the backstop that the master gave it.
+    /// A key has no TTL except the backstop from the master.
     Renewed { key: Key<'a> },
-    /// A look shows that a key has no time to live: somebody took it away, or overwrote the key.
+    /// A lookup shows no TTL: a client removed it, or overwrote the key.
     Untimed { key: Key<'a> },
-    /// A key that is not there is another server's to make from now on (its slot moved in a cluster): nobody
-    /// can wait for it here.
+    /// An absent key belongs to another server now (its slot moved in a cluster): waits for it fail.
     Elsewhere { key: Key<'a> },
-    /// A key that may be there is another server's from now on, of which the server tells nothing: nobody can wait for it here,
-    /// and who holds it here has lost it. May write.
+    /// A key that may be present belongs to another server now, and the server will emit no events for it: waits for it fail, and
+    /// its holds are lost. Writes.
     Disowned { key: Key<'a> },
-    /// All keys of one database, or of all, went.
+    /// All keys of one database, or of all databases, were removed.
     Flushed { db: Option<Db>, by: Cause },
-    /// Two databases have exchanged their contents. Unless data are loaded, followed by `Found` for each key that is watched or
-    /// waited for in them and of which nothing was told meanwhile: see [`Engine::next_stale_name`](super::Engine::next_stale_name).
+    /// SWAPDB. Unless loading, `Found` follows for each name in these databases that no other event refreshes: see
+    /// [`Engine::next_stale_name`](super::Engine::next_stale_name).
     Swapped { one: Db, other: Db },
-    /// A fresh look at a known key after a change without events.
+    /// The result of a lookup after a change without events.
     Found {
         seen: KeySnapshot<'a>,
-        /// Should it not be there.
+        /// The reason of the loss if the key is absent.
         gone: Loss,
     },
 
@@ -195,57 +191,58 @@ pub enum Event<'a> {
     },
     /// What sessions hold on a former server. Comes as `Inherited` does.
     SessionRecord(&'a SessionRecord),
-    /// A data set is about to be loaded in the place of all that is there: what is held is lost, as by a flush, and sessions and what
-    /// is inherited come with it. Watchers are told what is different when it is there. Until then nothing may be written.
+    /// A load that replaces the data set begins: holds are lost, as by a flush, and sessions and foreign holds come with the data
+    /// set. The keyspace may not be written until `LoadEnded`.
     LoadBegins,
-    /// The data set is there. Followed by `Found` for every key that somebody here watches, holds or waits for. Connections go on
-    /// with their sessions that it has.
+    /// The data set is loaded. `Found` follows for every key that is watched, held or waited for, which notifies the watchers of
+    /// changes. Connections stay attached to sessions that the data set has.
     LoadEnded,
 
-    /// All that was replicated until now ends at this offset.
+    /// Everything replicated so far ends at this offset.
     Propagated { offset: u64 },
-    /// So many replicas have received all that belongs to the grant with this token.
+    /// This many replicas have acknowledged the grant with this token.
     Acknowledged { token: Token, replicas: u32 },
-    /// So many replicas are connected.
+    /// The number of connected replicas.
     Replicas { count: u32 },
 
-    /// A connection is no more.
+    /// A connection was closed.
     Ended { client: ClientId },
-    /// Continue the sweep after a flush, and remove the watches and waits of ended connections, in so many steps. Writes nothing.
+    /// Continue the sweep after a flush, and remove watches and waits of closed connections, in at most this many steps. Writes
+    /// nothing.
     Reap { steps: usize },
-    /// This server has a master from now on, and keys are that one's affair. In a cluster, whoever waits is redirected to it.
+    /// This server became a replica. In a cluster, waiting clients are redirected to the master.
     Demoted { redirect: bool },
-    /// This server has no master any more, and what it knows of keys is its own affair.
+    /// This server became a master.
     Promoted,
-    /// The server has started and has its data: nothing is granted for so many milliseconds. With 0, what was so ends.
+    /// The server has started and loaded its data: grant nothing for this long. 0 ends a quarantine.
     Quarantine { ms: u64 },
-    /// Time has passed: end the waits whose time is over.
+    /// End the waits that have timed out.
     Tick,
-    /// A command is about to look at keys and may write them: end expired leases first, in so many steps, the oldest first.
+    /// A command is about to look up keys and may write: end expired leases first, oldest first, in at most this many steps.
     Lapse { steps: usize },
-    /// The same for these keys only, however many.
+    /// The same for these keys, however many.
     LapseOf { keys: &'a [Key<'a>] },
-    /// Times to live may be shorter than the engine believes: every temporary key is renewed soon.
+    /// TTLs may be shorter than the engine believes: refresh every temporary key soon.
     RenewAll,
-    /// TTLs may be set, though the keyspace may not be written otherwise: refresh them, in so many steps.
+    /// TTLs may be set, though the keyspace may not be written otherwise: refresh them, in at most this many steps.
     Renew { steps: usize },
-    /// The keyspace may be written now: do what was deferred, in so many steps.
+    /// The keyspace may be written: do deferred work, in at most this many steps.
     Work { steps: usize },
 }
 
-/// How well the time of a fact must be known.
+/// The precision that an event's time needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
     Exact,
-    /// To some milliseconds, and not ahead.
+    /// Up to some milliseconds in the past.
     Late,
-    /// Not at all: what is given may be as old as it likes.
+    /// Any time in the past.
     Any,
 }
 
 impl Event<'_> {
-    /// Whether this may come between the two names of a key that is being renamed or moved, without harm to its holds: it ends none
-    /// but of the keys that it names.
+    /// Whether the event may come between `MovedFrom` and `MovedTo` without loss of the key in transit: it ends only holds of the
+    /// keys that it names.
     pub(in crate::engine) fn spares_key_in_transit(&self) -> bool {
         matches!(
             self,
@@ -264,7 +261,7 @@ impl Event<'_> {
         )
     }
 
-    /// How well its time must be known where nobody waits and nothing ends by itself.
+    /// The precision that its time needs while no client waits and no timer is set.
     pub(super) fn timing(&self) -> Timing {
         match self {
             Event::Acquire(ask)

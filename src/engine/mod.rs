@@ -1,19 +1,19 @@
-//! The engine: every rule, and nothing of a server.
+//! The engine: all rules, independent of the server.
 //!
 //! It is told facts ([`Event`]) and answers with effects ([`Effect`]). It has no clock, no input and
 //! no output, and asks for nothing but rights (`rules/rights.rs`); two engines that are told the same give the same effects.
 //!
 //! ```text
-//!   event.rs, effect.rs   what it is told, and what it answers
-//!   record.rs             what is persisted, and told from one server to the next
-//!   types.rs, mode.rs     its words: who, which key, when; in what ways keys are held
-//!   terms.rs              on what terms keys are asked for and held
-//!   pairs.rs              names with values, as servers of different versions tell each other
-//!   limits.rs             of what there can be too much
-//!   tables.rs             all that it knows: `Engine`
-//!   rules/                what follows from each fact       deadlock/   cycles
-//!   state/                what the rules keep               inspect/    what there is to tell about it
-//!   storage/              how that stands in memory         check.rs    what must hold between two facts
+//!   event.rs, effect.rs   input and output
+//!   record.rs             records that are persisted and replicated
+//!   types.rs, mode.rs     ids, keys, times, reasons; lock modes
+//!   terms.rs              the terms of a request
+//!   pairs.rs              name-value pairs of records, extensible across versions
+//!   limits.rs             quotas and bounds
+//!   tables.rs             `Engine`: all tables
+//!   rules/                what each event does              deadlock/   detection of cycles
+//!   state/                the tables                        inspect/    read-only reports
+//!   storage/              containers of the tables          check.rs    invariants, for tests
 //! ```
 
 #![forbid(unsafe_code)]
@@ -61,24 +61,24 @@ use limits::Budget;
 use state::rows::{HeldKey, Hold};
 use storage::arena::Id;
 
-/// What there is at this moment. O(1) to tell.
+/// Current counts, for INFO. O(1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     pub temporary_keys: usize,
-    /// Of locks: one for each owner of each key.
+    /// Holds of locks: one per owner and key. Includes those of pending grants.
     pub holds: usize,
-    /// Grants that replicas are to acknowledge; their holds are among the others.
+    /// Grants that wait for acknowledgements.
     pub grants_pending: usize,
     pub waiters: usize,
     pub watches: usize,
-    /// Those that only ended connections watched count until they are forgotten.
+    /// Includes keys whose dead watches are not reaped yet.
     pub watched_keys: usize,
     pub sessions_attached: usize,
     pub sessions_detached: usize,
 }
 
 impl Engine {
-    /// Handles one fact and appends the effects that follow from it.
+    /// Handles one event and appends its effects.
     pub fn handle(&mut self, now: Moment, event: Event<'_>, effects: &mut Vec<Effect>) {
         self.now = self.now.max(now);
         self.budget = Budget::of(self.limits.steps_per_event);
@@ -91,7 +91,6 @@ impl Engine {
         }
     }
 
-    /// To the rule for this kind of fact.
     #[inline(always)]
     fn route(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
         match event {
@@ -151,20 +150,20 @@ impl Engine {
             Event::Acknowledged { token, replicas } => self.acknowledged(token, replicas, effects),
             Event::Replicas { count } => self.count_replicas(count, effects),
             Event::Ended { client } => self.ended(client),
-            Event::Reap { steps } => self.within(steps, Self::reap, effects),
+            Event::Reap { steps } => self.with_budget(steps, Self::reap, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
-            Event::Lapse { steps } => self.within(steps, Self::end_leases, effects),
+            Event::Lapse { steps } => self.with_budget(steps, Self::end_leases, effects),
             Event::LapseOf { keys } => self.end_leases_of(keys, effects),
             Event::RenewAll => self.renew_all(),
-            Event::Renew { steps } => self.within(steps, Self::renew, effects),
-            Event::Work { steps } => self.within(steps, Self::work, effects),
+            Event::Renew { steps } => self.with_budget(steps, Self::renew, effects),
+            Event::Work { steps } => self.with_budget(steps, Self::work, effects),
         }
     }
 
-    fn within(
+    fn with_budget(
         &mut self,
         steps: usize,
         work: impl FnOnce(&mut Self, &mut Vec<Effect>),
@@ -174,18 +173,17 @@ impl Engine {
         work(self, effects);
     }
 
-    /// Makes room for so many keys that are about to be inherited. Of use where they are many.
+    /// Reserves capacity for this many foreign holds that are about to be loaded.
     pub fn reserve_keys(&mut self, keys: usize) {
         self.keys.reserve(keys);
     }
 
-    /// When something is to be done although nothing happens: [`Event::Tick`], and then
-    /// [`Event::Work`] if [`has_work`](Self::has_work). O(1).
+    /// When the shell must send [`Event::Tick`], and then [`Event::Work`] if [`has_work`](Self::has_work). O(1).
     pub fn deadline(&self) -> Option<Moment> {
         self.timers.next()
     }
 
-    /// How well the time of this fact must be known. Mostly nobody's wait is measured and nothing ends by itself. O(1).
+    /// The precision that this event's time needs; mostly no client waits and no timer is set. O(1).
     pub fn timing(&self, event: &Event<'_>) -> Timing {
         if self.queues.len() == 0 && self.timers.next().is_none() {
             event.timing()
@@ -194,28 +192,26 @@ impl Engine {
         }
     }
 
-    /// The time of the last fact: nobody who waits began later.
+    /// The time of the latest event. No wait began later.
     pub fn now(&self) -> Moment {
         self.now
     }
 
-    /// When the first lease ends, if there is any. O(1).
+    /// When the first lease expires. O(1).
     pub fn first_lease_end(&self) -> Option<Moment> {
         self.timers.first_lease().map(|(end, _)| end)
     }
 
-    /// Whether a master decides about the keys.
     pub fn is_replica(&self) -> bool {
         self.is_replica
     }
 
-    /// Whether a data set is being loaded.
     pub fn is_loading(&self) -> bool {
         self.loading
     }
 
-    /// From when on there is something to do as soon as the keyspace may be written. On a replica nobody waits, and leases
-    /// and graces are the master's affair. O(1).
+    /// From when on [`Event::Work`] has something to do. None on a replica: there are no waits, and the master ends leases and
+    /// graces. O(1).
     pub fn next_work(&self, now: Moment) -> Option<Moment> {
         if self.is_replica {
             return None;
@@ -226,7 +222,7 @@ impl Engine {
         self.deadline()
     }
 
-    /// Whether there is something to do as soon as the keyspace may be written. O(1).
+    /// Whether [`Event::Work`] has something to do now. O(1).
     pub fn has_work(&self, now: Moment) -> bool {
         let is_due = |end: Option<Moment>| end.is_some_and(|end| end <= now);
         self.is_anything_orphaned()
@@ -237,18 +233,17 @@ impl Engine {
                     || self.has_renewals(now))
     }
 
-    /// Whether anything that happens to any key could matter. O(1).
+    /// Whether no key is watched, held or waited for. O(1).
     pub fn is_idle(&self) -> bool {
         self.keys.held_count() + self.keys.name_count() == 0 && !self.has_key_in_transit()
     }
 
-    /// Whether anybody watches, holds or waits for this key. O(1).
+    /// Whether this key is watched, held or waited for. O(1).
     pub fn knows(&self, key: Key<'_>) -> bool {
         self.keys.find_held(key).is_some() || self.keys.find_name(key).is_some()
     }
 
-    /// Nothing where nobody watches, holds or waits for this key; otherwise a living connection that
-    /// holds it, if one does. O(holders that have ended).
+    /// None if this key is not watched, held or waited for; otherwise a connected holder, if any. O(dead holders).
     pub fn look_up(&self, key: Key<'_>) -> Option<Option<ClientId>> {
         let Some(held) = self.keys.find_held(key) else {
             return self.keys.find_name(key).map(|_| None);
@@ -258,52 +253,51 @@ impl Engine {
         Some(connected.next())
     }
 
-    /// Whether any key is held as a temporary one. O(1).
+    /// Whether any temporary key is held. O(1).
     pub fn has_temporary_keys(&self) -> bool {
         self.holds.temporary() > 0
     }
 
-    /// Whether this key is held, by nobody whose hold counts, and is about to be removed for that. A replica and a server that loads
-    /// do not know who lives. O(holders).
+    /// Whether all holds of this key are orphaned, and it is about to be removed. False on a replica and while loading, where the
+    /// engine does not know which owners live. O(holders).
     pub fn is_orphaned(&self, key: Key<'_>) -> bool {
         let held = self.keys.find_held(key);
         let held = held.filter(|_| !self.is_replica && !self.loading);
         held.is_some_and(|held| self.living_holds(held).next().is_none())
     }
 
-    /// The living connections that hold this key, the oldest hold first; one that holds it by several
-    /// labels as often. O(holders).
+    /// The connections that hold this key, oldest hold first; a connection occurs once per label. O(holders).
     pub fn holders(&self, key: Key<'_>) -> Few<ClientId> {
         let held = self.keys.find_held(key).into_iter();
         let living = held.flat_map(|held| self.living_holds(held));
         living.map(|hold| self.owner_of(hold)).collect()
     }
 
-    /// The token with which the oldest of a key's holds was granted. O(1).
+    /// The token with which a key's oldest hold was granted. O(1).
     pub fn first_granted_as(&self, key: Key<'_>) -> Option<Token> {
         let held = self.keys.find_held(key)?;
         let hold = self.keys[held].holds.head()?;
         Some(self.holds.granted_as(hold))
     }
 
-    /// Whether this key is held and may have a time to live, which may be over. Mostly no key has one. O(1).
-    pub fn may_be_over(&self, key: Key<'_>) -> bool {
+    /// Whether this key is held and may have a TTL, and so may be expired. Mostly no key has one. O(1).
+    pub fn may_be_expired(&self, key: Key<'_>) -> bool {
         let is_timed = |held: Id<HeldKey>| self.keys[held].is_timed();
         (self.has_times && self.keys.find_held(key).is_some_and(is_timed)) || self.has_backstop(key)
     }
 
-    /// What stands at a key that is there: a lock where one is held. O(1).
+    /// The state of a key that is present. O(1).
     pub fn key_state(&self, key: Key<'_>) -> KeyState {
         let held = self.keys.find_held(key);
         held.map_or(KeyState::Other, |held| self.keys[held].held().key_state())
     }
 
-    /// Whether the new name of a key is about to be told.
+    /// Whether `MovedTo` is expected.
     pub fn has_key_in_transit(&self) -> bool {
         self.in_transit.is_some() || self.lost_in_transit.is_some()
     }
 
-    /// The temporary keys that no session holds, for an RDB file. O(keys known).
+    /// The temporary keys that are not held by sessions, for an RDB file. O(held keys).
     pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
         let temporary = |held: &Id<HeldKey>| {
             let hold = self.keys[*held].holds.head();
@@ -329,18 +323,17 @@ impl Engine {
         self.totals
     }
 
-    /// The last fencing token given.
+    /// The last fencing token granted, or the beginning of the epoch.
     pub fn last_token(&self) -> Token {
         self.tokens.last()
     }
 
-    /// The same, if any is known to have been given, here or by a former server.
+    /// The last fencing token granted here or on another server, if any is known.
     pub fn last_token_given(&self) -> Option<Token> {
         self.tokens.last_given()
     }
 
-    /// The time within which this share of the grants came that had to be waited for, in
-    /// microseconds; 0 before the first.
+    /// This quantile of the waiting times of grants that had to wait, in microseconds; 0 before the first.
     pub fn wait_quantile_us(&self, share: f64) -> u64 {
         self.waits.quantile(share)
     }

@@ -1,24 +1,25 @@
-//! In what way a key is asked for and held, and which ways go together. All in which modes differ is in one table.
+//! Lock modes and their compatibility, in one table.
 //!
-//! When you add a mode: a variant of [`Mode`] and of [`ModeKind`], and a row in [`MODES`], which is checked when it is
-//! compiled. Its option is read in `command/options.rs`, and told to clients in `command/table.rs`.
+//! When you add a mode: a variant of [`Mode`] and of [`ModeKind`], and a row in [`MODES`], which is checked at compile time. Its
+//! option is parsed in `command/options.rs` and documented in `command/table.rs`.
 
 use crate::engine::types::KeyState;
 
-/// The way in which a key is asked for, and then held.
+/// The mode in which a key is requested and held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A temporary key: exclusive, and shows itself as a string.
+    /// A temporary key: exclusive, and an ordinary string.
     Temporary,
-    /// A lock for one.
     Exclusive,
-    /// A lock for readers: any number of them.
     Shared,
-    /// A semaphore: so many of its permits. `count` is from 1 to `total`.
-    Permits { count: u32, total: u32 },
+    /// `count` permits of a semaphore of `total`. `count` is from 1 to `total`.
+    Permits {
+        count: u32,
+        total: u32,
+    },
 }
 
-/// A mode without its numbers: its place in `MODES`.
+/// A mode without its numbers: the index in `MODES`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModeKind {
     Temporary,
@@ -27,29 +28,27 @@ pub enum ModeKind {
     Permits,
 }
 
-/// What is said of a mode.
 struct Row {
     kind: ModeKind,
     /// In records.
-    word: &'static str,
-    /// For operators.
-    shown: &'static str,
-    /// The option that asks for it.
+    name: &'static str,
+    /// In replies to operators.
+    display_name: &'static str,
+    /// The option that requests it.
     option: Option<&'static str>,
-    /// The modes in which other owners can hold the key at once. (Of a semaphore there must also be enough permits.)
+    /// The modes in which other owners can hold the key at the same time. (A semaphore must also have enough permits.)
     compatible: Modes,
-    /// The modes in which its owner, if it may, can take it again and so make its hold deeper. Never from shared to
-    /// exclusive, for which two readers would wait for each other.
+    /// The modes in which a reentrant hold can be re-entered. Never from shared to exclusive: two readers that do so would deadlock.
     reenters_as: Modes,
-    /// What stands at the key.
+    /// The state of the key while it is held.
     state: KeyState,
 }
 
 const MODES: [Row; 4] = [
     Row {
         kind: ModeKind::Temporary,
-        word: "temporary",
-        shown: "temporary-key",
+        name: "temporary",
+        display_name: "temporary-key",
         option: None,
         compatible: Modes::NONE,
         reenters_as: Modes::NONE,
@@ -57,8 +56,8 @@ const MODES: [Row; 4] = [
     },
     Row {
         kind: ModeKind::Exclusive,
-        word: "exclusive",
-        shown: "exclusive",
+        name: "exclusive",
+        display_name: "exclusive",
         option: None,
         compatible: Modes::NONE,
         reenters_as: Modes::of(&[ModeKind::Exclusive, ModeKind::Shared]),
@@ -66,8 +65,8 @@ const MODES: [Row; 4] = [
     },
     Row {
         kind: ModeKind::Shared,
-        word: "shared",
-        shown: "shared",
+        name: "shared",
+        display_name: "shared",
         option: Some("SHARED"),
         compatible: Modes::of(&[ModeKind::Shared]),
         reenters_as: Modes::of(&[ModeKind::Shared]),
@@ -75,8 +74,8 @@ const MODES: [Row; 4] = [
     },
     Row {
         kind: ModeKind::Permits,
-        word: "permits",
-        shown: "permits",
+        name: "permits",
+        display_name: "permits",
         option: Some("PERMITS"),
         compatible: Modes::of(&[ModeKind::Permits]),
         reenters_as: Modes::of(&[ModeKind::Permits]),
@@ -84,54 +83,57 @@ const MODES: [Row; 4] = [
     },
 ];
 
-/// What all of the engine relies on.
+/// What the engine relies on.
 const _: () = {
     let mut place = 0;
     while place < MODES.len() {
         let row = &MODES[place];
-        assert!(row.kind as usize == place, "rows stand in order");
+        assert!(row.kind as usize == place, "rows are in order");
         let shared = &MODES[ModeKind::Shared as usize];
-        let deeper = row.reenters_as.without(row.kind);
+        let others = row.reenters_as.without(row.kind);
         assert!(
-            deeper.is_within(Modes::of(&[ModeKind::Shared])),
-            "what is taken again in another mode is shared: see `Extra::shared_below`"
+            others.is_within(Modes::of(&[ModeKind::Shared])),
+            "only shared is re-entered in another mode: see `Extra::shared_below`"
         );
         assert!(
-            deeper.is_empty() || row.compatible.is_within(shared.compatible),
-            "who holds it beside one that is lowered to shared goes with that, too"
+            others.is_empty() || row.compatible.is_within(shared.compatible),
+            "a hold lowered to shared stays compatible with the other holds"
         );
         let mut other = 0;
         while other < MODES.len() {
             let (kind, other_row) = (MODES[other].kind, &MODES[other]);
-            let goes = row.compatible.has(kind);
-            assert!(goes == other_row.compatible.has(row.kind), "symmetric");
+            let compatible = row.compatible.has(kind);
             assert!(
-                !goes || LOCKS.has(kind) == LOCKS.has(row.kind),
-                "one thing stands at a key"
+                compatible == other_row.compatible.has(row.kind),
+                "compatibility is symmetric"
             );
-            let are_many = row.compatible.has(row.kind) && other_row.compatible.has(kind);
             assert!(
-                other == place || !(goes && are_many),
-                "of the modes of one key only one is held by several: see `Holds::unlink_from_key`"
+                !compatible || LOCKS.has(kind) == LOCKS.has(row.kind),
+                "all holds of a key imply the same key state"
+            );
+            let both_multiple = row.compatible.has(row.kind) && other_row.compatible.has(kind);
+            assert!(
+                other == place || !(compatible && both_multiple),
+                "of a key's modes, only one has several holds: see `Holds::unlink_from_key`"
             );
             other += 1;
         }
         place += 1;
     }
     place = 0;
-    while place < Mode::BRIEF.len() {
-        assert!(Mode::BRIEF[place].kind() as usize == place);
+    while place < Mode::IN_HEADER.len() {
+        assert!(Mode::IN_HEADER[place].kind() as usize == place);
         place += 1;
     }
 };
 
-/// Those that are locks.
-const LOCKS: Modes = SORTED.0;
+/// The modes of locks.
+const LOCKS: Modes = LOCKS_AND_SINGLE_OWNER.0;
 
-/// Those that go with no other, not even with themselves.
-const SINGLE_OWNER: Modes = SORTED.1;
+/// The modes that are compatible with none, not even with themselves.
+const SINGLE_OWNER: Modes = LOCKS_AND_SINGLE_OWNER.1;
 
-const SORTED: (Modes, Modes) = {
+const LOCKS_AND_SINGLE_OWNER: (Modes, Modes) = {
     let (mut locks, mut single_owner, mut place) = (Modes::NONE, Modes::NONE, 0);
     while place < MODES.len() {
         let row = &MODES[place];
@@ -146,7 +148,7 @@ const SORTED: (Modes, Modes) = {
     (locks, single_owner)
 };
 
-/// A set of modes: those in which a key is held.
+/// A set of modes, e.g. of all holds of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modes(u8);
 
@@ -182,17 +184,17 @@ impl Modes {
         self.0 & !others.0 == 0
     }
 
-    /// Whether a key is held so by one owner, beside whom there can be no other.
+    /// Whether a key held in these modes admits no other owner.
     pub const fn is_single_owner(self) -> bool {
         self.0 & SINGLE_OWNER.0 != 0
     }
 
-    /// Whether a key that is held in these ways is a lock.
+    /// Whether a key held in these modes is a lock.
     pub const fn is_lock(self) -> bool {
         self.0 & LOCKS.0 != 0
     }
 
-    /// What stands at a key that is held in these ways.
+    /// The state of a key held in these modes.
     pub fn key_state(self) -> KeyState {
         match self.is_lock() {
             true => KeyState::Lock,
@@ -200,8 +202,8 @@ impl Modes {
         }
     }
 
-    /// Whether a key can be held in these ways with this state there. A temporary key may have
-    /// been overwritten with anything; a lock that was is gone.
+    /// Whether a key in this state can be held in these modes. A temporary key may have been overwritten with a value of any type;
+    /// an overwritten lock is lost.
     pub fn matches_state(self, state: KeyState) -> bool {
         match self.is_lock() {
             true => state == KeyState::Lock,
@@ -209,7 +211,7 @@ impl Modes {
         }
     }
 
-    /// The first of them in the table's order: the one that says most of the key.
+    /// The first in the table's order: of a key's modes, the most restrictive one.
     pub fn first(self) -> Option<ModeKind> {
         let place = self.0.trailing_zeros() as usize;
         MODES.get(place).map(|row| row.kind)
@@ -217,48 +219,46 @@ impl Modes {
 }
 
 impl ModeKind {
-    /// How many there are.
     pub const COUNT: usize = MODES.len();
 
-    /// Whether two owners can hold a key in these modes at once. Symmetric.
+    /// Whether two owners can hold a key in these modes at the same time. Symmetric.
     pub(in crate::engine) fn is_compatible_with(self, other: ModeKind) -> bool {
         MODES[self as usize].compatible.has(other)
     }
 
-    /// As records have it.
-    pub fn word(self) -> &'static str {
-        MODES[self as usize].word
+    /// Its name in records.
+    pub fn name(self) -> &'static str {
+        MODES[self as usize].name
     }
 
-    /// As operators read it.
-    pub fn shown(self) -> &'static str {
-        MODES[self as usize].shown
+    /// Its name in replies to operators.
+    pub fn display_name(self) -> &'static str {
+        MODES[self as usize].display_name
     }
 
-    /// The option that asks for it.
+    /// The option that requests it.
     pub const fn option(self) -> &'static str {
         match MODES[self as usize].option {
             Some(option) => option,
-            None => panic!("no option asks for it"),
+            None => panic!("a mode without an option"),
         }
     }
 
-    /// The mode with this word.
-    pub fn with_word(word: &[u8]) -> Option<Self> {
+    pub fn from_name(name: &[u8]) -> Option<Self> {
         let mut rows = MODES.iter();
-        let row = rows.find(|row| row.word.as_bytes() == word);
+        let row = rows.find(|row| row.name.as_bytes() == name);
         row.map(|row| row.kind)
     }
 }
 
 impl Mode {
-    /// Those that a hold's header has room for: the most frequent ones, which have no numbers.
-    pub(in crate::engine) const BRIEF: [Mode; 3] = [Mode::Temporary, Mode::Exclusive, Mode::Shared];
+    /// The modes that a hold's header encodes itself: the most frequent ones, which have no numbers.
+    pub(in crate::engine) const IN_HEADER: [Mode; 3] =
+        [Mode::Temporary, Mode::Exclusive, Mode::Shared];
 
-    /// Whether that is one of them.
     #[inline]
-    pub(in crate::engine) const fn is_brief(self) -> bool {
-        (self.kind() as usize) < Mode::BRIEF.len()
+    pub(in crate::engine) const fn fits_header(self) -> bool {
+        (self.kind() as usize) < Mode::IN_HEADER.len()
     }
 
     #[inline]
@@ -271,7 +271,7 @@ impl Mode {
         }
     }
 
-    /// The mode of this kind, with these numbers if it has any, and without them if it has none.
+    /// None if this kind needs permits and they are missing, or has none and they are given.
     pub fn of(kind: ModeKind, permits: Option<(u32, u32)>) -> Option<Mode> {
         match (kind, permits) {
             (ModeKind::Temporary, None) => Some(Mode::Temporary),
@@ -282,26 +282,25 @@ impl Mode {
         }
     }
 
-    /// Whether the key is a lock while it is held in this way, and not a string.
+    /// Whether a key held in this mode is a lock, not a string.
     #[inline]
     pub fn is_lock(self) -> bool {
         LOCKS.has(self.kind())
     }
 
-    /// Whether it goes with these modes, in which others hold the key. (Of a semaphore the total must be the same, too, and there
-    /// must be enough permits.)
+    /// Whether it is compatible with these modes of other owners. (A semaphore's total must also be the same, and its permits
+    /// suffice.)
     #[inline]
     pub(in crate::engine) fn is_compatible_with_all(self, held: Modes) -> bool {
         held.is_within(MODES[self.kind() as usize].compatible)
     }
 
-    /// Whether others can hold the key at once, in whatever way.
+    /// Whether other owners can hold the key at the same time, in any mode.
     pub(in crate::engine) fn admits_others(self) -> bool {
         !SINGLE_OWNER.has(self.kind())
     }
 
-    /// Whether two different owners can hold a key in these ways at once, as far as the ways alone
-    /// say it (a semaphore's permits must also suffice). Symmetric.
+    /// Whether two owners can hold a key in these modes at the same time. (A semaphore's permits must also suffice.) Symmetric.
     pub fn is_compatible_with(self, other: Mode) -> bool {
         let is_same_semaphore = match (self, other) {
             (Mode::Permits { total, .. }, Mode::Permits { total: others, .. }) => total == others,
@@ -310,24 +309,24 @@ impl Mode {
         is_same_semaphore && self.kind().is_compatible_with(other.kind())
     }
 
-    /// Whether an owner that holds a lock in this way, and may take it again, can take it in that one, too.
+    /// Whether a reentrant hold in this mode can be re-entered in that one.
     pub fn reenters_as(self, asked: Mode) -> bool {
         let row = &MODES[self.kind() as usize];
         row.reenters_as.has(asked.kind()) && (self == asked || self.kind() != asked.kind())
     }
 
-    /// What stands at a key that is held in this way.
+    /// The state of a key held in this mode.
     #[inline]
     pub(in crate::engine) fn key_state(self) -> KeyState {
         Modes::of(&[self.kind()]).key_state()
     }
 
-    /// The same as [`Modes::matches_state`].
+    /// See [`Modes::matches_state`].
     pub(in crate::engine) fn matches_state(self, state: KeyState) -> bool {
         Modes::of(&[self.kind()]).matches_state(state)
     }
 
-    /// The permits that it takes.
+    /// The number of permits it takes.
     #[inline]
     pub fn permits(self) -> u32 {
         match self {

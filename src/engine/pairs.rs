@@ -1,17 +1,17 @@
-//! Names, each with its value, in which servers tell each other what may grow from one version to the next.
+//! Name-value pairs: the extensible part of records that are replicated and persisted.
 //!
-//! A server that does not know a name skips it if it begins with a small letter, and refuses the whole if it does not. So a
-//! newer version begins with a capital what must not be overlooked. Each name comes once.
+//! A reader skips an unknown name that begins with a lower-case letter, and refuses the record otherwise. So a newer version
+//! begins a name with a capital if it must not be skipped. Each name occurs once.
 
 use std::ops::RangeInclusive;
 
-/// What became of a name and its value.
+/// The result of reading a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pair {
     Taken,
-    /// The name is not known.
+    /// The name is unknown.
     Unknown,
-    /// The name is known, and the value makes no sense.
+    /// The name is known, and the value is invalid.
     Refused,
 }
 
@@ -27,41 +27,39 @@ impl Pair {
     }
 }
 
-/// So many words at most, of whatever version.
+/// The limit of names and values in a record, for all versions.
 pub const MOST_WORDS: usize = 64;
 
-/// Gives each name with its value to `take`. Nothing where they are no pairs or too many, where a name comes twice, and where one
-/// is refused.
+/// Calls `take` for each pair. None if the words are not pairs or too many, a name is repeated, or a pair is refused.
 pub fn read_pairs(words: &[&[u8]], mut take: impl FnMut(&[u8], &[u8]) -> Pair) -> Option<()> {
     let (pairs, rest) = words.as_chunks::<2>();
     if !rest.is_empty() || words.len() > MOST_WORDS {
         return None;
     }
     for (at, [name, value]) in pairs.iter().enumerate() {
-        let is_again = pairs[..at].iter().any(|[former, _]| former == name);
-        let may_be_skipped = name.first()?.is_ascii_lowercase();
+        let is_repeated = pairs[..at].iter().any(|[earlier, _]| earlier == name);
+        let is_optional = name.first()?.is_ascii_lowercase();
         match take(name, value) {
-            Pair::Taken if !is_again => {}
-            Pair::Unknown if !is_again && may_be_skipped => {}
+            Pair::Taken if !is_repeated => {}
+            Pair::Unknown if !is_repeated && is_optional => {}
             _ => return None,
         }
     }
     Some(())
 }
 
-/// The same where no name is known yet.
+/// The same without known names.
 pub fn skip_pairs(words: &[&[u8]]) -> Option<()> {
     read_pairs(words, |_, _| Pair::Unknown)
 }
 
-/// Adds a name with its value.
 pub fn push(words: &mut Vec<Vec<u8>>, name: &[u8], value: Vec<u8>) {
     words.extend([name.to_vec(), value]);
 }
 
 const YES: &[u8] = b"yes";
 
-/// The value of what is so, or else is not told.
+/// The value of a flag that is set; a flag that is not set has no pair.
 pub fn yes() -> Vec<u8> {
     YES.to_vec()
 }
@@ -70,7 +68,7 @@ pub fn read_yes(value: &[u8]) -> Option<bool> {
     (value == YES).then_some(true)
 }
 
-/// A plain decimal number.
+/// In decimal.
 pub fn number(value: u64) -> Vec<u8> {
     value.to_string().into_bytes()
 }
@@ -90,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_letter_may_be_skipped_and_a_capital_may_not() {
+    fn an_unknown_name_is_skipped_if_lower_case_and_refused_otherwise() {
         let read = |words: &str| {
             let words: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
             let mut seen = 0;

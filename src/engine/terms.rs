@@ -1,9 +1,9 @@
-//! On what terms a key is asked for, and held from then on. They move whole: from the request to its wait and its hold, and to
-//! whoever goes on after this server.
+//! The terms of a request: mode, label and options. They move as one value from the request to its wait and its hold, and to
+//! replicas and files.
 //!
-//! When you add one: a field of [`Terms`], of [`Kept`] if the hold is to keep it, and its name in [`Terms::write`] and
-//! [`Terms::read_pair`] if other servers are to know it (see `pairs.rs`). Its option is read in `command/options.rs`, and told to
-//! clients in `command/table.rs`.
+//! When you add one: a field of [`Terms`], of [`Kept`] if the hold needs it, and its name in [`Terms::write`] and
+//! [`Terms::read_pair`] if it is replicated (see `pairs.rs`). Its option is parsed in `command/options.rs` and documented in
+//! `command/table.rs`.
 
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::pairs::{self, Pair, read_number};
@@ -11,31 +11,31 @@ use crate::engine::storage::bytes::Bytes;
 use crate::engine::types::{AskedAcks, MOST_MS, Moment};
 use std::ops::Deref;
 
-/// What is asked for. `L` are bytes, borrowed or owned.
+/// The terms of a request. `L` are bytes, borrowed or owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms<L> {
     pub mode: Mode,
-    /// Tells the owners apart that share one connection.
+    /// Distinguishes owners that share one connection.
     pub label: L,
     pub attributes: Attributes,
-    /// It ends by itself so long after the grant, or after its acknowledgement; in a record, after it is told of.
+    /// Counted from the grant, or from its acknowledgement with `acks`; in a record, from when it is read.
     pub lease_ms: Option<u64>,
-    /// Not together with the attribute `reentrant`, and never in a record.
+    /// Never with `reentrant`, and never in a record.
     pub acks: Option<AskedAcks>,
 }
 
-/// What a request says besides, and the hold that it becomes keeps.
+/// The flags of a request that its hold keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Attributes {
-    /// Its owner may take the lock again.
+    /// Its owner may re-enter the lock.
     pub reentrant: bool,
-    /// Its owner is to be told when it loses it.
+    /// Its owner gets LOST when it loses the hold.
     pub notify: bool,
 }
 
-/// What a hold keeps of its terms that most holds have not: few keep anything.
+/// The terms that a hold keeps outside its header. Few holds have any.
 pub(in crate::engine) struct Kept {
-    /// Where the hold's header has no room for it.
+    /// If not one of [`Mode::IN_HEADER`].
     pub mode: Mode,
     pub label: Bytes,
 }
@@ -50,7 +50,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// The terms that it was made of, as far as it has them.
+    /// The terms as far as they are kept here.
     pub fn terms(&self) -> Terms<&[u8]> {
         Terms {
             label: &*self.label,
@@ -60,7 +60,7 @@ impl Kept {
 }
 
 impl<L: Default> Terms<L> {
-    /// Those of a request without an option.
+    /// The terms of a request without options.
     #[inline]
     pub fn of(mode: Mode) -> Self {
         Terms {
@@ -96,39 +96,39 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         }
     }
 
-    /// The memory that they take beside what all take.
+    /// The bytes beyond the fixed size.
     pub(in crate::engine) fn bytes(&self) -> usize {
         self.label.len()
     }
 
-    /// Whether most holds have the same.
+    /// Whether a hold with these terms needs no `Extra`, and no acknowledgement.
     #[inline]
     pub(in crate::engine) fn is_plain(&self) -> bool {
-        self.is_brief() && self.lease_ms.is_none() && self.acks.is_none()
+        self.fits_header() && self.lease_ms.is_none() && self.acks.is_none()
     }
 
-    fn is_brief(&self) -> bool {
-        self.label.is_empty() && self.mode.is_brief()
+    fn fits_header(&self) -> bool {
+        self.label.is_empty() && self.mode.fits_header()
     }
 
-    /// What the hold is to keep, if that is anything.
+    /// The terms that the hold must keep outside its header.
     #[inline]
     pub(in crate::engine) fn kept(&self) -> Option<Kept> {
         let kept = || Kept {
             mode: self.mode,
             label: Bytes::from(&*self.label),
         };
-        (!self.is_brief()).then(kept)
+        (!self.fits_header()).then(kept)
     }
 
-    /// When the lease ends of what is granted at this moment. Of a grant that is to be acknowledged it begins with that.
+    /// The end of the lease of a grant at this time. With ACKS the lease starts at the acknowledgement, not here.
     #[inline]
     pub(in crate::engine) fn lease_from(&self, since: Moment) -> Option<Moment> {
         let lease_ms = self.lease_ms.filter(|_| self.acks.is_none());
         lease_ms.map(|ms| since.after_ms(ms))
     }
 
-    /// As servers tell each other, but for the label.
+    /// Encodes everything but the label and `acks` as pairs.
     pub fn write(&self, words: &mut Vec<Vec<u8>>) {
         pairs::push(words, MODE, mode_word(self.mode));
         if let Some(ms) = self.lease_ms {
@@ -142,7 +142,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         }
     }
 
-    /// Takes in one of the names that are [written](Self::write).
+    /// Decodes one pair of [`write`](Self::write).
     pub fn read_pair(&mut self, name: &[u8], value: &[u8]) -> Pair {
         match name {
             MODE => Pair::set(&mut self.mode, read_mode(value)),
@@ -153,7 +153,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         }
     }
 
-    /// Whether something can be held on these terms: a temporary key has neither label nor lease, and is taken once.
+    /// Whether a key can be held on these terms: a temporary key has no label and no lease, and is not reentrant.
     pub fn make_sense(&self) -> bool {
         let has_any =
             !self.label.is_empty() || self.lease_ms.is_some() || self.attributes.reentrant;
@@ -166,18 +166,18 @@ const LEASE: &[u8] = b"lease";
 pub const REENTRANT: &[u8] = b"reentrant";
 pub const NOTIFY: &[u8] = b"notify";
 
-/// `shared`, or with numbers `permits/2/3`.
+/// `shared`, or `permits/2/3`: count and total.
 pub fn mode_word(mode: Mode) -> Vec<u8> {
-    let word = mode.kind().word();
+    let name = mode.kind().name();
     match mode {
-        Mode::Permits { count, total } => format!("{word}/{count}/{total}").into_bytes(),
-        _ => word.into(),
+        Mode::Permits { count, total } => format!("{name}/{count}/{total}").into_bytes(),
+        _ => name.into(),
     }
 }
 
 pub fn read_mode(word: &[u8]) -> Option<Mode> {
     let mut parts = word.splitn(3, |byte| *byte == b'/');
-    let kind = ModeKind::with_word(parts.next()?)?;
+    let kind = ModeKind::from_name(parts.next()?)?;
     let permits = match (parts.next(), parts.next()) {
         (None, _) => None,
         (Some(count), total) => {

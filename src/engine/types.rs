@@ -1,5 +1,4 @@
-//! The words that all of the engine shares: who, which key, when, what stands there, why a hold was lost. No bare integer
-//! leaves this file, and nothing here knows what the engine keeps.
+//! The value types that the whole engine shares: ids, keys, times, tokens, key states, reasons. They know nothing of its tables.
 
 use crate::engine::storage::bytes::Bytes;
 use std::fmt;
@@ -9,22 +8,22 @@ use std::num::NonZeroU32;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
-/// An id that no connection has.
+/// The id of no connection.
 pub const NOBODY: ClientId = ClientId(0);
 
-/// A session, on every server that is told of it. No two ever have the same.
+/// A session's id, the same on every server. Never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SessionId(pub u64);
 
-/// What is kept of a session's secret: SHA-256, from which the secret cannot be had.
+/// The SHA-256 of a session's secret. The secret itself is not stored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Digest(pub [u8; 32]);
 
-/// A database's number (`SELECT`).
+/// A database number (`SELECT`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Db(pub u32);
 
-/// A key, borrowed: any bytes, in one database.
+/// A key's database and name, borrowed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key<'a> {
     pub db: Db,
@@ -32,7 +31,6 @@ pub struct Key<'a> {
 }
 
 impl Key<'_> {
-    /// The same key, owned.
     pub fn to_owned(self) -> KeyBuf {
         KeyBuf {
             db: self.db,
@@ -47,7 +45,7 @@ impl fmt::Debug for Key<'_> {
     }
 }
 
-/// A key, owned.
+/// A key's database and name, owned.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyBuf {
     pub db: Db,
@@ -55,7 +53,6 @@ pub struct KeyBuf {
 }
 
 impl KeyBuf {
-    /// The same key, borrowed.
     pub fn as_key(&self) -> Key<'_> {
         Key {
             db: self.db,
@@ -70,55 +67,53 @@ impl fmt::Debug for KeyBuf {
     }
 }
 
-/// A moment, in microseconds on a clock that never goes back; only differences mean something.
+/// A time of a monotonic clock, in microseconds; only differences have a meaning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Moment(pub u64);
 
-/// The longest time that can be told: some 285 thousand years.
+/// The longest duration of a request, in ms: 285,000 years.
 pub const MOST_MS: u64 = (1 << 53) - 1;
 
-/// The longest grace of a session: a day.
+/// The longest grace of a session: one day.
 pub const LONGEST_GRACE_MS: u64 = 86_400_000;
 
 impl Moment {
-    /// The moment so many milliseconds later.
     pub fn after_ms(self, ms: u64) -> Moment {
         Moment(self.0.saturating_add(ms.saturating_mul(1000)))
     }
 
-    /// The milliseconds from an earlier moment to this one; 0 if it is not earlier.
+    /// 0 if `earlier` is later.
     pub fn ms_since(self, earlier: Moment) -> u64 {
         self.us_since(earlier) / 1000
     }
 
-    /// The microseconds from an earlier moment to this one; 0 if it is not earlier.
+    /// 0 if `earlier` is later.
     pub fn us_since(self, earlier: Moment) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// Proof of a grant, greater than that of every grant before it, for any key. Below 2^53, so that
-/// every client's numbers can hold it.
+/// A fencing token: greater than the token of every earlier grant of any key. Below 2^53, so that a client can keep it in a double.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Token(pub u64);
 
 impl Token {
-    /// No server gives a greater one, and no client can hold all of those above it.
-    pub const MOST: u64 = (1 << 53) - 1;
+    /// Doubles cannot represent all integers above it.
+    pub const MAX: u64 = (1 << 53) - 1;
 
-    /// A token in words that somebody else wrote; none if it cannot be one.
+    /// A token read from input; none if out of range.
     pub fn checked(number: u64) -> Option<Token> {
-        (number <= Token::MOST).then_some(Token(number))
+        (number <= Token::MAX).then_some(Token(number))
     }
 }
 
-/// What stands at a key.
+/// The state of a key in the keyspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyState {
     Absent,
-    /// A lock, made by us.
+    /// A value of this module's lock type.
     Lock,
-    /// Any other type. A temporary key is a string like others.
+    /// Any other type. A temporary key is an ordinary string.
     Other,
 }
 
@@ -127,7 +122,7 @@ impl KeyState {
         self != KeyState::Absent
     }
 
-    /// Why what a look shows here is not what was held; `gone` if nothing is there.
+    /// The reason why a hold is lost whose key is found in this state; `gone` if absent.
     pub(in crate::engine) fn loss_or(self, gone: Loss) -> Loss {
         match self {
             KeyState::Absent => gone,
@@ -136,23 +131,23 @@ impl KeyState {
     }
 }
 
-/// Who changed the keyspace.
+/// The cause of a keyspace change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// A connection's, by a command of the server.
+    /// A command of this connection.
     Client(ClientId),
-    /// Somebody's whom it is no use to name: expiry, eviction, a master's stream.
+    /// Expiry, eviction, the master's stream.
     Server,
 }
 
-/// `settp` or `lock`, in frames.
+/// The kind of a hold: `settp` or `lock` in pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Temporary,
     Lock,
 }
 
-/// In whose words a grant is told.
+/// The reply format of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
     /// 1 or 0.
@@ -161,12 +156,11 @@ pub enum Form {
     SettpToken,
     /// The token or null.
     Lock,
-    /// The same, asked for by `LOCK.MACQUIRE`.
+    /// The same, for `LOCK.MACQUIRE`.
     Locks,
 }
 
 impl Form {
-    /// Whether it is about a temporary key or a lock.
     pub fn kind(self) -> Kind {
         match self {
             Form::Settp | Form::SettpToken => Kind::Temporary,
@@ -175,75 +169,73 @@ impl Form {
     }
 }
 
-/// How a request waits that cannot be granted at once.
+/// How a request waits if it cannot be granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// For how long at most.
     pub limit_ms: Option<u64>,
-    /// Its connection is not blocked, and is told by a push.
+    /// The result is pushed; the connection is not blocked.
     pub push: bool,
 }
 
-/// To whom it is told what becomes of a request, and how.
+/// Where and in which format the result of a request is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     pub client: ClientId,
     pub form: Form,
-    /// By a push; otherwise its connection is blocked.
+    /// By a push; otherwise the connection is blocked.
     pub push: bool,
 }
 
-/// How many replicas are to acknowledge a grant before it is one.
+/// The acknowledgements that a grant requires before it is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedAcks {
     pub replicas: NonZeroU32,
-    /// From the grant on.
+    /// Counted from the grant.
     pub timeout_ms: u32,
 }
 
-/// What a user may not do any more.
+/// A right that a waiting client's user has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRight {
     /// To write a key that it waits for.
     Key,
-    /// To give the command with which it has begun to wait.
+    /// To run the command by which it waits.
     Command(Form),
 }
 
-/// Asks whether a user has lost a right: whose request it is, by which command, since when it waits, and for which keys. This is
-/// the one thing that the engine asks. The answer must not depend on the engine, which is borrowed meanwhile.
+/// Whether a waiting client's user has lost a right: the client, its command, the start of the wait, and its keys. The engine's only
+/// query; the answer must not depend on the engine, which is borrowed meanwhile.
 pub type LostRight =
     dyn Fn(ClientId, Form, Moment, &mut dyn Iterator<Item = Key<'_>>) -> Option<NoRight>;
 
-/// Why a hold ended that its owner did not end.
+/// Why an owner lost a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
-    /// Its lease is over.
+    /// Its lease expired.
     Lease,
-    /// Its key was deleted; or went, and nobody said how.
+    /// Its key was deleted, or is gone for an unknown reason.
     Deleted,
-    /// Its key's time to live is over.
+    /// Its key's TTL expired.
     Expired,
     Evicted,
     Flushed,
-    /// Another key was put in its key's place.
     Overwritten,
-    /// Its key is another server's.
+    /// Its key belongs to another server now.
     Moved,
-    /// This server is a replica.
+    /// This server became a replica.
     Demoted,
-    /// Somebody else ended its session.
+    /// Another client ended its session.
     Ended,
-    /// Its connection ended, and its session was not resumed in time if it had one.
+    /// Its connection was closed, and its session, if any, was not resumed in time.
     Died,
-    /// The same, by `CLIENT KILL`.
+    /// Its connection was closed by `CLIENT KILL`, and its session, if any, was not resumed in time.
     Killed,
-    /// It was that of a connection of a master in whose place this server is now. Only the log says it.
+    /// Its connection was one of the previous master, and this server was promoted. Only in the log.
     Promoted,
 }
 
 impl Loss {
-    /// Those that are counted.
+    /// The reasons that are counted.
     pub const ALL: [Loss; 11] = [
         Loss::Lease,
         Loss::Deleted,
@@ -258,8 +250,7 @@ impl Loss {
         Loss::Killed,
     ];
 
-    /// As clients and operators read it.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Loss::Lease => "lease",
             Loss::Deleted => "deleted",
@@ -277,15 +268,14 @@ impl Loss {
     }
 }
 
-/// When a hold began: in which two milliseconds, in so few bits that it comes around again after a year. Longer than that no
-/// hold is told to last.
+/// When a hold began, in units of 2 ms and 34 bits: it wraps around after 397 days, and so does the reported age of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since(pub(in crate::engine) u64);
 
 impl Since {
     pub(in crate::engine) const BITS: u32 = 34;
     const UNIT_MS: u64 = 2;
-    pub(in crate::engine) const AROUND_MS: u64 = Self::UNIT_MS << Self::BITS;
+    pub(in crate::engine) const WRAP_MS: u64 = Self::UNIT_MS << Self::BITS;
 
     pub(in crate::engine) fn at(moment: Moment) -> Self {
         let units = Self::ms(moment).div_ceil(Self::UNIT_MS);
@@ -296,16 +286,16 @@ impl Since {
         moment.ms_since(Moment::default())
     }
 
-    /// For how many milliseconds it is held; or one less, and never more.
+    /// The age of the hold, or 1 ms less.
     pub fn held_ms(self, now: Moment) -> u64 {
         let since_ms = self.0 * Self::UNIT_MS;
-        // The beginning may be told one too late.
-        let and_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % Self::AROUND_MS;
-        and_one.saturating_sub(1)
+        // `at` rounds up, so the beginning may be 1 ms ahead of `now`.
+        let plus_one = (Self::ms(now) + 1).wrapping_sub(since_ms) % Self::WRAP_MS;
+        plus_one.saturating_sub(1)
     }
 }
 
-/// What the server says of a connection.
+/// A connection as the server describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     pub addr: Box<str>,
@@ -314,9 +304,9 @@ pub struct Origin {
 }
 
 impl Origin {
-    const LONGEST: usize = 128;
+    const MAX_BYTES: usize = 128;
 
-    /// Names that are longer than 128 bytes are cut.
+    /// Cuts each to 128 bytes.
     pub fn new(addr: &str, name: &str, user: &str) -> Self {
         Origin {
             addr: cut(addr),
@@ -325,18 +315,18 @@ impl Origin {
         }
     }
 
-    /// How much memory they take.
+    /// The summed lengths.
     pub fn bytes(&self) -> usize {
         self.addr.len() + self.name.len() + self.user.len()
     }
 }
 
 fn cut(text: &str) -> Box<str> {
-    let mut most = text.len().min(Origin::LONGEST);
-    while !text.is_char_boundary(most) {
-        most -= 1;
+    let mut end = text.len().min(Origin::MAX_BYTES);
+    while !text.is_char_boundary(end) {
+        end -= 1;
     }
-    text[..most].into()
+    text[..end].into()
 }
 
 #[cfg(test)]
@@ -344,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_are_counted_in_their_order() {
+    fn reasons_are_counted_in_declaration_order() {
         for (place, loss) in Loss::ALL.iter().enumerate() {
             assert_eq!(*loss as usize, place);
         }

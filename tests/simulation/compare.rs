@@ -252,13 +252,13 @@ impl Trial {
     fn compare_reasons(&self) -> Result<(), String> {
         let engine = &self.machine.engine;
         let (totals, model) = (engine.totals(), &self.world.totals);
-        for (words, expected) in REASONS.iter().zip(model.reasons) {
-            let is_meant = |loss: &Loss| words.contains(&loss.word());
+        for (names, expected) in REASONS.iter().zip(model.reasons) {
+            let is_meant = |loss: &Loss| names.contains(&loss.name());
             let lost = Loss::ALL.iter().zip(totals.lost_by);
             let got = lost.filter(|(loss, _)| is_meant(loss)).map(|(_, n)| n);
             let got = got.sum::<u64>();
             if got != expected {
-                return Err(format!("lost by {words:?}: {got} and not {expected}"));
+                return Err(format!("lost by {names:?}: {got} and not {expected}"));
             }
             let logged = self.machine.losses.iter().map(|entry| &entry.lost);
             let logged = logged
@@ -266,7 +266,7 @@ impl Trial {
                 .map(|lost| lost.count)
                 .sum::<u64>();
             if logged != expected {
-                return Err(format!("{logged} logged by {words:?} and not {expected}"));
+                return Err(format!("{logged} logged by {names:?} and not {expected}"));
             }
         }
         Ok(())

@@ -65,7 +65,7 @@ impl Trial {
         lost.key.as_key() == key_of(ending.spot.db, ending.spot.name)
             && *lost.label == *LABELS[ending.label]
             && is_mode(ending.mode, lost.mode)
-            && REASONS[ending.reason].contains(&lost.why.word())
+            && REASONS[ending.reason].contains(&lost.why.name())
             && lost.waiters == ending.waiters
             && who.is_none_or(|who| who.is_none_or(|id| id == lost.client))
     }

@@ -46,7 +46,7 @@ impl Twins {
     }
 
     pub fn tell(&mut self, now: Moment, event: Event<'_>) {
-        self.seen.short += u64::from(self.long.forget_short_ways() > 0);
+        self.seen.short += u64::from(self.long.disable_fast_paths() > 0);
         let orders = handle(&mut self.short, now, event);
         let expected = handle(&mut self.long, now, event);
         assert_eq!(orders, expected, "by the short way and by the long one");

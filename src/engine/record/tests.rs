@@ -24,7 +24,7 @@ fn any_record() -> impl Strategy<Value = SessionRecord> {
             name: name.into(),
         })
     };
-    let id = || (1..=Token::MOST).prop_map(SessionId);
+    let id = || (1..=Token::MAX).prop_map(SessionId);
     prop_oneof![
         (id(), any::<[u8; 32]>(), 1..=LONGEST_GRACE_MS).prop_map(|(id, digest, grace_ms)| {
             SessionRecord::Session {
@@ -54,7 +54,7 @@ fn extras() -> impl Strategy<Value = Extras> {
     (
         1..=half,
         0..=half,
-        1..=Token::MOST,
+        1..=Token::MAX,
         lease,
         any::<[bool; 3]>(),
     )
@@ -255,7 +255,7 @@ fn a_number_is_in_the_range_that_a_client_has() {
         SessionRecord::read(FREE, Db(0), &[b"k", most.as_bytes(), b""]),
         None
     );
-    assert_eq!(read_token(b"9007199254740991"), Some(Token(Token::MOST)));
+    assert_eq!(read_token(b"9007199254740991"), Some(Token(Token::MAX)));
     assert_eq!(read_token(b"9007199254740992"), None);
     assert_eq!(
         (read_moment_ms(b"7"), read_moment_ms(b"-7")),

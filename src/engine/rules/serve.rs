@@ -329,7 +329,7 @@ impl Engine {
     ) {
         let (asked, mut waiter) = self.dequeue(waiter);
         let owner = self.clients.owner(waiter.client);
-        self.waits.note(self.now.us_since(waiter.since));
+        self.waits.record(self.now.us_since(waiter.since));
         let terms = waiter.terms.borrowed();
         let token = self.next_token(effects);
         if let Some(acks) = terms.acks {

@@ -1,7 +1,7 @@
-//! A hold's header: what each hold has besides its key, its owner and its token, in eight bytes. There can be millions.
+//! A hold's header: 64 bits, since there can be millions.
 //!
-//! A mode (2 bits; the last number says that it stands in the extra record), the attributes (2 bits), the number of an extra record or 0 (26 bits: see
-//! [`limits`](crate::engine::limits)), and when the hold began (34 bits: [`Since`]).
+//! From the low bit: mode (2 bits; 3: the mode is in the extra record), attributes (2), id of the extra record or 0 (26; see
+//! [`limits`](crate::engine::limits)), start of the hold (34; [`Since`]).
 
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Extra, Header};
@@ -19,7 +19,7 @@ impl Header {
     const EXTRA_BITS: u32 = 26;
     const EXTRA_AT: u32 = 4;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
-    /// For so many extra records there are numbers. (They stand in chunks, the last of which may be begun only.)
+    /// Extra records that have an id. (Two chunks less: the last one may be partly used.)
     pub const MOST_EXTRAS: usize = (1 << (Self::EXTRA_BITS - generation::BITS)) - 1024;
 
     pub fn new(mode: Mode, attributes: Attributes, since: Moment) -> Self {
@@ -41,14 +41,14 @@ impl Header {
     }
 
     fn bits(mode: Mode) -> u64 {
-        (mode.kind() as u64).min(Mode::BRIEF.len() as u64)
+        (mode.kind() as u64).min(Mode::IN_HEADER.len() as u64)
     }
 
-    /// None if it stands in the extra record.
+    /// None if it is in the extra record.
     #[inline]
     pub fn mode(self) -> Option<Mode> {
         let place = (self.0 & Self::MODE) as usize;
-        Mode::BRIEF.get(place).copied()
+        Mode::IN_HEADER.get(place).copied()
     }
 
     pub fn set_mode(&mut self, mode: Mode) {
@@ -65,7 +65,7 @@ impl Header {
         Id::of_number(number as u32)
     }
 
-    /// Once; there was none.
+    /// Sets the extra record of a header without one.
     pub fn set_extra(&mut self, extra: Id<Extra>) {
         let number = u64::from(extra.number());
         assert!(number >> Self::EXTRA_BITS == 0, "fewer than 2^26 extras");
@@ -83,11 +83,11 @@ mod tests {
     use crate::engine::state::rows::Hold;
 
     #[test]
-    fn a_record_is_small_and_keeps_what_it_is_told() {
+    fn a_header_is_small_and_keeps_its_fields() {
         assert_eq!(size_of::<Option<Hold>>(), 40);
         let (count, total) = (2, 3);
         let permits = Mode::Permits { count, total };
-        for mode in Mode::BRIEF.into_iter().chain([permits]) {
+        for mode in Mode::IN_HEADER.into_iter().chain([permits]) {
             let kept = (mode != permits).then_some(mode);
             for (reentrant, notify) in [(false, false), (false, true), (true, false), (true, true)]
             {
@@ -110,13 +110,13 @@ mod tests {
     }
 
     #[test]
-    fn time_passes_and_comes_around_without_going_wrong() {
-        let around = Since::AROUND_MS;
+    fn the_age_of_a_hold_survives_the_wrap_of_its_start() {
+        let wrap = Since::WRAP_MS;
         let year_ms = 365 * 86_400_000;
-        assert!(around > year_ms);
-        for begin in [0, 1, 1_000_007, around - 1, around, around + 5, 7 * around] {
+        assert!(wrap > year_ms);
+        for begin in [0, 1, 1_000_007, wrap - 1, wrap, wrap + 5, 7 * wrap] {
             let begin = Moment::default().after_ms(begin);
-            for passed in [0, 1, 1_000, 1_001, around - 2] {
+            for passed in [0, 1, 1_000, 1_001, wrap - 2] {
                 let header = Header::new(Mode::Shared, Attributes::default(), begin);
                 let held = header.since().held_ms(begin.after_ms(passed));
                 assert!(held == passed || held + 1 == passed, "{held} of {passed}");

@@ -1,31 +1,31 @@
-//! What ends, or is due, although nothing happens: the one table of deadlines.
+//! All deadlines.
 //!
-//! Each kind stands in an order of its own. What ends by time ends in different ways (a wait at once, a lease only when the
-//! keyspace may be written), so a million of one kind that are overdue must not stand before the first of another.
+//! Each kind has its own ordered set: a wait ends at its deadline, but a lease only when the keyspace may be written, so a million
+//! overdue leases must not delay a wait.
 
 use crate::engine::state::rows::{Client, Hold, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{Moment, Token};
 use std::collections::BTreeSet;
 
-/// What a moment is the end of.
+/// What ends or is due at a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(in crate::engine) enum Timer {
-    /// A waiter is told that it got nothing.
+    /// A wait times out.
     Wait(Id<Waiter>),
-    /// A hold is taken away.
+    /// A lease expires.
     Lease(Id<Hold>),
-    /// A session to which no connection is attached ends.
+    /// The grace of a detached session expires.
     Grace(Id<Client>),
-    /// The grant with this token is withdrawn, unless it was acknowledged.
+    /// The grant with this token is withdrawn if not acknowledged.
     Acks(Token),
-    /// Temporary keys get their backstop anew.
+    /// The next batch of TTL backstops is refreshed.
     Renewal,
-    /// From then on keys are granted.
+    /// The quarantine ends.
     Quarantine,
 }
 
-/// Invariant: each record with an end has its timer here, at that end, and there are no others; `next` is the first of all.
+/// Invariant: each record with a deadline has exactly one timer here, and there are no others; `next` is the earliest.
 #[derive(Default)]
 pub(in crate::engine) struct Timers {
     waits: BTreeSet<(Moment, Id<Waiter>)>,
@@ -38,26 +38,26 @@ pub(in crate::engine) struct Timers {
 }
 
 impl Timers {
-    /// Sets a timer that was set to `former` to another end, or to none. O(log of its kind).
+    /// Moves a timer from its previous deadline to another one, or removes it. O(log n), n = timers of its kind.
     #[inline]
-    pub fn set(&mut self, timer: Timer, former: Option<Moment>, end: Option<Moment>) {
-        if former != end {
-            self.change(timer, former, end);
+    pub fn set(&mut self, timer: Timer, previous: Option<Moment>, end: Option<Moment>) {
+        if previous != end {
+            self.change(timer, previous, end);
         }
     }
 
-    fn change(&mut self, timer: Timer, former: Option<Moment>, end: Option<Moment>) {
+    fn change(&mut self, timer: Timer, previous: Option<Moment>, end: Option<Moment>) {
         match timer {
-            Timer::Wait(id) => change(&mut self.waits, id, former, end),
-            Timer::Lease(id) => change(&mut self.leases, id, former, end),
-            Timer::Grace(id) => change(&mut self.graces, id, former, end),
-            Timer::Acks(token) => change(&mut self.acks, token, former, end),
+            Timer::Wait(id) => change(&mut self.waits, id, previous, end),
+            Timer::Lease(id) => change(&mut self.leases, id, previous, end),
+            Timer::Grace(id) => change(&mut self.graces, id, previous, end),
+            Timer::Acks(token) => change(&mut self.acks, token, previous, end),
             Timer::Renewal => self.renewal = end,
             Timer::Quarantine => self.quarantine = end,
         }
-        self.next = match former.is_some() && former == self.next {
+        self.next = match previous.is_some() && previous == self.next {
             true => self.first(),
-            false => sooner(self.next, end),
+            false => earlier(self.next, end),
         };
     }
 
@@ -70,60 +70,55 @@ impl Timers {
         all.into_iter().flatten().min()
     }
 
-    /// When the first of all is due. O(1).
+    /// The earliest deadline. O(1).
     #[inline]
     pub fn next(&self) -> Option<Moment> {
         self.next
     }
 
-    /// The wait that ends first.
     pub fn first_wait(&self) -> Option<(Moment, Id<Waiter>)> {
         self.waits.first().copied()
     }
 
-    /// The lease that ends first.
     pub fn first_lease(&self) -> Option<(Moment, Id<Hold>)> {
         self.leases.first().copied()
     }
 
-    /// The leases that end until then, the first first.
+    /// The leases that expire by then, in order.
     pub fn leases_until(&self, now: Moment) -> impl Iterator<Item = Id<Hold>> {
         let due = self.leases.iter().take_while(move |(end, _)| *end <= now);
         due.map(|(_, hold)| *hold)
     }
 
-    /// The graces that end until then, the first first.
+    /// The graces that expire by then, in order.
     pub fn graces_until(&self, now: Moment) -> impl Iterator<Item = Id<Client>> {
         let due = self.graces.iter().take_while(move |(end, _)| *end <= now);
         due.map(|(_, session)| *session)
     }
 
-    /// The grace that is over first.
     pub fn first_grace(&self) -> Option<(Moment, Id<Client>)> {
         self.graces.first().copied()
     }
 
-    /// The grant that is withdrawn first.
     pub fn first_acks(&self) -> Option<(Moment, Token)> {
         self.acks.first().copied()
     }
 
-    /// Those grants, in order.
+    /// All pending grants, by deadline.
     pub fn acks(&self) -> impl Iterator<Item = (Moment, Token)> {
         self.acks.iter().copied()
     }
 
-    /// When something is to be renewed next.
     pub fn renewal(&self) -> Option<Moment> {
         self.renewal
     }
 
-    /// When the quarantine ends, if there is one, over or not.
+    /// The end of the quarantine, also if it has passed.
     pub fn quarantine(&self) -> Option<Moment> {
         self.quarantine
     }
 
-    /// Panics unless these are all. O(everything).
+    /// Panics unless exactly these timers are set. O(everything).
     pub fn check(&self, all: impl Iterator<Item = (Moment, Timer)>) {
         let waits = self.waits.iter().map(|(end, id)| (*end, Timer::Wait(*id)));
         let leases = self
@@ -153,19 +148,18 @@ impl Timers {
 fn change<T: Ord + Copy>(
     timers: &mut BTreeSet<(Moment, T)>,
     id: T,
-    former: Option<Moment>,
+    previous: Option<Moment>,
     end: Option<Moment>,
 ) {
-    if let Some(former) = former {
-        timers.remove(&(former, id));
+    if let Some(previous) = previous {
+        timers.remove(&(previous, id));
     }
     if let Some(end) = end {
         timers.insert((end, id));
     }
 }
 
-/// The first of two moments, as far as there are any.
-fn sooner(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
@@ -177,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_is_the_first_of_all_kinds_however_they_come_and_go() {
+    fn next_is_the_earliest_of_all_kinds_whatever_is_set_and_removed() {
         let mut timers = Timers::default();
         let mut all: Vec<(Timer, Option<Moment>)> =
             vec![(Timer::Renewal, None), (Timer::Quarantine, None)];
@@ -193,8 +187,8 @@ mod tests {
             let (which, at) = ((seed >> 33) as usize, (seed >> 50) % 12);
             let count = all.len();
             let (timer, end) = &mut all[which % count];
-            let former = std::mem::replace(end, (at > 4).then_some(Moment(at)));
-            timers.set(*timer, former, *end);
+            let previous = std::mem::replace(end, (at > 4).then_some(Moment(at)));
+            timers.set(*timer, previous, *end);
             let set = all
                 .iter()
                 .filter_map(|(timer, end)| Some(((*end)?, *timer)));

@@ -29,7 +29,7 @@ impl Token {
     /// stays credible.
     pub fn is_credible(self, wall_clock: Duration) -> bool {
         let most = by_clock(wall_clock) + (CREDIBLY_AHEAD.as_secs() << SEQUENCE_BITS);
-        self.0 <= most.min(Token::MOST - ROOM)
+        self.0 <= most.min(Token::MAX - ROOM)
     }
 }
 
@@ -53,7 +53,7 @@ const CREDIBLY_AHEAD: Duration = Duration::from_secs(60 * 365 * 86_400);
 const ROOM: u64 = (1 << 24) << SEQUENCE_BITS;
 
 /// No clock says more.
-const END_OF_CLOCK: u64 = Token::MOST - 2 * ROOM;
+const END_OF_CLOCK: u64 = Token::MAX - 2 * ROOM;
 
 /// Invariant: the next token is greater than `last`.
 #[derive(Debug, Default)]

@@ -330,7 +330,7 @@ pub fn remove_expired(ctx: Ctx<'_>, names: &[Str<'_>]) {
     for string in names {
         let name = string.bytes();
         let key = Key { db, name };
-        if !shell.engine.with(|engine| engine.may_be_over(key)) {
+        if !shell.engine.with(|engine| engine.may_be_expired(key)) {
             continue;
         }
         let standing = lookup::key_state(ctx, db, *string);

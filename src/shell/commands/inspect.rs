@@ -21,7 +21,12 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     };
     ctx.reply_map(6);
     ctx.reply_bulk(b"kind");
-    ctx.reply_bulk(inspection.kind.map_or("", ModeKind::shown).as_bytes());
+    ctx.reply_bulk(
+        inspection
+            .kind
+            .map_or("", ModeKind::display_name)
+            .as_bytes(),
+    );
     ctx.reply_bulk(b"total");
     match inspection.total {
         Some(total) => ctx.reply_integer(total.into()),
@@ -42,7 +47,7 @@ pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
         ctx.reply_map(6);
         Connection::of(ctx, waiter.client).reply(ctx);
         bytes(ctx, b"label", &waiter.label);
-        text(ctx, b"mode", waiter.mode.kind().shown());
+        text(ctx, b"mode", waiter.mode.kind().display_name());
         number(ctx, b"waiting-ms", waiter.waiting_ms);
     }
 }
@@ -150,9 +155,9 @@ pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
         text(ctx, b"addr", of(|origin| &origin.addr));
         text(ctx, b"name", of(|origin| &origin.name));
         text(ctx, b"user", of(|origin| &origin.user));
-        text(ctx, b"mode", lost.mode.kind().shown());
+        text(ctx, b"mode", lost.mode.kind().display_name());
         number(ctx, b"held-ms", lost.since.held_ms(entry.at));
-        text(ctx, b"reason", lost.why.word());
+        text(ctx, b"reason", lost.why.name());
         number(ctx, b"waiters", lost.waiters as u64);
         ctx.reply_bulk(b"next-token");
         match entry.next {

@@ -20,7 +20,7 @@ pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
             (kind_name(*kind), text.as_bytes())
         }
         News::Lost(kind, why, _) => {
-            text = format!("LOST {}", why.word());
+            text = format!("LOST {}", why.name());
             (kind_name(*kind), text.as_bytes())
         }
     };

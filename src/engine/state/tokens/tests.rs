@@ -166,20 +166,20 @@ fn damage_is_not_believed_whatever_the_clock_and_what_follows_stays_below_2_to_t
         (at(2100), true),
         (at(2026) * 1000, true),
     ] {
-        assert!(!Token(Token::MOST).is_credible(clock));
-        assert!(!Token(Token::MOST - ROOM + 1).is_credible(clock));
+        assert!(!Token(Token::MAX).is_credible(clock));
+        assert!(!Token(Token::MAX - ROOM + 1).is_credible(clock));
         assert_eq!(Token(as_token(at(2055))).is_credible(clock), believed);
         let mut tokens = Tokens::default();
         tokens.begin_epoch(clock);
         assert!(tokens.last().is_credible(clock));
-        tokens.hear(Token(Token::MOST), clock);
-        tokens.hear(Token(Token::MOST - ROOM), clock);
+        tokens.hear(Token(Token::MAX), clock);
+        tokens.hear(Token(Token::MAX - ROOM), clock);
         tokens.know(Tokens::most_to_raise_to(clock));
         tokens.follow_clock(clock);
         for _ in 0..1000 {
             tokens.begin_epoch(clock);
         }
-        assert!(tokens.next() < Token(Token::MOST - ROOM / 2));
+        assert!(tokens.next() < Token(Token::MAX - ROOM / 2));
     }
     assert!(!Token(as_token(at(2091))).is_credible(at(2026)));
 }
@@ -242,7 +242,7 @@ fn give(tokens: &mut Tokens, count: u64, last: &mut Token) -> Result<(), TestCas
     for _ in 0..count {
         let token = tokens.next();
         prop_assert!(token > *last, "{token:?} after {last:?}: {tokens:?}");
-        prop_assert!(token <= Token(Token::MOST));
+        prop_assert!(token <= Token(Token::MAX));
         *last = token;
     }
     Ok(())
@@ -320,7 +320,7 @@ proptest! {
                 Step::Hear(token) => tokens.hear(Token(token), clock),
             }
             let reached = tokens.reached(clock);
-            prop_assert!(reached.is_none_or(|reached| (last..=Token(Token::MOST)).contains(&reached)));
+            prop_assert!(reached.is_none_or(|reached| (last..=Token(Token::MAX)).contains(&reached)));
             prop_assert!(tokens.last_given().is_none_or(|given| given >= last));
             give(&mut tokens, count, &mut last)?;
         }

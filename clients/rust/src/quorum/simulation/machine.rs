@@ -388,7 +388,7 @@ impl Machine {
     fn push(&mut self, to: &[ClientId], push: &Push) {
         let mut text = match push.news() {
             News::Granted(_, token) => token.0.to_string(),
-            News::Lost(_, why, _) => format!("LOST {}", why.word()),
+            News::Lost(_, why, _) => format!("LOST {}", why.name()),
             other => panic!("{other:?} is not expected here"),
         }
         .into_bytes();
