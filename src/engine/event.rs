@@ -181,15 +181,15 @@ pub enum Event<'a> {
         gone: Loss,
     },
 
-    /// A key is held on behalf of a connection of a former server: it comes from a master's stream,
-    /// the append-only file or an RDB file. On a master, unless data are loaded, a key that somebody holds is left alone.
+    /// A connection of another server holds a key, according to the master's stream, the append-only file or an RDB file. Ignored
+    /// on a master for a held key, unless loading.
     Inherited {
         key: Key<'a>,
         mode: Mode,
-        /// That of the grant which made it, where it is told of.
+        /// The grant's, if the record has it.
         token: Option<Token>,
     },
-    /// What sessions hold on a former server. Comes as `Inherited` does.
+    /// A record of a session, or of its holds, from the same sources.
     SessionRecord(&'a SessionRecord),
     /// A load that replaces the data set begins: holds are lost, as by a flush, and sessions and foreign holds come with the data
     /// set. The keyspace may not be written until `LoadEnded`.

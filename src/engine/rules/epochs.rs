@@ -1,4 +1,4 @@
-//! What the shell says and asks of fencing tokens that is no event: the clock, epochs, and what other servers have given.
+//! Fencing tokens outside of events: the wall clock, epochs, and the tokens of other servers.
 
 use crate::engine::state::tokens::Tokens;
 use crate::engine::tables::Engine;
@@ -6,45 +6,44 @@ use crate::engine::types::Token;
 use std::time::Duration;
 
 impl Engine {
-    /// Begins a new epoch of fencing tokens: when the server starts or is promoted.
-    /// The wall clock is the time since 1970.
+    /// Begins a new epoch, when the server starts or is promoted. The wall clock is the time since 1970.
     pub fn begin_epoch(&mut self, wall_clock: Duration) {
         self.tokens.begin_epoch(wall_clock);
     }
 
-    /// Makes all tokens from now on greater than one that is known to have been given.
+    /// Makes all later tokens greater than this one, which was granted here or elsewhere.
     pub fn apply_token(&mut self, token: Token) {
-        self.tokens.know(token);
+        self.tokens.apply(token);
     }
 
-    /// No token from now on is less than this clock says (the time since 1970): in a cluster, where slots may have come.
+    /// In a cluster, when slots may have been gained: see [`Tokens::follow_clock`].
     pub fn follow_clock(&mut self, wall_clock: Duration) {
         self.tokens.follow_clock(wall_clock);
     }
 
-    /// What this server's tokens can have come to at this time since 1970, if any is known to have been given.
+    /// See [`Tokens::reached`].
     pub fn reached_token(&self, wall_clock: Duration) -> Option<Token> {
         self.tokens.reached(wall_clock)
     }
 
-    /// Another server of the cluster has come to this token, at this time since 1970.
+    /// Another server of the cluster has reached this token, at this time (since 1970).
     pub fn observe_token(&mut self, token: Token, wall_clock: Duration) {
-        self.tokens.hear(token, wall_clock);
+        self.tokens.observe(token, wall_clock);
     }
 
-    /// The greatest token to which one may be raised at this time since 1970.
-    pub fn most_to_raise_to(wall_clock: Duration) -> Token {
-        Tokens::most_to_raise_to(wall_clock)
+    /// See [`Tokens::max_raise`].
+    pub fn max_raise(wall_clock: Duration) -> Token {
+        Tokens::max_raise(wall_clock)
     }
 
-    /// What must be told to a replica that has come: it may have been made while nothing was bound, of which its copy of the
-    /// data says nothing. Unless a grant has told it meanwhile, see [`invalidate_epoch_sync`](Self::invalidate_epoch_sync).
+    /// The token to replicate for a replica that has connected, unless a grant has replicated the epoch since
+    /// [`invalidate_epoch_sync`](Self::invalidate_epoch_sync): the copy of the data that it got has no token if no key was held.
     pub fn pending_epoch(&mut self) -> Option<Token> {
         let token = self.tokens.last_given()?;
         self.tokens.mark_replicated().then_some(token)
     }
 
-    /// The next grant tells replicas the epoch again: one has come that may not know it.
+    /// A replica has connected that may not know the epoch: the next grant replicates it again.
     pub fn invalidate_epoch_sync(&mut self) {
         self.tokens.invalidate_epoch_sync();
     }

@@ -129,7 +129,7 @@ impl Engine {
         token: Token,
         effects: &mut Vec<Effect>,
     ) -> Token {
-        self.tokens.know(token);
+        self.tokens.apply(token);
         self.replicate_epoch(token, effects);
         token
     }

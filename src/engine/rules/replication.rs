@@ -140,7 +140,7 @@ impl Engine {
     }
 
     fn apply_held(&mut self, held: &Held, effects: &mut Vec<Effect>) {
-        self.tokens.know(held.token);
+        self.tokens.apply(held.token);
         let Some(owner) = self.sessions.numbered(held.session) else {
             let (key, token) = (held.key.as_key(), Some(held.token));
             return self.inherited(key, held.terms.mode, token, effects);
@@ -208,7 +208,7 @@ impl Engine {
         token: Option<Token>,
         effects: &mut Vec<Effect>,
     ) {
-        self.tokens.know(token.unwrap_or_default());
+        self.tokens.apply(token.unwrap_or_default());
         let lookup = self.keys.lookup(key);
         if let Some(name) = lookup.name {
             self.refresh(name, effects);

@@ -1,41 +1,39 @@
-//! Fencing tokens: numbers that only rise.
+//! Fencing tokens: monotonic numbers.
 //!
-//! `token = epoch * 2^22 + sequence`. An epoch is begun when a server starts or is promoted, above
-//! every epoch known; within it the sequence counts grants, and when it is used up the epoch grows
-//! by one. So tokens rise without a clock read or a write per grant.
+//! `token = epoch * 2^22 + sequence`. A server begins an epoch when it starts or is promoted, above every known epoch. Within the
+//! epoch the sequence counts grants; its overflow increments the epoch. So a grant needs neither the clock nor a write.
 //!
-//! A server can be started twice within one second. So the first sequence of an epoch is the part of
-//! the second that has passed: four for each microsecond, more than a server can have granted.
+//! Epochs are seconds of the wall clock. A server can start twice within a second, so an epoch's first sequence is the fraction of
+//! the second that has passed, at four per microsecond: more than a server can grant.
 //!
-//! A client can raise tokens (LOCK.RAISE), and a server that starts without files knows nothing of that. So a start begins
-//! further ahead of the clock than any client can raise: [`START_AHEAD`] against [`RAISE_AHEAD`]. The second between them
-//! is for a clock that is set back meanwhile, and for a replica's clock that is behind the master's.
+//! A client can raise tokens (LOCK.RAISE), of which a server that starts without files knows nothing. So a start begins further
+//! ahead of the clock than a client can raise: [`START_AHEAD`] against [`RAISE_AHEAD`]. The second in between allows for a clock
+//! that is set back meanwhile, and for a replica's clock behind the master's.
 //!
-//! The same second keeps servers of a quorum that has just been started from being raised to each other's tokens at once.
-//! Their quarantine is longer than that, and a client tries again: the clock gets there. No two constants would do without:
-//! what a start may give at once elsewhere, a client may ask for here just before a start.
+//! Because of that second, the servers of a quorum that was just started cannot be raised to each other's tokens immediately.
+//! Their quarantine is longer, and clients retry until the clock gets there. No choice of the constants avoids this: a token that
+//! a starting server may grant immediately could also be raised on another server right before that one starts.
 //!
-//! In a cluster keys go from server to server with their slots, and each gives tokens of its own. Whoever gains slots goes
-//! on from where a start would begin: nobody has given more, since each began there and gives no more than four for each
-//! microsecond. Where others' tokens are ahead of that, the clock is taken to be as far ahead as the furthest heard of.
+//! In a cluster, keys migrate with their slots, and each server grants tokens of its own. A server that gains slots continues from
+//! where a start would begin: no server has granted more, since each began there and grants at most four per microsecond. If
+//! another server's tokens are ahead of that, the clock counts as that much ahead.
 
 use crate::engine::types::Token;
 use std::time::Duration;
 
 impl Token {
-    /// Whether a server can have given it by now (the time since 1970). What a file, a stream or a message says beyond that
-    /// is damage: this server would go on from there, and leave none to give that clients can hold. Decades are for clocks
-    /// that are wrong; the bound moves on with the clock, faster than tokens are given, so what a server has gone on from
-    /// stays credible.
+    /// Whether a server can have granted this token by now (time since 1970). A greater one in a file, a stream or a message is
+    /// damage: this server would continue from there and run out of tokens below [`Token::MAX`]. The margin of decades allows for
+    /// wrong clocks. The bound rises with the clock, faster than tokens are granted, so a token once accepted stays credible.
     pub fn is_credible(self, wall_clock: Duration) -> bool {
-        let most = by_clock(wall_clock) + (CREDIBLY_AHEAD.as_secs() << SEQUENCE_BITS);
-        self.0 <= most.min(Token::MAX - ROOM)
+        let bound = by_clock(wall_clock) + (CREDIBLY_AHEAD.as_secs() << SEQUENCE_BITS);
+        self.0 <= bound.min(Token::MAX - HEADROOM)
     }
 }
 
 const SEQUENCE_BITS: u32 = 22;
 
-/// Epochs count the seconds since the beginning of the year 2025 (UTC).
+/// Epochs count seconds since 2025-01-01 UTC.
 const EPOCH_ZERO: Duration = Duration::from_secs(1_735_689_600);
 
 /// How far ahead of the clock a client can raise a token.
@@ -45,36 +43,35 @@ const RAISE_AHEAD: Duration = Duration::from_secs(1);
 const START_AHEAD: Duration = Duration::from_secs(2);
 const _: () = assert!(START_AHEAD.as_secs() > RAISE_AHEAD.as_secs());
 
-/// How far ahead of the clock a token of another server or time is believed: 60 years. The epochs of the first files, of before
-/// 0.1.0, counted from 1970.
+/// How far ahead of the clock a token from elsewhere is credible: 60 years. In files from before 0.1.0, epochs count from 1970.
 const CREDIBLY_AHEAD: Duration = Duration::from_secs(60 * 365 * 86_400);
 
-/// What is left below 2^53 for tokens after one that is believed, and twice after the last that a clock says: half a year.
-const ROOM: u64 = (1 << 24) << SEQUENCE_BITS;
+/// The tokens left below [`Token::MAX`] after the greatest credible one: half a year.
+const HEADROOM: u64 = (1 << 24) << SEQUENCE_BITS;
 
-/// No clock says more.
-const END_OF_CLOCK: u64 = Token::MAX - 2 * ROOM;
+/// The clock's last token.
+const END_OF_CLOCK: u64 = Token::MAX - 2 * HEADROOM;
 
 /// Invariant: the next token is greater than `last`.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Tokens {
     last: Token,
-    /// The epoch that was replicated.
+    /// The epoch last replicated.
     replicated: u64,
-    /// Tokens were given, here or elsewhere.
-    any: bool,
-    /// What the clock said when slots may have come: no later token is less. 0 outside of clusters.
+    /// Some token was granted, here or elsewhere.
+    any_granted: bool,
+    /// The clock's token when slots may last have been gained: no later token is less. 0 outside clusters.
     floor: u64,
-    /// How far the tokens of this server, or of another, are ahead of the clock.
+    /// How far this server's tokens, or another's, are ahead of the clock.
     ahead: u64,
 }
 
-/// Where a start begins, by the clock (the time since 1970).
+/// Where a start at this time (since 1970) begins.
 fn by_clock(wall_clock: Duration) -> u64 {
     as_token(wall_clock + START_AHEAD)
 }
 
-/// A moment since 1970 as a token. One before 2025 is 0, and one after 2091 is as at its end.
+/// A time since 1970 as a token; 0 before 2025, and constant after 2091.
 fn as_token(moment: Duration) -> u64 {
     let since = moment.saturating_sub(EPOCH_ZERO);
     let passed = u64::from(since.subsec_nanos()) * (1 << SEQUENCE_BITS) / 1_000_000_000;
@@ -83,8 +80,8 @@ fn as_token(moment: Duration) -> u64 {
 }
 
 impl Tokens {
-    /// Begins a new epoch, [`START_AHEAD`] of the wall clock (the time since 1970); one after the last epoch where
-    /// the clock is behind. A clock before 2025 counts as 0.
+    /// Begins a new epoch, [`START_AHEAD`] of the wall clock (time since 1970), or the one after the last epoch if the clock is
+    /// behind.
     pub fn begin_epoch(&mut self, wall_clock: Duration) {
         let here = Token(self.by_clock(wall_clock));
         let next_epoch = Token((self.epoch() + 1) << SEQUENCE_BITS);
@@ -94,20 +91,20 @@ impl Tokens {
         }
     }
 
-    /// Slots may have come: no token from now on is less than where a start would begin by this clock (the time since 1970).
+    /// Slots may have been gained: from now on, no token is less than where a start at this time (since 1970) would begin.
     pub fn follow_clock(&mut self, wall_clock: Duration) {
         self.floor = self.by_clock(wall_clock);
     }
 
-    /// Another server of the cluster has come to this token by now. One that makes no sense is not believed.
-    pub fn hear(&mut self, token: Token, wall_clock: Duration) {
+    /// Another server of the cluster has reached this token by now. Ignored if not credible.
+    pub fn observe(&mut self, token: Token, wall_clock: Duration) {
         if token.is_credible(wall_clock) {
             let ahead = token.0.saturating_sub(by_clock(wall_clock));
             self.ahead = self.ahead.max(ahead);
         }
     }
 
-    /// Where a start begins here: as far ahead of the clock as is known of. That moves on with the clock, and ends where a clock does.
+    /// Where a start at this time begins on this server: [`by_clock`], plus `ahead`.
     fn by_clock(&self, wall_clock: Duration) -> u64 {
         (by_clock(wall_clock) + self.ahead).min(END_OF_CLOCK)
     }
@@ -116,47 +113,47 @@ impl Tokens {
         self.last.0 >> SEQUENCE_BITS
     }
 
-    /// Notes that the epoch is replicated, and says whether that is still to be done: once for each.
+    /// Marks the epoch as replicated; returns true if it was not, so the caller must replicate it.
     pub fn mark_replicated(&mut self) -> bool {
         let epoch = self.epoch();
-        self.any = true;
+        self.any_granted = true;
         std::mem::replace(&mut self.replicated, epoch) != epoch
     }
 
-    /// A replica has come that may not know the epoch.
+    /// A replica has connected that may not know the epoch.
     pub fn invalidate_epoch_sync(&mut self) {
         self.replicated = 0;
     }
 
-    /// A token that was given, here or elsewhere; 0 says that none was.
-    pub fn know(&mut self, token: Token) {
-        self.any |= token > Token(0);
+    /// A token that was granted, here or elsewhere; 0: none was.
+    pub fn apply(&mut self, token: Token) {
+        self.any_granted |= token > Token(0);
         self.last = self.last.max(token);
     }
 
-    /// O(1). A sequence that is used up runs over into the epoch by itself.
+    /// O(1).
     pub fn next(&mut self) -> Token {
         self.last.0 = (self.last.0 + 1).max(self.floor);
         self.last
     }
 
-    /// The last one given, if any is known to have been.
+    /// The last token granted, if any is known.
     pub fn last_given(&self) -> Option<Token> {
-        self.any.then_some(self.last)
+        self.any_granted.then_some(self.last)
     }
 
-    /// What it can have come to at this time since 1970, if any is known to have been given.
+    /// An upper bound of the tokens granted by this time (since 1970), if any is known.
     pub fn reached(&self, wall_clock: Duration) -> Option<Token> {
         let here = self.by_clock(wall_clock);
-        self.any.then_some(Token(self.last.0.max(here)))
+        self.any_granted.then_some(Token(self.last.0.max(here)))
     }
 
-    /// The greatest to which one may be raised at this time since 1970.
-    pub fn most_to_raise_to(wall_clock: Duration) -> Token {
+    /// The greatest token to which LOCK.RAISE may raise at this time (since 1970).
+    pub fn max_raise(wall_clock: Duration) -> Token {
         Token(as_token(wall_clock + RAISE_AHEAD))
     }
 
-    /// The last one given, or the beginning of the epoch.
+    /// The last token granted, or the beginning of the epoch.
     pub fn last(&self) -> Token {
         self.last
     }

@@ -204,7 +204,7 @@ impl<'c> Caller<'c> {
                 key: self.key(key),
                 label,
                 token: Token(token),
-                most: Engine::most_to_raise_to(clock::since_1970()),
+                most: Engine::max_raise(clock::since_1970()),
             })),
             Request::Cancel { key, label } => self.handle(Event::Cancel {
                 client: self.client,

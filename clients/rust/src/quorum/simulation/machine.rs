@@ -325,7 +325,7 @@ impl Machine {
                     key,
                     label,
                     token: Token(token.expect("a token")),
-                    most: Engine::most_to_raise_to(self.wall_clock(now)),
+                    most: Engine::max_raise(self.wall_clock(now)),
                 };
                 self.ask(now, Event::Raise(raise))
             }
