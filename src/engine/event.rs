@@ -1,7 +1,7 @@
-//! Every fact that the engine can be told.
+//! The engine's input: every event that it handles.
 //!
-//! A fact carries what the keyspace says: the engine does not ask for it. When you add one, also give it a
-//! place in the simulation's random worlds.
+//! An event carries the state of its keys: the engine never looks it up. When you add an event, add it to the simulation's
+//! random worlds, too.
 
 use crate::engine::mode::Mode;
 use crate::engine::record::SessionRecord;

@@ -1,7 +1,7 @@
 //! The engine: all rules, independent of the server.
 //!
-//! It is told facts ([`Event`]) and answers with effects ([`Effect`]). It has no clock, no input and
-//! no output, and asks for nothing but rights (`rules/rights.rs`); two engines that are told the same give the same effects.
+//! Events in ([`Event`]), effects out ([`Effect`]). No clock and no I/O; its only query is for a waiter's rights
+//! (`rules/rights.rs`). The same events and rights give the same effects.
 //!
 //! ```text
 //!   event.rs, effect.rs   input and output

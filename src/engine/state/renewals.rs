@@ -76,11 +76,11 @@ impl Renewals {
 
     /// Begins the next pass; due at once if the server was stopped for longer than a pass.
     pub fn begin_next(&mut self, now: Moment, places: usize) {
-        let Some(former) = self.pass.take() else {
+        let Some(previous) = self.pass.take() else {
             return;
         };
         let length_us = self.pass_length_us();
-        let on_time = Moment(former.began.0.saturating_add(former.length_us));
+        let on_time = Moment(previous.began.0.saturating_add(previous.length_us));
         let earliest = Moment(now.0.saturating_sub(length_us));
         self.begin(on_time.max(earliest), places);
     }

@@ -6,9 +6,9 @@
 //! Epochs are seconds of the wall clock. A server can start twice within a second, so an epoch's first sequence is the fraction of
 //! the second that has passed, at four per microsecond: more than a server can grant.
 //!
-//! A client can raise tokens (LOCK.RAISE), of which a server that starts without files knows nothing. So a start begins further
-//! ahead of the clock than a client can raise: [`START_AHEAD`] against [`RAISE_AHEAD`]. The second in between allows for a clock
-//! that is set back meanwhile, and for a replica's clock behind the master's.
+//! A client can raise tokens (LOCK.RAISE), and a server that starts without files does not know the raised ones. So a start begins
+//! further ahead of the clock than a client can raise: [`START_AHEAD`] against [`RAISE_AHEAD`]. The second in between allows for a
+//! clock that is set back meanwhile, and for a replica's clock behind the master's.
 //!
 //! Because of that second, the servers of a quorum that was just started cannot be raised to each other's tokens immediately.
 //! Their quarantine is longer, and clients retry until the clock gets there. No choice of the constants avoids this: a token that
