@@ -8,8 +8,7 @@ use std::ffi::{CStr, c_int};
 use std::ptr::{null, null_mut};
 
 /// Each command's entry, in the order of the table.
-const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] =
-    entries![entry: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22];
+const ENTRIES: [c::RedisModuleCmdFunc; TABLE.len()] = entries!(entry, TABLE.len());
 
 /// Registers all commands. Once, at load.
 pub fn commands(ctx: Ctx<'_>) -> bool {

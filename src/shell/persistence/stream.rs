@@ -108,7 +108,7 @@ struct InternalCommand {
     apply: fn(Ctx<'_>, &str, &[Str<'_>]) -> Outcome,
 }
 
-const INTERNAL_COMMANDS: [InternalCommand; 8] = [
+const INTERNAL_COMMANDS: &[InternalCommand] = &[
     internal_command("TETHER.TOKEN", 0, apply_token),
     internal_command("TETHER.BOUND", 0, apply_bound),
     internal_command(SESSION, 0, apply_session_record),
@@ -120,7 +120,8 @@ const INTERNAL_COMMANDS: [InternalCommand; 8] = [
 ];
 
 /// The entry point of each command.
-const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] = entries![entry: 0 1 2 3 4 5 6 7];
+const ENTRIES: [c::RedisModuleCmdFunc; INTERNAL_COMMANDS.len()] =
+    entries!(entry, INTERNAL_COMMANDS.len());
 
 const fn internal_command(
     name: &'static str,

@@ -44,9 +44,25 @@ macro_rules! have {
 }
 pub(in crate::shell) use have;
 
-/// The entry points of a table of commands, by index.
+/// The entry points of a table of so many commands, by index.
 macro_rules! entries {
-    [$entry:ident: $($number:literal)*] => { [$(Some($entry::<$number>)),*] };
+    ($entry:ident, $count:expr) => {
+        entries!(@ $entry, $count;
+            0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31)
+    };
+    (@ $entry:ident, $count:expr; $($number:literal)*) => {{
+        const COUNT: usize = $count;
+        // Those of no command are the first one's again, and not used.
+        const ALL: &[c::RedisModuleCmdFunc] =
+            &[$(Some($entry::<{ if $number < COUNT { $number } else { 0 } }>)),*];
+        let mut entries = [ALL[0]; COUNT];
+        let mut at = 0;
+        while at < COUNT {
+            entries[at] = ALL[at];
+            at += 1;
+        }
+        entries
+    }};
 }
 pub(in crate::shell) use entries;
 
