@@ -213,12 +213,7 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
-            Request::Info { key, count } => inspect::info(ctx, self.key(key), count),
-            Request::List(list) => inspect::list(ctx, &list),
-            Request::Log(log) => inspect::log(ctx, &log),
-            Request::ResetLog => inspect::reset_log(ctx),
             Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
-            Request::Server => inspect::server(ctx, self.client),
             about_sessions => self.answer_about_sessions(about_sessions),
         }
     }
@@ -241,7 +236,7 @@ impl<'c> Caller<'c> {
                 later: self.is_bound_to_slot(),
             }),
             Request::Sessions => operators::list_sessions(ctx),
-            other => unreachable!("{other:?} was answered before"),
+            report => inspect::answer(ctx, client, &report),
         }
     }
 

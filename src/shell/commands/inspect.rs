@@ -1,6 +1,6 @@
 //! `LOCK.INFO`, `LOCK.LIST`, `LOCK.LOG` and `LOCK.SERVER`: the engine's state, joined with the server's data on clients.
 
-use crate::command::{List, Log, matches};
+use crate::command::{List, Log, Request, matches};
 use crate::engine::{ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Page, Walk};
 use crate::policy::losses::{Entry, LossLog, key_in_log};
 use crate::policy::release;
@@ -10,8 +10,21 @@ use crate::shell::state::shell;
 use crate::shell::sys::raw::{Ctx, Text};
 use crate::shell::sys::{clock, secret, shim};
 
+/// Answers a command that only reports.
+pub fn answer(ctx: Ctx<'_>, caller: ClientId, report: &Request<'_, '_>) {
+    let db = ctx.db();
+    match *report {
+        Request::Info { key: name, count } => info(ctx, Key { db, name }, count),
+        Request::List(list) => self::list(ctx, &list),
+        Request::Log(log) => self::log(ctx, &log),
+        Request::ResetLog => reset_log(ctx),
+        Request::Server => server(ctx, caller),
+        ref other => unreachable!("{other:?} was answered before"),
+    }
+}
+
 /// Answers `LOCK.INFO`.
-pub fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
+fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
     let most = usize::try_from(count).unwrap_or(usize::MAX);
     let inspection = shell()
         .engine
@@ -91,7 +104,7 @@ pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_
 }
 
 /// Answers `LOCK.LIST`.
-pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
+fn list(ctx: Ctx<'_>, list: &List<'_>) {
     let pattern = list.pattern;
     let walk = Walk {
         cursor: list.cursor,
@@ -126,7 +139,7 @@ pub fn list(ctx: Ctx<'_>, list: &List<'_>) {
 }
 
 /// Answers `LOCK.LOG`.
-pub fn log(ctx: Ctx<'_>, log: &Log<'_>) {
+fn log(ctx: Ctx<'_>, log: &Log<'_>) {
     let db = ctx.db();
     let key = log.key.map(|name| key_in_log(Key { db, name }));
     let is_meant = |entry: &&Entry| {
@@ -176,7 +189,7 @@ fn may_see(ctx: Ctx<'_>, key: &KeyBuf, is_cut: bool) -> bool {
 }
 
 /// Answers `LOCK.LOG RESET`. A caller cannot remove entries that it may not read.
-pub fn reset_log(ctx: Ctx<'_>) {
+fn reset_log(ctx: Ctx<'_>) {
     let key = |entry: &Entry| (entry.lost.key.clone(), entry.is_cut);
     let keys: Vec<_> = shell().losses.with(|log| log.iter().map(key).collect());
     if !keys.iter().all(|(key, is_cut)| may_see(ctx, key, *is_cut)) {
@@ -187,7 +200,7 @@ pub fn reset_log(ctx: Ctx<'_>) {
 }
 
 /// Answers `LOCK.SERVER`.
-pub fn server(ctx: Ctx<'_>, client: ClientId) {
+fn server(ctx: Ctx<'_>, client: ClientId) {
     let shell = shell();
     let settings = shell.settings.get();
     let run_id = ctx.server_info(c"server", c"run_id").unwrap_or_default();
