@@ -121,15 +121,15 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
     if may_write {
         slices::end_leases(ctx, scope, keys);
     }
-    if acts_on_holds(spec.verb) {
+    if !looks_keys_up(spec.verb) {
         recheck::remove_expired(ctx, keys);
     }
 }
 
-/// Whether a command acts on the holds of its keys without looking the keys up.
-fn acts_on_holds(verb: Verb) -> bool {
-    use Verb::{Cancel, Deltp, Extend, Info, Raise, Release, Why};
-    matches!(verb, Cancel | Deltp | Extend | Info | Raise | Release | Why)
+/// Whether a command looks its keys up, or only forgets them. The others act on their holds, or report them.
+fn looks_keys_up(verb: Verb) -> bool {
+    use Verb::{Acquire, Macquire, Settp, Unwatchex, Watchex};
+    matches!(verb, Acquire | Macquire | Settp | Unwatchex | Watchex)
 }
 
 fn send_before(ctx: Ctx<'_>, client: ClientId) {
