@@ -265,6 +265,71 @@ fn the_picture_of_the_house_has_every_folder_and_each_folder_names_its_files() {
     assert_none(missing);
 }
 
+/// A walk of docs/architecture.md names `file.rs::function`, the file by the end of its path.
+#[test]
+fn each_function_that_a_walk_names_is_in_its_file() {
+    let page = document("docs/architecture.md");
+    let named = page.split('`').skip(1).step_by(2);
+    let named: Vec<_> = named
+        .filter_map(|words| words.split_once(".rs::"))
+        .collect();
+    assert!(named.len() > 30, "docs/architecture.md names few functions");
+    let sources = sources(&["src"]);
+    let missing = named.iter().filter(|(file, function)| {
+        let name = format!("fn {function}");
+        let declares = |source: &Source| {
+            let mut functions = source.code.split(&name).skip(1);
+            functions.any(|rest| !rest.starts_with(is_word))
+        };
+        let file = format!("/{file}.rs");
+        let mut files = sources.iter().filter(|source| source.path.ends_with(&file));
+        !files.any(declares)
+    });
+    assert_none(
+        missing
+            .map(|(file, function)| format!("{file}.rs::{function}"))
+            .collect(),
+    );
+}
+
+/// Of the contributors' pages: `make TARGET`, `cargo test --test NAME`, and each file or folder in backticks.
+#[test]
+fn what_contributors_are_told_to_run_and_to_change_is_there() {
+    let makefile = document("Makefile");
+    let is_target = |name: &str| {
+        makefile
+            .lines()
+            .any(|line| line.starts_with(&format!("{name}:")))
+    };
+    let is_test = |name: &str| {
+        let path = project().join("tests").join(name);
+        path.join("main.rs").exists() || path.with_extension("rs").exists()
+    };
+    let mut missing = Vec::new();
+    for page in ["CONTRIBUTING.md", "docs/architecture.md"] {
+        let text = document(page);
+        for piece in text.split('`') {
+            let words: Vec<_> = piece.split_whitespace().collect();
+            let is_there = match words[..] {
+                ["make", target, ..] if piece.starts_with("make") => is_target(target),
+                [path]
+                    if ["src/", "tests/", "clients/", "docs/"]
+                        .iter()
+                        .any(|root| path.starts_with(root)) =>
+                {
+                    project().join(path).exists()
+                }
+                _ => true,
+            };
+            let mut tests = words.windows(2).filter(|two| two[0] == "--test");
+            if !is_there || tests.any(|two| !is_test(two[1])) {
+                missing.push(format!("{page}: {piece}"));
+            }
+        }
+    }
+    assert_none(missing);
+}
+
 /// A row of docs/faults.md names its test as `folder: path`, where a folder of tests/ stands by its name alone.
 #[test]
 fn each_fault_names_a_test_that_is_there() {
