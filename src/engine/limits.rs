@@ -93,7 +93,7 @@ pub(in crate::engine) const STEPS_PER_GRANT: usize = 4;
 pub(in crate::engine) const READY_KEYS_KEPT: usize = 64;
 
 /// Slots of holds that a TTL refresh visits at once: few keys do not wake the server often.
-pub(in crate::engine) const PLACES_PER_RENEWAL: usize = 64;
+pub(in crate::engine) const SLOTS_PER_RENEWAL: usize = 64;
 
 /// After this many losses of one owner at once, further ones share one log entry.
 pub const LOSSES_LOGGED_APART: u32 = 100;

@@ -79,12 +79,12 @@ pub struct KeyLine {
     pub oldest_ms: Option<u64>,
 }
 
-/// A key that is known.
+/// A key that is held or has a name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum KeyRef {
-    /// It is not held.
+    /// Not held.
     Name(Id<Name>),
-    /// It is held, with the name at which somebody watches it or waits for it, if anybody does.
+    /// Held, and its name if it is watched or waited for.
     Held(Id<HeldKey>, Option<Id<Name>>),
 }
 
@@ -113,18 +113,18 @@ enum Position {
 
 impl Position {
     fn of(cursor: u64) -> Self {
-        let place = usize::try_from(cursor / 2).unwrap_or(usize::MAX);
+        let slot = usize::try_from(cursor / 2).unwrap_or(usize::MAX);
         match cursor % 2 {
-            0 => Position::Held(place),
-            _ => Position::Name(place),
+            0 => Position::Held(slot),
+            _ => Position::Name(slot),
         }
     }
 
     /// 0 only for the first position.
     fn cursor(self) -> u64 {
         match self {
-            Position::Held(place) => place as u64 * 2,
-            Position::Name(place) => place as u64 * 2 + 1,
+            Position::Held(slot) => slot as u64 * 2,
+            Position::Name(slot) => slot as u64 * 2 + 1,
         }
     }
 }
@@ -236,25 +236,21 @@ impl Engine {
     /// The next position; none after the last.
     fn position_after(&self, at: Position) -> Option<Position> {
         match at {
-            Position::Held(place) if place >= self.keys.held_places().places() => {
+            Position::Held(slot) if slot >= self.keys.held_arena().slot_count() => {
                 Some(Position::Name(0))
             }
-            Position::Held(place) => {
-                Some(Position::Held(self.keys.held_places().place_after(place)))
-            }
-            Position::Name(place) if place >= self.keys.name_places().places() => None,
-            Position::Name(place) => {
-                Some(Position::Name(self.keys.name_places().place_after(place)))
-            }
+            Position::Held(slot) => Some(Position::Held(self.keys.held_arena().next_slot(slot))),
+            Position::Name(slot) if slot >= self.keys.name_arena().slot_count() => None,
+            Position::Name(slot) => Some(Position::Name(self.keys.name_arena().next_slot(slot))),
         }
     }
 
     /// What is there, but for a name whose key is held.
     fn key_ref_at(&self, at: Position) -> Option<KeyRef> {
         match at {
-            Position::Held(place) => self.key_ref_of_held(self.keys.held_places().at(place)?),
-            Position::Name(place) => {
-                let key_ref = self.key_ref_of_name(self.keys.name_places().at(place)?);
+            Position::Held(slot) => self.key_ref_of_held(self.keys.held_arena().at(slot)?),
+            Position::Name(slot) => {
+                let key_ref = self.key_ref_of_name(self.keys.name_arena().at(slot)?);
                 key_ref.held().is_none().then_some(key_ref)
             }
         }

@@ -51,8 +51,8 @@ impl Engine {
     /// Starts a pass that refreshes every temporary key at once.
     pub(in crate::engine) fn renew_all(&mut self) {
         if self.holds.temporary() > 0 {
-            let places = self.holds.places();
-            self.renewals.begin_whole(self.now, places);
+            let slots = self.holds.slot_count();
+            self.renewals.begin_whole(self.now, slots);
             self.set_renewal();
         }
     }
@@ -65,20 +65,20 @@ impl Engine {
         };
         let whole = pass.whole;
         let most = pass.next.saturating_add(self.budget.left());
-        let places = pass.next..pass.due(self.now).min(most);
-        self.budget.spend(places.len());
-        pass.next = places.end;
-        let is_over = pass.next >= pass.places;
-        for place in places {
-            if let Some(hold) = self.holds.at(place)
+        let slots = pass.next..pass.due(self.now).min(most);
+        self.budget.spend(slots.len());
+        pass.next = slots.end;
+        let is_over = pass.next >= pass.slots;
+        for slot in slots {
+            if let Some(hold) = self.holds.at(slot)
                 && self.has_refreshable_ttl(hold)
             {
                 self.refresh_ttl(hold, whole, effects);
             }
         }
         if is_over && self.holds.temporary() > 0 {
-            let places = self.holds.places();
-            self.renewals.begin_next(self.now, places);
+            let slots = self.holds.slot_count();
+            self.renewals.begin_next(self.now, slots);
         } else if is_over {
             self.renewals.pass = None;
         }
@@ -130,7 +130,7 @@ impl Engine {
         {
             self.refresh_ttl(hold, true, effects);
             if self.timers.renewal().is_none() {
-                self.renewals.begin(self.now, self.holds.places());
+                self.renewals.begin(self.now, self.holds.slot_count());
                 self.set_renewal();
             }
         }

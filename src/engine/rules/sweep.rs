@@ -51,14 +51,14 @@ impl Engine {
     /// Sweeps slots of names and of held keys.
     pub(in crate::engine) fn sweep(&mut self, effects: &mut Vec<Effect>) {
         while self.has_absent_to_report() && self.budget.spend(1) {
-            let name = self.sweeps.names.visit(self.keys.name_places());
+            let name = self.sweeps.names.visit(self.keys.name_arena());
             if let Some(name) = name.filter(|name| self.keys.is_absent_if_stale(*name)) {
                 self.refresh(name, effects);
                 self.keys.remove_name_if_unreferenced(name);
             }
         }
         while self.keys.has_retired() && self.budget.spend(1) {
-            if let Some(held) = self.sweeps.held.visit(self.keys.held_places()) {
+            if let Some(held) = self.sweeps.held.visit(self.keys.held_arena()) {
                 self.sweep_key(held, effects);
             }
         }
@@ -211,7 +211,7 @@ impl Engine {
             if !self.has_stale_names() {
                 break;
             }
-            let name = self.sweeps.looks.visit(self.keys.name_places());
+            let name = self.sweeps.looks.visit(self.keys.name_arena());
             if let Some(name) = name.filter(|name| self.keys.is_stale(*name)) {
                 return Some(self.keys[name].key().to_owned());
             }

@@ -74,8 +74,8 @@ impl Holds {
     }
 
     /// The number of slots, for cursors.
-    pub fn places(&self) -> usize {
-        self.all.places()
+    pub fn slot_count(&self) -> usize {
+        self.all.slot_count()
     }
 
     /// The hold in a slot, if any. O(1).

@@ -477,7 +477,7 @@ impl Keys {
     }
 
     /// The slots of the held keys, for cursors; a record never changes its slot.
-    pub fn held_places(&self) -> &Arena<HeldKey> {
+    pub fn held_arena(&self) -> &Arena<HeldKey> {
         &self.held
     }
 
@@ -527,7 +527,7 @@ impl Keys {
         self.names.iter()
     }
 
-    pub fn name_places(&self) -> &Arena<Name> {
+    pub fn name_arena(&self) -> &Arena<Name> {
         &self.names
     }
 
@@ -704,12 +704,12 @@ pub(in crate::engine) struct Cursor(usize);
 
 impl Cursor {
     /// Advances one slot; returns its record, if any. O(1).
-    pub fn visit<T>(&mut self, places: &Arena<T>) -> Option<Id<T>> {
-        if self.0 >= places.places() {
+    pub fn visit<T>(&mut self, arena: &Arena<T>) -> Option<Id<T>> {
+        if self.0 >= arena.slot_count() {
             self.0 = 0;
         }
-        let found = places.at(self.0);
-        self.0 = places.place_after(self.0);
+        let found = arena.at(self.0);
+        self.0 = arena.next_slot(self.0);
         found
     }
 }

@@ -1,6 +1,6 @@
 //! The cursor of the TTL backstop's refresh. See `rules/renewals.rs`.
 
-use crate::engine::limits::PLACES_PER_RENEWAL;
+use crate::engine::limits::SLOTS_PER_RENEWAL;
 use crate::engine::types::Moment;
 
 /// Invariant: a pass runs from the first grant of a temporary key until a pass finds none; never on a replica.
@@ -16,7 +16,7 @@ pub(in crate::engine) struct Pass {
     began: Moment,
     length_us: u64,
     pub next: usize,
-    pub places: usize,
+    pub slots: usize,
     /// Refreshes every key, whatever its remaining TTL.
     pub whole: bool,
 }
@@ -24,9 +24,9 @@ pub(in crate::engine) struct Pass {
 impl Pass {
     /// When the next batch of slots is due.
     fn deadline(&self) -> Moment {
-        let goal = (self.next + PLACES_PER_RENEWAL).min(self.places);
-        let (goal, places) = (goal as u128, self.places.max(1) as u128);
-        let share = (u128::from(self.length_us) * goal).div_ceil(places);
+        let goal = (self.next + SLOTS_PER_RENEWAL).min(self.slots);
+        let (goal, slots) = (goal as u128, self.slots.max(1) as u128);
+        let share = (u128::from(self.length_us) * goal).div_ceil(slots);
         Moment(self.began.0.saturating_add(share as u64))
     }
 
@@ -34,9 +34,9 @@ impl Pass {
     pub fn due(&self, now: Moment) -> usize {
         let elapsed = u128::from(now.us_since(self.began));
         if elapsed >= u128::from(self.length_us) {
-            return self.places;
+            return self.slots;
         }
-        (self.places as u128 * elapsed / u128::from(self.length_us)) as usize
+        (self.slots as u128 * elapsed / u128::from(self.length_us)) as usize
     }
 }
 
@@ -51,37 +51,37 @@ impl Renewals {
     }
 
     /// Begins a pass, unless one is running.
-    pub fn begin(&mut self, now: Moment, places: usize) {
+    pub fn begin(&mut self, now: Moment, slots: usize) {
         if self.backstop_ms > 0 && self.pass.is_none() {
             self.pass = Some(Pass {
                 began: now,
                 length_us: self.pass_length_us(),
                 next: 0,
-                places,
+                slots,
                 whole: false,
             });
         }
     }
 
     /// Begins a pass that is due at once and refreshes every key.
-    pub fn begin_whole(&mut self, now: Moment, places: usize) {
+    pub fn begin_whole(&mut self, now: Moment, slots: usize) {
         self.pass = Some(Pass {
             began: now,
             length_us: 0,
             next: 0,
-            places,
+            slots,
             whole: true,
         });
     }
 
     /// Begins the next pass; due at once if the server was stopped for longer than a pass.
-    pub fn begin_next(&mut self, now: Moment, places: usize) {
+    pub fn begin_next(&mut self, now: Moment, slots: usize) {
         let Some(previous) = self.pass.take() else {
             return;
         };
         let length_us = self.pass_length_us();
         let on_time = Moment(previous.began.0.saturating_add(previous.length_us));
         let earliest = Moment(now.0.saturating_sub(length_us));
-        self.begin(on_time.max(earliest), places);
+        self.begin(on_time.max(earliest), slots);
     }
 }

@@ -243,7 +243,7 @@ impl<T> Arena<T> {
     }
 
     /// The number of slots, empty ones included.
-    pub fn places(&self) -> usize {
+    pub fn slot_count(&self) -> usize {
         let last = self.chunks.last().map_or(0, |chunk| chunk.used.into());
         self.chunks.len().saturating_sub(1) * CHUNK + last
     }
@@ -255,7 +255,7 @@ impl<T> Arena<T> {
     }
 
     /// The next slot to visit; skips chunks that are not allocated. O(1).
-    pub fn place_after(&self, slot: usize) -> usize {
+    pub fn next_slot(&self, slot: usize) -> usize {
         match self.slots.get(slot / CHUNK) {
             Some(Some(_)) => slot + 1,
             _ => (slot / CHUNK + 1) * CHUNK,

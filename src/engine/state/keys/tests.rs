@@ -207,9 +207,9 @@ impl Model {
     }
 
     fn check_walk(&self, keys: &Keys) {
-        let places = keys.held_places();
+        let arena = keys.held_arena();
         let mut cursor = Cursor::default();
-        let walked = (0..places.places()).filter_map(|_| cursor.visit(places));
+        let walked = (0..arena.slot_count()).filter_map(|_| cursor.visit(arena));
         let mut walked: Vec<_> = walked.collect();
         walked.sort();
         let mut all: Vec<_> = self.all().into_iter().map(|(id, _)| id).collect();

@@ -14,9 +14,9 @@ fn slots_are_reused() {
     assert_eq!(again.slot(), ids[700].slot());
     assert_eq!(arena[again], 9);
     assert_eq!(arena.iter().count(), 2000);
-    assert_eq!((arena.places(), arena.at(700)), (2000, Some(again)));
+    assert_eq!((arena.slot_count(), arena.at(700)), (2000, Some(again)));
     arena.remove(again);
-    assert_eq!((arena.places(), arena.at(700)), (2000, None));
+    assert_eq!((arena.slot_count(), arena.at(700)), (2000, None));
     assert_eq!(arena.at(2000), None);
 }
 
@@ -37,7 +37,7 @@ fn a_chunk_is_freed_with_its_last_record() {
     let mut slot = 0;
     let mut looks = 0;
     while arena.at(slot) != Some(survivor) {
-        slot = arena.place_after(slot);
+        slot = arena.next_slot(slot);
         looks += 1;
     }
     assert!(
@@ -178,9 +178,9 @@ fn check(arena: &Arena<usize>, model: &BTreeMap<usize, (Id<usize>, usize)>) {
     assert!(there.eq(model.iter().map(|(slot, record)| (*slot, *record))));
     let mut walked = Vec::new();
     let mut slot = 0;
-    while slot < arena.places() {
+    while slot < arena.slot_count() {
         walked.extend(arena.at(slot));
-        let after = arena.place_after(slot);
+        let after = arena.next_slot(slot);
         assert!(after > slot);
         slot = after;
     }
