@@ -6,7 +6,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use tether::engine::{Db, Engine, Event, Moment, SessionRecord, read_moment_ms, read_token};
+use tether::engine::{
+    Db, Engine, Event, GrantRecord, Key, Moment, SessionRecord, read_moment_ms, read_token,
+};
 
 fuzz_target!(|data: &[u8]| {
     let mut engine = Engine::default();
@@ -18,12 +20,18 @@ fuzz_target!(|data: &[u8]| {
             assert!(read_moment_ms(word).is_none_or(|moment| moment > 0));
         }
         let name = String::from_utf8_lossy(words[0]);
-        let db = Db(at as u32 % 3);
+        let (db, now) = (Db(at as u32 % 3), Moment(at as u64));
+        if let [_, key, more @ ..] = &*words
+            && let Some(GrantRecord { mode, token }) = GrantRecord::read(&name, more)
+        {
+            let (key, token) = (Key { db, name: key }, Some(token));
+            engine.handle(now, Event::Inherited { key, mode, token }, &mut effects);
+            engine.check_invariants();
+        }
         let Some(record) = SessionRecord::read(&name, db, &words[1..]) else {
             continue;
         };
         assert_eq!(again(&record), Some(&record).cloned());
-        let now = Moment(at as u64);
         engine.handle(now, Event::SessionRecord(&record), &mut effects);
         engine.check_invariants();
     }

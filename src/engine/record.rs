@@ -98,7 +98,8 @@ impl GrantRecord {
         let token = read_token(token)?;
         let mode = match command {
             HELD_KEY => Mode::Temporary,
-            _ => read_mode(value_or_mode).filter(|mode| mode.is_lock())?,
+            HELD_LOCK => read_mode(value_or_mode).filter(|mode| mode.is_lock())?,
+            _ => return None,
         };
         Some(GrantRecord { mode, token })
     }

@@ -137,6 +137,7 @@ fn a_grant_says_its_token_and_in_what_mode() {
         assert_eq!(read(HELD_KEY, refused), None, "{refused}");
         assert_eq!(read(HELD_LOCK, refused), None, "{refused}");
     }
+    assert_eq!(read(HOLD, "9 shared"), None);
     for refused in ["9 temporary", "9 v", "9 permits/4/3"] {
         assert_eq!(read(HELD_LOCK, refused), None, "{refused}");
     }
