@@ -207,3 +207,15 @@ fn when_a_wait_is_over_in_the_middle_of_a_foreign_handoff_all_are_served_once() 
         assert_eq!(two.call("EXISTS k"), int(0), "round {round}");
     }
 }
+
+/// Nobody held what the renamed key takes the place of.
+#[test]
+fn a_reader_goes_along_with_readers_whose_lock_is_renamed_to_the_key() {
+    let server = Server::start();
+    let (mut writer, mut reader, mut other) = (server.resp2(), server.resp2(), server.resp2());
+    writer.run("LOCK.ACQUIRE k");
+    other.run("LOCK.ACQUIRE a SHARED");
+    queue(&server, &mut reader, "LOCK.ACQUIRE k SHARED WAIT 0");
+    other.run_all(&["SET k theirs", "RENAME a k"]);
+    assert!(reader.read_reply().number() > 0);
+}
