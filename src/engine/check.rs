@@ -4,16 +4,9 @@ use super::state::timers::Timer;
 use crate::engine::tables::Engine;
 
 impl Engine {
-    /// For tests: the next event takes no fast path for keys with one hold. Returns the number of those keys. O(keys).
-    pub fn disable_fast_paths(&mut self) -> usize {
-        let single = self.keys.all_held();
-        let single: Vec<_> = single
-            .filter(|key| self.keys[*key].has_one_hold())
-            .collect();
-        for key in &single {
-            self.keys[*key].set_one_hold(false);
-        }
-        single.len()
+    /// For tests: takes no fast path for plain holds from now on.
+    pub fn disable_fast_paths(&mut self) {
+        self.holds.disable_fast_paths();
     }
 
     /// Panics unless the invariant of every table holds. For tests: O(everything).

@@ -152,7 +152,7 @@ impl Engine {
         let held = held.filter(|_| !holders.is_empty());
         let inspection = KeyInspection {
             kind: held.map_or(asked, |held| self.keys[held].held().first()),
-            total: held.and_then(|held| self.holds.total(held)),
+            total: held.and_then(|held| self.holds.total(&self.keys, held)),
             holder_count: held.map_or(0, |held| self.count_living(held)),
             waiter_count: name.map_or(0, |name| self.count_waiting(name)),
             holders,
@@ -163,7 +163,7 @@ impl Engine {
     }
 
     fn count_living(&self, key: Id<HeldKey>) -> usize {
-        let count = self.holds.count(&self.keys, key);
+        let count = self.keys[key].hold_count as usize;
         if !self.is_anything_orphaned() || count > ENTRIES_COUNTED {
             return count;
         }
@@ -218,7 +218,7 @@ impl Engine {
                 && is_meant(self.key_of_ref(key_ref))
             {
                 let (held, name) = (key_ref.held(), key_ref.name());
-                let holds = held.map_or(0, |held| self.holds.count(&self.keys, held));
+                let holds = held.map_or(0, |held| self.keys[held].hold_count as usize);
                 looked += holds / ENTRIES_PER_LISTED_KEY;
                 let concerns = walk.client.is_none_or(|client| {
                     let waits = name.map_or(0, |name| self.queues.count(&self.keys, name));

@@ -11,7 +11,7 @@ impl Engine {
         let held = self.keys.find_held(key).map_or(0, |held| {
             let holds = self.holds.all_of_key(&self.keys, held).take(samples);
             let holds = holds.map(|hold| self.holds.bytes_of(hold));
-            let count = self.holds.count(&self.keys, held);
+            let count = self.keys[held].hold_count as usize;
             size_of::<HeldKey>() + key.name.len() + extrapolate(holds, count)
         });
         let awaited = self.keys.find_name(key).map_or(0, |name| {

@@ -350,7 +350,9 @@ impl Engine {
         let Mode::Permits { total: asked, .. } = mode else {
             return None;
         };
-        self.holds.total(key).filter(|total| *total != asked)
+        self.holds
+            .total(&self.keys, key)
+            .filter(|total| *total != asked)
     }
 
     /// Whether the key can be granted at once: nobody waits for it, and its holders admit the request.

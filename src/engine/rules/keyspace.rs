@@ -64,7 +64,7 @@ impl Engine {
     /// An orphaned key is another client's: its holds end, and it stays.
     pub(in crate::engine) fn taken_over(&mut self, key: Key<'_>, effects: &mut Vec<Effect>) {
         if let Some(held) = self.keys.find_held(key) {
-            self.totals.keys_removed_by_disconnect += self.holds.count(&self.keys, held) as u64;
+            self.totals.keys_removed_by_disconnect += u64::from(self.keys[held].hold_count);
         }
         self.replaced(key, Cause::Server, effects);
     }

@@ -3,7 +3,6 @@
 mod check;
 mod notify;
 mod plain;
-mod sizes;
 
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::acks::Acks;
@@ -15,11 +14,10 @@ use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
 use crate::engine::storage::index;
-use crate::engine::storage::overflow::Overflow;
+use crate::engine::storage::overflow::{OVERFLOW_THRESHOLD, Overflow};
 use crate::engine::terms::{Kept, Terms};
 use crate::engine::types::{Moment, Token};
 use hashbrown::HashMap;
-use sizes::Sizes;
 use std::ops;
 
 impl Hold {
@@ -42,9 +40,9 @@ pub(in crate::engine) struct Grant<'a> {
 }
 
 /// Invariant: a hold is in its key's list and in its client's, once each. The holds of one key have compatible modes and
-/// different owners (a client with a label), and take no more permits than there are; `permits` has their sum per semaphore.
-/// `held` of the key's record has their modes. `sizes` has the hold count of each key with an overflow. `extras` has the
-/// records that holds refer to, once each; those with a label are in their owner's list in `owners`.
+/// different owners (a client with a label), and take no more permits than there are. The key's record has their number, their
+/// modes, and the sum of their permits; `overflow` and `by_token` are empty of the holds of a key that has only a few. `extras`
+/// has the records that holds refer to, once each; those with a label are in their owner's list in `owners`.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
@@ -54,18 +52,11 @@ pub(in crate::engine) struct Holds {
     by_token: Overflow<Hold>,
     /// List heads of the holds of each owner with a label.
     owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
-    permits: HashMap<Id<HeldKey>, Permits>,
-    sizes: Sizes,
     temporary: usize,
+    /// For tests: plain holds are handled like others.
+    without_fast_paths: bool,
     /// Grants that wait for acknowledgements.
     pub acks: Acks,
-}
-
-/// The permits of a semaphore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Permits {
-    taken: u32,
-    total: u32,
 }
 
 impl Holds {
@@ -81,12 +72,6 @@ impl Holds {
     /// The hold in a slot, if any. O(1).
     pub fn at(&self, place: usize) -> Option<Id<Hold>> {
         self.all.at(place)
-    }
-
-    /// The number of a key's holds. O(1).
-    pub fn count(&self, keys: &Keys, key: Id<HeldKey>) -> usize {
-        let many = self.sizes.of(key);
-        many.unwrap_or_else(|| self.all_of_key(keys, key).count())
     }
 
     /// The memory of a hold, in bytes.
@@ -363,22 +348,24 @@ impl Holds {
 
     /// Whether the key's holders admit another owner in this mode. O(1).
     pub fn admit(&self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> bool {
-        mode.is_compatible_with_all(keys[key].held()) && self.has_permits(key, mode)
+        mode.is_compatible_with_all(keys[key].held()) && self.has_permits(keys, key, mode)
     }
 
     /// Whether a semaphore has enough permits left. O(1).
-    fn has_permits(&self, key: Id<HeldKey>, mode: Mode) -> bool {
+    fn has_permits(&self, keys: &Keys, key: Id<HeldKey>, mode: Mode) -> bool {
         let Mode::Permits { count, total } = mode else {
             return true;
         };
-        self.permits.get(&key).is_none_or(|permits| {
-            permits.total == total && count <= total.saturating_sub(permits.taken)
-        })
+        let is_total = self.total(keys, key).is_none_or(|other| other == total);
+        is_total && count <= total.saturating_sub(keys[key].permits_taken)
     }
 
-    /// The total permits of a key that is held as a semaphore. O(1).
-    pub fn total(&self, key: Id<HeldKey>) -> Option<u32> {
-        self.permits.get(&key).map(|permits| permits.total)
+    /// The total permits of a key that is held as a semaphore: all its holds agree on them. O(1).
+    pub fn total(&self, keys: &Keys, key: Id<HeldKey>) -> Option<u32> {
+        match self.mode(keys[key].holds.head()?) {
+            Mode::Permits { total, .. } => Some(total),
+            _ => None,
+        }
     }
 
     /// Adds a hold that the key's other holds admit. O(1), with a lease O(log leases).
@@ -432,26 +419,34 @@ impl Holds {
 
     fn unlink_from_key(&mut self, keys: &mut Keys, id: Id<Hold>) {
         let hold = &self.all[id];
-        let (key, client) = (hold.key, hold.client);
         let mode = self.mode(id);
-        let record = &mut keys[key];
-        if !record.has_one_hold() {
-            let (label, token) = (hold.label(&self.extras), hold.token);
-            let is_further = self.overflow.leave((key, client, label), id);
-            if is_further {
-                self.by_token.leave((key, token), id);
-            }
-            self.sizes.leave(key);
+        let record = &mut keys[hold.key];
+        if record.hold_count as usize > OVERFLOW_THRESHOLD {
+            self.leave_overflow(id);
         }
-        record.set_one_hold(false);
+        record.hold_count -= 1;
         record.holds.remove(&mut self.all, id);
+        if record.hold_count as usize == OVERFLOW_THRESHOLD {
+            for id in record.holds.iter(&self.all).collect::<Vec<_>>() {
+                self.leave_overflow(id);
+            }
+        }
         if record.holds.is_empty() {
             record.set_unheld();
         } else if !self.is_still_held_in(record, mode) {
             record.set_held(record.held().without(mode.kind()));
         }
         if let Mode::Permits { count, .. } = mode {
-            self.return_permits(key, count);
+            record.permits_taken -= count;
+        }
+    }
+
+    #[cold]
+    fn leave_overflow(&mut self, id: Id<Hold>) {
+        let hold = &self.all[id];
+        let label = hold.label(&self.extras);
+        if self.overflow.leave((hold.key, hold.client, label), id) {
+            self.by_token.leave((hold.key, hold.token), id);
         }
     }
 
@@ -463,35 +458,23 @@ impl Holds {
         kind.is_compatible_with(kind) && holds.any(|hold| self.mode(hold).kind() == kind)
     }
 
-    fn return_permits(&mut self, key: Id<HeldKey>, count: u32) {
-        if let Some(permits) = self.permits.get_mut(&key) {
-            permits.taken -= count;
-            if permits.taken == 0 {
-                index::take(&mut self.permits, &key);
-            }
-        }
-    }
-
     fn link_to_key(&mut self, keys: &mut Keys, id: Id<Hold>, key: Id<HeldKey>) {
         let record = &mut keys[key];
         let client = self.all[id].client;
         // Usually it is the key's first hold, which needs no overflow.
-        let is_first = record.holds.is_empty();
-        record.set_one_hold(is_first);
-        if !is_first {
+        if record.hold_count > 0 {
             let chain = record.holds.iter(&self.all);
             let label = self.all[id].label(&self.extras);
             if self.overflow.join(chain, (key, client, label), id) {
                 self.by_token.add((key, self.all[id].token), id);
-                self.sizes.join(key);
             }
         }
         record.holds.push(&mut self.all, id);
+        record.hold_count += 1;
         let mode = self.mode(id);
         record.set_held(record.held().with(mode.kind()));
-        if let Mode::Permits { count, total } = mode {
-            let permits = self.permits.entry(key);
-            permits.or_insert(Permits { taken: 0, total }).taken += count;
+        if let Mode::Permits { count, .. } = mode {
+            record.permits_taken += count;
         }
     }
 

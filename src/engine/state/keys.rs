@@ -25,8 +25,7 @@ use std::ops;
 impl Flags {
     // Of held keys.
     const TIMED: u8 = 1;
-    const ONE_HOLD: u8 = 2;
-    const LOCK: u8 = 4;
+    const LOCK: u8 = 2;
     // Of names.
     const PRESENT: u8 = 1;
     const READY: u8 = 2;
@@ -54,6 +53,8 @@ impl HeldKey {
             flags: Flags::default(),
             held: Modes::NONE,
             holds: Chain::default(),
+            hold_count: 0,
+            permits_taken: 0,
         }
     }
 
@@ -69,16 +70,6 @@ impl HeldKey {
 
     pub fn set_timed(&mut self, timed: bool) {
         self.flags.set(Flags::TIMED, timed);
-    }
-
-    /// Set only while the key's first hold is its only one, which is then in no overflow table. May be false for a single
-    /// hold.
-    pub fn has_one_hold(&self) -> bool {
-        self.flags.has(Flags::ONE_HOLD)
-    }
-
-    pub fn set_one_hold(&mut self, one: bool) {
-        self.flags.set(Flags::ONE_HOLD, one);
     }
 
     /// The key is a lock once the effects emitted so far are performed, even if nobody holds it.

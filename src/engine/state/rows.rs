@@ -50,6 +50,9 @@ pub(in crate::engine) struct HeldKey {
     /// The modes of all its holds.
     pub(super) held: Modes,
     pub holds: Chain<Hold, { Hold::BY_KEY }>,
+    pub hold_count: u32,
+    /// By the holds of a semaphore.
+    pub permits_taken: u32,
 }
 
 /// A name that is watched or waited for. It exists while it has a watcher or a waiter, or is ready.

@@ -2,19 +2,19 @@
 
 use crate::engine::mode::{Mode, Modes};
 use crate::engine::state::clients::Clients;
-use crate::engine::state::holds::{Holds, Permits};
+use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::Keys;
-use hashbrown::HashMap;
+use crate::engine::storage::overflow::OVERFLOW_THRESHOLD;
 
 impl Holds {
     /// Panics unless the invariant holds. O(everything).
     pub fn check(&self, keys: &Keys, clients: &Clients) {
-        let mut chained = 0;
-        let mut permits = HashMap::new();
+        let (mut chained, mut of_many) = (0, 0);
         for key in keys.all_held() {
             let record = &keys[key];
             let holds: Vec<_> = record.holds.iter(&self.all).collect();
             let mut owners = std::collections::HashSet::new();
+            let mut taken = 0;
             for (place, id) in holds.iter().enumerate() {
                 let hold = &self.all[*id];
                 assert!(hold.key == key && self.depth(*id) > 0);
@@ -27,19 +27,20 @@ impl Holds {
                     .check(place, (key, hold.client, self.label(*id)), *id);
                 self.by_token.check(place, (key, hold.token), *id);
                 if let Mode::Permits { count, total } = self.mode(*id) {
-                    let permits = permits.entry(key).or_insert(Permits { taken: 0, total });
-                    permits.taken += count;
-                    assert!(permits.taken <= total && permits.total == total);
+                    taken += count;
+                    assert!(taken <= total && self.total(keys, key) == Some(total));
                 }
             }
             assert!(!holds.is_empty() && record.is_lock() == record.held().is_lock());
             let kinds: Vec<_> = holds.iter().map(|id| self.mode(*id).kind()).collect();
             assert_eq!(record.held(), Modes::of(&kinds));
-            assert!(!record.has_one_hold() || holds.len() == 1);
-            assert_eq!(self.count(keys, key), holds.len());
+            assert_eq!(record.hold_count as usize, holds.len());
+            assert_eq!(record.permits_taken, taken);
             chained += holds.len();
+            if holds.len() > OVERFLOW_THRESHOLD {
+                of_many += holds.len();
+            }
         }
-        assert_eq!(permits, self.permits);
         let mut counted = 0;
         for (client, record) in clients.iter() {
             let mine: Vec<_> = record.holding.iter(&self.all).collect();
@@ -71,6 +72,6 @@ impl Holds {
         let pending = pending.filter_map(|(id, _)| Some((id, self.pending(id)?)));
         self.acks.check(pending);
         assert!(self.by_token.len() == self.overflow.len());
-        assert!(self.overflow.len() <= self.len() && self.sizes.len() <= self.overflow.len());
+        assert!(self.overflow.len() <= of_many);
     }
 }

@@ -7,9 +7,15 @@ use crate::engine::state::rows::{Header, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
 
 impl Holds {
-    /// Whether a hold is its key's only one and has no `Extra`. May return false negatives. O(1).
+    /// Whether a hold is its key's only one and has no `Extra`. O(1).
     pub fn is_plain_and_only(&self, key: &HeldKey, id: Id<Hold>) -> bool {
-        key.has_one_hold() && self.all[id].header.extra().is_none()
+        let is_it = key.hold_count == 1 && self.all[id].header.extra().is_none();
+        is_it && !(cfg!(debug_assertions) && self.without_fast_paths)
+    }
+
+    /// For tests: plain holds are handled like others.
+    pub fn disable_fast_paths(&mut self) {
+        self.without_fast_paths = true;
     }
 
     /// Removes such a hold; the caller removes the key's record. O(1).
