@@ -171,7 +171,7 @@ impl Engine {
     }
 
     pub(in crate::engine) fn count_waiting(&self, name: Id<Name>) -> usize {
-        let count = self.queues.count(&self.keys, name);
+        let count = self.keys[name].queue_length as usize;
         if !self.has_dead_waits() || count > ENTRIES_COUNTED {
             return count;
         }
@@ -221,7 +221,7 @@ impl Engine {
                 let holds = held.map_or(0, |held| self.keys[held].hold_count as usize);
                 looked += holds / ENTRIES_PER_LISTED_KEY;
                 let concerns = walk.client.is_none_or(|client| {
-                    let waits = name.map_or(0, |name| self.queues.count(&self.keys, name));
+                    let waits = name.map_or(0, |name| self.keys[name].queue_length as usize);
                     looked += waits / ENTRIES_PER_LISTED_KEY;
                     self.concerns(key_ref, client)
                 });

@@ -17,7 +17,7 @@ impl Engine {
         let awaited = self.keys.find_name(key).map_or(0, |name| {
             let waiters = self.queues.of_name(&self.keys, name).take(samples);
             let waiters = waiters.map(|waiter| self.bytes_of_wait(waiter));
-            let count = self.queues.count(&self.keys, name);
+            let count = self.keys[name].queue_length as usize;
             size_of::<Name>() + key.name.len() + extrapolate(waiters, count)
         });
         held + awaited

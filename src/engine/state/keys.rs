@@ -492,6 +492,7 @@ impl Keys {
             flags: Flags::default(),
             watchers: Chain::default(),
             queue: Chain::default(),
+            queue_length: 0,
         };
         name.set_state(state);
         let id = self.names.insert(name);

@@ -77,13 +77,12 @@ impl Queues {
             let place = self.places.insert(QueueEntry {
                 waiter: id,
                 name: *name,
-                length: 0,
                 by_name: Link::default(),
                 by_waiter: Link::default(),
             });
-            keys[*name].queue.push(&mut self.places, place);
-            let head = keys[*name].queue.head().unwrap_or(place);
-            self.places[head].length += 1;
+            let record = &mut keys[*name];
+            record.queue.push(&mut self.places, place);
+            record.queue_length += 1;
             self.waiters[id].places.push(&mut self.places, place);
             if request.reply_to.push {
                 let hash = self.hash(*name, request.client, request.terms.label);
@@ -118,12 +117,9 @@ impl Queues {
             let hash = self.hash(name, *client, &terms.label);
             self.by_owner_and_name.remove(hash, place);
         }
-        let queue = &mut keys[name].queue;
-        let length = queue.head().map_or(0, |head| self.places[head].length);
-        queue.remove(&mut self.places, place);
-        if let Some(head) = queue.head() {
-            self.places[head].length = length - 1;
-        }
+        let record = &mut keys[name];
+        record.queue.remove(&mut self.places, place);
+        record.queue_length -= 1;
         let places = &mut self.waiters[waiter].places;
         places.remove(&mut self.places, place);
         self.places.remove(place);
@@ -204,12 +200,6 @@ impl Queues {
             .queue
             .head()
             .map(|place| self.places[place].waiter)
-    }
-
-    /// The queue's length. O(1).
-    pub fn count(&self, keys: &Keys, name: Id<Name>) -> usize {
-        let head = keys[name].queue.head();
-        head.map_or(0, |head| self.places[head].length as usize)
     }
 
     /// The waiters of a queue, in order.

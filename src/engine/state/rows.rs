@@ -66,6 +66,7 @@ pub(in crate::engine) struct Name {
     pub(super) flags: Flags,
     pub watchers: Chain<Watch, { Watch::BY_NAME }>,
     pub queue: Chain<QueueEntry, { QueueEntry::BY_NAME }>,
+    pub queue_length: u32,
 }
 
 /// Booleans of a key, one bit each.
@@ -239,8 +240,6 @@ pub(in crate::engine) struct Waiter {
 pub(in crate::engine) struct QueueEntry {
     pub(super) waiter: Id<Waiter>,
     pub(super) name: Id<Name>,
-    /// The queue's length; valid only in its head.
-    pub(super) length: u32,
     pub(super) by_name: Link<QueueEntry>,
     pub(super) by_waiter: Link<QueueEntry>,
 }

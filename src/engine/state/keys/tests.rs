@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[test]
 fn records_are_small() {
     assert_eq!(size_of::<Option<HeldKey>>(), 48);
-    assert_eq!(size_of::<Option<Name>>(), 48);
+    assert_eq!(size_of::<Option<Name>>(), 56);
 }
 
 #[test]

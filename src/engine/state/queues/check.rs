@@ -14,7 +14,7 @@ impl Queues {
                 assert!(self.places[place].name == name);
                 queued += 1;
             }
-            assert_eq!(self.count(keys, name), queued - before);
+            assert_eq!(record.queue_length as usize, queued - before);
         }
         let mut placed = 0;
         for (id, waiter) in self.waiters.iter() {
