@@ -14,7 +14,7 @@ use crate::engine::types::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySnapshot<'a> {
     pub key: Key<'a>,
-    pub standing: KeyState,
+    pub state: KeyState,
 }
 
 /// `SETTP`, `LOCK.ACQUIRE` or `LOCK.MACQUIRE`.

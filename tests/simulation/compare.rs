@@ -93,13 +93,13 @@ impl Trial {
     /// Which tokens are those of current holds.
     fn compare_tokens(&self, spot: Spot, held: &[Hold], holders: &[Holder]) -> Result<(), String> {
         let machine = &self.machine;
-        let standing = match machine.things.get(&spot) {
+        let state = match machine.things.get(&spot) {
             Some(thing) if thing.is_lock => KeyState::Lock,
             Some(_) => KeyState::Other,
             None => KeyState::Absent,
         };
         let key = key_of(spot.db, spot.name);
-        let seen = KeySnapshot { key, standing };
+        let seen = KeySnapshot { key, state };
         let check = |token| machine.engine.check_token(machine.now, seen, token);
         let current = |hold: &Hold| self.world.is_current(hold);
         let any = held.iter().position(current);

@@ -17,8 +17,8 @@ fn tell(engine: &mut Engine, event: Event<'_>) -> Vec<Effect> {
     effects
 }
 
-fn acquire(engine: &mut Engine, client: u64, mode: Mode, standing: KeyState) -> Vec<Effect> {
-    let seen = [KeySnapshot { key: KEY, standing }];
+fn acquire(engine: &mut Engine, client: u64, mode: Mode, state: KeyState) -> Vec<Effect> {
+    let seen = [KeySnapshot { key: KEY, state }];
     let wait = Some(Wait {
         limit_ms: None,
         push: true,

@@ -56,7 +56,7 @@ impl Side {
         }
     }
 
-    fn standing(&self, spot: Spot) -> KeyState {
+    fn key_state(&self, spot: Spot) -> KeyState {
         match self.things.get(&spot) {
             None => KeyState::Absent,
             Some(true) => KeyState::Lock,
@@ -72,7 +72,7 @@ impl Side {
         };
         let watched = match &event {
             Event::Watch { client, seen } => {
-                let is_there = seen[0].standing.is_present();
+                let is_there = seen[0].state.is_present();
                 Some(((*client, spot(seen[0].key)), is_there))
             }
             _ => None,
@@ -156,8 +156,8 @@ impl Side {
                 }
             };
             let (key, gone) = (key.as_key(), Loss::Deleted);
-            let standing = self.standing(spot(key));
-            let seen = KeySnapshot { key, standing };
+            let state = self.key_state(spot(key));
+            let seen = KeySnapshot { key, state };
             self.tell(Event::Found { seen, gone });
         }
     }
@@ -291,8 +291,8 @@ impl World {
                 side.tell(Event::Cancel { client, key, label });
             }),
             What::Watch => self.both(|side| {
-                let (key, standing) = (key(at), side.standing(at));
-                let seen = &[KeySnapshot { key, standing }];
+                let (key, state) = (key(at), side.key_state(at));
+                let seen = &[KeySnapshot { key, state }];
                 side.tell(Event::Watch { client, seen });
             }),
             What::Unwatch => self.both(|side| {
@@ -358,10 +358,10 @@ impl World {
         self.both(|side| {
             // As the shell: what is over at the key ends first.
             side.tell(Event::LapseOf { keys: &[key(at)] });
-            let (key, standing) = (key(at), side.standing(at));
+            let (key, state) = (key(at), side.key_state(at));
             side.tell(Event::Acquire(Acquire {
                 client,
-                seen: &[KeySnapshot { key, standing }],
+                seen: &[KeySnapshot { key, state }],
                 terms: Terms {
                     attributes: Attributes {
                         notify: true,
@@ -433,7 +433,7 @@ fn set(side: &mut Side, at: Spot) {
         Some(true) => side.tell(Event::Found {
             seen: KeySnapshot {
                 key,
-                standing: KeyState::Other,
+                state: KeyState::Other,
             },
             gone: Loss::Deleted,
         }),

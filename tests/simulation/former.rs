@@ -123,14 +123,14 @@ impl Server {
     /// As the keyspace would have it, as far as the engine knows; who cannot have it waits.
     pub fn acquire(&mut self, number: u64, name: &'static str, mode: Mode) -> Reply {
         let key = key(name);
-        let standing = match self.engine.look_up(key) {
+        let state = match self.engine.look_up(key) {
             Some(_) => self.engine.key_state(key),
             None => KeyState::Absent,
         };
         let (limit_ms, push) = (None, false);
         self.reply(Event::Acquire(Acquire {
             client: client(number),
-            seen: &[KeySnapshot { key, standing }],
+            seen: &[KeySnapshot { key, state }],
             terms: Terms {
                 attributes: Attributes {
                     notify: true,
@@ -153,10 +153,10 @@ impl Server {
             replicas: NonZeroU32::MIN,
             timeout_ms: 1000,
         };
-        let (key, standing) = (key("a"), KeyState::Absent);
+        let (key, state) = (key("a"), KeyState::Absent);
         self.tell(Event::Acquire(Acquire {
             client: client(1),
-            seen: &[KeySnapshot { key, standing }],
+            seen: &[KeySnapshot { key, state }],
             terms: Terms {
                 acks: Some(acks),
                 ..Terms::of(LOCK)

@@ -26,7 +26,7 @@ impl Server {
         let is_held = self.engine.look_up(key(name)).flatten().is_some();
         let seen = KeySnapshot {
             key: key(name),
-            standing: if is_held {
+            state: if is_held {
                 KeyState::Lock
             } else {
                 KeyState::Absent
@@ -55,7 +55,7 @@ impl Server {
     fn watches(&mut self, who: u64, name: &[u8]) {
         let seen = KeySnapshot {
             key: key(name),
-            standing: KeyState::Absent,
+            state: KeyState::Absent,
         };
         self.tell(Event::Watch {
             client: ClientId(who),

@@ -238,7 +238,7 @@ impl Machine {
     pub(super) fn look(&self, spot: Spot) -> KeySnapshot<'static> {
         KeySnapshot {
             key: key_of(spot.db, spot.name),
-            standing: match self.things.get(&spot) {
+            state: match self.things.get(&spot) {
                 Some(thing) if thing.is_lock => KeyState::Lock,
                 Some(_) => KeyState::Other,
                 None => KeyState::Absent,

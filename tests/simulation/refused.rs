@@ -26,9 +26,9 @@ fn tell(engine: &mut Engine, event: Event<'_>) -> Vec<Effect> {
 fn ask(engine: &mut Engine, client: ClientId, keys: &[(&str, KeyState)]) -> Vec<Effect> {
     let seen: Vec<_> = keys
         .iter()
-        .map(|(name, standing)| KeySnapshot {
+        .map(|(name, state)| KeySnapshot {
             key: key(name),
-            standing: *standing,
+            state: *state,
         })
         .collect();
     let ask = Acquire {

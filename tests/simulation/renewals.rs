@@ -90,8 +90,8 @@ impl World {
 
     fn settp(&mut self, client: u64, name: &str) {
         let key = key(name);
-        let standing = KeyState::Absent;
-        let seen = [KeySnapshot { key, standing }];
+        let state = KeyState::Absent;
+        let seen = [KeySnapshot { key, state }];
         self.tell(Event::Acquire(ask(client, &seen, None)));
     }
 
@@ -351,10 +351,10 @@ fn a_promoted_server_knows_which_times_are_of_users() {
 fn who_waits_for_a_key_of_another_server_is_sent_there() {
     let mut world = World::new(BACKSTOP_MS);
     world.settp(1, "a");
-    let standing = KeyState::Other;
+    let state = KeyState::Other;
     let seen = [KeySnapshot {
         key: key("a"),
-        standing,
+        state,
     }];
     for (client, push) in [(2, false), (3, true), (4, false)] {
         let limit_ms = None;

@@ -8,10 +8,10 @@ use tether::engine::{
 
 /// Watches keys that are not there.
 fn watch(server: &mut Server, number: u64, names: &[&'static str]) {
-    let standing = KeyState::Absent;
+    let state = KeyState::Absent;
     let absent = |name: &&'static str| KeySnapshot {
         key: key(name),
-        standing,
+        state,
     };
     let seen: Vec<_> = names.iter().map(absent).collect();
     let (client, seen) = (client(number), &*seen);
@@ -122,7 +122,7 @@ fn who_waits_for_what_a_load_forgets_is_served() {
     for name in ["a", "b"] {
         let seen = KeySnapshot {
             key: key(name),
-            standing: KeyState::Absent,
+            state: KeyState::Absent,
         };
         let gone = Loss::Deleted;
         server.tell(Event::Found { seen, gone });

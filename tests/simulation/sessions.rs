@@ -142,12 +142,12 @@ impl Pair {
     }
 
     fn make(&mut self, name: usize, mode: Mode, token: Token) {
-        let standing = if mode.is_lock() {
+        let state = if mode.is_lock() {
             KeyState::Lock
         } else {
             KeyState::Other
         };
-        self.things.insert(name, standing);
+        self.things.insert(name, state);
         let key = key_of(name);
         let token = Some(token);
         self.tell_replica(Event::Inherited { key, mode, token });
@@ -238,10 +238,10 @@ impl Pair {
         let Step::Acquire(who, name, mode, label, lease_ms, how) = *step else {
             unreachable!("{step:?} asks for no key")
         };
-        let standing = self.things.get(&name).copied().unwrap_or(KeyState::Absent);
+        let state = self.things.get(&name).copied().unwrap_or(KeyState::Absent);
         let seen = [KeySnapshot {
             key: key_of(name),
-            standing,
+            state,
         }];
         let [waits, reentrant, notify] = how;
         let push = true;

@@ -50,7 +50,7 @@ impl Server {
     }
 
     fn request(&mut self, who: u64, name: &str, what: What<'_>) -> Vec<Effect> {
-        let standing = match self.engine.holders(key(name)).is_empty() {
+        let state = match self.engine.holders(key(name)).is_empty() {
             true => KeyState::Absent,
             false => KeyState::Lock,
         };
@@ -58,7 +58,7 @@ impl Server {
             client: ClientId(who),
             seen: &[KeySnapshot {
                 key: key(name),
-                standing,
+                state,
             }],
             terms: Terms {
                 attributes: Attributes {
@@ -255,7 +255,7 @@ fn with_a_connection_that_has_ended() -> Server {
         let name = name(number);
         let seen = KeySnapshot {
             key: key(&name),
-            standing: KeyState::Lock,
+            state: KeyState::Lock,
         };
         let client = ClientId(2);
         server.tell(Event::Watch {
@@ -352,7 +352,7 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
     server.wait(2, "key:7", b"");
     let seen = KeySnapshot {
         key: key("watched"),
-        standing: KeyState::Absent,
+        state: KeyState::Absent,
     };
     let client = ClientId(3);
     server.tell(Event::Watch {
@@ -365,7 +365,7 @@ fn keys_that_are_only_held_need_no_look_after_an_exchange_of_databases() {
     while let Some(key) = server.engine.next_stale_name(usize::MAX) {
         let seen = KeySnapshot {
             key: key.as_key(),
-            standing: KeyState::Absent,
+            state: KeyState::Absent,
         };
         let gone = Loss::Deleted;
         server.tell(Event::Found { seen, gone });

@@ -21,13 +21,13 @@ impl World {
         let name = key.as_bytes();
         let key = Key { db: Db(0), name };
         let label = label.to_string();
-        let standing = match self.0.knows(key) {
+        let state = match self.0.knows(key) {
             true => KeyState::Lock,
             false => KeyState::Absent,
         };
         let ask = Acquire {
             client: ClientId(client),
-            seen: &[KeySnapshot { key, standing }],
+            seen: &[KeySnapshot { key, state }],
             terms: Terms {
                 label: label.as_bytes(),
                 ..Terms::of(mode)

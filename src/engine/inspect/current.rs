@@ -34,7 +34,7 @@ impl Engine {
         }
         let now = now.max(self.now);
         let is_current = |hold: &Id<Hold>| {
-            self.holds.mode(*hold).matches_state(seen.standing) && self.is_current(*hold, now)
+            self.holds.mode(*hold).matches_state(seen.state) && self.is_current(*hold, now)
         };
         let Some(key) = self.keys.find_held(seen.key) else {
             return Err(Stale::Nobody);

@@ -19,7 +19,7 @@ use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
 #[derive(Clone, Copy)]
 struct RequestedKey<'a> {
     key: Key<'a>,
-    standing: KeyState,
+    state: KeyState,
     lookup: Lookup,
 }
 
@@ -58,18 +58,14 @@ impl Engine {
 
     /// The fast path: a single key that does not exist and has no record can be granted without further checks.
     fn find_uncontended<'a>(&self, ask: &Acquire<'a>) -> Option<RequestedKey<'a>> {
-        let &[KeySnapshot { key, standing }] = ask.seen else {
+        let &[KeySnapshot { key, state }] = ask.seen else {
             return None;
         };
-        if standing.is_present() || self.is_quarantined() {
+        if state.is_present() || self.is_quarantined() {
             return None;
         }
         let lookup = self.keys.lookup(key);
-        let asked = RequestedKey {
-            key,
-            standing,
-            lookup,
-        };
+        let asked = RequestedKey { key, state, lookup };
         (lookup.held.is_none() && lookup.name.is_none()).then_some(asked)
     }
 
@@ -84,7 +80,7 @@ impl Engine {
             .map(|seen| self.observe(*seen, effects))
             .collect::<Few<_>>();
         self.reconcile(ask, &mut asked, effects);
-        let wrong = |asked: &RequestedKey<'_>| asked.standing == KeyState::Other;
+        let wrong = |asked: &RequestedKey<'_>| asked.state == KeyState::Other;
         if ask.terms.mode.is_lock() && asked.iter().any(wrong) {
             return Err(Refusal::WrongType);
         }
@@ -143,8 +139,8 @@ impl Engine {
         }
         let wait = ask.wait.expect("what is not free is waited for");
         let add = |asked: &RequestedKey<'_>| {
-            let RequestedKey { key, standing, .. } = *asked;
-            self.keys.get_or_insert_name(key, standing)
+            let RequestedKey { key, state, .. } = *asked;
+            self.keys.get_or_insert_name(key, state)
         };
         let names: Few<_> = asked.iter().map(add).collect();
         let request = Request {
@@ -183,23 +179,19 @@ impl Engine {
         seen: KeySnapshot<'a>,
         effects: &mut Vec<Effect>,
     ) -> RequestedKey<'a> {
-        let KeySnapshot { key, standing } = seen;
+        let KeySnapshot { key, state } = seen;
         let mut lookup = self.keys.lookup(key);
         if let Some(name) = lookup.name {
-            self.set_state(name, standing, effects);
+            self.set_state(name, state, effects);
         }
         if let Some(held) = lookup.held
-            && !self.keys[held].held().matches_state(standing)
+            && !self.keys[held].held().matches_state(state)
         {
-            let why = standing.loss_or(Loss::Deleted);
+            let why = state.loss_or(Loss::Deleted);
             self.lose(held, Cause::Server, why, effects);
             lookup.held = None;
         }
-        RequestedKey {
-            key,
-            standing,
-            lookup,
-        }
+        RequestedKey { key, state, lookup }
     }
 
     /// Ends the caller's expired leases and the orphaned holds of these keys, then re-reads each key's state: releasing one key can
@@ -216,7 +208,7 @@ impl Engine {
         for asked in asked.iter_mut() {
             if self.keys.find_held(asked.key).is_some() {
                 // The key is deleted with its last hold.
-                asked.standing = KeyState::Absent;
+                asked.state = KeyState::Absent;
                 self.end_own_lease(ask.client, asked.key, ask.terms.label, effects);
             }
             self.release_orphaned(asked.key, effects);
@@ -224,7 +216,7 @@ impl Engine {
         for asked in asked.iter_mut() {
             asked.lookup = self.keys.lookup(asked.key);
             if let Some(held) = asked.lookup.held {
-                asked.standing = self.keys[held].held().key_state();
+                asked.state = self.keys[held].held().key_state();
             }
         }
     }
@@ -362,7 +354,7 @@ impl Engine {
         !is_awaited
             && match held {
                 Some(key) => self.holds.admit(&self.keys, key, mode),
-                None => asked.standing != KeyState::Other,
+                None => asked.state != KeyState::Other,
             }
     }
 

@@ -134,13 +134,13 @@ mod tests {
         fn acquire(&mut self, client: u64, name: &[u8], label: &[u8], push: bool) -> Reply {
             let (db, limit_ms) = (Db(0), None);
             let key = Key { db, name };
-            let standing = match self.0.knows(key) {
+            let state = match self.0.knows(key) {
                 true => KeyState::Lock,
                 false => KeyState::Absent,
             };
             self.tell(Event::Acquire(Acquire {
                 client: ClientId(client),
-                seen: &[KeySnapshot { key, standing }],
+                seen: &[KeySnapshot { key, state }],
                 terms: Terms {
                     attributes: Attributes {
                         reentrant: true,

@@ -158,12 +158,12 @@ impl Engine {
     ) {
         let name = self.keys.find_name(seen.key);
         if let Some(name) = name {
-            self.set_state(name, seen.standing, effects);
+            self.set_state(name, seen.state, effects);
         }
         if let Some(held) = self.keys.find_held(seen.key)
-            && !self.keys[held].held().matches_state(seen.standing)
+            && !self.keys[held].held().matches_state(seen.state)
         {
-            let why = seen.standing.loss_or(gone);
+            let why = seen.state.loss_or(gone);
             self.lose(held, Cause::Server, why, effects);
         }
         if let Some(name) = name {

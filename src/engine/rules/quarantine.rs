@@ -67,8 +67,8 @@ mod tests {
     fn ask(engine: &mut Engine, now_ms: u64, name: &str, wait_ms: Option<u64>) -> Vec<Effect> {
         let name = name.as_bytes();
         let key = Key { db: Db(0), name };
-        let standing = KeyState::Absent;
-        let seen = [KeySnapshot { key, standing }];
+        let state = KeyState::Absent;
+        let seen = [KeySnapshot { key, state }];
         let acquire = Event::Acquire(Acquire {
             client: ClientId(7),
             seen: &seen,

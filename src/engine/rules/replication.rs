@@ -329,9 +329,9 @@ mod tests {
     fn engine() -> Engine {
         let mut engine = Engine::default();
         let client = ClientId(7);
-        let seen = |name, standing| KeySnapshot {
+        let seen = |name, state| KeySnapshot {
             key: key(name),
-            standing,
+            state,
         };
         let watched = [seen(b"watched", KeyState::Absent)];
         let watch = Event::Watch {

@@ -248,15 +248,15 @@ impl Engine {
             return;
         }
         for seen in seen {
-            let name = self.keys.get_or_insert_name(seen.key, seen.standing);
+            let name = self.keys.get_or_insert_name(seen.key, seen.state);
             // May be news to earlier watchers: another module can delete a key without an event.
-            self.set_state(name, seen.standing, effects);
+            self.set_state(name, seen.state, effects);
             if !self.watches.has(&self.keys, name, client) {
                 let (keys, clients) = (&mut self.keys, &mut self.clients);
                 self.watches.add(keys, clients, name, client);
             }
         }
-        let states = seen.iter().map(|seen| seen.standing.is_present()).collect();
+        let states = seen.iter().map(|seen| seen.state.is_present()).collect();
         effects.push(Effect::Reply(Reply::States(states)));
     }
 

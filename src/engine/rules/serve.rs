@@ -30,7 +30,7 @@ impl Engine {
     pub fn is_uncontended(&self, keys: &[KeySnapshot<'_>]) -> bool {
         !self.is_awaited()
             && self.timers.quarantine().is_none()
-            && keys.iter().all(|key| key.standing == KeyState::Absent)
+            && keys.iter().all(|key| key.state == KeyState::Absent)
     }
 
     /// All keys with a queue. O(names).

@@ -122,7 +122,7 @@ pub fn key_removed(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) {
 fn lock_overwritten(ctx: Ctx<'_>, key: Key<'_>) {
     let seen = KeySnapshot {
         key,
-        standing: KeyState::Other,
+        state: KeyState::Other,
     };
     let gone = Loss::Overwritten;
     handle(ctx, Event::Found { seen, gone });
@@ -155,8 +155,8 @@ pub fn key_moved_to(ctx: Ctx<'_>, key: Key<'_>) {
     };
     let from = from.as_key();
     // The current command has looked up the key itself, so this lookup does not expire it.
-    let standing = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
-    if standing != KeyState::Lock {
+    let state = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
+    if state != KeyState::Lock {
         lock_overwritten(ctx, from);
     }
     handle(ctx, Event::MovedFrom { key: from });
@@ -202,8 +202,8 @@ fn recheck_queued(ctx: Ctx<'_>, scope: KeyScope<'_>) {
 
 fn recheck_one(ctx: Ctx<'_>, key: Key<'_>, reason: RecheckReason) {
     if reason.overwritten {
-        let standing = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
-        found(ctx, key, standing);
+        let state = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
+        found(ctx, key, state);
     }
     if reason.restored {
         check_restored(ctx, key);
@@ -232,8 +232,8 @@ pub fn recheck_all(ctx: Ctx<'_>, keys: &[KeyBuf]) {
 /// Looks up one key and handles the result.
 pub fn recheck_now(ctx: Ctx<'_>, key: Key<'_>) {
     let name = Text::new(key.name);
-    let standing = peek(ctx, key, name.as_str());
-    found(ctx, key, standing);
+    let state = peek(ctx, key, name.as_str());
+    found(ctx, key, state);
 }
 
 /// A key's state, without side effects: the lookup does not expire the key. (During a SWAPDB, replicas would get the expiry
@@ -285,8 +285,8 @@ pub fn key_created(key: Key<'_>) {
 /// A lock that came by RESTORE or a slot migration has no holder on this server, so it is removed. While another node still
 /// owns its slot, that node's stream may yet name it.
 fn check_restored(ctx: Ctx<'_>, key: Key<'_>) {
-    let standing = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
-    if standing != KeyState::Lock {
+    let state = lookup::key_state(ctx, key.db, Text::new(key.name).as_str());
+    if state != KeyState::Lock {
         return;
     }
     if shell().is_replica() || cluster::slot_owner(ctx, key) == SlotOwner::Here {
@@ -333,9 +333,9 @@ pub fn remove_expired(ctx: Ctx<'_>, names: &[Str<'_>]) {
         if !shell.engine.with(|engine| engine.may_be_expired(key)) {
             continue;
         }
-        let standing = lookup::key_state(ctx, db, *string);
-        if !standing.is_present() {
-            let seen = KeySnapshot { key, standing };
+        let state = lookup::key_state(ctx, db, *string);
+        if !state.is_present() {
+            let seen = KeySnapshot { key, state };
             let gone = Loss::Expired;
             handle(ctx, Event::Found { seen, gone });
         }

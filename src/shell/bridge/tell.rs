@@ -161,10 +161,7 @@ fn effects_of(event: Event<'_>) -> Vec<Effect> {
 }
 
 fn found_event<'a>(ctx: Ctx<'_>, key: Key<'a>, state: KeyState) -> Event<'a> {
-    let seen = KeySnapshot {
-        key,
-        standing: state,
-    };
+    let seen = KeySnapshot { key, state };
     let gone = match state {
         KeyState::Absent => cluster::loss_of_removal(ctx, key),
         KeyState::Lock | KeyState::Other => Loss::Overwritten,

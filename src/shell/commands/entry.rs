@@ -345,7 +345,7 @@ impl<'c> Caller<'c> {
         let open = self.ctx.open(self.strings[0]);
         let seen = KeySnapshot {
             key: self.key(name),
-            standing: open.key_state(),
+            state: open.key_state(),
         };
         let in_command = CommandContext {
             key: self.key(self.words[0]),
@@ -461,8 +461,8 @@ impl<'c> Caller<'c> {
 
     fn look_up<'a>(&self, string: Str<'_>, name: &'a [u8]) -> KeySnapshot<'a> {
         let key = self.key(name);
-        let standing = lookup::key_state(self.ctx, key.db, string);
-        KeySnapshot { key, standing }
+        let state = lookup::key_state(self.ctx, key.db, string);
+        KeySnapshot { key, state }
     }
 
     fn look_up_all<'a>(&self, strings: &[Str<'_>], names: &[&'a [u8]]) -> Few<KeySnapshot<'a>> {

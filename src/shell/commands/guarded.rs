@@ -66,8 +66,8 @@ fn is_current(ctx: Ctx<'_>, string: Str<'_>, name: &[u8], token: u64) -> bool {
     tell::settle_flush(ctx);
     let db = ctx.db();
     let key = Key { db, name };
-    let standing = lookup::key_state(ctx, db, string);
-    let seen = KeySnapshot { key, standing };
+    let state = lookup::key_state(ctx, db, string);
+    let seen = KeySnapshot { key, state };
     let checked = shell()
         .engine
         .with(|engine| engine.check_token(clock::now(), seen, Token(token)));

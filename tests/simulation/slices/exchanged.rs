@@ -12,13 +12,13 @@ fn at(db: Db, name: &str) -> Key<'_> {
 
 /// A connection acquires a lock, or waits for it.
 fn acquire(server: &mut Server, who: u64, key: Key<'_>) {
-    let standing = match server.engine.holders(key).is_empty() {
+    let state = match server.engine.holders(key).is_empty() {
         true => KeyState::Absent,
         false => KeyState::Lock,
     };
     server.tell(Event::Acquire(Acquire {
         client: ClientId(who),
-        seen: &[KeySnapshot { key, standing }],
+        seen: &[KeySnapshot { key, state }],
         terms: Terms::of(Mode::Exclusive),
         value: b"",
         wait: Some(Wait {
@@ -30,9 +30,9 @@ fn acquire(server: &mut Server, who: u64, key: Key<'_>) {
     }));
 }
 
-fn watch(server: &mut Server, key: Key<'_>, standing: KeyState) {
+fn watch(server: &mut Server, key: Key<'_>, state: KeyState) {
     let client = ClientId(9);
-    let seen = &[KeySnapshot { key, standing }];
+    let seen = &[KeySnapshot { key, state }];
     server.tell(Event::Watch { client, seen });
 }
 
@@ -120,11 +120,11 @@ fn what_happens_to_a_key_says_what_was_there_before_anybody_looks() {
         ),
     ];
     for (events, expected) in cases {
-        for (standing, expected) in [KeyState::Absent, KeyState::Other].iter().zip(expected) {
+        for (state, expected) in [KeyState::Absent, KeyState::Other].iter().zip(expected) {
             let mut server = Server::default();
-            watch(&mut server, key, *standing);
+            watch(&mut server, key, *state);
             let told = told(&mut server, events);
-            assert_eq!(told, expected, "{events:?} where there was {standing:?}");
+            assert_eq!(told, expected, "{events:?} where there was {state:?}");
             assert_eq!(
                 server.engine.next_stale_name(usize::MAX),
                 None,
@@ -152,7 +152,7 @@ fn a_lock_that_came_by_an_exchange_is_there_before_it_goes() {
 #[test]
 fn nobody_is_granted_what_nobody_has_looked_at() {
     let waits_for = at(HERE, "k");
-    for standing in [KeyState::Absent, KeyState::Other, KeyState::Lock] {
+    for state in [KeyState::Absent, KeyState::Other, KeyState::Lock] {
         let mut server = Server::default();
         acquire(&mut server, 1, waits_for);
         acquire(&mut server, 2, waits_for);
@@ -166,14 +166,14 @@ fn nobody_is_granted_what_nobody_has_looked_at() {
         let gone = Loss::Deleted;
         let seen = KeySnapshot {
             key: waits_for,
-            standing,
+            state,
         };
         server.tell(Event::Found { seen, gone });
         work(&mut server);
         // A lock that nobody holds is made anew.
-        let is_granted = standing != KeyState::Other;
+        let is_granted = state != KeyState::Other;
         let holders = server.engine.holders(waits_for);
-        assert_eq!(!holders.is_empty(), is_granted, "{standing:?}");
+        assert_eq!(!holders.is_empty(), is_granted, "{state:?}");
         server.engine.check_invariants();
     }
 }
@@ -191,8 +191,8 @@ fn exchanges_one_after_the_other_keep_no_key_from_being_looked_at() {
     for _ in 0..2 * KEYS {
         server.tell(Event::Swapped { one, other });
         let next = server.engine.next_stale_name(1).expect("one of them");
-        let (key, standing, gone) = (next.as_key(), KeyState::Other, Loss::Deleted);
-        let found = KeySnapshot { key, standing };
+        let (key, state, gone) = (next.as_key(), KeyState::Other, Loss::Deleted);
+        let found = KeySnapshot { key, state };
         server.tell(Event::Found { seen: found, gone });
         server.engine.check_invariants();
         seen.insert(next);

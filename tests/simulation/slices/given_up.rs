@@ -55,7 +55,7 @@ fn with_requests_for_very_many_keys(who: impl IntoIterator<Item = u64>, wait: Wa
     let seen: Vec<_> = (names.iter().enumerate())
         .map(|(number, name)| KeySnapshot {
             key: key(name),
-            standing: match number {
+            state: match number {
                 0 => KeyState::Lock,
                 _ => KeyState::Absent,
             },

@@ -28,7 +28,7 @@ fn with_requests(mode: Mode, lease_ms: Option<u64>) -> Server {
         let seen: Vec<_> = (names.iter().enumerate())
             .map(|(n, name)| KeySnapshot {
                 key: key(name),
-                standing: match n {
+                state: match n {
                     0 => KeyState::Lock,
                     _ => KeyState::Absent,
                 },

@@ -79,15 +79,14 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Step> {
     let place = || (0..DBS, 0..NAMES.len());
-    let standing =
-        proptest::sample::select(vec![KeyState::Absent, KeyState::Lock, KeyState::Other]);
+    let state = proptest::sample::select(vec![KeyState::Absent, KeyState::Lock, KeyState::Other]);
     prop_oneof![
         4 => place().prop_map(Step::Hold),
         2 => place().prop_map(Step::HoldAtName),
         1 => proptest::collection::vec(place(), 0..6).prop_map(Step::HoldAll),
         5 => any::<usize>().prop_map(Step::Remove),
         2 => (any::<usize>(), proptest::option::weighted(0.8, place())).prop_map(|(which, to)| Step::Move(which, to)),
-        4 => (place(), standing).prop_map(|(at, standing)| Step::AddName(at, standing)),
+        4 => (place(), state).prop_map(|(at, state)| Step::AddName(at, state)),
         3 => place().prop_map(Step::RemoveName),
         2 => place().prop_map(Step::Renew),
         2 => proptest::option::of(0..DBS).prop_map(Step::Retire),
@@ -99,7 +98,7 @@ fn steps() -> impl Strategy<Value = Step> {
 /// A name that is known.
 struct Named {
     id: Id<Name>,
-    standing: KeyState,
+    state: KeyState,
     /// Not known since: whether that was a flush, after which nothing stands there.
     stale: Option<bool>,
 }
@@ -201,8 +200,8 @@ impl Model {
             );
             let row = &keys[name.id];
             assert_eq!(row.key(), key(place));
-            assert_eq!(row.is_present(), name.standing.is_present());
-            assert_eq!(row.is_foreign(), name.standing == KeyState::Other);
+            assert_eq!(row.is_present(), name.state.is_present());
+            assert_eq!(row.is_foreign(), name.state == KeyState::Other);
         }
     }
 
@@ -239,7 +238,7 @@ impl Model {
             }
             Step::Remove(which) => self.remove(keys, which),
             Step::Move(which, to) => self.rename(keys, which, to),
-            Step::AddName(at, standing) => self.add_name(keys, at, standing),
+            Step::AddName(at, state) => self.add_name(keys, at, state),
             Step::RemoveName(at) => {
                 if let Some(name) = self.names.remove(&at) {
                     keys.remove_name_if_unreferenced(name.id);
@@ -301,15 +300,11 @@ impl Model {
         keys.attach(held, key(to));
     }
 
-    fn add_name(&mut self, keys: &mut Keys, at: Place, standing: KeyState) {
-        let id = keys.get_or_insert_name(key(at), standing);
+    fn add_name(&mut self, keys: &mut Keys, at: Place, state: KeyState) {
+        let id = keys.get_or_insert_name(key(at), state);
         keys[id].set_ready(true);
         let stale = None;
-        let name = self.names.entry(at).or_insert(Named {
-            id,
-            standing,
-            stale,
-        });
+        let name = self.names.entry(at).or_insert(Named { id, state, stale });
         assert_eq!(name.id, id);
     }
 }

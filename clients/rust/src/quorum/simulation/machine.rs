@@ -336,7 +336,7 @@ impl Machine {
     fn look(&self) -> KeySnapshot<'static> {
         KeySnapshot {
             key: key(),
-            standing: match self.has_lock {
+            state: match self.has_lock {
                 true => KeyState::Lock,
                 false => KeyState::Absent,
             },
