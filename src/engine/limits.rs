@@ -16,7 +16,7 @@ pub struct Limits {
     pub sessions: u32,
     /// Started by one user on this server.
     pub sessions_per_user: u32,
-    /// The [`Budget`] of a command, a flush, or any other event that does not state its own.
+    /// The `Budget` of a command, a flush, or any other event that does not state its own.
     pub steps_per_event: usize,
     /// Compatible waiters served by the event that frees their key. At least one.
     pub compatible_grants_per_event: usize,

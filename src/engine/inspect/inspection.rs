@@ -10,7 +10,7 @@ use crate::engine::types::{ClientId, Db, Key, KeyBuf, Moment, NOBODY, Token};
 /// The reply of LOCK.INFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyInspection {
-    /// The mode in which it is held, see [`Modes::first`](crate::engine::mode::Modes::first); else that of the first waiter.
+    /// The mode in which it is held, see `Modes::first`; else that of the first waiter.
     pub kind: Option<ModeKind>,
     /// The permits of a held semaphore.
     pub total: Option<u32>,

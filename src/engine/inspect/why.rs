@@ -18,7 +18,7 @@ pub struct Step {
 }
 
 impl Engine {
-    /// The holders of a key, then those of the keys for which they wait, each key once. O([`WHY_STEPS`]).
+    /// The holders of a key, then those of the keys for which they wait, each key once. O(`WHY_STEPS`).
     pub fn why(&self, now: Moment, key: Key<'_>) -> Vec<Step> {
         let mut steps = Vec::new();
         let mut keys = vec![key.to_owned()];

@@ -16,12 +16,12 @@ impl Engine {
         self.tokens.apply(token);
     }
 
-    /// In a cluster, when slots may have been gained: see [`Tokens::follow_clock`].
+    /// In a cluster, when slots may have been gained: see `Tokens::follow_clock`.
     pub fn follow_clock(&mut self, wall_clock: Duration) {
         self.tokens.follow_clock(wall_clock);
     }
 
-    /// See [`Tokens::reached`].
+    /// See `Tokens::reached`.
     pub fn reached_token(&self, wall_clock: Duration) -> Option<Token> {
         self.tokens.reached(wall_clock)
     }
@@ -31,7 +31,7 @@ impl Engine {
         self.tokens.observe(token, wall_clock);
     }
 
-    /// See [`Tokens::max_raise`].
+    /// See `Tokens::max_raise`.
     pub fn max_raise(wall_clock: Duration) -> Token {
         Tokens::max_raise(wall_clock)
     }
