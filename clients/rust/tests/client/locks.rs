@@ -1,7 +1,13 @@
 //! Locks on a real server: guards, sessions, the fence.
 
 use crate::*;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use tether_client::timing::Unfit;
+use tether_testing::harness::eventually;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_holds_it_and_tokens_rise() {
@@ -198,6 +204,94 @@ async fn a_server_that_does_not_answer_loses_everything_when_the_fence_falls() {
         let mut admin = server.resp2();
         admin.run("DEL report");
     }
+}
+
+/// A wire to a server. After `arm`, one more request passes and no other, and its reply waits for `let_through`.
+struct SlowWire {
+    port: u16,
+    armed: AtomicBool,
+    passed: Mutex<Option<Instant>>,
+    open: AtomicBool,
+}
+
+impl SlowWire {
+    fn to(server: u16) -> Arc<SlowWire> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let wire = Arc::new(SlowWire {
+            port: listener.local_addr().unwrap().port(),
+            armed: AtomicBool::new(false),
+            passed: Mutex::new(None),
+            open: AtomicBool::new(true),
+        });
+        let carried = wire.clone();
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let far = TcpStream::connect(("127.0.0.1", server)).unwrap();
+                let (near_end, far_end) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+                let (requests, replies) = (carried.clone(), carried.clone());
+                std::thread::spawn(move || requests.carry(near, far, SlowWire::passes));
+                std::thread::spawn(move || replies.carry(far_end, near_end, SlowWire::waits));
+            }
+        });
+        wire
+    }
+
+    fn carry(&self, mut from: TcpStream, mut to: TcpStream, passes: fn(&SlowWire) -> bool) {
+        let mut bytes = [0; 4096];
+        while let Ok(read @ 1..) = from.read(&mut bytes) {
+            if passes(self) && to.write_all(&bytes[..read]).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether a request passes.
+    fn passes(&self) -> bool {
+        let mut passed = self.passed.lock().unwrap();
+        if self.armed.swap(false, Ordering::SeqCst) {
+            self.open.store(false, Ordering::SeqCst);
+            *passed = Some(Instant::now());
+            return true;
+        }
+        passed.is_none()
+    }
+
+    /// A reply passes, once it may.
+    fn waits(&self) -> bool {
+        eventually("the wire", || {
+            let open = self.open.load(Ordering::SeqCst);
+            open.then_some(()).ok_or("held up".into())
+        });
+        true
+    }
+
+    /// When the last request passed.
+    fn arm(&self) -> Instant {
+        self.armed.store(true, Ordering::SeqCst);
+        eventually("a request", || {
+            self.passed.lock().unwrap().ok_or("none passes".into())
+        })
+    }
+
+    fn let_through(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The server may have ended the connection as soon as it had sent the reply, so what vouches for the lock is the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_fence_counts_from_the_request_and_not_from_its_reply() {
+    let server = Server::start();
+    let wire = SlowWire::to(server.port());
+    let (fence, delay) = (Duration::from_millis(2000), Duration::from_millis(1200));
+    let url = format!("redis://127.0.0.1:{}", wire.port);
+    let locks = soon(Locks::builder(&url).fence(fence).connect()).await;
+    let held = soon(locks.unwrap().lock("report").acquire()).await.unwrap();
+    let sent = wire.arm();
+    tokio::time::sleep_until((sent + delay).into()).await;
+    wire.let_through();
+    tokio::time::sleep_until((sent + fence).into()).await;
+    assert_eq!(held.check(), Err(Loss::Silence));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
