@@ -9,7 +9,7 @@
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
 #   scripts/test.sh --matrix            the integration tests on each server of the matrix
 #
-# Tests with servers mostly wait for them, so three of cargo's test programs run side by side, and what each says is shown when it
+# Tests with servers mostly wait for them, so several of cargo's test programs run side by side, and what each says is shown when it
 # has ended. What must meet deadlines of the system's clock (the campaign of faults) runs alone, after the others.
 #
 # The tests find in the environment the server's program, TETHER_SERVER, and the module, TETHER_MODULE.
@@ -53,13 +53,17 @@ run_tests() {
         programs=$(grep "/$name-[0-9a-f]*$" <<< "$programs" || true; grep -v "/$name-[0-9a-f]*$" <<< "$programs" || true)
     done
     local alone='/campaign-[0-9a-f]*$'
-    grep -v "$alone" <<< "$programs" | xargs -P 3 -L 1 scripts/test.sh --program || status=1
+    grep -v "$alone" <<< "$programs" | xargs -P "$side_by_side" -L 1 scripts/test.sh --program || status=1
     { grep "$alone" <<< "$programs" || true; } | xargs -r -P 1 -L 1 scripts/test.sh --program || status=1
     return $status
 }
 
 mode=${1:-}
 [ $# -eq 0 ] || shift
+
+# The module's have the machine for themselves; the others may share it, with another slice of `make nightly`.
+side_by_side=3
+[ -n "$mode" ] || side_by_side=4
 
 # For the tests of examples/ and of the dead peer. Without them the other tests still tell something.
 tools=(redis-cli)
