@@ -4,7 +4,8 @@
 //! (`aof-use-rdb-preamble no`) as commands that create the keys, to which nothing can be added. Writes since the fork go to
 //! another file. So that one begins with the temporary keys, the session records and the last token: `TETHER.BOUND`,
 //! `TETHER.SESSION`, `TETHER.HOLD`, `TETHER.TOKEN`. Both files become the server's append-only file in one step, and the
-//! commands are idempotent, so a crash at any moment loses nothing.
+//! commands are idempotent. They are appended right after the fork. Where that must wait (CLIENT PAUSE) and the rewriting ends
+//! first, a crash before they are appended loses what sessions hold, without the RDB preamble.
 
 use crate::engine::{Db, Key};
 use crate::shell::bridge::tell::settle_flush;
