@@ -135,7 +135,8 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         let client = self.holds[hold].client;
-        let is_counted = self.is_settled(hold)
+        let is_settled = self.is_settled(hold);
+        let is_counted = is_settled
             && match self.clients[client].death() {
                 Some(Death::Lost { .. }) => true,
                 Some(Death::Withdrawn { .. }) => false,
@@ -145,7 +146,7 @@ impl Engine {
                     self.holds.all_of_key(&self.keys, key).nth(1).is_none()
                 }
             };
-        if self.is_settled(hold) {
+        if is_settled {
             self.note_end(hold, effects);
         }
         self.release(hold, effects);

@@ -213,7 +213,7 @@ impl Engine {
         label: &[u8],
         effects: &mut Vec<Effect>,
     ) -> Option<Id<Hold>> {
-        if self.is_any_lease_over() || self.is_anything_orphaned() {
+        if self.is_any_lease_over() {
             self.end_own_lease(client, name, label, effects);
         }
         let hold = self.hold_by(client, name, label)?;

@@ -201,14 +201,14 @@ impl Engine {
         }
     }
 
-    /// Whether any queue is scheduled to be served, be there a quarantine or not. O(1).
+    /// Whether any queue is scheduled to be served, also during a quarantine. O(1).
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
     /// The same, if it can be served now.
     pub(in crate::engine) fn is_any_ready(&self, now: Moment) -> bool {
-        !self.ready.is_empty() && self.quarantine_left_ms(now) == 0
+        self.has_ready() && self.quarantine_left_ms(now) == 0
     }
 
     /// The keys whose queues the next [`Event::Work`](crate::engine::Event::Work) with this `most` may serve: ready ones, and those
