@@ -33,8 +33,9 @@ pub(super) const SINCE: Word = word(15, "SINCE", 1);
 pub(super) const RESET: Word = word(16, "RESET", 0);
 pub(super) const ACKS: Word = word(17, "ACKS", 1);
 pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
+pub(super) const TASK: Word = word(19, "TASK", 1);
 
-const WORDS: usize = 19;
+const WORDS: usize = 20;
 
 /// Default of ACKTIMEOUT.
 const ACKTIMEOUT_MS: u64 = 1000;
@@ -64,12 +65,12 @@ const fn word(number: usize, name: &'static str, values: usize) -> Word {
 
 /// The options of LOCK.MACQUIRE, LOCK.ACQUIRE and SETTP.
 pub(super) const OF_LOCKS: &[Word] = &[
-    OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+    OWNER, TASK, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
 ];
 pub(super) const OF_LOCK: &[Word] = &[
-    SHARED, PERMITS, OWNER, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
+    SHARED, PERMITS, OWNER, TASK, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
 ];
-pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT];
+pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, NOTIFY, TASK, WAIT, PUSH, ACKS, ACKTIMEOUT];
 
 /// Modes that are an option without values.
 const MODES: &[(Word, Mode)] = &[(SHARED, Mode::Shared)];
@@ -197,6 +198,7 @@ impl<'a, 'b> Options<'a, 'b> {
         let terms = Terms {
             mode,
             label: self.label(),
+            task: self.value(TASK),
             attributes: self.attributes(),
             lease_ms,
             acks: self.acks()?,

@@ -116,6 +116,7 @@ const KEYS: Argument = Argument {
     ..KEY
 };
 const OWNER: Argument = option("OWNER", "label", ArgumentKind::String);
+const TASK: Argument = option("TASK", "task", ArgumentKind::String);
 const LEASE: Argument = option("LEASE", "lease-ms", ArgumentKind::Integer);
 const REENTRANT: Argument = option("REENTRANT", "reentrant", ArgumentKind::Flag);
 const NOTIFY: Argument = option("NOTIFY", "notify", ArgumentKind::Flag);
@@ -141,6 +142,7 @@ pub const TABLE: &[Spec] = &[
             required("value", ArgumentKind::String),
             option("TOKEN", "token", ArgumentKind::Flag),
             NOTIFY,
+            TASK,
             WAIT,
             PUSH,
             ACKS,
@@ -202,6 +204,7 @@ pub const TABLE: &[Spec] = &[
             option("PERMITS", "permits", ArgumentKind::Integer),
             option("OF", "total", ArgumentKind::Integer),
             OWNER,
+            TASK,
             LEASE,
             REENTRANT,
             NOTIFY,
@@ -225,6 +228,7 @@ pub const TABLE: &[Spec] = &[
             required("numkeys", ArgumentKind::Integer),
             KEYS,
             OWNER,
+            TASK,
             LEASE,
             REENTRANT,
             NOTIFY,

@@ -175,7 +175,7 @@ pub enum Refusal {
         limit: u32,
         of_user: bool,
     },
-    /// So many holds of locks have a label, a lease, permits or a depth already, or wait for it.
+    /// So many holds have a label, a task, a lease, permits or a depth already, or wait for it.
     TooManyExtras {
         limit: usize,
     },
@@ -235,7 +235,7 @@ pub enum Refusal {
     Reentry,
     /// The owner waits for a key already.
     WaitsForIt,
-    /// It would block behind its own connection, which has the key or waits for it with another label.
+    /// It would block behind its own connection, which has the key or waits for it with another label; with PUSH it may wait.
     Standstill(Box<Waits>),
     /// Everyone in the cycle would wait for the next, for ever; it begins with the caller.
     Deadlock {
@@ -248,6 +248,8 @@ pub enum Refusal {
 pub struct Waits {
     pub client: ClientId,
     pub label: Box<[u8]>,
+    /// Unless it is the label's.
+    pub task: Option<Box<[u8]>>,
     /// The key that it waits for, which the next one holds or waits for before it.
     pub key: KeyBuf,
 }

@@ -44,7 +44,7 @@ impl Default for Limits {
 /// The maximum depth of a hold.
 pub const MOST_DEPTH: u32 = 1 << 31;
 
-/// Holds with a label, a lease, permits or depth above 1. Leaves ids for extras that are needed without a request.
+/// Holds with a label, a task, a lease, permits or depth above 1. Leaves ids for extras that are needed without a request.
 pub(in crate::engine) const MOST_EXTRAS: usize = if cfg!(test) {
     50_000
 } else {

@@ -17,6 +17,8 @@ pub struct Terms<L> {
     pub mode: Mode,
     /// Distinguishes owners that share one connection.
     pub label: L,
+    /// Whose requests on this connection block together, see [`task`](Self::task).
+    pub task: Option<L>,
     pub attributes: Attributes,
     /// Counted from the grant, or from its acknowledgement with `acks`; in a record, from when it is read.
     pub lease_ms: Option<u64>,
@@ -38,6 +40,7 @@ pub(in crate::engine) struct Kept {
     /// If not one of [`Mode::IN_HEADER`].
     pub mode: Mode,
     pub label: Bytes,
+    pub task: Option<Bytes>,
 }
 
 impl Default for Kept {
@@ -45,15 +48,22 @@ impl Default for Kept {
         Kept {
             mode: Mode::Exclusive,
             label: Bytes::default(),
+            task: None,
         }
     }
 }
 
 impl Kept {
+    /// See [`Terms::task`].
+    pub fn task(&self) -> &Bytes {
+        self.task.as_ref().unwrap_or(&self.label)
+    }
+
     /// The terms as far as they are kept here.
     pub fn terms(&self) -> Terms<&[u8]> {
         Terms {
             label: &*self.label,
+            task: self.task.as_deref(),
             ..Terms::of(self.mode)
         }
     }
@@ -66,6 +76,7 @@ impl<L: Default> Terms<L> {
         Terms {
             mode,
             label: L::default(),
+            task: None,
             attributes: Attributes::default(),
             lease_ms: None,
             acks: None,
@@ -79,6 +90,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         Terms {
             mode: self.mode,
             label: &*self.label,
+            task: self.task.as_deref(),
             attributes: self.attributes,
             lease_ms: self.lease_ms,
             acks: self.acks,
@@ -90,6 +102,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         Terms {
             mode: self.mode,
             label: M::from(&*self.label),
+            task: self.task.as_deref().map(M::from),
             attributes: self.attributes,
             lease_ms: self.lease_ms,
             acks: self.acks,
@@ -98,7 +111,18 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
 
     /// The bytes beyond the fixed size.
     pub(in crate::engine) fn bytes(&self) -> usize {
-        self.label.len()
+        self.label.len() + self.task.as_deref().map_or(0, <[u8]>::len)
+    }
+
+    /// The thread of execution that asks, for the search for deadlocks: while one of its requests waits, it releases nothing. Unless
+    /// given it is the label's.
+    pub fn task(&self) -> &[u8] {
+        self.task.as_deref().unwrap_or(&self.label)
+    }
+
+    /// The task, unless it is the label's.
+    pub(in crate::engine) fn other_task(&self) -> Option<&[u8]> {
+        self.task.as_deref().filter(|task| **task != *self.label)
     }
 
     /// Whether a hold with these terms needs no `Extra`, and no acknowledgement.
@@ -108,7 +132,8 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
     }
 
     fn fits_header(&self) -> bool {
-        self.label.is_empty() && self.mode.fits_header()
+        let has_task = self.task.as_deref().is_some_and(|task| !task.is_empty());
+        self.label.is_empty() && !has_task && self.mode.fits_header()
     }
 
     /// The terms that the hold must keep outside its header.
@@ -117,6 +142,7 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         let kept = || Kept {
             mode: self.mode,
             label: Bytes::from(&*self.label),
+            task: self.other_task().map(Bytes::from),
         };
         (!self.fits_header()).then(kept)
     }
@@ -134,6 +160,9 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
         if let Some(ms) = self.lease_ms {
             pairs::push(words, LEASE, pairs::number(ms));
         }
+        if let Some(task) = self.other_task() {
+            pairs::push(words, TASK, task.to_vec());
+        }
         let Attributes { reentrant, notify } = self.attributes;
         for (name, is_so) in [(REENTRANT, reentrant), (NOTIFY, notify)] {
             if is_so {
@@ -143,9 +172,13 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
     }
 
     /// Decodes one pair of [`write`](Self::write).
-    pub fn read_pair(&mut self, name: &[u8], value: &[u8]) -> Pair {
+    pub fn read_pair(&mut self, name: &[u8], value: &[u8]) -> Pair
+    where
+        L: for<'a> From<&'a [u8]>,
+    {
         match name {
             MODE => Pair::set(&mut self.mode, read_mode(value)),
+            TASK => Pair::set(&mut self.task, Some(Some(value.into()))),
             LEASE => Pair::set(&mut self.lease_ms, read_lease(value).map(Some)),
             REENTRANT => Pair::set(&mut self.attributes.reentrant, pairs::read_yes(value)),
             NOTIFY => Pair::set(&mut self.attributes.notify, pairs::read_yes(value)),
@@ -162,6 +195,8 @@ impl<L: Deref<Target = [u8]>> Terms<L> {
 }
 
 pub const MODE: &[u8] = b"mode";
+/// Without it, and to a version that skips it, the task is the label's.
+const TASK: &[u8] = b"task";
 const LEASE: &[u8] = b"lease";
 pub const REENTRANT: &[u8] = b"reentrant";
 pub const NOTIFY: &[u8] = b"notify";

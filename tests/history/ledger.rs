@@ -335,6 +335,7 @@ fn settp_notified(key: Name) -> Command {
         value: 1,
         token: true,
         notify: true,
+        task: None,
         wait: None,
         acks: None,
     }

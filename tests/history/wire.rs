@@ -2,7 +2,7 @@
 
 use crate::harness::Frame;
 use crate::model::command::{
-    Acks, Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Wait,
+    Acks, Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Task, Wait,
 };
 use crate::model::replies::Reply;
 use crate::model::speaking::CHANNEL;
@@ -206,12 +206,14 @@ fn settp_words(command: &Command) -> Words {
             value,
             token,
             notify,
+            task,
             wait,
             acks,
         } => {
             let mut words = words!["SETTP", key(k), value.to_string()];
             words.extend(token.then(|| bytes("TOKEN")));
             words.extend(notify_words(*notify));
+            words.extend(task_words(*task));
             words.extend(wait_words(*wait));
             words.extend(acks_words(*acks));
             words
@@ -267,6 +269,7 @@ fn lock_words(command: &Command) -> Words {
 
 fn ask_words(ask: &Ask) -> Words {
     let mut words = owner_words(ask.label);
+    words.extend(task_words(ask.task));
     if let Some(ms) = ask.lease_ms {
         words.extend(words!["LEASE", ms.to_string()]);
     }
@@ -282,6 +285,10 @@ fn owner_words(label: Label) -> Words {
         0 => Vec::new(),
         label => words!["OWNER", LABELS[label]],
     }
+}
+
+fn task_words(task: Option<Task>) -> Words {
+    task.map_or_else(Vec::new, |task| words!["TASK", LABELS[task]])
 }
 
 fn notify_words(notify: bool) -> Words {

@@ -39,11 +39,11 @@ fn set_up(server: &Server) -> Scene {
         "LOCK.ACQUIRE given",
     ]);
     client.run_all(&[
-        "SETTP temporary v",
+        "SETTP temporary v TASK t",
         "LOCK.ACQUIRE readers SHARED OWNER one",
         "LOCK.ACQUIRE readers SHARED OWNER two",
     ]);
-    let token = client.run("LOCK.ACQUIRE lock REENTRANT").number();
+    let token = client.run("LOCK.ACQUIRE lock REENTRANT TASK t").number();
     client.run_all(&[
         "LOCK.ACQUIRE deep REENTRANT",
         "LOCK.ACQUIRE deep REENTRANT",
@@ -119,6 +119,7 @@ fn assert_taken_over(server: &Server, scene: &Scene) {
         again.call(["SESSION.RESUME", &scene.secret]),
         int(KEPT.len() as i64 + 2)
     );
+    assert_tasks(&mut again, &mut other);
     let token = int(scene.token);
     assert_eq!(again.call("LOCK.CANCEL lock"), token);
     assert_eq!(again.call("LOCK.ACQUIRE lock"), null());
@@ -144,6 +145,23 @@ fn assert_taken_over(server: &Server, scene: &Scene) {
     drop(other);
     eventually_nothing_is_left(server);
     assert_eq!(server.resp2().call("KEYS *"), array([]));
+}
+
+/// What one task of the session holds waits for what a new request of that task waits for.
+fn assert_tasks(again: &mut Client, other: &mut Client) {
+    other.run("LOCK.ACQUIRE pen");
+    queue_push(again, "LOCK.ACQUIRE pen OWNER o TASK t WAIT 0 PUSH");
+    for request in [
+        "LOCK.ACQUIRE lock WAIT 0 PUSH",
+        "SETTP temporary w WAIT 0 PUSH",
+    ] {
+        let refused = other.refused(request);
+        assert!(refused.starts_with("DEADLOCK "), "{request}: {refused}");
+    }
+    queue_push(other, "SETTP renamed w WAIT 0 PUSH");
+    other.run("DELTP renamed");
+    again.run("LOCK.CANCEL pen OWNER o");
+    other.run("LOCK.RELEASE pen");
 }
 
 fn of_any_holder(server: &Server, key: &str, name: &str) -> Vec<Frame> {

@@ -37,6 +37,7 @@ impl Machine {
                 key,
                 token,
                 notify,
+                task,
                 wait,
                 acks,
                 ..
@@ -45,9 +46,10 @@ impl Machine {
                     true => Form::SettpToken,
                     false => Form::Settp,
                 };
-                let (notify, wait, acks) = (*notify, *wait, *acks);
+                let (notify, task, wait, acks) = (*notify, *task, *wait, *acks);
                 let ask = Ask {
                     notify,
+                    task,
                     wait,
                     acks,
                     ..Ask::default()
@@ -239,6 +241,7 @@ impl Machine {
                     notify: is_notified(ask.notify, ask.wait),
                 },
                 label: LABELS[ask.label],
+                task: ask.task.map(|task| LABELS[task]),
                 lease_ms: ask.lease_ms,
                 acks: ask.acks.map(|acks| AskedAcks {
                     replicas: NonZeroU32::new(acks.replicas).expect("at least one"),

@@ -5,8 +5,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acquire, acquire_as, again, close, connect, del, deltp, macquire, notified,
-    release, resume, run, settp, settp_wait, start, unwatchex, watchex,
+    BLOCK, PUSH, acquire, acquire_as, again, by_task, close, connect, del, deltp, macquire,
+    notified, release, resume, run, settp, settp_wait, start, unwatchex, watchex,
 };
 use crate::model::command::{Command, Kind, Mode, Spot, Who};
 use crate::model::generate::Scope;
@@ -164,6 +164,30 @@ fn crosswise() -> Vec<Step> {
     steps
 }
 
+/// Two keys, one connection with two tasks and another one: who is stuck with whom under whatever label.
+fn with_tasks() -> Vec<Step> {
+    let permits = |count| Mode::Permits { count, total: 2 };
+    let both_keys = |what: &dyn Fn(usize) -> Command| [0, 1].map(|key| run(0, what(key)));
+    let mut steps = vec![Step::Work { most: 1 }];
+    for (task, label) in [(1, 0), (1, 1), (0, 2)] {
+        let ask = |key| by_task(task, acquire_as(label, key, Mode::Exclusive, PUSH));
+        steps.extend(both_keys(&ask));
+        let all = true;
+        steps.extend(both_keys(&|key| Command::Release { key, label, all }));
+        let some = |count| by_task(task, acquire_as(label, 0, permits(count), PUSH));
+        steps.extend([1, 2].map(|count| run(0, some(count))));
+    }
+    steps.extend(both_keys(&|key| by_task(1, settp_wait(key, PUSH))));
+    steps.extend(both_keys(&|key| acquire_as(1, key, Mode::Exclusive, BLOCK)));
+    let two_keys = by_task(1, macquire([1, 0], PUSH));
+    steps.extend([run(0, two_keys), run(0, deltp(0))]);
+    steps.extend([0, 1].map(|key| run(1, acquire(key, Mode::Exclusive, BLOCK))));
+    steps.extend([1, 2].map(|count| run(1, acquire(0, permits(count), PUSH))));
+    let error = true;
+    steps.extend([close(1), run(1, Command::Unblock { who: 0, error })]);
+    steps
+}
+
 /// One key, two connections, their sessions: who has what when somebody dies, and when it is too late.
 fn with_sessions() -> Vec<Step> {
     let mut steps = vec![Step::Work { most: 1 }, Step::Pass { ms: 2 }];
@@ -288,6 +312,17 @@ fn all_histories_of_three_in_line() {
 #[test]
 fn all_histories_of_two_that_wait_crosswise() {
     try_all(2, crosswise(), 4);
+}
+
+#[test]
+fn all_histories_of_two_with_tasks() {
+    try_all(2, with_tasks(), 4);
+}
+
+#[test]
+#[ignore = "half a minute; for release builds"]
+fn all_histories_of_two_with_tasks_for_long() {
+    try_all(2, with_tasks(), 5);
 }
 
 #[test]

@@ -249,6 +249,7 @@ fn who_is_next_after_a_wait_that_is_given_up_with_the_key_is_handed_it() {
     let waits = |limit_ms, push| Some(Wait { limit_ms, push });
     let ask = Ask {
         label: 2,
+        task: None,
         lease_ms: None,
         reentrant: false,
         notify: false,

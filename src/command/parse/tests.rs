@@ -124,6 +124,34 @@ fn acknowledgements_and_raised_tokens_have_their_bounds() {
     }
 }
 
+#[test]
+fn every_command_that_acquires_takes_a_task() {
+    let task = format!("task: Some({:?})", b"me");
+    for (verb, line) in [
+        (Verb::Settp, "k v TASK me"),
+        (Verb::Acquire, "k TASK me OWNER x"),
+        (Verb::Acquire, "k SHARED OWNER x task me WAIT 0"),
+        (Verb::Macquire, "1 k TASK me"),
+    ] {
+        let request = parsed(verb, line);
+        assert!(
+            request.is_ok_and(|request| request.contains(&task)),
+            "{line}"
+        );
+    }
+    for (verb, line, words) in [
+        (Verb::Settp, "k v TASK", "option TASK is incomplete"),
+        (Verb::Acquire, "k TASK a TASK b", "option TASK is repeated"),
+        (
+            Verb::Release,
+            "k TASK me",
+            "unknown option 'TASK', which SETTP, LOCK.ACQUIRE and LOCK.MACQUIRE know",
+        ),
+    ] {
+        assert_eq!(parsed(verb, line), Err(words.to_owned()), "{line}");
+    }
+}
+
 proptest::proptest! {
     #[test]
     fn any_bytes_are_answered_for(
@@ -132,7 +160,7 @@ proptest::proptest! {
             proptest::prop_oneof![
                 proptest::collection::vec(proptest::num::u8::ANY, 0..6),
                 proptest::sample::select(
-                    ["WAIT", "PUSH", "PERMITS", "OF", "OWNER", "LEASE", "1", "0", "-1", "k"]
+                    ["WAIT", "PUSH", "PERMITS", "OF", "OWNER", "TASK", "LEASE", "1", "0", "-1", "k"]
                         .map(|word| word.as_bytes().to_vec())
                         .to_vec()
                 ),

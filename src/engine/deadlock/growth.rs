@@ -10,8 +10,9 @@ use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, Db, Form, Key, KeyState, Moment, ReplyTo};
 use crate::engine::{Mode, Terms};
 
+/// An engine, and the task of what is asked for next, if it is not the label's.
 #[derive(Default)]
-struct World(Engine);
+struct World(Engine, Option<&'static [u8]>);
 
 /// A connection, a label and a mode.
 type Requester = (u64, usize, Mode);
@@ -30,6 +31,7 @@ impl World {
             seen: &[KeySnapshot { key, state }],
             terms: Terms {
                 label: label.as_bytes(),
+                task: self.1,
                 ..Terms::of(mode)
             },
             value: b"",
@@ -59,6 +61,7 @@ impl World {
             client,
             terms: Terms {
                 label: label.as_bytes(),
+                task: self.1,
                 ..Terms::of(mode)
             },
             value: b"",
@@ -154,6 +157,36 @@ fn a_label_that_asks_for_more_permits_behind_all_the_others() {
             world.waits((1, 0, Mode::Permits { count: 2, total: 2 }), &["seats"])
         },
     );
+}
+
+/// One task holds permits under many labels, and asks for all of them under many others, behind which it waits itself. Another
+/// client's permit is in its way as well.
+fn permits_of_a_task(world: &mut World, other: u64, size: usize) -> Id<Waiter> {
+    let total = size as u32 + 2;
+    let permits = |count| Mode::Permits { count, total };
+    world.holds((other, 0, permits(1)), "seats");
+    world.1 = Some(b"task");
+    world.holds((1, 0, ONE), "own");
+    for label in 1..=size {
+        world.holds((1, label, permits(1)), "seats");
+    }
+    for label in 1..=size {
+        world.waits((1, size + label, permits(total)), &["seats"]);
+    }
+    world.1 = None;
+    world.waits((2, 0, ONE), &["own"]);
+    world.1 = Some(b"task");
+    world.waits((1, 0, permits(total)), &["seats"])
+}
+
+#[test]
+fn a_task_behind_its_own_permits_and_those_of_one_who_waits_for_it() {
+    assert_linear(|_| Some(2), |world, size| permits_of_a_task(world, 2, size));
+}
+
+#[test]
+fn a_task_behind_its_own_permits_and_those_of_one_who_can_release() {
+    assert_linear(|_| None, |world, size| permits_of_a_task(world, 3, size));
 }
 
 /// Each client holds a key and waits for the next client's.
@@ -329,6 +362,10 @@ impl Dice {
         };
         (self.below(5), self.below(2) as usize, mode)
     }
+
+    fn task(&mut self) -> Option<&'static [u8]> {
+        [None, None, Some(&b"0"[..]), Some(b"task")][self.below(4) as usize]
+    }
 }
 
 #[test]
@@ -339,11 +376,13 @@ fn a_short_search_finds_no_other_cycle_than_a_long_one() {
         let mut dice = Dice(seed);
         let mut world = World::default();
         for key in KEYS {
+            world.1 = dice.task();
             world.holds(dice.requester(), key);
         }
         for _ in 0..12 {
             let first = dice.below(6) as usize;
             let last = (first + 1 + dice.below(2) as usize).min(6);
+            world.1 = dice.task();
             let newest = world.waits(dice.requester(), &KEYS[first..last]);
             let is_stuck = Walk::new(&world.0, newest, 10_000).cycle().is_some();
             for steps in [2, 4, 6, 10, 20, 40] {

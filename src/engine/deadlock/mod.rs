@@ -2,8 +2,10 @@
 //!
 //! In a cycle each wait can only end after the next. Assumptions:
 //!
-//! - an owner (a connection with a label) that waits releases nothing until it is served; a wait
-//!   that blocks its connection stops all the labels of that connection;
+//! - a task (one thread of a client, by default what has one label) that waits releases nothing until it is served; a wait
+//!   that blocks its connection stops all the tasks of that connection;
+//! - what a task holds beside others (shared, or permits) under another label does not keep the task itself waiting: it may have
+//!   given that to another task;
 //! - a hold with a lease ends by itself, so no wait for it lasts for ever;
 //! - a wait with a timeout counts: a refusal now is more useful than the timeout later;
 //! - a semaphore's holder counts only if its permits alone leave too few; sums over several holders are ignored.
@@ -35,7 +37,7 @@ pub(super) enum Verdict {
 
 impl Engine {
     /// Whether this waiter, the newest, closes a cycle. O(1): at most [`LOOKS_BEFORE_WALK`] steps if no client waits for a hold of
-    /// its connection and its owner has no other wait, otherwise at most [`WALK_STEPS`].
+    /// its connection and its task has no other wait, otherwise at most [`WALK_STEPS`].
     pub(super) fn find_cycle(&self, newest: Id<Waiter>) -> Verdict {
         if !self.is_waited_for(newest) {
             return Verdict::Open;
@@ -48,8 +50,8 @@ impl Engine {
         }
     }
 
-    /// Whether another client waits for a hold of the waiter's owner, or behind another wait of it. May return false positives. (A
-    /// blocking wait stops the owners of all labels of its connection.)
+    /// Whether anybody waits for a hold of the waiter's task, or behind another wait of it. May return false positives. (A blocking
+    /// wait stops all tasks of its connection.)
     fn is_waited_for(&self, newest: Id<Waiter>) -> bool {
         let Waiter {
             client,
@@ -57,18 +59,18 @@ impl Engine {
             reply_to,
             ..
         } = &self.queues[newest];
-        let (client, label, push) = (*client, &*terms.label, reply_to.push);
+        let (client, task, push) = (*client, terms.task(), reply_to.push);
         let owner = self.clients.owner(client);
         let has_waiters = |id| {
             let name = self.keys.name_of(self.holds[id].key);
             name.is_some_and(|name| !self.keys[name].queue.is_empty())
         };
-        // Holds of other labels matter only if this wait blocks them, too.
-        let blocks_others = match push && !label.is_empty() {
-            true => any_or_too_many(self.holds.of_owner(owner, label).map(has_waiters)),
+        // Holds of other tasks matter only if this wait blocks them, too.
+        let blocks_others = match push && !task.is_empty() {
+            true => any_or_too_many(self.holds.of_task(owner, task).map(has_waiters)),
             false => {
                 let holds = self.holds.of_client(&self.clients, owner);
-                let matters = |id| !push || self.holds.label(id).is_empty();
+                let matters = |id| !push || self.holds.task(id).is_empty();
                 any_or_too_many(holds.map(|id| has_waiters(id) && matters(id)))
             }
         };
@@ -81,15 +83,19 @@ impl Engine {
             return any_or_too_many(waits.flat_map(behind));
         }
         let blocking = self.clients[client].blocked;
-        let waits = self.queues.of_owner(client, label).chain(blocking);
+        let waits = self.queues.of_task(client, task).chain(blocking);
         any_or_too_many(waits.flat_map(behind))
     }
 
     fn describe(&self, path: Vec<Link>) -> Vec<Waits> {
-        let link = |link: Link| Waits {
-            client: self.clients[self.queues[link.waiter].client].id,
-            label: self.queues[link.waiter].terms.label[..].into(),
-            key: self.keys[link.at].key().to_owned(),
+        let link = |link: Link| {
+            let Waiter { client, terms, .. } = &self.queues[link.waiter];
+            Waits {
+                client: self.clients[*client].id,
+                label: terms.label[..].into(),
+                task: terms.other_task().map(Into::into),
+                key: self.keys[link.at].key().to_owned(),
+            }
         };
         path.into_iter().map(link).collect()
     }

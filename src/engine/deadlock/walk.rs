@@ -2,9 +2,9 @@
 //! its steps.
 //!
 //! A wait must wait
-//! - for each holder of its key in an incompatible mode, and so for the waits of that owner;
+//! - for each holder of its key in an incompatible mode, and so for the waits of that hold's task;
 //! - for the wait right ahead of it in the queue;
-//! - for each wait ahead in an incompatible mode: its owner will get the key and must release it, and so must end its other waits.
+//! - for each wait ahead in an incompatible mode: its task will get the key and must release it, and so must end its other waits.
 //!
 //! Holders are followed before queues: behind a thousand waits for one key, its holder is what matters.
 
@@ -13,7 +13,7 @@ use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Hold, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::terms::Attributes;
+use crate::engine::terms::Terms;
 use hashbrown::{HashMap, HashSet};
 use std::collections::VecDeque;
 
@@ -24,8 +24,11 @@ pub(super) struct Link {
     pub waiter: Id<Waiter>,
 }
 
-/// An owner (connection and label), and the mode and attributes in which it holds a key or will hold it.
-type Claim<'a> = (Id<Client>, &'a [u8], Mode, Attributes);
+/// A connection, and the terms on which it holds a key or will hold it.
+type Claim<'a> = (Id<Client>, Terms<&'a [u8]>);
+
+/// A connection's task.
+type Task<'a> = (Id<Client>, &'a [u8]);
 
 /// A step of the search.
 enum Next {
@@ -43,9 +46,10 @@ pub(super) struct Walk<'a> {
     /// Reached by a holder: followed first.
     by_holder: VecDeque<Id<Waiter>>,
     by_queue: VecDeque<Next>,
-    /// Keys whose holders, and queue entries whose owners, were visited for a wait of this mode.
-    seen_keys: HashSet<(Id<Name>, Mode)>,
-    seen_entries: HashSet<(Id<QueueEntry>, Mode)>,
+    /// Keys whose holders, and queue entries whose owners, were visited for a wait of this mode; with a task: of this task, some of
+    /// whose own claims were passed over.
+    seen_keys: HashSet<(Id<Name>, Mode, Option<Task<'a>>)>,
+    seen_entries: HashSet<(Id<QueueEntry>, Mode, Option<Task<'a>>)>,
     /// The steps left.
     steps: usize,
     is_cut: bool,
@@ -122,18 +126,17 @@ impl<'a> Walk<'a> {
 
     fn reaches_newest_by_holders(&mut self, link: Link) -> bool {
         let engine = self.engine;
-        let (client, label) = self.owner_of(link.waiter);
-        let mode = engine.queues[link.waiter].terms.mode;
+        let (client, terms) = self.claim_of(link.waiter);
+        let (mode, task) = (terms.mode, self.task_of(link.waiter));
         let owner = engine.clients.owner(client);
         let Some(key) = engine.keys.held_at(link.at) else {
             return false;
         };
-        let own = engine.holds.find(&engine.keys, key, owner, label);
-        let is_seen = match own {
-            Some(_) => self.seen_keys.contains(&(link.at, mode)),
-            // Another owner that asks for this mode waits for this owner's hold, too.
-            None => !self.seen_keys.insert((link.at, mode)),
-        };
+        let own = engine.holds.find(&engine.keys, key, owner, terms.label);
+        let is_seen = [None, Some(task)]
+            .iter()
+            .any(|by| self.seen_keys.contains(&(link.at, mode, *by)));
+        let mut is_any_passed_over = false;
         let all = match is_seen {
             true => 0,
             false => WALK_HOLDERS_PER_KEY,
@@ -144,17 +147,21 @@ impl<'a> Walk<'a> {
             if !self.step() {
                 return false;
             }
-            let (client, label) = holder_of(engine, hold);
-            let attributes = engine.holds[hold].header.attributes();
-            let claim = (client, label, engine.holds.mode(hold), attributes);
-            if is_lasting(engine, hold)
-                && self.must_release(link.waiter, claim)
-                && self.reaches_newest_by_waits_of((client, label), link, true)
-            {
+            let claim = (holder_of(engine, hold), engine.holds.terms(hold));
+            if !is_lasting(engine, hold) || !self.must_release(link.waiter, &claim) {
+                continue;
+            }
+            is_any_passed_over |= self.passes_over(link.waiter, &claim);
+            if self.reaches_newest_by_waits_of(&claim, link, true) {
                 return true;
             }
         }
         self.is_cut |= !is_seen && holds.next().is_some();
+        // Another owner that asks for this mode waits for this owner's hold, too.
+        if own.is_none() && !is_seen {
+            let by = is_any_passed_over.then_some(task);
+            self.seen_keys.insert((link.at, mode, by));
+        }
         false
     }
 
@@ -175,17 +182,17 @@ impl<'a> Walk<'a> {
         if is_adjacent && self.reaches_newest(ahead, link, false) {
             return Some(link);
         }
+        // Another owner: an owner waits once for a key.
+        let claim = self.claim_of(ahead);
         let mode = engine.queues[link.waiter].terms.mode;
-        if !self.seen_entries.insert((entry, mode)) {
+        let by = self.passes_over(link.waiter, &claim);
+        let by = by.then(|| self.task_of(link.waiter));
+        if !self.seen_entries.insert((entry, mode, by)) {
             return None;
         }
-        // Another owner: an owner waits once for a key.
-        let (client, label) = self.owner_of(ahead);
-        let terms = &engine.queues[ahead].terms;
-        let claim = (client, label, terms.mode, terms.attributes);
-        if terms.lease_ms.is_none()
-            && self.must_release(link.waiter, claim)
-            && self.reaches_newest_by_waits_of((client, label), link, false)
+        if claim.1.lease_ms.is_none()
+            && self.must_release(link.waiter, &claim)
+            && self.reaches_newest_by_waits_of(&claim, link, false)
         {
             return Some(link);
         }
@@ -193,19 +200,24 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// Whether the newest wait is among those that keep this owner from releasing its holds; schedules the others.
+    /// Whether the newest wait is among those that keep the link's waiter from getting what is claimed; schedules the others.
     fn reaches_newest_by_waits_of(
         &mut self,
-        (client, label): (Id<Client>, &[u8]),
+        claim: &Claim<'_>,
         link: Link,
         is_by_holder: bool,
     ) -> bool {
         let engine = self.engine;
+        let client = claim.0;
         if !engine.clients[client].is_living() {
             return false;
         }
         let blocking = engine.clients[client].blocked.into_iter();
-        for wait in blocking.chain(engine.queues.of_owner(client, label)) {
+        let pushed = match self.passes_over(link.waiter, claim) {
+            true => None,
+            false => Some(engine.queues.of_task(client, claim.1.task())),
+        };
+        for wait in blocking.chain(pushed.into_iter().flatten()) {
             if !self.step() {
                 return false;
             }
@@ -237,16 +249,36 @@ impl<'a> Walk<'a> {
         path
     }
 
-    fn owner_of(&self, waiter: Id<Waiter>) -> (Id<Client>, &'a [u8]) {
+    fn claim_of(&self, waiter: Id<Waiter>) -> Claim<'a> {
         let waiter = &self.engine.queues[waiter];
-        (waiter.client, &waiter.terms.label)
+        (waiter.client, waiter.terms.borrowed())
     }
 
-    /// Whether a waiter can only get its key after this owner has released it.
-    fn must_release(&self, id: Id<Waiter>, (client, label, mode, attributes): Claim<'_>) -> bool {
-        let asked = &self.engine.queues[id].terms;
-        if self.owner_of(id) == (client, label) {
-            let reenters = attributes.reentrant && asked.attributes.reentrant;
+    fn task_of(&self, waiter: Id<Waiter>) -> Task<'a> {
+        let waiter = &self.engine.queues[waiter];
+        (waiter.client, waiter.terms.task())
+    }
+
+    /// Whether a claim is one of the waiter's own task, under another label, beside others: only a wait that blocks the connection
+    /// keeps it, since the task may have given it to another one.
+    fn passes_over(&self, id: Id<Waiter>, (client, terms): &Claim<'_>) -> bool {
+        let Waiter {
+            client: asker,
+            terms: asked,
+            ..
+        } = &self.engine.queues[id];
+        asker == client
+            && terms.mode.admits_others()
+            && terms.label != &*asked.label
+            && terms.task() == asked.task()
+    }
+
+    /// Whether a waiter can only get its key after its owner has released this claim.
+    fn must_release(&self, id: Id<Waiter>, (client, terms): &Claim<'_>) -> bool {
+        let waiter = &self.engine.queues[id];
+        let (asked, mode) = (&waiter.terms, terms.mode);
+        if (waiter.client, &*asked.label) == (*client, terms.label) {
+            let reenters = terms.attributes.reentrant && asked.attributes.reentrant;
             let asks_for_one = self.engine.queues.asks_for_one(id);
             return !(reenters && asks_for_one && mode.reenters_as(asked.mode));
         }
@@ -260,12 +292,12 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The owner of a hold; for a session, its attached connection, which has its waits. A detached session has none, and its holds end
+/// The client of a hold; for a session, its attached connection, which has its waits. A detached session has none, and its holds end
 /// with its grace.
-fn holder_of(engine: &Engine, hold: Id<Hold>) -> (Id<Client>, &[u8]) {
+fn holder_of(engine: &Engine, hold: Id<Hold>) -> Id<Client> {
     let client = engine.holds[hold].client;
     let attached = engine.clients[client].attached();
-    (attached.unwrap_or(client), engine.holds.label(hold))
+    attached.unwrap_or(client)
 }
 
 /// Whether a hold does not end by itself. A pending grant's lease begins at its acknowledgement.

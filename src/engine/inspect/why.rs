@@ -52,8 +52,8 @@ impl Engine {
         steps
     }
 
-    /// The key for which a hold's owner waits: a key of the wait that blocks its connection, or else of a wait with a push by its
-    /// label; preferably one held by another owner.
+    /// The key for which a hold's task waits: a key of the wait that blocks its connection, or else of a wait with a push by any
+    /// request of the task; preferably one held by another client.
     fn waited_for_by(&self, hold: Id<Hold>) -> Option<KeyBuf> {
         let owner = self.holds[hold].client;
         let record = &self.clients[owner];
@@ -62,8 +62,8 @@ impl Engine {
             false => owner,
         };
         let pushed = || {
-            let label = self.holds.label(hold);
-            self.queues.of_owner(connection, label).next()
+            let task = self.holds.task(hold);
+            self.queues.of_task(connection, task).next()
         };
         let waiter = self.clients[connection].blocked.or_else(pushed)?;
         let is_held_by_other = |name: &Id<Name>| {

@@ -42,7 +42,7 @@ fn any_record() -> impl Strategy<Value = SessionRecord> {
                 token: Some(Token(token.0)),
             }
         }),
-        ((id(), key(), bytes(), modes()), extras()).prop_map(held),
+        ((id(), key(), [bytes(), bytes()], modes()), extras()).prop_map(held),
     ]
 }
 
@@ -60,16 +60,18 @@ fn extras() -> impl Strategy<Value = Extras> {
     )
 }
 
-type Whose = (SessionId, KeyBuf, Box<[u8]>, Mode);
+type Whose = (SessionId, KeyBuf, [Box<[u8]>; 2], Mode);
 
-fn held(((session, key, label, mode), extras): (Whose, Extras)) -> SessionRecord {
+fn held(((session, key, [label, task], mode), extras): (Whose, Extras)) -> SessionRecord {
     let (depth, below, token, lease_ms, [timed, reentrant, notify]) = extras;
     let is_temporary = mode == Mode::Temporary;
+    let label = if is_temporary { [].into() } else { label };
     SessionRecord::Held(Held {
         session,
         key,
         terms: Terms {
-            label: if is_temporary { [].into() } else { label },
+            task: Some(task).filter(|task| *task != label),
+            label,
             attributes: Attributes {
                 reentrant: reentrant && !is_temporary,
                 notify,
@@ -160,7 +162,7 @@ fn what_a_newer_version_adds_is_skipped_unless_it_is_in_capitals() {
         };
         let record = read(&[]);
         assert!(record.is_some(), "{words:?}");
-        assert_eq!(read(&["more", "", "task", "Job"]), record, "{words:?}");
+        assert_eq!(read(&["more", "", "job", "Task"]), record, "{words:?}");
         for refused in [&["more"][..], &["TASK", "job"], &["more", "1", "more", "2"]] {
             assert_eq!(read(refused), None, "{words:?} {refused:?}");
         }
@@ -193,6 +195,21 @@ fn a_hold_says_its_mode_and_its_token_and_0_1_0_marked_what_is_so() {
     let (command, words) = former.words();
     let words: Vec<_> = words.iter().map(Vec::as_slice).collect();
     assert_eq!(SessionRecord::read(command, Db(0), &words), Some(former));
+}
+
+#[test]
+fn a_hold_has_a_task_of_its_own_if_that_is_not_the_label_s() {
+    let read = |more: &str| {
+        let line = format!("k 5 job mode shared token 9 {more}");
+        let words: Vec<_> = line.trim().split(' ').map(str::as_bytes).collect();
+        match SessionRecord::read(HOLD, Db(0), &words) {
+            Some(SessionRecord::Held(held)) => held.terms.task().to_vec(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(read(""), b"job");
+    assert_eq!(read("task other"), b"other");
+    assert_eq!(read("notify yes task job"), b"job");
 }
 
 #[test]
@@ -295,7 +312,7 @@ proptest! {
             prop_oneof![
                 proptest::collection::vec(any::<u8>(), 0..5),
                 proptest::sample::select(
-                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant", "notify", "yes", "mode", "token", "depth", "below", "lease", "TASK"]
+                    ["START", "END", "permits/1/2", "permits/", "shared", "1", "0", "-", "timed", "reentrant", "notify", "yes", "mode", "token", "depth", "below", "lease", "task", "TASK"]
                         .map(|word| word.as_bytes().to_vec())
                         .to_vec()
                 ),

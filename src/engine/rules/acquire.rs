@@ -119,7 +119,8 @@ impl Engine {
             self.sweep_holds_of(self.clients.owner(client), effects);
             self.check_capacity(client, wanted)?;
         }
-        if ask.terms.mode.is_lock() && !is_plain {
+        // A plain temporary key never needs one.
+        if !is_plain && (ask.terms.mode.is_lock() || !ask.terms.is_plain()) {
             self.check_extras(ask.seen.len())?;
         }
         Ok(client)
@@ -324,18 +325,33 @@ impl Engine {
         Ok(token)
     }
 
-    /// The refusal of a request that would close this cycle; blocking behind another label of its own connection has its own.
+    /// The refusal of a request that would close this cycle; blocking behind another label of its own connection has its own, unless
+    /// it would be refused with PUSH, too.
     fn cycle_refusal(&self, mut cycle: Vec<Waits>, ask: &Acquire<'_>) -> Refusal {
         let blocks = ask.wait.is_some_and(|wait| !wait.push);
         let is_own = |seen: &KeySnapshot<'_>| {
             let own = self.hold_by(ask.client, seen.key, ask.terms.label);
-            own.is_some()
+            own.is_some() || self.is_held_alone_by_task(ask, seen.key)
         };
         let is_alone = matches!(&*cycle, [link] if link.client == ask.client);
         match blocks && is_alone && !ask.seen.iter().any(is_own) {
             true => Refusal::Standstill(Box::new(cycle.swap_remove(0))),
             false => Refusal::Deadlock { cycle },
         }
+    }
+
+    /// Whether a request's own task holds a key that nobody can share with it.
+    fn is_held_alone_by_task(&self, ask: &Acquire<'_>, key: Key<'_>) -> bool {
+        let Some(client) = self.clients.find(ask.client) else {
+            return false;
+        };
+        let key = self.keys.find_held(key);
+        let hold = key.and_then(|key| self.keys[key].holds.head());
+        hold.is_some_and(|hold| {
+            self.holds[hold].client == self.clients.owner(client)
+                && !self.holds.mode(hold).admits_others()
+                && self.holds.task(hold) == ask.terms.task()
+        })
     }
 
     fn mismatched_total(&self, key: Id<HeldKey>, mode: Mode) -> Option<u32> {

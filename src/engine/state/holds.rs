@@ -8,8 +8,8 @@ use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::state::acks::Acks;
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
-use crate::engine::state::owner::{Owner, OwnerKey};
 use crate::engine::state::rows::{Client, Extra, Header, HeldKey, Hold, PendingGrant};
+use crate::engine::state::task::{Task, TaskKey};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -42,7 +42,7 @@ pub(in crate::engine) struct Grant<'a> {
 /// Invariant: a hold is in its key's list and in its client's, once each. The holds of one key have compatible modes and
 /// different owners (a client with a label), and take no more permits than there are. The key's record has their number, their
 /// modes, and the sum of their permits; `overflow` and `by_token` are empty of the holds of a key that has only a few. `extras`
-/// has the records that holds refer to, once each; those with a label are in their owner's list in `owners`.
+/// has the records that holds refer to, once each; those whose task has a name are in its list in `tasks`.
 #[derive(Default)]
 pub(in crate::engine) struct Holds {
     all: Arena<Hold>,
@@ -50,8 +50,8 @@ pub(in crate::engine) struct Holds {
     overflow: Overflow<Hold>,
     /// The holds of `overflow`, by token.
     by_token: Overflow<Hold>,
-    /// List heads of the holds of each owner with a label.
-    owners: HashMap<OwnerKey, Chain<Extra, { Extra::BY_OWNER }>>,
+    /// List heads of the holds of each task with a name.
+    tasks: HashMap<TaskKey, Chain<Extra, { Extra::BY_TASK }>>,
     temporary: usize,
     /// For tests: plain holds are handled like others.
     without_fast_paths: bool,
@@ -190,6 +190,11 @@ impl Holds {
         self.all[id].label(&self.extras)
     }
 
+    /// See [`Terms::task`].
+    pub fn task(&self, id: Id<Hold>) -> &[u8] {
+        self.extra(id).map_or(&[], |extra| extra.kept.task())
+    }
+
     /// Whether it has this label. Skips the comparison of two empty labels, as nearly all are: an empty slice may point anywhere,
     /// and a zero-length compare there costs some processors 100 ns.
     pub fn has_label(&self, id: Id<Hold>, label: &[u8]) -> bool {
@@ -256,9 +261,9 @@ impl Holds {
         true
     }
 
-    /// The holds of an owner with a label, oldest first. O(1) to begin.
-    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Hold>> {
-        let chain = self.owners.get(&Owner(client, label)).into_iter();
+    /// The holds of a task with a name, oldest first. O(1) to begin.
+    pub fn of_task(&self, client: Id<Client>, name: &[u8]) -> impl Iterator<Item = Id<Hold>> {
+        let chain = self.tasks.get(&Task(client, name)).into_iter();
         let extras = chain.flat_map(|chain| chain.iter(&self.extras));
         extras.filter_map(|extra| self.extras[extra].hold)
     }
@@ -267,32 +272,32 @@ impl Holds {
     fn set_kept(&mut self, id: Id<Hold>, client: Id<Client>, kept: Kept) {
         let extra = self.extra_mut(id);
         extra.kept = kept;
-        if !extra.kept.label.is_empty() {
+        if !extra.kept.task().is_empty() {
             extra.hold = Some(id);
-            self.join_label(client, id);
+            self.join_task(client, id);
         }
     }
 
-    fn join_label(&mut self, client: Id<Client>, id: Id<Hold>) {
+    fn join_task(&mut self, client: Id<Client>, id: Id<Hold>) {
         if let Some(extra) = self.all[id].header.extra() {
-            let label = self.extras[extra].kept.label.clone();
-            if !label.is_empty() {
-                let chain = self.owners.entry((client, label)).or_default();
+            let name = self.extras[extra].kept.task().clone();
+            if !name.is_empty() {
+                let chain = self.tasks.entry((client, name)).or_default();
                 chain.push(&mut self.extras, extra);
             }
         }
     }
 
-    fn leave_label(&mut self, client: Id<Client>, id: Id<Extra>) {
-        let label = std::mem::take(&mut self.extras[id].kept.label);
-        let owner = Owner(client, &label);
-        if let Some(chain) = self.owners.get_mut(&owner).filter(|_| !label.is_empty()) {
+    fn leave_task(&mut self, client: Id<Client>, id: Id<Extra>) {
+        let kept = std::mem::take(&mut self.extras[id].kept);
+        let (name, task) = (kept.task(), Task(client, kept.task()));
+        if let Some(chain) = self.tasks.get_mut(&task).filter(|_| !name.is_empty()) {
             chain.remove(&mut self.extras, id);
             if chain.is_empty() {
-                index::take(&mut self.owners, &owner);
+                index::take(&mut self.tasks, &task);
             }
         }
-        self.extras[id].kept.label = label;
+        self.extras[id].kept = kept;
     }
 
     /// Gives a hold to another client, that has none of this key with its label. O(1).
@@ -304,8 +309,8 @@ impl Holds {
             ..
         } = self.all[id];
         if let Some(extra) = header.extra() {
-            self.leave_label(from, extra);
-            self.join_label(to, id);
+            self.leave_task(from, extra);
+            self.join_task(to, id);
         }
         let label = self.all[id].label(&self.extras);
         if self.overflow.leave((key, from, label), id) {
@@ -486,7 +491,7 @@ impl Holds {
             if let Some(token) = self.extras[extra].pending {
                 self.acks.hold_ends(token, id);
             }
-            self.leave_label(client, extra);
+            self.leave_task(client, extra);
             self.extras.remove(extra);
         }
         let owner = &mut clients[client];

@@ -1,4 +1,4 @@
-//! The tables: records linked to each other, with indexes by name, id and owner.
+//! The tables: records linked to each other, with indexes by name, id, owner and task.
 //!
 //! ```text
 //!   rows.rs               all rows on one page: begin there
@@ -7,7 +7,7 @@
 //!   holds.rs, header.rs   holds                   queues.rs    wait queues
 //!   watches.rs            watches                 sessions.rs  what only sessions have
 //!   tokens.rs             fencing tokens          timers.rs    deadlines
-//!   owner.rs              hash key of an owner    acks.rs      grants that wait for acknowledgements
+//!   task.rs               hash key of a task      acks.rs      grants that wait for acknowledgements
 //!   wait_times.rs         histogram of wait times
 //!   renewals.rs           cursor of the TTL backstop's refresh
 //! ```
@@ -17,11 +17,11 @@ pub(in crate::engine) mod clients;
 pub(in crate::engine) mod header;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
-pub(in crate::engine) mod owner;
 pub(in crate::engine) mod queues;
 pub(in crate::engine) mod renewals;
 pub(in crate::engine) mod rows;
 pub(in crate::engine) mod sessions;
+pub(in crate::engine) mod task;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tokens;
 pub(in crate::engine) mod wait_times;

@@ -6,8 +6,8 @@ mod check;
 
 use crate::engine::state::clients::Clients;
 use crate::engine::state::keys::Keys;
-use crate::engine::state::owner::{Owner, OwnerKey};
 use crate::engine::state::rows::{Client, Name, QueueEntry, Waiter};
+use crate::engine::state::task::{Task, TaskKey};
 use crate::engine::state::timers::{Timer, Timers};
 use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::chain::{Chain, Link};
@@ -30,14 +30,14 @@ pub(in crate::engine) struct Request<'a> {
 }
 
 /// Invariant: a waiter has at least one entry, and is in its client's list; an entry is in its name's queue and in its waiter's
-/// list. A connection has at most one waiter that blocks it, its `blocked`; every other waiter is in its owner's list in
+/// list. A connection has at most one waiter that blocks it, its `blocked`; every other waiter is in its task's list in
 /// `pushed`, and `by_owner_and_name` has exactly their entries. An owner has at most one entry in a queue.
 #[derive(Default)]
 pub(in crate::engine) struct Queues {
     waiters: Arena<Waiter>,
     places: Arena<QueueEntry>,
-    /// List heads of each owner's waits that are answered by a push.
-    pushed: HashMap<OwnerKey, Chain<Waiter, { Waiter::BY_OWNER }>>,
+    /// List heads of each task's waits that are answered by a push.
+    pushed: HashMap<TaskKey, Chain<Waiter, { Waiter::BY_TASK }>>,
     /// Their entries by (owner, name). Blocking waits need no lookup.
     by_owner_and_name: Index<QueueEntry>,
     hasher: DefaultHashBuilder,
@@ -71,7 +71,7 @@ impl Queues {
             reply_to: request.reply_to,
             places: Chain::default(),
             by_client: Link::default(),
-            by_owner: Link::default(),
+            by_task: Link::default(),
         });
         for name in asked {
             let place = self.places.insert(QueueEntry {
@@ -95,8 +95,8 @@ impl Queues {
         client.wait_count += 1;
         client.place_count += asked.len() as u32;
         if request.reply_to.push {
-            let owner = (request.client, request.terms.label.into());
-            let chain = self.pushed.entry(owner).or_default();
+            let task = (request.client, request.terms.task().into());
+            let chain = self.pushed.entry(task).or_default();
             chain.push(&mut self.waiters, id);
         } else {
             client.blocked = Some(id);
@@ -155,18 +155,19 @@ impl Queues {
         let Waiter {
             client, reply_to, ..
         } = self.waiters[id];
-        let label = std::mem::take(&mut self.waiters[id].terms.label);
-        let owner = Owner(client, &label);
+        let terms = &mut self.waiters[id].terms;
+        let (label, task) = (std::mem::take(&mut terms.label), terms.task.take());
+        let by_name = Task(client, task.as_ref().unwrap_or(&label));
         if reply_to.push
-            && let Some(chain) = self.pushed.get_mut(&owner)
+            && let Some(chain) = self.pushed.get_mut(&by_name)
         {
             chain.remove(&mut self.waiters, id);
             if chain.is_empty() {
-                index::take(&mut self.pushed, &owner);
+                index::take(&mut self.pushed, &by_name);
             }
         }
         let mut waiter = self.waiters.remove(id);
-        waiter.terms.label = label;
+        (waiter.terms.label, waiter.terms.task) = (label, task);
         timers.set(Timer::Wait(id), waiter.deadline, None);
         (asked, waiter)
     }
@@ -217,20 +218,20 @@ impl Queues {
         clients[client].waiting.iter(&self.waiters)
     }
 
-    /// Whether another wait keeps the waiter's owner from releasing anything. O(1).
+    /// Whether another wait keeps the waiter's task from releasing anything. O(1).
     pub fn has_other_wait(&self, clients: &Clients, id: Id<Waiter>) -> bool {
         let waiter = &self.waiters[id];
         let client = &clients[waiter.client];
         if !waiter.reply_to.push {
             return client.wait_count > 1;
         }
-        let mut own = self.of_owner(waiter.client, &waiter.terms.label);
+        let mut own = self.of_task(waiter.client, waiter.terms.task());
         client.blocked.is_some() || own.any(|other| other != id)
     }
 
-    /// An owner's waits that are answered by a push, oldest first. O(1) to begin.
-    pub fn of_owner(&self, client: Id<Client>, label: &[u8]) -> impl Iterator<Item = Id<Waiter>> {
-        let chain = self.pushed.get(&Owner(client, label));
+    /// A task's waits that are answered by a push, oldest first. O(1) to begin.
+    pub fn of_task(&self, client: Id<Client>, name: &[u8]) -> impl Iterator<Item = Id<Waiter>> {
+        let chain = self.pushed.get(&Task(client, name));
         chain
             .into_iter()
             .flat_map(|chain| chain.iter(&self.waiters))

@@ -11,7 +11,7 @@
 //!     |    |  +--watchers--  Watch  --watching |    Session   what only a session has, besides its Client
 //!     +----------holds-----  Hold  ----holding |
 //!          |                |          |       |
-//!          |               Extra: attributes that few holds have; a list for each owner (a Client with a label)
+//!          |               Extra: attributes that few holds have; a list for each task of a Client
 //!          |                           |       |
 //!          +----queue--  QueueEntry --places-- Waiter --waiting
 //!                        one key of a          one request
@@ -180,12 +180,12 @@ pub(in crate::engine) struct Hold {
 #[derive(Clone, Copy)]
 pub(in crate::engine) struct Header(pub(super) u64);
 
-/// What a plain hold (depth 1, no label, lease or permits) does not need. Allocated on first use, freed with the hold.
+/// What a plain hold (depth 1, no label, task, lease or permits) does not need. Allocated on first use, freed with the hold.
 pub(in crate::engine) struct Extra {
     pub kept: Kept,
-    /// Its hold, if it has a label.
+    /// Its hold, if its task has a name: see [`Terms::task`].
     pub hold: Option<Id<Hold>>,
-    pub by_owner: Link<Extra>,
+    pub by_task: Link<Extra>,
     /// Unreleased acquisitions in its own mode.
     pub depth: u32,
     /// Of an exclusive hold: how often its owner has re-entered it as shared.
@@ -206,7 +206,7 @@ impl Default for Extra {
         Extra {
             kept: Kept::default(),
             hold: None,
-            by_owner: Link::default(),
+            by_task: Link::default(),
             depth: 1,
             shared_below: 0,
             lease: None,
@@ -232,8 +232,8 @@ pub(in crate::engine) struct Waiter {
     pub reply_to: ReplyTo,
     pub(super) places: Chain<QueueEntry, { QueueEntry::BY_WAITER }>,
     pub(super) by_client: Link<Waiter>,
-    /// Links the owner's waits that are answered by a push.
-    pub(super) by_owner: Link<Waiter>,
+    /// Links the task's waits that are answered by a push.
+    pub(super) by_task: Link<Waiter>,
 }
 
 /// A waiter's entry in the queue of one key.
@@ -297,9 +297,9 @@ links! {
     Watch: BY_CLIENT = 1, by_client;
     Hold: BY_KEY = 0, by_key;
     Hold: BY_CLIENT = 1, by_client;
-    Extra: BY_OWNER = 0, by_owner;
+    Extra: BY_TASK = 0, by_task;
     Waiter: BY_CLIENT = 0, by_client;
-    Waiter: BY_OWNER = 1, by_owner;
+    Waiter: BY_TASK = 1, by_task;
     QueueEntry: BY_NAME = 0, by_name;
     QueueEntry: BY_WAITER = 1, by_waiter;
     Client: ENDING = 0, ending;

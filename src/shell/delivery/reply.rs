@@ -50,8 +50,8 @@ fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         ),
         Refusal::TooManySessions { limit, of_user } => too_many_sessions(*limit, *of_user),
         Refusal::TooManyExtras { limit } => format!(
-            "ERR too many locks are held or waited for with a label, a lease, permits or a depth \
-             (a server remembers {limit})"
+            "ERR too many keys are held or waited for with a label, a task, a lease, permits or a \
+             depth (a server remembers {limit})"
         ),
         Refusal::WrongType => {
             "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
@@ -138,17 +138,21 @@ fn too_many_sessions(limit: u32, of_user: bool) -> String {
     }
 }
 
-/// A client and, if the caller may see it, its label.
+/// A client and, if the caller may see it, its task or label. One task may wait under another label than that by which it holds.
 fn describe_owner(waits: &Waits, has_right: bool) -> String {
     let id = waits.client.0;
-    match &*waits.label {
+    let (what, name) = match &waits.task {
+        Some(task) => ("task", task),
+        None => ("owner", &waits.label),
+    };
+    match &**name {
         [] => format!("client {id}"),
-        label if has_right => format!("client {id} (owner '{}')", shown(label)),
+        name if has_right => format!("client {id} ({what} '{}')", shown(name)),
         _ => format!("client {id} (an owner that you may not see)"),
     }
 }
 
-/// Names only keys that the caller may read, and the labels of their owners, as LOCK.INFO does.
+/// Names only keys that the caller may read, and the labels and tasks of their owners, as LOCK.INFO does.
 fn deadlock(ctx: Ctx<'_>, cycle: &[Waits]) -> String {
     /// More links help no reader.
     const LINKS_SHOWN_MAX: usize = 64;

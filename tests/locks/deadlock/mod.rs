@@ -3,6 +3,7 @@
 mod bounds;
 mod goes_on;
 mod modes;
+mod tasks;
 
 use crate::harness::*;
 use crate::line::*;

@@ -127,6 +127,7 @@ fn step(random: &mut Random, world: &World) -> Step {
             };
             let ask = Ask {
                 label: 0,
+                task: None,
                 lease_ms: None,
                 reentrant: false,
                 notify: false,

@@ -52,20 +52,18 @@ impl Holds {
         let extras = self.all.iter().filter_map(|(_, hold)| hold.header.extra());
         let extras: std::collections::HashSet<_> = extras.collect();
         assert_eq!(extras.len(), self.extras.len());
-        let mut labelled = 0;
-        for ((client, label), chain) in &self.owners {
-            assert!(!chain.is_empty() && !label.is_empty());
-            for id in self.of_owner(*client, label) {
+        let mut named = 0;
+        for ((client, task), chain) in &self.tasks {
+            assert!(!chain.is_empty() && !task.is_empty());
+            for id in self.of_task(*client, task) {
                 let hold = &self.all[id];
-                assert!(hold.client == *client && self.label(id) == &**label);
-                labelled += 1;
+                assert!(hold.client == *client && self.task(id) == &**task);
+                named += 1;
             }
         }
-        let with_label = self
-            .all
-            .iter()
-            .filter(|(id, _)| !self.label(*id).is_empty());
-        assert_eq!(with_label.count(), labelled);
+        let with_name = self.all.iter();
+        let with_name = with_name.filter(|(id, _)| !self.task(*id).is_empty());
+        assert_eq!(with_name.count(), named);
         let temporary = self.all.iter().filter(|(id, _)| !self.mode(*id).is_lock());
         assert_eq!(temporary.count(), self.temporary);
         let pending = self.all.iter();

@@ -46,16 +46,16 @@ impl Queues {
             .iter()
             .filter(|(_, waiter)| waiter.reply_to.push);
         let (mut chained, mut indexed) = (0, 0);
-        for ((client, label), chain) in &self.pushed {
+        for ((client, task), chain) in &self.pushed {
             assert!(!chain.is_empty());
             for id in chain.iter(&self.waiters) {
                 let waiter = &self.waiters[id];
                 assert!(waiter.reply_to.push);
-                assert!(waiter.client == *client && waiter.terms.label == *label);
+                assert!(waiter.client == *client && waiter.terms.task() == &**task);
                 chained += 1;
                 for name in self.names_of(id) {
                     assert!(
-                        self.find_pushed(name, *client, label) == Some(id),
+                        self.find_pushed(name, *client, &waiter.terms.label) == Some(id),
                         "one wait"
                     );
                     indexed += 1;

@@ -213,6 +213,7 @@ impl Generator {
     fn coming_upon(&mut self, key: Name, label: Label) -> Command {
         let ask = Ask {
             label: self.random.pick(&[0, label]),
+            task: self.task(),
             reentrant: self.random.per_mille(500),
             notify: self.notify(),
             wait: self.wait(),
@@ -232,6 +233,7 @@ impl Generator {
                 value: self.value(),
                 token: true,
                 notify: ask.notify,
+                task: ask.task,
                 wait: ask.wait,
             },
             6 => Command::Extend {

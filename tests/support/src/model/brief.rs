@@ -1,6 +1,6 @@
 //! Short words for histories that are written by hand.
 
-use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Wait, Who};
+use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Task, Wait, Who};
 use super::sessions::Number;
 use super::step::{Ending, Step};
 
@@ -37,6 +37,7 @@ pub fn settp(key: Name) -> Command {
         value: 1,
         token: false,
         notify: false,
+        task: None,
         wait: None,
         acks: None,
     }
@@ -58,6 +59,7 @@ pub fn settp_wait(key: Name, wait: Option<Wait>) -> Command {
         value: 3,
         token: true,
         notify: false,
+        task: None,
         wait,
         acks: None,
     }
@@ -69,14 +71,10 @@ pub fn acquire(key: Name, mode: Mode, wait: Option<Wait>) -> Command {
 }
 
 pub fn acquire_as(label: Label, key: Name, mode: Mode, wait: Option<Wait>) -> Command {
-    let lease_ms = None;
     let ask = Ask {
         label,
-        lease_ms,
-        reentrant: false,
-        notify: false,
         wait,
-        acks: None,
+        ..Ask::default()
     };
     Command::Acquire { key, mode, ask }
 }
@@ -117,6 +115,7 @@ pub fn notified(command: Command) -> Command {
             key,
             value,
             token,
+            task,
             wait,
             acks,
             ..
@@ -125,6 +124,7 @@ pub fn notified(command: Command) -> Command {
             value,
             token,
             notify,
+            task,
             wait,
             acks,
         },
@@ -151,6 +151,18 @@ pub fn acked(command: Command, replicas: u32, timeout_ms: u64) -> Command {
     match &mut command {
         Command::Settp { acks, .. } => *acks = asked,
         Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => *ask = with(*ask),
+        _ => {}
+    }
+    command
+}
+
+/// The same, by this task.
+pub fn by_task(task: Task, command: Command) -> Command {
+    let asked = Some(task);
+    let mut command = command;
+    match &mut command {
+        Command::Settp { task, .. } => *task = asked,
+        Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => ask.task = asked,
         _ => {}
     }
     command

@@ -29,6 +29,7 @@ pub enum Command {
         value: u32,
         token: bool,
         notify: bool,
+        task: Option<Task>,
         wait: Option<Wait>,
         acks: Option<Acks>,
     },
@@ -249,6 +250,9 @@ pub enum Raised {
 /// What tells the owners apart that share a connection: one of [`LABELS`].
 pub type Label = usize;
 
+/// Whose requests on a connection block together: by a name that is one of [`LABELS`], too.
+pub type Task = usize;
+
 /// `WAIT limit_ms [PUSH]`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -261,6 +265,8 @@ pub struct Wait {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ask {
     pub label: Label,
+    /// The label's where it is not said.
+    pub task: Option<Task>,
     pub lease_ms: Option<u64>,
     pub reentrant: bool,
     pub notify: bool,

@@ -2,7 +2,7 @@
 
 use super::acks::Ack;
 use super::changes::Pushes;
-use super::command::{Label, Mode, Spot, Who};
+use super::command::{Label, Mode, Spot, Task, Who};
 use super::entry::{Entry, Value};
 use super::replies::{Kind, Loss, News, Push, Serial, Tokens};
 use super::sessions::Number;
@@ -13,6 +13,7 @@ use super::world::World;
 pub struct Hold {
     pub owner: Owner,
     pub label: Label,
+    pub task: Task,
     pub spot: Spot,
     pub mode: Mode,
     pub reentrant: bool,
@@ -386,6 +387,7 @@ impl World {
         self.holds.push(Hold {
             owner,
             label: 0,
+            task: 0,
             spot,
             mode: match is_lock {
                 true => Mode::Exclusive,

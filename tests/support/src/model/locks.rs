@@ -1,7 +1,9 @@
 //! The commands that ask for keys, and those that give locks back.
 
 use super::acks::{Ack, PendingGrant};
-use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Spot, Wait, Who, is_notified};
+use super::command::{
+    Acks, Ask, Command, Label, Mode, Name, Raised, Spot, Task, Wait, Who, is_notified,
+};
 use super::entry::Value;
 use super::holds::Hold;
 use super::queues::Waiter;
@@ -15,6 +17,7 @@ struct Request {
     mode: Mode,
     value: Value,
     label: Label,
+    task: Task,
     lease_ms: Option<u64>,
     reentrant: bool,
     notify: bool,
@@ -30,6 +33,7 @@ impl World {
             value,
             token,
             notify,
+            task,
             wait,
             acks,
         } = command
@@ -45,6 +49,7 @@ impl World {
             mode: Mode::Temporary,
             value: Value::Text(value.to_string()),
             label: 0,
+            task: task.unwrap_or(0),
             lease_ms: None,
             reentrant: false,
             notify: is_notified(*notify, *wait),
@@ -67,6 +72,7 @@ impl World {
             mode,
             value: Value::Lock,
             label: ask.label,
+            task: ask.task.unwrap_or(ask.label),
             lease_ms: ask.lease_ms,
             reentrant: ask.reentrant,
             notify: is_notified(ask.notify, ask.wait),
@@ -218,6 +224,7 @@ impl World {
             let hold = Hold {
                 owner,
                 label: request.label,
+                task: request.task,
                 spot: *spot,
                 mode: request.mode,
                 reentrant: request.reentrant,
@@ -272,6 +279,7 @@ impl World {
         self.waiters.push(Waiter {
             who: request.who,
             label: request.label,
+            task: request.task,
             spots: request.spots,
             mode: request.mode,
             reentrant: request.reentrant,

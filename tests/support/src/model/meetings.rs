@@ -54,6 +54,7 @@ impl Generator {
                 value: self.value(),
                 token: self.random.per_mille(400),
                 notify: self.notify(),
+                task: self.task(),
                 wait,
                 acks: self.acks(world, who),
             },
@@ -62,6 +63,7 @@ impl Generator {
                 mode: self.random.weighted(&[(4, held), (1, Mode::Shared)]),
                 ask: Ask {
                     label: hold.label,
+                    task: self.task(),
                     reentrant: true,
                     wait: wait.filter(|_| limit_ms > 0),
                     ..Ask::default()
@@ -96,12 +98,14 @@ impl Generator {
         let waits = self.random.per_mille(500);
         let wait = self.wait().filter(|_| waits);
         let (reentrant, label) = (self.random.per_mille(600), self.label());
+        let task = self.task();
         match self.random.per_mille(200) {
             true => Command::Settp {
                 key,
                 value: self.value(),
                 token: false,
                 notify,
+                task,
                 wait,
                 acks: None,
             },
@@ -110,6 +114,7 @@ impl Generator {
                 mode: self.mode(),
                 ask: Ask {
                     label,
+                    task,
                     reentrant,
                     notify,
                     wait,

@@ -2,7 +2,7 @@
 //! among them that ask for it.
 
 use super::acks::{Ack, PendingGrant, no_acks};
-use super::command::{Acks, Label, Mode, Spot, Who};
+use super::command::{Acks, Label, Mode, Spot, Task, Who};
 use super::entry::Value;
 use super::holds::Hold;
 use super::replies::{Form, Heard, News, Push, Reply};
@@ -12,6 +12,7 @@ use super::world::World;
 pub struct Waiter {
     pub who: Who,
     pub label: Label,
+    pub task: Task,
     pub spots: Vec<Spot>,
     pub mode: Mode,
     pub reentrant: bool,
@@ -147,6 +148,7 @@ impl World {
             let hold = Hold {
                 owner,
                 label,
+                task: waiter.task,
                 spot: *spot,
                 mode: waiter.mode,
                 reentrant: waiter.reentrant,

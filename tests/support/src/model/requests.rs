@@ -1,6 +1,6 @@
 //! Commands about locks, waits and sessions, drawn at random, a little in favour of what somebody holds.
 
-use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Wait, Who};
+use super::command::{Acks, Ask, Command, Label, Mode, Name, Raised, Task, Wait, Who};
 use super::generate::Generator;
 use super::sessions::Number;
 use super::world::World;
@@ -18,12 +18,14 @@ impl Generator {
                 let wait = self.wait();
                 let token = self.random.per_mille(400);
                 let notify = self.notify();
+                let task = self.task();
                 let acks = self.acks(world, who);
                 Command::Settp {
                     key: self.name(),
                     value: self.value(),
                     token,
                     notify,
+                    task,
                     wait,
                     acks,
                 }
@@ -137,6 +139,7 @@ impl Generator {
         let lease = self.random.per_mille(150);
         Ask {
             label: self.label(),
+            task: self.task(),
             lease_ms: lease.then(|| self.lease_ms()),
             reentrant: self.random.per_mille(500),
             notify: self.notify(),
@@ -185,6 +188,12 @@ impl Generator {
 
     pub(super) fn label(&mut self) -> Label {
         self.random.weighted(&[(6, 0), (2, 1), (1, 2)])
+    }
+
+    /// So that several owners are one task, and one owner is several.
+    pub(super) fn task(&mut self) -> Option<Task> {
+        let label = self.label();
+        self.random.per_mille(350).then_some(label)
     }
 
     pub(super) fn lease_ms(&mut self) -> u64 {

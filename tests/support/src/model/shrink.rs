@@ -181,7 +181,7 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
     }
 }
 
-/// Without acknowledgements, a lease or NOTIFY, or with the empty label.
+/// Without acknowledgements, a lease, a task or NOTIFY, or with the empty label.
 fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
     let ask = *ask;
     let lease_ms = None;
@@ -191,7 +191,9 @@ fn simpler_asks(ask: &Ask) -> impl Iterator<Item = Ask> + use<> {
     let no_notify = ask.notify.then_some(Ask { notify, ..ask });
     let acks = None;
     let no_acks = ask.acks.map(|_| Ask { acks, ..ask });
+    let no_task = ask.task.map(|_| Ask { task: None, ..ask });
     let simpler = no_lease.into_iter().chain(no_label).chain(no_notify);
+    let simpler = simpler.chain(no_task);
     simpler.chain(no_acks)
 }
 

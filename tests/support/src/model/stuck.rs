@@ -1,6 +1,6 @@
 //! Cycles of waiting: who can only go on after whom.
 
-use super::command::{Label, Mode, Spot, Who};
+use super::command::{Label, Mode, Spot, Task, Who};
 use super::queues::Waiter;
 use super::world::World;
 
@@ -8,6 +8,7 @@ use super::world::World;
 struct Held {
     who: Who,
     label: Label,
+    task: Task,
     mode: Mode,
     reentrant: bool,
 }
@@ -43,6 +44,7 @@ impl World {
                 .map(|other| Held {
                     who: other.who,
                     label: other.label,
+                    task: other.task,
                     mode: other.mode,
                     reentrant: other.reentrant,
                 });
@@ -50,9 +52,11 @@ impl World {
                 to_come.filter(|held| (held.who, held.label) != (waiter.who, waiter.label));
             let in_way = self.lasting_at(*spot).into_iter().chain(to_come);
             for held in in_way.filter(|held| must_go(waiter, held)) {
+                let handed_on = may_be_handed_on(waiter, &held);
                 all.extend((0..self.waiters.len()).filter(|other| {
                     let other = &self.waiters[*other];
-                    other.who == held.who && (!other.push || other.label == held.label)
+                    let by_its_task = other.task == held.task && !handed_on;
+                    other.who == held.who && (!other.push || by_its_task)
                 }));
             }
         }
@@ -70,12 +74,21 @@ impl World {
             Some(Held {
                 who: self.voice(hold.owner).filter(|_| !is_over)?,
                 label: hold.label,
+                task: hold.task,
                 mode: hold.mode,
                 reentrant: hold.reentrant,
             })
         });
         lasting.collect()
     }
+}
+
+/// Another owner's, of the waiter's own task, beside which others can hold the key: the task may have given it to another one, so
+/// that only what keeps the whole connection standing keeps it.
+fn may_be_handed_on(waiter: &Waiter, held: &Held) -> bool {
+    let is_own = (held.who, held.task) == (waiter.who, waiter.task);
+    let is_alone = matches!(held.mode, Mode::Temporary | Mode::Exclusive);
+    is_own && held.label != waiter.label && !is_alone
 }
 
 /// Whether a waiter can only have its key after this hold.
