@@ -137,7 +137,12 @@ fn a_task_that_is_not_said_is_the_label_s() {
                 assert!(refused.starts_with(b"DEADLOCK "), "{words:?}");
                 assert_eq!(expected, None, "{words:?}");
             }
-            reply => assert_eq!(Some(reply), expected, "{words:?}"),
+            reply => {
+                assert_eq!(Some(reply), expected, "{words:?}");
+                let owner = if words[0] == "SETTP" { "" } else { "x" };
+                let cancel = ["LOCK.CANCEL", words[1], "OWNER", owner];
+                assert_eq!(client.call(cancel), int(1), "{words:?}");
+            }
         }
     }
 }
