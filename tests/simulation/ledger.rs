@@ -459,3 +459,23 @@ fn a_reader_goes_along_with_a_lock_that_is_renamed_to_the_key_that_it_waits_for(
         run(0, Command::Rename { from: 0, to }),
     ]);
 }
+
+/// What is left of a connection is a hold and a wait. The release of the hold serves a request for both keys, for which the wait is
+/// removed: the record went with the wait, and was removed once more after the hold.
+#[test]
+fn the_last_hold_of_the_dead_and_their_last_wait_go_in_one_step() {
+    holds(&[
+        connect(0),
+        connect(1),
+        run(1, start(10)),
+        run(1, acquire(1, Mode::Shared, PUSH)),
+        close(1),
+        run(0, acquire(0, Mode::Shared, None)),
+        run(0, settp_wait(1, PUSH)),
+        connect(1),
+        run(1, macquire([0, 1], BLOCK)),
+        close(0),
+        connect(0),
+        run(0, settp_wait(0, BLOCK)),
+    ]);
+}

@@ -214,11 +214,18 @@ impl Clients {
         self.dead.watches -= less.watches;
         let record = &self.records[id];
         if record.wait_count + record.watch_count == 0 {
-            let is_done = record.owes_nothing();
             self.reaping.remove(&mut self.records, id);
-            if is_done {
-                self.records.remove(id);
-            }
+            self.remove_if_unlisted(id);
+        }
+    }
+
+    /// Removes a dead client that is in neither list. O(1).
+    fn remove_if_unlisted(&mut self, id: Id<Client>) {
+        let Client {
+            ending, reaping, ..
+        } = &self.records[id];
+        if !ending.is_linked() && !reaping.is_linked() {
+            self.records.remove(id);
         }
     }
 
@@ -255,11 +262,8 @@ impl Clients {
     pub fn forget_if_done(&mut self, id: Id<Client>) {
         let record = &self.records[id];
         if !record.is_living() && record.hold_count == 0 {
-            let is_done = record.owes_nothing();
             self.orphaners.remove(&mut self.records, id);
-            if is_done {
-                self.records.remove(id);
-            }
+            self.remove_if_unlisted(id);
             self.foreign.take_if(|foreign| *foreign == id);
         }
     }

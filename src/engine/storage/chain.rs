@@ -18,6 +18,13 @@ impl<T> Default for Link<T> {
     }
 }
 
+impl<T> Link<T> {
+    /// Whether the record is in the chain.
+    pub fn is_linked(&self) -> bool {
+        self.next.is_some()
+    }
+}
+
 /// A record that can be in a chain with the number `N`.
 pub trait Chained<const N: usize>: Sized {
     fn link(&self) -> &Link<Self>;
