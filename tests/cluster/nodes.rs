@@ -53,6 +53,8 @@ impl Cluster {
         cluster.agree();
         // Nobody is to be replaced, however busy the machine; but to begin with, a short silence makes them agree sooner.
         cluster.take_nobody_for_dead();
+        // One may have been taken for dead meanwhile.
+        cluster.agree();
         cluster
     }
 

@@ -186,6 +186,9 @@ fn fail_over(end: End) {
             one.filter(|_| seen.iter().all(|port| *port == seen[0]))
                 .ok_or(format!("{seen:?}"))
         });
+        // It is not replaced in its turn because the machine gives it no time.
+        let minute_ms = 60_000;
+        (sentinels.iter()).for_each(|sentinel| sentinel.take_for_dead_after(minute_ms));
         session.resume(promoted);
         if end == End::CutOff {
             go_on(pid, &mut clients[..4], promoted, greatest);
