@@ -64,7 +64,7 @@ fn row(spec: &Spec) -> String {
     let access = match (spec.keys, spec.access) {
         (KeyPlaces::Nowhere, _) => "",
         (_, Access::Look) => ", to read",
-        (_, Access::Write | Access::Withdraw) => ", to write",
+        (_, Access::Write | Access::Release | Access::Withdraw) => ", to write",
     };
     let name = spec.name.to_ascii_uppercase();
     let link = name.to_ascii_lowercase().replace('.', "");
@@ -177,7 +177,7 @@ fn check_keys(client: &mut Client, spec: &Spec) {
     })];
     let flags = match spec.access {
         Access::Look => ["RO", "access"],
-        Access::Write | Access::Withdraw => ["OW", "insert"],
+        Access::Write | Access::Release | Access::Withdraw => ["OW", "insert"],
     };
     let words = ["COMMAND", "GETKEYSANDFLAGS", spec.name]
         .into_iter()

@@ -34,8 +34,9 @@ pub(super) const RESET: Word = word(16, "RESET", 0);
 pub(super) const ACKS: Word = word(17, "ACKS", 1);
 pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
 pub(super) const TASK: Word = word(19, "TASK", 1);
+pub(super) const CURSOR: Word = word(20, "CURSOR", 1);
 
-const WORDS: usize = 20;
+const WORDS: usize = 21;
 
 /// Default of ACKTIMEOUT.
 const ACKTIMEOUT_MS: u64 = 1000;

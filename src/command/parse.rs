@@ -4,8 +4,8 @@
 mod tests;
 
 use super::options::{
-    ALL, Ask, CLIENT, COUNT, GRACE, KEY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY, OWNER,
-    Options, RESET, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY,
+    OWNER, Options, RESET, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
 use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
@@ -22,6 +22,8 @@ const INFO_COUNT: u64 = 100;
 /// The most holders, and waiters, that LOCK.INFO returns in one step.
 const MOST_INFO_COUNT: u64 = 1000;
 const LIST_COUNT: u64 = 10;
+/// The most entries that LOCK.MINE returns in one step, and its default.
+const MINE_COUNT: u64 = 1000;
 const LOG_COUNT: u64 = 10;
 
 /// A valid command.
@@ -81,6 +83,10 @@ pub enum Request<'a, 'b> {
         count: u64,
     },
     List(List<'a>),
+    Mine {
+        cursor: u64,
+        count: u64,
+    },
     Log(Log<'a>),
     /// `LOCK.LOG RESET`.
     ResetLog,
@@ -261,6 +267,7 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         (Verb::List, [cursor, options @ ..]) => {
             list(cursor, Options::read(options, &[CLIENT, MATCH, COUNT])?)
         }
+        (Verb::Mine, options) => mine(Options::read(options, &[CURSOR, COUNT])?),
         (Verb::Log, [option]) if RESET.is(option) => Ok(Request::ResetLog),
         (Verb::Log, options) => log(Options::read(options, &[KEY, COUNT, SINCE])?),
         (Verb::Why, [key]) => Ok(Request::Why { key }),
@@ -302,6 +309,7 @@ fn parse_session<'a, 'b>(
             | Verb::Guard
             | Verb::Info
             | Verb::List
+            | Verb::Mine
             | Verb::Log
             | Verb::Why
             | Verb::Server
@@ -388,6 +396,14 @@ fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, '
     let count = options.number(COUNT, 1, MOST_INFO_COUNT)?;
     let count = count.unwrap_or(INFO_COUNT);
     Ok(Request::Info { key, count })
+}
+
+fn mine<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
+    let count = options.number(COUNT, 1, MINE_COUNT)?;
+    Ok(Request::Mine {
+        cursor: options.number(CURSOR, 0, u64::MAX)?.unwrap_or(0),
+        count: count.unwrap_or(MINE_COUNT),
+    })
 }
 
 fn log<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {

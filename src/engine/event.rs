@@ -76,7 +76,7 @@ pub enum Event<'a> {
         client: ClientId,
         keys: &'a [Key<'a>],
     },
-    /// `LOCK.RELEASE`, of one depth or of all. Writes.
+    /// `LOCK.RELEASE`: of one depth; or of `all`, and of what the owner waits for. Writes.
     Release {
         client: ClientId,
         key: Key<'a>,
@@ -214,6 +214,8 @@ pub enum Event<'a> {
     Demoted { redirect: bool },
     /// This server became a master.
     Promoted,
+    /// The server refuses writes. Releases are taken all the same; until the next `Work`, nobody is granted what they free.
+    WritesRefused,
     /// The server has started and loaded its data: grant nothing for this long. 0 ends a quarantine.
     Quarantine { ms: u64 },
     /// End the waits that have timed out.

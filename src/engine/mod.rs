@@ -38,6 +38,7 @@ pub use effect::{Effect, Lost, NameFrom, News, Push, Refusal, Reply, Waits};
 pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
+pub use inspect::mine::{Own, OwnState};
 pub use inspect::sessions::SessionLine;
 pub use inspect::why::Step;
 pub use limits::{LOSSES_LOGGED_APART, Limits};
@@ -153,6 +154,7 @@ impl Engine {
             Event::Reap { steps } => self.with_budget(steps, Self::reap, effects),
             Event::Demoted { redirect } => self.demoted(redirect, effects),
             Event::Promoted => self.promoted(effects),
+            Event::WritesRefused => self.writes_refused = true,
             Event::Quarantine { ms } => self.begin_quarantine(ms),
             Event::Tick => self.tick(effects),
             Event::Lapse { steps } => self.with_budget(steps, Self::end_leases, effects),

@@ -132,6 +132,8 @@ pub struct Shell {
     pub has_unreplicated_ttls: Cell<bool>,
     /// Cached: whether the server has the replicas that it requires.
     pub enough_replicas: Cell<Option<(Moment, bool)>>,
+    /// Cached: whether it requires none.
+    pub requires_no_replicas: Cell<bool>,
     /// Cached: whether `WAIT` and `WAITAOF` have nothing to wait for.
     pub no_offset_waiters: Cell<Option<(Moment, bool)>>,
     /// Cached: whether nobody reads what is replicated.

@@ -9,6 +9,7 @@ mod idle;
 mod overwriting;
 #[cfg(target_os = "linux")]
 mod partitions;
+mod releases;
 mod resyncs;
 mod rewriting;
 mod sentinels;

@@ -82,6 +82,7 @@ impl Trial<'_> {
             | Step::Resync { .. }
             | Step::Pass { .. }
             | Step::Quarantine { .. }
+            | Step::Refuse
             | Step::Propagated
             | Step::Acknowledged { .. }
             | Step::Replicas { .. }

@@ -11,6 +11,7 @@ mod in_step;
 mod inspect;
 mod listing;
 mod log;
+mod mine;
 mod modes;
 mod order;
 mod quarantine;

@@ -166,7 +166,7 @@ fn command_info_tells_flags_and_keys() {
             1,
             1,
         ),
-        ("deltp", -2, &["write", "noscript"][..], 1, -1),
+        ("deltp", -2, &["fast", "noscript"][..], 1, -1),
         ("watchex", -2, &["readonly", "noscript"][..], 1, -1),
         ("unwatchex", -1, &["noscript"][..], 1, -1),
     ] {

@@ -1,5 +1,6 @@
 //! What the engine says of a world, against the world.
 
+use crate::mine;
 use crate::model::acks::Ack;
 use crate::model::command::{LABELS, Mode as Way, Spot, Who};
 use crate::model::generate::Scope;
@@ -24,6 +25,7 @@ impl Trial {
             if self.world.is_blocked(who) != self.machine.is_blocked(who) {
                 return Err(format!("{who} stands still on one side only"));
             }
+            mine::compare(self, who)?;
         }
         self.compare_numbers()?;
         self.compare_log()

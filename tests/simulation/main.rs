@@ -18,6 +18,7 @@ mod ledger;
 mod listing;
 mod log;
 mod machine;
+mod mine;
 mod random_worlds;
 mod refused;
 mod renewals;

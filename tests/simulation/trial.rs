@@ -108,6 +108,7 @@ impl Trial {
     /// Whose turn is first among those that can be served is the engine's choice, so all of them are
     /// served at once; and so is which of two leases ends first that are over at the same time.
     fn work(&mut self, most: usize) -> Outcome {
+        self.world.writes_refused = false;
         let world = &self.world;
         let serves = !world.waiters.is_empty() && !world.due().is_empty();
         let due = world.due();

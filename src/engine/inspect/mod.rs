@@ -3,11 +3,12 @@
 //! ```text
 //!   inspection.rs   LOCK.INFO, LOCK.LIST     memory.rs    MEMORY USAGE
 //!   sessions.rs     SESSION.LIST             current.rs   LOCK.GUARD
-//!   why.rs          LOCK.WHY
+//!   why.rs          LOCK.WHY                mine.rs      LOCK.MINE
 //! ```
 
 pub(in crate::engine) mod current;
 pub(in crate::engine) mod inspection;
 pub(in crate::engine) mod memory;
+pub(in crate::engine) mod mine;
 pub(in crate::engine) mod sessions;
 pub(in crate::engine) mod why;

@@ -82,6 +82,7 @@ impl Engine {
 
     /// Does what was deferred until the keyspace may be written.
     pub(in crate::engine) fn work(&mut self, effects: &mut Vec<Effect>) {
+        self.writes_refused = false;
         self.reap(effects);
         self.end_leases(effects);
         self.serve_ready(effects);

@@ -105,6 +105,7 @@ impl Engine {
         here || self.holds.of_client(&self.clients, owner).any(is_it)
     }
 
+    /// LOCK.RELEASE. With `all` nothing of the lock is left to the owner: no hold at any depth, no pending grant, no wait.
     pub(in crate::engine) fn release_lock(
         &mut self,
         client: ClientId,
@@ -113,10 +114,39 @@ impl Engine {
         all: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(hold) = self.lock_of(client, key, label, effects) else {
-            effects.push(Effect::Reply(Reply::Refused(Refusal::NotHeld)));
-            return;
+        let gave_up = all && self.give_up_lock(client, key, label, effects);
+        let reply = match self.lock_of(client, key, label, effects) {
+            Some(hold) => Reply::Integer(self.release_depth(hold, all, effects).into()),
+            None if gave_up => Reply::Integer(0),
+            None => Reply::Refused(Refusal::NotHeld),
         };
+        effects.push(Effect::Reply(reply));
+    }
+
+    /// Ends an owner's wait for a lock, and withdraws its pending grant; returns whether there was either.
+    fn give_up_lock(
+        &mut self,
+        client: ClientId,
+        key: Key<'_>,
+        label: &[u8],
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let Some(client) = self.clients.find(client) else {
+            return false;
+        };
+        let is_lock = |waiter: &Waiter| waiter.terms.mode.is_lock();
+        let waited = self.give_up_waiting(client, key, label, is_lock);
+        match self.hold_of_record(client, key, label) {
+            Some(hold) if self.holds.mode(hold).is_lock() && self.give_up_pending(hold) => {
+                self.release_after_death(hold, effects);
+                true
+            }
+            _ => waited,
+        }
+    }
+
+    /// Releases one depth of a hold, or `all`; returns the depth that is left.
+    fn release_depth(&mut self, hold: Id<Hold>, all: bool, effects: &mut Vec<Effect>) -> u32 {
         let left = if all { 0 } else { self.holds.depth(hold) - 1 };
         if left == 0 {
             self.release(hold, effects);
@@ -128,7 +158,7 @@ impl Engine {
                 self.keys.remove_name_if_unreferenced(name);
             }
         }
-        effects.push(Effect::Reply(Reply::Integer(left.into())));
+        left
     }
 
     pub(in crate::engine) fn extend(

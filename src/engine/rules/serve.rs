@@ -108,7 +108,7 @@ impl Engine {
         let can_take_over = self.holds.is_plain_and_only(&self.keys[key], hold)
             && waiter.terms.is_plain()
             && self.queues.asks_for_one(id)
-            && !self.is_quarantined()
+            && !self.postpones_grants()
             && !self.is_dead_wait(id)
             && self.lost_right(id).is_none();
         can_take_over.then_some(id)
@@ -129,6 +129,11 @@ impl Engine {
         }
     }
 
+    /// Whether waiters are granted nothing now, whatever is free. O(1).
+    fn postpones_grants(&self) -> bool {
+        self.writes_refused || self.is_quarantined()
+    }
+
     /// Whether the queue is empty, or the key has a holder that admits no other: usually the one just served. O(1).
     #[inline]
     fn is_unservable(&self, name: Id<Name>) -> bool {
@@ -138,7 +143,7 @@ impl Engine {
     }
 
     fn serve_queue(&mut self, name: Id<Name>, most: usize, effects: &mut Vec<Effect>) -> usize {
-        if self.is_quarantined() {
+        if self.postpones_grants() {
             self.mark_ready(name);
             return 0;
         }

@@ -7,13 +7,15 @@ use crate::engine::{
 };
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
-use crate::shell::bridge::tell::handle_in_command;
+use crate::shell::bridge::tell::{handle, handle_in_command};
 use crate::shell::bridge::{acks, losses, slices};
 use crate::shell::commands::{guarded, inspect, operators, places, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
-use crate::shell::server::{attribution, client_db, lookup, rights, subscriptions, writes};
+use crate::shell::server::{
+    attribution, client_db, cluster, lookup, replicas, rights, subscriptions, writes,
+};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use crate::shell::sys::{clock, secret, shim};
@@ -81,10 +83,10 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     if let Some(words) = operators::refused(ctx, spec.verb, client) {
         return ctx.reply_error(words);
     }
-    if spec.access == Access::Write && shell().is_replica() {
-        return ctx.reply_error("READONLY You can't write against a read only replica.");
-    }
     let keys = places::keys_of(spec.keys, &request, strings);
+    if matches!(spec.access, Access::Write | Access::Release) && shell().is_replica() {
+        return refuse_as_replica(ctx, spec, keys);
+    }
     if spec.keys == KeyPlaces::Numbered
         && let Some(error) = places::refuse_cross_slot(keys)
     {
@@ -104,6 +106,22 @@ fn run(ctx: Ctx<'_>, spec: &'static Spec, strings: &[Str<'_>]) {
     blocked::unblock_answered();
 }
 
+/// Refuses a command that writes, as the server does. It passes on releases, which it does not know as writes: in a cluster they
+/// come from connections that read from replicas.
+#[cold]
+fn refuse_as_replica(ctx: Ctx<'_>, spec: &Spec, keys: &[Str<'_>]) {
+    if let (Access::Release, true, [first, ..]) =
+        (spec.access, shell().server.get().is_cluster, keys)
+    {
+        let key = Key {
+            db: ctx.db(),
+            name: first.bytes(),
+        };
+        return ctx.reply_error(&cluster::redirection(ctx, key));
+    }
+    ctx.reply_error("READONLY You can't write against a read only replica.");
+}
+
 /// Handles what happened before the command: deferred work on its keys, and queued pushes to its client.
 #[inline(always)]
 fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]) {
@@ -115,6 +133,7 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
     // Resuming or detaching a session writes nothing, and must not cause a write.
     let may_write = match spec.access {
         Access::Write => !matches!(spec.verb, Verb::Resume | Verb::Detach),
+        Access::Release => may_grant_after_release(ctx),
         Access::Withdraw => writes::may_write_now(ctx),
         Access::Look => false,
     };
@@ -124,6 +143,15 @@ fn catch_up_before(ctx: Ctx<'_>, spec: &Spec, client: ClientId, keys: &[Str<'_>]
     if !looks_keys_up(spec.verb) {
         recheck::remove_expired(ctx, keys);
     }
+}
+
+/// The server takes a release also with too few replicas. Then nobody is granted what it frees.
+fn may_grant_after_release(ctx: Ctx<'_>) -> bool {
+    let may_grant = replicas::has_enough(ctx);
+    if !may_grant {
+        handle(ctx, Event::WritesRefused);
+    }
+    may_grant
 }
 
 /// Whether a command looks its keys up, or only forgets them. The others act on their holds, or report them.

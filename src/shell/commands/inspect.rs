@@ -1,7 +1,9 @@
-//! `LOCK.INFO`, `LOCK.LIST`, `LOCK.LOG` and `LOCK.SERVER`: the engine's state, joined with the server's data on clients.
+//! `LOCK.INFO`, `LOCK.LIST`, `LOCK.MINE`, `LOCK.LOG` and `LOCK.SERVER`: the engine's state, joined with the server's data on clients.
 
 use crate::command::{List, Log, Request, matches};
-use crate::engine::{ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Page, Walk};
+use crate::engine::{
+    ClientId, Engine, Holder, Key, KeyBuf, ModeKind, Origin, Own, OwnState, Page, Walk,
+};
 use crate::policy::losses::{Entry, LossLog, key_in_log};
 use crate::policy::release;
 use crate::shell::bridge::losses;
@@ -16,6 +18,7 @@ pub fn answer(ctx: Ctx<'_>, caller: ClientId, report: &Request<'_, '_>) {
     match *report {
         Request::Info { key: name, count } => info(ctx, Key { db, name }, count),
         Request::List(list) => self::list(ctx, &list),
+        Request::Mine { cursor, count } => mine(ctx, caller, cursor, count),
         Request::Log(log) => self::log(ctx, &log),
         Request::ResetLog => reset_log(ctx),
         Request::Server => server(ctx, caller),
@@ -40,11 +43,7 @@ fn info(ctx: Ctx<'_>, key: Key<'_>, count: u64) {
             .map_or("", ModeKind::display_name)
             .as_bytes(),
     );
-    ctx.reply_bulk(b"total");
-    match inspection.total {
-        Some(total) => ctx.reply_integer(total.into()),
-        None => ctx.reply_null(),
-    }
+    optional(ctx, b"total", inspection.total.map(u64::from));
     number(ctx, b"holder-count", inspection.holder_count as u64);
     ctx.reply_bulk(b"holders");
     ctx.reply_array(inspection.holders.len());
@@ -81,19 +80,19 @@ pub fn reply_holder(ctx: Ctx<'_>, connection: &Connection, holder: &Holder, may_
     number(ctx, b"permits", holder.mode.permits().into());
     number(ctx, b"depth", holder.depth.into());
     number(ctx, b"held-ms", holder.held_ms);
-    ctx.reply_bulk(b"lease-ms");
-    match holder.lease_ms {
-        Some(ms) => ctx.reply_integer(ms as i64),
-        None => ctx.reply_null(),
-    }
+    optional(ctx, b"lease-ms", holder.lease_ms);
     ctx.reply_bulk(b"session");
     match holder.session {
         Some(true) => ctx.reply_bulk(b"attached"),
         Some(false) => ctx.reply_bulk(b"detached"),
         None => ctx.reply_null(),
     }
+    reply_acks(ctx, holder.acks);
+}
+
+fn reply_acks(ctx: Ctx<'_>, acks: Option<(u32, u32)>) {
     ctx.reply_bulk(b"acks");
-    match holder.acks {
+    match acks {
         Some((got, wanted)) => {
             ctx.reply_array(2);
             ctx.reply_integer(got.into());
@@ -130,12 +129,51 @@ fn list(ctx: Ctx<'_>, list: &List<'_>) {
             ctx.reply_integer(holder.0 as i64);
         }
         number(ctx, b"waiters", line.waiters as u64);
-        ctx.reply_bulk(b"oldest-hold-ms");
-        match line.oldest_ms {
-            Some(ms) => ctx.reply_integer(ms as i64),
-            None => ctx.reply_null(),
-        }
+        optional(ctx, b"oldest-hold-ms", line.oldest_ms);
     }
+}
+
+/// Answers `LOCK.MINE`.
+fn mine(ctx: Ctx<'_>, caller: ClientId, cursor: u64, count: u64) {
+    let most = usize::try_from(count).unwrap_or(usize::MAX);
+    let (next, entries) = shell()
+        .engine
+        .with(|engine| engine.mine(clock::now(), caller, cursor, most));
+    ctx.reply_array(2);
+    ctx.reply_bulk(next.to_string().as_bytes());
+    ctx.reply_array(entries.len());
+    for own in &entries {
+        reply_own(ctx, own);
+    }
+}
+
+fn reply_own(ctx: Ctx<'_>, own: &Own) {
+    let (kind, mode) = match own.mode.kind() {
+        ModeKind::Temporary => ("temporary", ModeKind::Exclusive),
+        mode => ("lock", mode),
+    };
+    let may_read = rights::may_see(ctx, own.key.as_key(), &[b"lock.mine"]);
+    ctx.reply_map(11);
+    number(ctx, b"db", own.key.db.0.into());
+    ctx.reply_bulk(b"key");
+    match may_read {
+        true => ctx.reply_bulk(&own.key.name),
+        false => ctx.reply_null(),
+    }
+    text(ctx, b"kind", kind);
+    bytes(ctx, b"label", &own.label);
+    text(ctx, b"mode", mode.display_name());
+    number(ctx, b"permits", own.mode.permits().into());
+    number(ctx, b"depth", own.depth.into());
+    optional(ctx, b"token", own.token.map(|token| token.0));
+    let state = match own.state {
+        OwnState::Held => "held",
+        OwnState::Pending => "pending",
+        OwnState::Waiting => "waiting",
+    };
+    text(ctx, b"state", state);
+    reply_acks(ctx, own.acks);
+    optional(ctx, b"lease-ms", own.lease_ms);
 }
 
 /// Answers `LOCK.LOG`.
@@ -172,11 +210,7 @@ fn log(ctx: Ctx<'_>, log: &Log<'_>) {
         number(ctx, b"held-ms", lost.since.held_ms(entry.at));
         text(ctx, b"reason", lost.why.name());
         number(ctx, b"waiters", lost.waiters as u64);
-        ctx.reply_bulk(b"next-token");
-        match entry.next {
-            Some(token) => ctx.reply_integer(token.0 as i64),
-            None => ctx.reply_null(),
-        }
+        optional(ctx, b"next-token", entry.next.map(|token| token.0));
         number(ctx, b"count", lost.count);
     }
 }
@@ -266,4 +300,12 @@ fn bytes(ctx: Ctx<'_>, name: &[u8], value: &[u8]) {
 pub fn number(ctx: Ctx<'_>, name: &[u8], value: u64) {
     ctx.reply_bulk(name);
     ctx.reply_integer(value as i64);
+}
+
+fn optional(ctx: Ctx<'_>, name: &[u8], value: Option<u64>) {
+    ctx.reply_bulk(name);
+    match value {
+        Some(value) => ctx.reply_integer(value as i64),
+        None => ctx.reply_null(),
+    }
 }

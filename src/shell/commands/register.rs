@@ -96,7 +96,7 @@ unsafe fn describe(command: *mut c::RedisModuleCommand, spec: &Spec) -> bool {
 fn key_specs(spec: &Spec) -> [c::RedisModuleCommandKeySpec; 3] {
     let flags = u64::from(match spec.access {
         Access::Look => c::REDISMODULE_CMD_KEY_RO | c::REDISMODULE_CMD_KEY_ACCESS,
-        Access::Write | Access::Withdraw => {
+        Access::Write | Access::Release | Access::Withdraw => {
             c::REDISMODULE_CMD_KEY_OW | c::REDISMODULE_CMD_KEY_INSERT
         }
     });

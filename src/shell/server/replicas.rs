@@ -89,12 +89,20 @@ fn cached_for_a_second(
 }
 
 /// Whether the server has the good replicas that it requires for writes (`min-replicas-to-write`).
+#[inline]
 pub fn has_enough(ctx: Ctx<'_>) -> bool {
-    cached_for_a_second(&shell().enough_replicas, clock::now(), || {
+    shell().requires_no_replicas.get() || has_required(ctx)
+}
+
+#[cold]
+fn has_required(ctx: Ctx<'_>) -> bool {
+    let shell = shell();
+    cached_for_a_second(&shell.enough_replicas, clock::now(), || {
         subscriptions::to_settings(ctx);
         let number = |text: String| text.parse::<u64>().ok();
-        // INFO has the field only if the server requires replicas.
+        // INFO has the field only if the server requires replicas: until a setting changes.
         let good = ctx.server_info(c"replication", c"min_slaves_good_slaves");
+        shell.requires_no_replicas.set(good.is_none());
         good.and_then(number).is_none_or(|good| {
             let wanted = ctx.server_setting(c"min-replicas-to-write");
             wanted.and_then(number).is_none_or(|wanted| good >= wanted)
@@ -157,4 +165,5 @@ pub fn invalidate() {
     shell().no_readers.set(None);
     shell().nobody_reads.set(false);
     shell().enough_replicas.set(None);
+    shell().requires_no_replicas.set(false);
 }

@@ -208,11 +208,14 @@ fn whoever_holds_nothing_is_told_so() {
     other.run_all(&[
         "LOCK.ACQUIRE theirs",
         "LOCK.ACQUIRE read SHARED",
+        "LOCK.ACQUIRE waited",
         "SETTP temporary v",
     ]);
     client.run_all(&["SETTP mine v", "SET string v", "LOCK.ACQUIRE gone"]);
     other.run("DEL gone");
-    queue_push(&mut client, "LOCK.ACQUIRE theirs WAIT 0 PUSH");
+    queue_push(&mut client, "LOCK.ACQUIRE waited WAIT 0 PUSH");
+    let message = client.refused("LOCK.RELEASE waited");
+    assert!(message.starts_with("NOTHELD "), "{message}");
     for key in [
         "none",
         "theirs",
@@ -235,7 +238,7 @@ fn whoever_holds_nothing_is_told_so() {
         client.call("EXISTS theirs read temporary mine string"),
         int(5)
     );
-    assert_eq!(waiters(&server, "theirs"), [client.id()]);
+    assert_eq!(waiters(&server, "waited"), [client.id()]);
 }
 
 #[test]

@@ -168,7 +168,9 @@ fn who_holds_a_lock_goes_deeper_past_its_own_wait() {
     assert_eq!(reader.call("LOCK.ACQUIRE new SHARED"), null());
     assert_eq!(depth(&server, "new"), 2);
     assert_eq!(tether(&server, "waiters"), 1);
-    assert_eq!(reader.call("LOCK.RELEASE new ALL"), int(0));
+    for left in [1, 0] {
+        assert_eq!(reader.call("LOCK.RELEASE new"), int(left));
+    }
     let granted = format!("lock new {}", token_of(&server, "new"));
     assert_eq!(reader.next_push(), granted);
     assert_eq!(depth(&server, "new"), 1);

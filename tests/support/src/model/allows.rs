@@ -49,7 +49,7 @@ impl World {
             }
             Step::Expiry { who, key, then } => self.allows_expiry(*who, *key, then.as_ref()),
             Step::Drop { who } => self.can_be_dropped(*who),
-            Step::Propagated | Step::Replicas { .. } => self.slow,
+            Step::Refuse | Step::Propagated | Step::Replicas { .. } => self.slow,
             Step::Acknowledged { at, .. } => {
                 self.slow && self.grants.get(*at).is_some_and(|grant| grant.placed)
             }

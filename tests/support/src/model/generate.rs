@@ -170,7 +170,8 @@ impl Generator {
             55..75 => Step::Pass {
                 ms: self.random.pick(&[1, 2, 5, 20]),
             },
-            75..79 => Step::Drop { who },
+            75..77 => Step::Drop { who },
+            77..79 => Step::Refuse,
             79..80 => Step::Quarantine {
                 ms: self.random.pick(&[1, 5, 20]),
             },

@@ -315,8 +315,12 @@ impl World {
         label: Label,
         all: bool,
     ) -> Reply {
+        let gave_up = all && self.give_up_lock(turn, key, label);
         let Some(at) = self.own_lock(turn.who, label, turn.spot(key)) else {
-            return Reply::refused("NOTHELD");
+            return match gave_up {
+                true => Reply::Int(0),
+                false => Reply::refused("NOTHELD"),
+            };
         };
         let hold = &mut self.holds[at];
         let left = if all { 0 } else { hold.whole_depth() - 1 };
@@ -329,6 +333,23 @@ impl World {
             self.serve(turn.spot(key));
         }
         Reply::Int(left.into())
+    }
+
+    /// Whether it waited for the lock, or for the acknowledgement of its grant.
+    fn give_up_lock(&mut self, turn: &Turn, key: Name, label: Label) -> bool {
+        let spot = turn.spot(key);
+        let is_lock = |waiter: &Waiter| waiter.label == label && waiter.mode != Mode::Temporary;
+        let waited = self.give_up(turn.who, spot, is_lock);
+        self.totals.cancels += u64::from(waited);
+        let own = self.own_hold(turn.who, label, spot);
+        let lock = own.filter(|at| self.holds[*at].mode != Mode::Temporary);
+        match lock {
+            Some(at) if self.give_up_pending(turn.who, label, spot) => {
+                self.release(at);
+                true
+            }
+            _ => waited,
+        }
     }
 
     pub(super) fn extend(&mut self, turn: &Turn, key: Name, label: Label, lease_ms: u64) -> Reply {

@@ -50,7 +50,8 @@ impl World {
     /// First in line for each of its keys, and all of them can be had.
     fn can_be_served(&self, waiter: &Waiter) -> bool {
         let (who, label) = (waiter.who, waiter.label);
-        !self.is_quarantined()
+        !self.writes_refused
+            && !self.is_quarantined()
             && waiter.spots.iter().all(|spot| {
                 let has_it = self.own_hold(who, label, *spot).is_some();
                 let admitted = !has_it && self.admits(*spot, waiter.mode);

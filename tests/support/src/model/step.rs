@@ -103,6 +103,8 @@ pub enum Step {
     Quarantine {
         ms: u64,
     },
+    /// The server refuses writes until the next work. Releases are taken all the same.
+    Refuse,
     /// All that was replicated so far ends here: from now on the grants until then can be acknowledged.
     Propagated,
     /// So many replicas have acknowledged a grant, that in this place among those that wait for it.

@@ -67,6 +67,7 @@ pub enum Fact {
         who: Who,
     },
     /// The server has started, and grants nothing for so long.
+    WritesRefused,
     Quarantined {
         ms: u64,
     },
@@ -104,6 +105,8 @@ pub struct World {
     pub now: u64,
     /// Nothing is granted before this moment.
     pub quarantine_ends: Option<u64>,
+    /// The server refuses writes: nobody is served.
+    pub writes_refused: bool,
     /// Of the last grant.
     pub last_serial: Serial,
     pub clients: Vec<Option<Connection>>,
@@ -169,6 +172,7 @@ impl World {
             started: 0,
             now: 0,
             quarantine_ends: None,
+            writes_refused: false,
             last_serial: 0,
             clients: (0..places).map(|_| None).collect(),
             watches: Vec::new(),
@@ -203,7 +207,10 @@ impl World {
             self.just_granted.fill(None);
         }
         match step {
-            Step::Work { most } => self.work(*most, order),
+            Step::Work { most } => {
+                self.writes_refused = false;
+                self.work(*most, order);
+            }
             _ => self.happen(step),
         }
         if !self.slow {
@@ -275,6 +282,10 @@ impl World {
             Step::Quarantine { ms } => {
                 self.quarantine_ends = Some(self.now + ms);
                 self.facts.push(Fact::Quarantined { ms: *ms });
+            }
+            Step::Refuse => {
+                self.writes_refused = true;
+                self.facts.push(Fact::WritesRefused);
             }
             Step::Propagated | Step::Acknowledged { .. } | Step::Replicas { .. } => {
                 self.hear_of_replicas(step);

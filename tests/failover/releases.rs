@@ -1,0 +1,139 @@
+//! A release is taken while the server refuses writes: it takes nothing from anybody. Only the grant to the next in line may wait.
+
+use crate::harness::*;
+use crate::line::{queue, queue_push};
+
+/// What its owner has, how it gives it back, and what it is answered; `a` is waited for, and `b` is not.
+const RELEASES: [(&str, &str, i64); 3] = [
+    ("SETTP a v", "DELTP a", 1),
+    ("LOCK.ACQUIRE a", "LOCK.RELEASE a", 0),
+    ("LOCK.ACQUIRE a SHARED", "LOCK.RELEASE a ALL", 0),
+];
+
+#[test]
+fn with_too_few_replicas_nobody_is_granted_what_a_release_frees() {
+    for (take, release, answer) in RELEASES {
+        let master = Server::start();
+        let replica = Server::replica_of(&master, &[]);
+        let (mut holder, mut waiter, mut admin) = (master.resp2(), master.resp2(), master.resp2());
+        holder.run_all(&[take, &take.replace(" a", " b")]);
+        let wait = match take.starts_with("SETTP") {
+            true => "SETTP a w WAIT 0",
+            false => "LOCK.ACQUIRE a WAIT 0",
+        };
+        queue(&master, &mut waiter, wait);
+        admin.run("CONFIG SET min-replicas-to-write 2");
+        let refusal = holder.refused("SETTP other v");
+        assert!(refusal.starts_with("NOREPLICAS"), "{refusal}");
+        assert_eq!(holder.call(release), int(answer), "{release}");
+        let other = release.replace(" a", " b");
+        assert_eq!(holder.call(&*other), int(answer), "{other}");
+        assert_eq!(admin.run("EXISTS a b"), int(0));
+        replica.catch_up(&master);
+        assert_eq!(replica.resp2().run("EXISTS a b"), int(0));
+        master.settle();
+        assert!(!waiter.has_reply(), "{release}");
+        admin.run("CONFIG SET min-replicas-to-write 1");
+        assert!(waiter.read_reply().number() > 0);
+        replica.catch_up(&master);
+        assert_eq!(replica.resp2().run("EXISTS a"), int(1));
+    }
+}
+
+#[test]
+fn with_too_few_replicas_a_session_ends_and_so_does_a_wait() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let (mut owner, mut waiter, mut leaver) = (master.resp3(), master.resp3(), master.resp3());
+    let mut admin = master.resp2();
+    owner.run("SESSION.START GRACE 60000");
+    owner.run_all(&["SETTP a v", "LOCK.ACQUIRE b", "LOCK.ACQUIRE c"]);
+    queue_push(&mut leaver, "LOCK.ACQUIRE b WAIT 0 PUSH");
+    queue_push(&mut waiter, "LOCK.ACQUIRE b WAIT 0 PUSH");
+    queue_push(&mut waiter, "SETTP a w WAIT 0 PUSH");
+    admin.run("CONFIG SET min-replicas-to-write 2");
+    assert_eq!(leaver.call("LOCK.RELEASE b ALL"), int(0));
+    assert_eq!(owner.call("SESSION.END"), int(3));
+    assert_eq!(admin.run("EXISTS a b c"), int(0));
+    replica.catch_up(&master);
+    assert_eq!(replica.resp2().run("EXISTS a b c"), int(0));
+    master.settle();
+    assert_eq!(waiter.arrived_pushes(), [""; 0]);
+    admin.run("CONFIG SET min-replicas-to-write 0");
+    let mut granted = waiter.next_pushes(2);
+    granted.sort();
+    assert!(granted[0].starts_with("lock b ") && granted[1].starts_with("settp a "));
+    assert_eq!(leaver.pushes(), [""; 0]);
+}
+
+#[test]
+fn a_server_that_cannot_save_or_has_no_memory_takes_releases() {
+    let server = Server::with(&["dbfilename a-folder.rdb"]);
+    std::fs::create_dir(server.folder().join("a-folder.rdb"))
+        .expect("a folder in the file's place");
+    let mut admin = server.resp2();
+    admin.run("BGSAVE");
+    eventually("a failure to save", || {
+        let info = server.info("persistence");
+        match info.contains("rdb_last_bgsave_status:err") {
+            true => Ok(()),
+            false => Err(info),
+        }
+    });
+    for code in ["OOM", "MISCONF"] {
+        for (take, release, answer) in RELEASES {
+            let (mut holder, mut waiter) = (server.resp2(), server.resp2());
+            holder.run(take);
+            let wait = match take.starts_with("SETTP") {
+                true => "SETTP a w WAIT 0",
+                false => "LOCK.ACQUIRE a WAIT 0",
+            };
+            queue(&server, &mut waiter, wait);
+            match code {
+                "OOM" => assert_eq!(admin.run("CONFIG SET maxmemory 1"), ok()),
+                _ => assert_eq!(admin.run(["CONFIG", "SET", "save", "3600 1"]), ok()),
+            }
+            let refusal = holder.refused("SETTP other v");
+            assert!(refusal.starts_with(code), "{refusal}");
+            assert_eq!(holder.call(release), int(answer), "{code}, {release}");
+            assert!(waiter.read_reply().number() > 0);
+            waiter.run("QUIT");
+            waiter.expect_closed();
+            admin.run("CONFIG SET maxmemory 0");
+            admin.run(["CONFIG", "SET", "save", ""]);
+            eventually_gone(&mut admin, "a");
+        }
+    }
+}
+
+#[test]
+fn a_pause_postpones_a_release() {
+    let server = Server::start();
+    let (mut holder, mut admin) = (server.resp2(), server.resp2());
+    for (take, release, answer) in RELEASES {
+        holder.run(take);
+        admin.run("CLIENT PAUSE 100000 WRITE");
+        holder.send(release);
+        server.settle();
+        assert!(!holder.has_reply(), "{release}");
+        assert_eq!(admin.run("EXISTS a"), int(1));
+        admin.run("CLIENT UNPAUSE");
+        assert_eq!(holder.read_reply(), int(answer));
+    }
+}
+
+#[test]
+fn a_replica_refuses_releases() {
+    let master = Server::start();
+    let replica = Server::replica_of(&master, &[]);
+    let mut client = replica.resp2();
+    for command in [
+        "DELTP a",
+        "LOCK.RELEASE a",
+        "LOCK.RELEASE a ALL",
+        "SESSION.END",
+    ] {
+        let refusal = client.refused(command);
+        assert!(refusal.starts_with("READONLY"), "{command}: {refusal}");
+    }
+}

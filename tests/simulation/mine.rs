@@ -1,0 +1,92 @@
+//! LOCK.MINE: each owner's list agrees with the model after every step, and what stays is on one of its pages.
+
+use crate::model::acks::Ack;
+use crate::model::command::{LABELS, Mode as Way, Spot, Who};
+use crate::trial::Trial;
+use crate::words::key_of;
+use tether::engine::{Mode, Own, OwnState};
+
+/// Fails unless a connection's list says what the model says of it.
+pub fn compare(trial: &Trial, who: Who) -> Result<(), String> {
+    let Some(client) = trial.machine.id(who) else {
+        return Ok(());
+    };
+    let (engine, now) = (&trial.machine.engine, trial.machine.now);
+    let mut got = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let (next, page) = engine.mine(now, client, cursor, 2);
+        if page.len() > 2 || next > 0 && page.len() < 2 {
+            return Err(format!("a page of {} entries", page.len()));
+        }
+        got.extend(page.iter().map(line));
+        cursor = next;
+        if cursor == 0 {
+            break;
+        }
+    }
+    got.sort();
+    let mut expected = expected(trial, who);
+    expected.sort();
+    match got == expected {
+        true => Ok(()),
+        false => Err(format!("{who} has {got:?}, and not {expected:?}")),
+    }
+}
+
+type Line = (
+    usize,
+    Vec<u8>,
+    Vec<u8>,
+    bool,
+    u32,
+    &'static str,
+    Option<(u32, u32)>,
+);
+
+fn line(own: &Own) -> Line {
+    let state = match own.state {
+        OwnState::Held => "held",
+        OwnState::Pending => "pending",
+        OwnState::Waiting => "waiting",
+    };
+    assert_eq!(own.token.is_some(), own.state == OwnState::Held);
+    let is_lock = own.mode != Mode::Temporary;
+    let (key, label) = (own.key.name.to_vec(), own.label.to_vec());
+    let db = own.key.db.0 as usize;
+    (db, key, label, is_lock, own.depth, state, own.acks)
+}
+
+fn expected(trial: &Trial, who: Who) -> Vec<Line> {
+    let world = &trial.world;
+    let name = |spot: Spot| key_of(spot.db, spot.name).name.to_vec();
+    let holds = world.holds_of(who).into_iter();
+    let holds = holds.filter(|hold| !hold.is_left_behind());
+    let holds = holds.filter(|hold| hold.ends.is_none_or(|ends| ends > world.now));
+    let holds = holds.map(|hold| {
+        let grant = (world.grants.iter()).find(|grant| grant.serial == hold.serial);
+        let pending = grant.filter(|_| hold.ack == Ack::Pending);
+        let state = if pending.is_some() { "pending" } else { "held" };
+        let acks = pending.map(|grant| (grant.got, grant.wanted));
+        let (spot, label) = (hold.spot, LABELS[hold.label].to_vec());
+        let is_lock = hold.mode != Way::Temporary;
+        (
+            spot.db,
+            name(spot),
+            label,
+            is_lock,
+            hold.whole_depth(),
+            state,
+            acks,
+        )
+    });
+    let waits = world.waiters.iter().filter(|waiter| waiter.who == who);
+    let waits = waits.flat_map(|waiter| {
+        waiter.spots.iter().map(|spot| {
+            let label = LABELS[waiter.label].to_vec();
+            let is_lock = waiter.mode != Way::Temporary;
+            (spot.db, name(*spot), label, is_lock, 0, "waiting", None)
+        })
+    });
+    holds.chain(waits).collect()
+}
