@@ -103,6 +103,27 @@ fn keys_of_two_slots_of_one_server_are_refused_and_nothing_is_done_there() {
     );
 }
 
+/// The server takes a release for no write, and lets a replica's readers give one.
+#[test]
+fn a_replica_sends_releases_to_its_master() {
+    let mut cluster = Cluster::of_masters(1, &[]);
+    let key = name_in(16_000);
+    let moved = format!("MOVED 16000 {}", cluster.address(0));
+    let replica = cluster.add_replica(0, &[]);
+    let mut reader = cluster.servers[replica].resp2();
+    for readonly in [false, true] {
+        if readonly {
+            reader.run("READONLY");
+        }
+        for command in ["DELTP", "LOCK.RELEASE"] {
+            let command = format!("{command} {key}");
+            assert_eq!(reader.refused(&command), moved, "{command}");
+        }
+    }
+    let refusal = reader.refused("SESSION.END");
+    assert!(refusal.starts_with("READONLY"), "{refusal}");
+}
+
 /// While their slot moves, some keys may be here and some not.
 #[test]
 fn keys_of_which_some_have_moved_are_to_be_asked_for_again() {
