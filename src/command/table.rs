@@ -364,7 +364,7 @@ pub const TABLE: &[Spec] = &[
         access: Access::Look,
         keys: KeyPlaces::Nowhere,
         summary: "Lists what this connection and its session hold and wait for.",
-        complexity: "O(N) with N the number of its holds and waits",
+        complexity: "O(N) with N the number of entries asked for",
         arguments: &[
             option("CURSOR", "cursor", ArgumentKind::Integer),
             option("COUNT", "count", ArgumentKind::Integer),

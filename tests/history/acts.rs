@@ -161,10 +161,21 @@ impl Trial<'_> {
         } else {
             observer.run(&format!("DEBUG POPULATE {FILLING} filling 64"));
         }
+        // Microseconds for each key, so that somebody can see that the server loads.
+        observer.run("CONFIG SET key-load-delay 20");
         observer.send(if appended {
             "DEBUG LOADAOF"
         } else {
             "DEBUG RELOAD"
+        });
+        // I/O threads may read first what was sent last.
+        let server = &self.stage.server;
+        eventually("a load", || {
+            let is_loading = server.info("persistence").contains("\nloading:1");
+            match is_loading || observer.has_reply() {
+                true => Ok(()),
+                false => Err("it has not begun".to_owned()),
+            }
         });
         let gone = goes.map(|who| {
             drop(self.players.leave(who));

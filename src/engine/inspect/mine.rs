@@ -1,7 +1,7 @@
 //! What a connection and its session hold and wait for.
 
 use crate::engine::mode::Mode;
-use crate::engine::state::rows::{Hold, Name, QueueEntry, Waiter};
+use crate::engine::state::rows::{Client, Hold, Name, QueueEntry, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
 use crate::engine::types::{ClientId, KeyBuf, Moment, Token};
@@ -31,66 +31,131 @@ pub enum OwnState {
     Waiting,
 }
 
+/// A hold, or a place in a queue.
 #[derive(Clone, Copy)]
 enum Place {
     Hold(Id<Hold>),
     Wait(Id<Waiter>, Id<Name>, Id<QueueEntry>),
 }
 
-impl Place {
-    /// Holds come first. Records keep their slots, so what stays during all pages is on one of them.
-    fn cursor(self) -> u64 {
-        const WAITS: u64 = 1 << u32::BITS;
-        match self {
-            Place::Hold(hold) => hold.number().into(),
-            Place::Wait(_, _, entry) => WAITS | u64::from(entry.number()),
+/// A position of a walk: the slot of the last record, and a number that its next tenant does not have.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Position {
+    waits: bool,
+    mark: u32,
+    slot: u32,
+}
+
+impl Position {
+    const MARK_BITS: u32 = 31;
+
+    fn new(waits: bool, mark: u64, slot: usize) -> Self {
+        Position {
+            waits,
+            mark: (mark & ((1 << Self::MARK_BITS) - 1)) as u32,
+            slot: slot as u32,
         }
+    }
+
+    /// None for 0, where a walk begins.
+    fn of(cursor: u64) -> Option<Self> {
+        let slot = (cursor as u32).checked_sub(1)?;
+        let (waits, mark) = (cursor >> 63 == 1, cursor >> u32::BITS);
+        Some(Position::new(waits, mark, slot as usize))
+    }
+
+    fn cursor(self) -> u64 {
+        let Position { waits, mark, slot } = self;
+        u64::from(waits) << 63 | u64::from(mark) << u32::BITS | (u64::from(slot) + 1)
     }
 }
 
 impl Engine {
-    /// The next `most` holds and waits of a connection and its session, and the cursor of the page after: 0 at the end. A hold
-    /// counts until its lease is over. O(its holds and waits).
+    /// The next `most` holds and places of a connection and its session, and the cursor of the page after, 0 at the end. A hold
+    /// whose lease is over is left out. What they have during all pages is on one of them: they come in the order in which they
+    /// began, and a walk whose last record is gone begins anew. O(most).
     pub fn mine(&self, now: Moment, client: ClientId, cursor: u64, most: usize) -> (u64, Vec<Own>) {
         let Some(client) = self.clients.find(client) else {
             return (0, Vec::new());
         };
-        let holds = self
-            .holds
-            .of_client(&self.clients, self.clients.owner(client));
-        let holds = holds.filter(|hold| self.is_own(now, *hold));
-        let waits = self.queues.of_client(&self.clients, client);
-        let waits = waits.flat_map(|waiter| {
+        let mut page = Vec::new();
+        let mut last = None;
+        for (visited, place) in self.places_after(client, cursor).enumerate() {
+            if visited == most {
+                let cursor = last.map_or(0, |last| self.position(last).cursor());
+                return (cursor, page);
+            }
+            last = Some(place);
+            page.extend(self.own(now, place));
+        }
+        (0, page)
+    }
+
+    /// The holds and then the places after a position.
+    fn places_after(&self, client: Id<Client>, cursor: u64) -> impl Iterator<Item = Place> {
+        let owner = self.clients.owner(client);
+        let last = Position::of(cursor).and_then(|position| self.place_at(position, client));
+        let (hold, wait) = match last {
+            Some(Place::Hold(hold)) => (Some(hold), None),
+            Some(Place::Wait(waiter, _, entry)) => (None, Some((waiter, entry))),
+            None => (None, None),
+        };
+        let has_holds = wait.is_none();
+        let holds = has_holds.then(|| self.holds.of_client_after(&self.clients, owner, hold));
+        let rest = wait.map(|(waiter, entry)| {
+            let places = self.queues.places_after(waiter, Some(entry));
+            places.map(move |(name, entry)| Place::Wait(waiter, name, entry))
+        });
+        let waiter = wait.map(|(waiter, _)| waiter);
+        let waiters = self.queues.of_client_after(&self.clients, client, waiter);
+        let waits = waiters.flat_map(|waiter| {
             let places = self.queues.places_of(waiter);
             places.map(move |(name, entry)| Place::Wait(waiter, name, entry))
         });
-        let all = holds.map(Place::Hold).chain(waits);
-        let mut page: Vec<_> = all.filter(|place| place.cursor() > cursor).collect();
-        let has_more = page.len() > most;
-        if has_more {
-            page.select_nth_unstable_by_key(most, |place| place.cursor());
-            page.truncate(most);
-        }
-        page.sort_unstable_by_key(|place| place.cursor());
-        let last = page.last().filter(|_| has_more);
-        let cursor = last.map_or(0, |place| place.cursor());
-        (
-            cursor,
-            page.iter().map(|place| self.own(now, *place)).collect(),
-        )
+        let holds = holds.into_iter().flatten().map(Place::Hold);
+        holds.chain(rest.into_iter().flatten()).chain(waits)
     }
 
-    fn is_own(&self, now: Moment, hold: Id<Hold>) -> bool {
-        let lease = self.holds.lease(hold);
-        !self.keys.is_retired(self.holds[hold].key) && lease.is_none_or(|end| end > now)
-    }
-
-    fn own(&self, now: Moment, place: Place) -> Own {
+    fn position(&self, place: Place) -> Position {
         match place {
-            Place::Hold(hold) => self.own_hold(now, hold),
+            Place::Hold(hold) => Position::new(false, self.holds[hold].token.0, hold.slot()),
+            Place::Wait(waiter, _, entry) => {
+                let since = self.queues[waiter].since.0;
+                Position::new(true, since, entry.slot())
+            }
+        }
+    }
+
+    /// The record of a position, if it is still there and the client's.
+    fn place_at(&self, position: Position, client: Id<Client>) -> Option<Place> {
+        let slot = position.slot as usize;
+        let (place, of) = match position.waits {
+            false => {
+                let hold = self.holds.at(slot)?;
+                let owner = self.clients.owner(client);
+                (Place::Hold(hold), self.holds[hold].client == owner)
+            }
+            true => {
+                let (waiter, entry) = self.queues.entry_at(slot)?;
+                let name = self.queues.name_of(entry);
+                let is_own = self.queues[waiter].client == client;
+                (Place::Wait(waiter, name, entry), is_own)
+            }
+        };
+        (of && self.position(place) == position).then_some(place)
+    }
+
+    fn own(&self, now: Moment, place: Place) -> Option<Own> {
+        match place {
+            Place::Hold(hold) => {
+                let lease = self.holds.lease(hold);
+                let is_over = lease.is_some_and(|end| end <= now);
+                let is_own = !is_over && !self.keys.is_retired(self.holds[hold].key);
+                is_own.then(|| self.own_hold(now, hold))
+            }
             Place::Wait(waiter, name, _) => {
                 let terms = &self.queues[waiter].terms;
-                Own {
+                Some(Own {
                     key: self.keys[name].key().to_owned(),
                     label: terms.label[..].into(),
                     mode: terms.mode,
@@ -99,7 +164,7 @@ impl Engine {
                     state: OwnState::Waiting,
                     acks: None,
                     lease_ms: None,
-                }
+                })
             }
         }
     }

@@ -348,7 +348,17 @@ impl Holds {
         clients: &Clients,
         client: Id<Client>,
     ) -> impl Iterator<Item = Id<Hold>> {
-        clients[client].holding.iter(&self.all)
+        self.of_client_after(clients, client, None)
+    }
+
+    /// Those after `last`, or all.
+    pub fn of_client_after(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+        last: Option<Id<Hold>>,
+    ) -> impl Iterator<Item = Id<Hold>> {
+        clients[client].holding.iter_after(&self.all, last)
     }
 
     /// Whether the key's holders admit another owner in this mode. O(1).

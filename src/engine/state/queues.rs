@@ -215,7 +215,27 @@ impl Queues {
         clients: &Clients,
         client: Id<Client>,
     ) -> impl Iterator<Item = Id<Waiter>> {
-        clients[client].waiting.iter(&self.waiters)
+        self.of_client_after(clients, client, None)
+    }
+
+    /// Those after `last`, or all.
+    pub fn of_client_after(
+        &self,
+        clients: &Clients,
+        client: Id<Client>,
+        last: Option<Id<Waiter>>,
+    ) -> impl Iterator<Item = Id<Waiter>> {
+        clients[client].waiting.iter_after(&self.waiters, last)
+    }
+
+    pub fn name_of(&self, entry: Id<QueueEntry>) -> Id<Name> {
+        self.places[entry].name
+    }
+
+    /// The entry in a slot, if any, and its waiter. O(1).
+    pub fn entry_at(&self, slot: usize) -> Option<(Id<Waiter>, Id<QueueEntry>)> {
+        let entry = self.places.at(slot)?;
+        Some((self.places[entry].waiter, entry))
     }
 
     /// Whether another wait keeps the waiter's task from releasing anything. O(1).
@@ -268,7 +288,16 @@ impl Queues {
 
     /// The same, each with its queue entry.
     pub fn places_of(&self, id: Id<Waiter>) -> impl Iterator<Item = (Id<Name>, Id<QueueEntry>)> {
-        let places = self.waiters[id].places.iter(&self.places);
+        self.places_after(id, None)
+    }
+
+    /// Those after `last`, or all.
+    pub fn places_after(
+        &self,
+        id: Id<Waiter>,
+        last: Option<Id<QueueEntry>>,
+    ) -> impl Iterator<Item = (Id<Name>, Id<QueueEntry>)> {
+        let places = self.waiters[id].places.iter_after(&self.places, last);
         places.map(|place| (self.places[place].name, place))
     }
 

@@ -42,7 +42,8 @@ impl<T> Id<T> {
         Some(Id { number, of })
     }
 
-    fn slot(self) -> usize {
+    /// For [`Arena::at`].
+    pub fn slot(self) -> usize {
         (self.number.get() >> generation::BITS) as usize - 1
     }
 }

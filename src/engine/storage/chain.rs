@@ -99,8 +99,20 @@ impl<T: Chained<N>, const N: usize> Chain<T, N> {
 
     /// From the head to the tail.
     pub fn iter<'a>(&self, arena: &'a Arena<T>) -> impl Iterator<Item = Id<T>> + use<'a, T, N> {
+        self.iter_after(arena, None)
+    }
+
+    /// From the record after `last` to the tail; without one, from the head.
+    pub fn iter_after<'a>(
+        &self,
+        arena: &'a Arena<T>,
+        last: Option<Id<T>>,
+    ) -> impl Iterator<Item = Id<T>> + use<'a, T, N> {
         let head = self.head;
-        let mut at = head;
+        let mut at = match last {
+            Some(last) => arena[last].link().next.filter(|next| Some(*next) != head),
+            None => head,
+        };
         std::iter::from_fn(move || {
             let id = at?;
             let next = arena[id].link().next;
