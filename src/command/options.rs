@@ -35,8 +35,9 @@ pub(super) const ACKS: Word = word(17, "ACKS", 1);
 pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
 pub(super) const TASK: Word = word(19, "TASK", 1);
 pub(super) const CURSOR: Word = word(20, "CURSOR", 1);
+pub(super) const SEQ: Word = word(21, "SEQ", 0);
 
-const WORDS: usize = 21;
+const WORDS: usize = 22;
 
 /// Default of ACKTIMEOUT.
 const ACKTIMEOUT_MS: u64 = 1000;
@@ -71,7 +72,7 @@ pub(super) const OF_LOCKS: &[Word] = &[
 pub(super) const OF_LOCK: &[Word] = &[
     SHARED, PERMITS, OWNER, TASK, LEASE, REENTRANT, NOTIFY, WAIT, PUSH, ACKS, ACKTIMEOUT,
 ];
-pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, NOTIFY, TASK, WAIT, PUSH, ACKS, ACKTIMEOUT];
+pub(super) const OF_TEMPORARY: &[Word] = &[TOKEN, SEQ, NOTIFY, TASK, WAIT, PUSH, ACKS, ACKTIMEOUT];
 
 /// Modes that are an option without values.
 const MODES: &[(Word, Mode)] = &[(SHARED, Mode::Shared)];
@@ -188,7 +189,7 @@ impl<'a, 'b> Options<'a, 'b> {
         let words = MODES.iter().copied().filter(|(word, _)| self.has(*word));
         let mut modes = words.chain(permits);
         match (modes.next(), modes.next()) {
-            (Some((one, _)), Some((other, _))) => Err(BadInput::TwoModes(one.name, other.name)),
+            (Some((one, _)), Some((other, _))) => Err(BadInput::Exclude(one.name, other.name)),
             (only, _) => self.ask(only.map_or(Mode::Exclusive, |(_, mode)| mode)),
         }
     }

@@ -1,9 +1,9 @@
-//! Binary packs for RDB files: the names of many keys, and session records.
+//! Binary packs for files: the names of many keys, their tokens, and session records.
 //!
 //! Reading one value of an RDB file costs the server about as much as adding a key costs the engine, and there may be
 //! millions of keys, so many names are saved in one value.
 
-use crate::engine::{Db, Key, SessionRecord};
+use crate::engine::{Db, Key, SessionRecord, Token};
 
 /// Size of a full pack, in bytes.
 const FULL: usize = 1 << 16;
@@ -61,6 +61,20 @@ pub fn take_first<'a>(bytes: &mut &'a [u8]) -> Option<Key<'a>> {
     Some(Key { db, name })
 }
 
+/// Packs tokens, in the order of their keys: each as a little-endian u64.
+pub fn pack_tokens(tokens: &[Token]) -> Vec<u8> {
+    let bytes = tokens.iter().flat_map(|token| token.0.to_le_bytes());
+    bytes.collect()
+}
+
+/// Unpacks tokens. `None` if malformed; does not check whether they are credible.
+pub fn unpack_tokens(bytes: &[u8]) -> Option<Vec<Token>> {
+    let (tokens, rest) = bytes.as_chunks();
+    let tokens = tokens.iter().map(|token| u64::from_le_bytes(*token));
+    let tokens = tokens.map(Token::checked).collect::<Option<Vec<_>>>()?;
+    rest.is_empty().then_some(tokens)
+}
+
 /// Packs a record: its database as u32, then each word as its length (u32) and its bytes.
 pub fn pack_record(record: &SessionRecord) -> Vec<u8> {
     let mut bytes = record.db().unwrap_or(Db(0)).0.to_le_bytes().to_vec();
@@ -99,6 +113,16 @@ mod tests {
         for cut in 1..9 {
             assert_eq!(take_first(&mut &whole[..cut.min(8)]), None);
         }
+    }
+
+    #[test]
+    fn tokens_are_found_in_order() {
+        let tokens = [0, 1, 1 << 30, Token::MAX].map(Token);
+        let bytes = pack_tokens(&tokens);
+        assert_eq!(unpack_tokens(&bytes).as_deref(), Some(&tokens[..]));
+        assert_eq!(unpack_tokens(b"").as_deref(), Some(&[][..]));
+        assert_eq!(unpack_tokens(&bytes[1..]), None);
+        assert_eq!(unpack_tokens(&[0xff; 8]), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod tests;
 
 use super::options::{
     ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY,
-    OWNER, Options, RESET, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    OWNER, Options, RESET, SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
 use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
@@ -33,6 +33,8 @@ pub enum Request<'a, 'b> {
         key: &'a [u8],
         value: &'a [u8],
         token: bool,
+        /// The key is the beginning of the name to make.
+        sequential: bool,
         ask: Ask<'a>,
     },
     Deltp {
@@ -149,7 +151,7 @@ pub enum BadInput {
     PushWithoutWait,
     AcktimeoutWithoutAcks,
     ReentrantAcks,
-    TwoModes(&'static str, &'static str),
+    Exclude(&'static str, &'static str),
     /// A command that `LOCK.GUARD` refuses to run.
     Unguarded(&'static str),
 }
@@ -182,7 +184,7 @@ impl fmt::Display for BadInput {
             BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
             BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
             BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
-            BadInput::TwoModes(one, other) => {
+            BadInput::Exclude(one, other) => {
                 write!(f, "options {one} and {other} exclude each other")
             }
         }
@@ -202,6 +204,7 @@ pub fn parse<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         key,
         value,
         token: false,
+        sequential: false,
         ask: Ask::of(Mode::Temporary, wait),
     };
     let acquire = |keys, wait| Request::Acquire {
@@ -232,11 +235,17 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
     match (verb, arguments) {
         (Verb::Settp, [key, value, options @ ..]) => {
             let options = Options::read(options, OF_TEMPORARY)?;
+            let ask = options.ask(Mode::Temporary)?;
+            let sequential = options.has(SEQ);
+            if sequential && ask.wait.is_some() {
+                return Err(BadInput::Exclude("SEQ", "WAIT"));
+            }
             Ok(Request::Settp {
                 key,
                 value,
                 token: options.has(TOKEN),
-                ask: options.ask(Mode::Temporary)?,
+                sequential,
+                ask,
             })
         }
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),

@@ -144,6 +144,7 @@ pub const TABLE: &[Spec] = &[
             KEY,
             required("value", ArgumentKind::String),
             option("TOKEN", "token", ArgumentKind::Flag),
+            option("SEQ", "seq", ArgumentKind::Flag),
             NOTIFY,
             TASK,
             WAIT,

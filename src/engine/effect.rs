@@ -100,21 +100,31 @@ pub enum Reply {
     States(Vec<bool>),
     /// A new session's secret, which is kept nowhere.
     Secret(Box<[u8]>),
+    /// The key that was made, and its token.
+    Made {
+        name: Bytes,
+        token: Token,
+    },
     Refused(Refusal),
 }
 
 impl Form {
-    pub fn granted(self, token: Token) -> Reply {
-        Reply::Integer(match self {
-            Form::Settp => 1,
-            Form::SettpToken | Form::Lock | Form::Locks => token.0 as i64,
-        })
+    /// `name` is that of the granted key; only a sequence's reply has it.
+    pub fn granted(self, name: &[u8], token: Token) -> Reply {
+        match self {
+            Form::Settp => Reply::Integer(1),
+            Form::SettpToken | Form::Lock | Form::Locks => Reply::Integer(token.0 as i64),
+            Form::Sequence => {
+                let name = name.into();
+                Reply::Made { name, token }
+            }
+        }
     }
 
     pub fn not_granted(self) -> Reply {
         match self {
             Form::Settp | Form::SettpToken => Reply::Integer(0),
-            Form::Lock | Form::Locks => Reply::Null,
+            Form::Lock | Form::Locks | Form::Sequence => Reply::Null,
         }
     }
 }
@@ -128,9 +138,9 @@ pub(in crate::engine) enum WaitEnd {
 
 impl WaitEnd {
     /// Tells it to who asked: of the request's first key with its label by a push, where that was wanted, and otherwise as the
-    /// answer for which the connection is blocked.
+    /// answer for which the connection is blocked. `made` is the name that a sequence has made.
     #[inline]
-    pub fn told(self, to: ReplyTo, about: Option<(KeyBuf, &[u8])>) -> Effect {
+    pub fn told(self, to: ReplyTo, about: Option<(KeyBuf, &[u8])>, made: &[u8]) -> Effect {
         let ReplyTo { client, form, .. } = to;
         if let Some((key, label)) = about {
             let kind = form.kind();
@@ -144,7 +154,7 @@ impl WaitEnd {
             return Effect::Push { to, push };
         }
         let (reply, granted) = match self {
-            WaitEnd::Granted(token) => (form.granted(token), Some(token)),
+            WaitEnd::Granted(token) => (form.granted(made, token), Some(token)),
             WaitEnd::TimedOut => (form.not_granted(), None),
             WaitEnd::Refused(refusal) => (Reply::Refused(refusal), None),
         };
@@ -170,6 +180,8 @@ pub enum Refusal {
     TooManyKeys {
         limit: u32,
     },
+    /// The names that a sequence would make next are there already.
+    SequenceTaken,
     /// Of all users, or of the caller's.
     TooManySessions {
         limit: u32,

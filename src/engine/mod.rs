@@ -45,10 +45,11 @@ pub use limits::{LOSSES_LOGGED_APART, Limits};
 pub use mode::{Mode, ModeKind};
 pub use pairs::{Pair, read_number, read_pairs, skip_pairs};
 pub use record::{
-    FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Held, SESSION, SessionRecord, hex,
+    FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Held, SESSION, SessionRecord, TOKENS, hex,
     read_moment_ms, read_token,
 };
 pub use rules::acks::Counted;
+pub use rules::sequence::SequenceName;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
@@ -299,18 +300,19 @@ impl Engine {
         self.in_transit.is_some() || self.lost_in_transit.is_some()
     }
 
-    /// The temporary keys that are not held by sessions, for an RDB file. O(held keys).
-    pub fn temporary_keys(&self) -> impl Iterator<Item = Key<'_>> {
-        let temporary = |held: &Id<HeldKey>| {
-            let hold = self.keys[*held].holds.head();
-            let is_it = |hold: Id<Hold>| {
-                let owner = self.holds[hold].client;
-                self.holds.mode(hold) == Mode::Temporary && self.sessions.get(owner).is_none()
-            };
-            !self.keys.is_retired(*held) && hold.is_some_and(is_it)
+    /// The temporary keys that are not held by sessions, with their tokens, for files. O(held keys).
+    pub fn temporary_keys(&self) -> impl Iterator<Item = (Key<'_>, Token)> {
+        let is_it = |hold: &Id<Hold>| {
+            let owner = self.holds[*hold].client;
+            self.holds.mode(*hold) == Mode::Temporary && self.sessions.get(owner).is_none()
         };
-        let held = self.keys.all_held().filter(temporary);
-        held.map(|held| self.keys.key_of(held))
+        let temporary = move |held: Id<HeldKey>| {
+            let hold = self.keys[held].holds.head().filter(is_it)?;
+            Some((self.keys.key_of(held), self.holds[hold].token))
+        };
+        let held = self.keys.all_held();
+        held.filter(|held| !self.keys.is_retired(*held))
+            .filter_map(temporary)
     }
 
     pub fn limits(&self) -> Limits {

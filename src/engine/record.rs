@@ -15,6 +15,9 @@
 //!   TETHER.FREE key id label token <n>               ... [name value]...
 //! ```
 //!
+//! A `TETHER.HOLD` of a session that there is not ([`NO_SESSION`]) tells the raised token of a temporary key that a connection holds.
+//! `TETHER.TOKEN ... tokens <packed>` tells those of the keys of the next `TETHER.BOUND`: see `command/pack.rs`.
+//!
 //! What a server does not know it skips or refuses: see `pairs.rs`. A number is in the range that it has when a client gives it.
 //! The database is told apart.
 //!
@@ -79,6 +82,12 @@ pub const HELD_LOCK: &str = "TETHER.LOCK";
 pub const SESSION: &str = "TETHER.SESSION";
 pub const HOLD: &str = "TETHER.HOLD";
 pub const FREE: &str = "TETHER.FREE";
+
+/// The number of no session: greater than any token that a server gives.
+pub const NO_SESSION: SessionId = SessionId(Token::MAX);
+
+/// The name of packed tokens.
+pub const TOKENS: &[u8] = b"tokens";
 
 /// No server tells of a deeper hold.
 pub const MOST_DEPTH_TOLD: u32 = 3 << 30;

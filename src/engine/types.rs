@@ -154,6 +154,8 @@ pub enum Form {
     Settp,
     /// The token or 0.
     SettpToken,
+    /// The name and the token. The name ends with the token: see `rules/sequence.rs`. Never with a wait.
+    Sequence,
     /// The token or null.
     Lock,
     /// The same, for `LOCK.MACQUIRE`.
@@ -163,7 +165,7 @@ pub enum Form {
 impl Form {
     pub fn kind(self) -> Kind {
         match self {
-            Form::Settp | Form::SettpToken => Kind::Temporary,
+            Form::Settp | Form::SettpToken | Form::Sequence => Kind::Temporary,
             Form::Lock | Form::Locks => Kind::Lock,
         }
     }

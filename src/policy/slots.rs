@@ -275,14 +275,18 @@ pub fn slots_importing_to_master(moves: &[Vec<String>]) -> Vec<SlotRange> {
     ranges.filter_map(slot_range).collect()
 }
 
-/// The slot of a key: hashes the content of its first braces, if not empty.
-pub fn slot_of(name: &[u8]) -> u64 {
+/// What is hashed in place of a name: the content of its first braces, if not empty.
+pub fn hash_tag(name: &[u8]) -> Option<&[u8]> {
     let find = |byte: u8, from: &[u8]| from.iter().position(|other| *other == byte);
-    let tag = find(b'{', name).and_then(|open| {
-        let rest = &name[open + 1..];
-        find(b'}', rest).map(|close| &rest[..close])
-    });
-    let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(name);
+    let open = find(b'{', name)?;
+    let rest = &name[open + 1..];
+    let tag = &rest[..find(b'}', rest)?];
+    (!tag.is_empty()).then_some(tag)
+}
+
+/// The slot of a key.
+pub fn slot_of(name: &[u8]) -> u64 {
+    let hashed = hash_tag(name).unwrap_or(name);
     // CRC-16 as in XMODEM.
     let crc = hashed.iter().fold(0_u16, |crc, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| match crc >> 15 {

@@ -123,6 +123,8 @@ pub struct Shell {
     pub has_new_replica: Cell<bool>,
     /// The version that wrote the input read last: a file, or the master's stream.
     pub sender: Scoped<Release>,
+    /// The tokens of the keys of the next `TETHER.BOUND`.
+    pub bound_tokens: Scoped<Vec<Token>>,
     /// Number of refused records in it.
     pub refused: Cell<u64>,
     /// Records of the master's stream were refused, although the replication offset advanced: until a full resync this

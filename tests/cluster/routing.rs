@@ -233,3 +233,43 @@ fn a_session_that_ends_in_a_transaction_leaves_nothing_in_other_slots() {
     assert_eq!(holder.call("GET owned"), bulk("w"));
     assert_eq!(tether(server, "sessions_attached"), 0);
 }
+
+/// The name that is made is in the slot of the key by which the server routes.
+#[test]
+fn a_sequence_has_a_hash_tag() {
+    const SLOT: u16 = 9;
+    let cluster = Cluster::of_masters(2, &[]);
+    let (source, target) = (&cluster.servers[0], &cluster.servers[1]);
+    let tag = name_in(SLOT);
+    let mut client = source.resp3();
+    for key in [tag.clone(), format!("{{}}{tag}")] {
+        let refused = source.resp3().refused(["SETTP", &key, "v", "SEQ"]);
+        assert!(
+            refused.starts_with("CROSSSLOT ") || refused.starts_with("MOVED "),
+            "{key}: {refused}"
+        );
+    }
+    assert!(
+        client
+            .refused(["SETTP", &tag, "v", "SEQ"])
+            .starts_with("CROSSSLOT ")
+    );
+    assert_eq!(client.run("DBSIZE"), int(0));
+    let key = format!("{{{tag}}}n");
+    assert_eq!(
+        target.resp3().refused(["SETTP", &key, "v", "SEQ"]),
+        format!("MOVED {SLOT} {}", cluster.address(0))
+    );
+    let name = client.run(["SETTP", &key, "v", "SEQ"]).items()[0].text();
+    assert!(name.starts_with(&key));
+    let count = format!("CLUSTER COUNTKEYSINSLOT {SLOT}");
+    assert_eq!(client.run(&count), int(1));
+    // While the slot moves: the server asks for the key that is given, and the module for the one that is made.
+    client.run(["SET", &key, "plain"]);
+    cluster.open_slot(SLOT, 0, 1);
+    let again = client.refused(["SETTP", &key, "v", "SEQ"]);
+    assert!(again.starts_with("TRYAGAIN "), "{again}");
+    let asked = client.refused(["SETTP", &format!("{key}2"), "v", "SEQ"]);
+    assert_eq!(asked, format!("ASK {SLOT} {}", cluster.address(1)));
+    assert_eq!(client.run(&count), int(2));
+}

@@ -15,6 +15,7 @@ mod rewriting;
 mod sentinels;
 mod sessions;
 mod stream;
+mod tokens;
 mod upgrade;
 mod vanishing;
 

@@ -47,7 +47,7 @@ ACL DRYRUN {user} LOCK.MACQUIRE 2 {k} {k} | ACL DRYRUN {user} LOCK.MACQUIRE 4 {k
 PUBSUB NUMSUB {ch} | WAIT 0 1 | BLPOP {k} 0.01 | BLPOP {k} {k} 0 | BLMOVE {k} {k} LEFT RIGHT 0.01 | XREAD BLOCK 5 STREAMS {k} $
 TETHER.TOKEN {n} | TETHER.BOUND {k} | TETHER.SESSION START {n} {v} {n} | TETHER.HOLD {k} {n} {v} exclusive 1 0 {n} - | TETHER.HOLD {k} {n} {v} mode shared token {n} depth {n} | TETHER.FREE {k} {n} {v} | TETHER.RENEW {k} {n} | TETHER.SETTP {k} {n} {v} | TETHER.LOCK {k} {n} shared
 DEBUG OBJECT {k} | DEBUG DIGEST-VALUE {k} | OBJECT HELP | LOCK.INFO {k} COUNT 1 | NOSUCH {k} | SETTP {k} {v} WAIT 0 | SETTP {k} {v} | DELTP {k}
-LOCK.ACQUIRE {k} WAIT 0 | LOCK.ACQUIRE {k} | LOCK.RELEASE {k} | LOCK.ACQUIRE {k} WAIT 0 PUSH | SETTP {k} {v} WAIT 0 PUSH | WATCHEX {k} {k}";
+LOCK.ACQUIRE {k} WAIT 0 | LOCK.ACQUIRE {k} | LOCK.RELEASE {k} | LOCK.ACQUIRE {k} WAIT 0 PUSH | SETTP {k} {v} SEQ | SETTP {k} {v} WAIT 0 PUSH | WATCHEX {k} {k}";
 
 /// What rights users are given. Each can go on to speak here.
 const RIGHTS: [&str; 8] = [

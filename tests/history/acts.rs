@@ -2,9 +2,10 @@
 
 use crate::harness::{Client, encode, eventually, int, ok};
 use crate::look;
-use crate::model::command::{Command, NAMES, Spot, Who};
+use crate::model::command::{Command, Spot, Who};
 use crate::model::replies::Heard;
 use crate::model::rights::rules;
+use crate::model::sequence::bytes_of;
 use crate::model::starts::BRIEF_MS;
 use crate::model::step::{Ending, Step};
 use crate::model::world::Outcome;
@@ -40,7 +41,7 @@ impl Trial<'_> {
             Step::Discard { who } => players.say(*who, &[b"DISCARD"], replies(*who)),
             Step::Pipeline { who, commands } => players.send(*who, commands, replies(*who)),
             Step::Expiry { who, key, then } => {
-                players.say(*who, &[b"PEXPIRE", NAMES[*key], BRIEF], 1);
+                players.say(*who, &[b"PEXPIRE", bytes_of(*key), BRIEF], 1);
                 // Nothing tells that a key has lapsed but a look at it, which ends it.
                 sleep(BEYOND);
                 if let Some((other, command)) = then {
@@ -137,7 +138,7 @@ impl Trial<'_> {
             stage.observer.run("DEBUG SET-ACTIVE-EXPIRE 1");
         }
         if how == Ending::WhilePaused {
-            let seen = look::at_all(&mut stage.observer);
+            let seen = look::at_all(&mut stage.observer, owned);
             let is_missing =
                 |spot: &&Spot| !seen.iter().any(|seen| seen.spot == **spot && seen.exists);
             let missing: Vec<_> = owned.iter().filter(is_missing).collect();
@@ -207,7 +208,7 @@ fn lapse_unnoticed(observer: &mut Client, spots: &[Spot]) {
     observer.run("DEBUG SET-ACTIVE-EXPIRE 0");
     for spot in spots {
         observer.run(["SELECT", &spot.db.to_string()]);
-        observer.run([&b"PEXPIRE"[..], NAMES[spot.name], BRIEF]);
+        observer.run([&b"PEXPIRE"[..], bytes_of(spot.name), BRIEF]);
     }
     observer.run("SELECT 0");
     sleep(BEYOND);
@@ -217,7 +218,7 @@ fn lapse_unnoticed(observer: &mut Client, spots: &[Spot]) {
 fn meddle(observer: &mut Client, over: &[Spot], deleted: &[Spot]) {
     let mut words = vec![b"BETWEEN".to_vec(), over.len().to_string().into_bytes()];
     let spots = over.iter().chain(deleted);
-    words.extend(spots.map(|spot| NAMES[spot.name].to_vec()));
+    words.extend(spots.map(|spot| bytes_of(spot.name).to_vec()));
     let count = words.len() - 2;
     assert_eq!(observer.run(words), int(count as i64));
 }

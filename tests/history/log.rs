@@ -8,6 +8,7 @@ use crate::model::command::{LABELS, NAMES, Who};
 use crate::model::endings::Ending;
 use crate::model::replies::Tokens;
 use crate::model::rights::{User, user_of};
+use crate::model::sequence::bytes_of;
 use crate::model::world::{REASONS, World};
 use crate::players::user;
 
@@ -67,7 +68,7 @@ impl Entry {
         let waiters = waiters..=waiters + turned_away as i64;
         let reason = self.get("reason").text();
         self.number("db") == ending.spot.db as i64
-            && self.bytes("key") == NAMES[ending.spot.name]
+            && self.bytes("key") == bytes_of(ending.spot.name)
             && self.bytes("label") == LABELS[ending.label]
             && self.get("mode").text() == word(ending.mode)
             && REASONS[ending.reason].contains(&&*reason)
@@ -99,7 +100,12 @@ fn compare_what_is_hidden(
     if hidden.is_empty() || entries.is_empty() {
         return Ok(());
     }
-    let is_shown = |entry: &&Entry| !hidden.contains(&&*entry.bytes("key"));
+    // The names that sequences have made of them, too.
+    let is_hidden = |key: &[u8]| {
+        let made = key.split_last_chunk::<16>().map(|(given, _)| given);
+        hidden.contains(&key) || made.is_some_and(|given| hidden.contains(&given))
+    };
+    let is_shown = |entry: &&Entry| !is_hidden(&entry.bytes("key"));
     let expected = entries.iter().filter(is_shown);
     let expected: Vec<i64> = expected.map(|entry| entry.number("id")).collect();
     let shown = shown_to(observer, &user(LIMITED), since);

@@ -1,10 +1,11 @@
 //! What a server tells of a key when it is asked, against the world.
 
 use crate::harness::{Client, Frame, bulk, encode, int, null};
-use crate::model::command::{DATABASES, LABELS, Mode, NAMES, Spot, Who};
+use crate::model::command::{DATABASES, LABELS, Mode, Name, Spot, Who};
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
 use crate::model::replies::Tokens;
+use crate::model::sequence::{bytes_of, is_known, last_made};
 use crate::model::world::World;
 use crate::trial::USED_NAMES;
 
@@ -16,12 +17,22 @@ pub struct KeySnapshot {
     info: Frame,
 }
 
-/// Looks at all keys of all databases.
-pub fn at_all(observer: &mut Client) -> Vec<KeySnapshot> {
+/// Looks at all keys of all databases; of those that sequences have made, at these and the last ones.
+pub fn at_all(observer: &mut Client, made: &[Spot]) -> Vec<KeySnapshot> {
+    const LAST: usize = 4;
+    let mut names: Vec<Name> = (0..USED_NAMES).chain(last_made(LAST)).collect();
+    // What one is called that this step has made is heard of after this.
+    names.extend(
+        made.iter()
+            .map(|spot| spot.name)
+            .filter(|name| is_known(*name)),
+    );
+    names.sort_unstable();
+    names.dedup();
     let mut bytes = Vec::new();
     for db in 0..DATABASES {
         bytes.extend(encode(["SELECT", &db.to_string()]));
-        for name in &NAMES[..USED_NAMES] {
+        for name in names.iter().map(|name| bytes_of(*name)) {
             bytes.extend(encode([b"PTTL".as_slice(), name]));
             bytes.extend(encode([b"LOCK.INFO".as_slice(), name]));
         }
@@ -30,7 +41,7 @@ pub fn at_all(observer: &mut Client) -> Vec<KeySnapshot> {
     let mut seen = Vec::new();
     for db in 0..DATABASES {
         observer.read_reply();
-        for name in 0..USED_NAMES {
+        for name in names.iter().copied() {
             let spot = Spot { db, name };
             let (ttl, info) = (observer.read_reply(), observer.read_reply());
             let (exists, expires) = (ttl != int(-2), ttl.number() >= 0);

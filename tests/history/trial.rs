@@ -366,7 +366,7 @@ impl<'a> Trial<'a> {
 
     fn disagreement(&mut self) -> Result<(), String> {
         // First, since it notices what has lapsed.
-        let seen = look::at_all(&mut self.stage.observer);
+        let seen = look::at_all(&mut self.stage.observer, &self.world.sequence_keys());
         let ids = &self.players.book.ids;
         for seen in &seen {
             seen.compare(&self.world, ids, &mut self.tokens)?;

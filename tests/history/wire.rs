@@ -2,9 +2,10 @@
 
 use crate::harness::Frame;
 use crate::model::command::{
-    Acks, Ask, Command, Kind, LABELS, Label, Mode, NAMES, Name, Past, Raised, Replies, Task, Wait,
+    Acks, Ask, Command, Kind, LABELS, Label, Mode, Name, Past, Raised, Replies, Task, Wait,
 };
 use crate::model::replies::Reply;
+use crate::model::sequence::bytes_of;
 use crate::model::speaking::CHANNEL;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -43,7 +44,7 @@ fn bytes(word: &(impl AsRef<[u8]> + ?Sized)) -> Vec<u8> {
 }
 
 fn key(name: &Name) -> &'static [u8] {
-    NAMES[*name]
+    bytes_of(*name)
 }
 
 fn with_keys(command: &str, keys: &[Name]) -> Words {
@@ -55,6 +56,17 @@ impl Book {
     pub fn words(&self, command: &Command) -> Words {
         match command {
             Command::Settp { .. } => settp_words(command),
+            Command::Sequence {
+                key: k,
+                value,
+                notify,
+                acks,
+            } => {
+                let mut words = words!["SETTP", key(k), value.to_string(), "SEQ"];
+                words.extend(notify_words(*notify));
+                words.extend(acks_words(*acks));
+                words
+            }
             Command::Acquire { .. }
             | Command::Macquire { .. }
             | Command::Release { .. }

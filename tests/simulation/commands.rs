@@ -5,12 +5,13 @@ use crate::model::command::{
     Ask, Command, LABELS, Mode as Way, Name, Raised, Spot, Who, is_notified,
 };
 use crate::model::replies::{Reply, Tokens};
+use crate::model::sequence;
 use crate::model::sessions::Number;
 use crate::words::key_of;
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise,
-    SessionId, SessionRecord, Start, Terms, Token, Wait,
+    SequenceName, SessionId, SessionRecord, Start, Terms, Token, Wait,
 };
 
 impl Machine {
@@ -55,6 +56,17 @@ impl Machine {
                     ..Ask::default()
                 };
                 self.acquire(who, db, &[*key], Mode::Temporary, form, ask);
+            }
+            Command::Sequence {
+                key, notify, acks, ..
+            } => {
+                let (notify, acks) = (*notify, *acks);
+                let ask = Ask {
+                    notify,
+                    acks,
+                    ..Ask::default()
+                };
+                self.make_next(who, db, *key, ask);
             }
             Command::Acquire { key, mode, ask } => {
                 self.acquire(who, db, &[*key], mode_of(*mode), Form::Lock, *ask);
@@ -212,6 +224,17 @@ impl Machine {
         };
         self.tell(None, Event::Start(start));
         self.started += u64::from(matches!(self.reply, Some(Reply::Secret(_))));
+    }
+
+    /// As the shell does, where nobody has made the next name.
+    fn make_next(&mut self, who: Who, db: usize, key: Name, ask: Ask) {
+        let token = self.engine.next_token_of_sequence();
+        let name = SequenceName::new(sequence::bytes_of(key), token);
+        let made = sequence::made(self.sequences, key);
+        assert!(sequence::learn(made, name.bytes(), token.0 as i64));
+        self.acquire(who, db, &[made], Mode::Temporary, Form::Sequence, ask);
+        let is_made = matches!(self.reply, Some(Reply::Array(_) | Reply::Blocked));
+        self.sequences += usize::from(is_made);
     }
 
     fn acquire(&mut self, who: Who, db: usize, keys: &[Name], mode: Mode, form: Form, ask: Ask) {

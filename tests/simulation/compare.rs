@@ -2,7 +2,7 @@
 
 use crate::mine;
 use crate::model::acks::Ack;
-use crate::model::command::{LABELS, Mode as Way, Spot, Who};
+use crate::model::command::{LABELS, Mode as Way, NAMES, Spot, Who};
 use crate::model::generate::Scope;
 use crate::model::holds::{Hold, Owner};
 use crate::model::queues::Waiter;
@@ -16,7 +16,13 @@ use tether::engine::{
 
 impl Trial {
     pub fn compare_state(&mut self, scope: Scope) -> Result<(), String> {
-        for spot in all_spots(scope) {
+        let made = self
+            .machine
+            .things
+            .keys()
+            .filter(|spot| spot.name >= NAMES.len());
+        let made: Vec<Spot> = made.copied().chain(self.world.sequence_keys()).collect();
+        for spot in all_spots(scope).chain(made) {
             self.compare_thing(spot)?;
             self.compare_census(spot)?;
             self.compare_notice(spot)?;

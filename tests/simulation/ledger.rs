@@ -2,8 +2,8 @@
 
 use crate::model::around::Around;
 use crate::model::brief::{
-    BLOCK, PUSH, acked, acquire, acquire_as, again, by_task, close, connect, del, deltp, exec,
-    macquire, multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
+    BLOCK, PUSH, acked, acquire, acquire_as, again, close, connect, del, deltp, exec, macquire,
+    multi, pipeline, raise_as, release, resume, run, set, settp, settp_wait, start,
 };
 use crate::model::command::{Ask, Command, Kind, Mode, Past, Spot, Wait};
 use crate::model::generate::Scope;
@@ -477,48 +477,5 @@ fn the_last_hold_of_the_dead_and_their_last_wait_go_in_one_step() {
         close(0),
         connect(0),
         run(0, settp_wait(0, BLOCK)),
-    ]);
-}
-
-/// The same, with a wait behind another one for the key itself: under another label, or as another task.
-#[test]
-fn the_last_hold_of_the_dead_and_their_last_wait_may_be_for_one_key() {
-    let exclusive = |who| acquire_as(who, 0, Mode::Exclusive, PUSH);
-    for (first, again) in [
-        (exclusive(0), exclusive(1)),
-        (settp(0), by_task(1, settp_wait(0, PUSH))),
-    ] {
-        let other = settp_wait(0, BLOCK);
-        let other = if again == exclusive(1) {
-            exclusive(0)
-        } else {
-            other
-        };
-        holds(&[
-            connect(0),
-            connect(1),
-            connect(2),
-            run(0, first),
-            run(1, other.clone()),
-            run(0, again),
-            close(0),
-            run(2, other),
-        ]);
-    }
-}
-
-/// The model did not know that to turn a waiter away takes steps, which are then missing for what the same connection held besides.
-#[test]
-fn who_is_turned_away_takes_steps_of_the_work() {
-    let permits = Mode::Permits { count: 3, total: 3 };
-    holds(&[
-        connect(0),
-        connect(1),
-        run(0, acquire(0, permits, None)),
-        run(0, acquire(1, Mode::Shared, None)),
-        run(1, start(10)),
-        run(1, acked(acquire(0, Mode::Shared, BLOCK), 3, 1)),
-        close(0),
-        Step::Work { most: 2 },
     ]);
 }

@@ -45,6 +45,8 @@ pub struct Machine {
     named: Vec<Spot>,
     /// How many sessions were ever started.
     pub(super) started: u64,
+    /// How many keys sequences have made.
+    pub(super) sequences: usize,
     /// Somebody has watched a key, or asked for one with a wait: from then on the shell hears of keys
     /// that come into being.
     pub(super) hears_of_new: bool,
@@ -98,6 +100,7 @@ impl Machine {
             reply: None,
             named: Vec::new(),
             started: 0,
+            sequences: 0,
             hears_of_new: false,
             offset: 0,
         }

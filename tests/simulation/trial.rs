@@ -5,6 +5,7 @@ use crate::machine::Machine;
 use crate::model::acks::no_acks;
 use crate::model::command::{Command, DATABASES, Spot, Who};
 use crate::model::generate::{Generator, Scope};
+use crate::model::queues::Waiter;
 use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::shrink::shortest;
 use crate::model::step::Step;
@@ -114,12 +115,14 @@ impl Trial {
         let due = world.due();
         let ends_with = |at: usize| due[..at].iter().any(|other| other.ends == due[at].ends);
         let ties = (1..due.len()).any(ends_with);
-        // A request for several keys is served by whatever is left of the steps, and takes some; so does one that is turned away.
-        let takes_steps = world.waiters.iter().any(|waiter| {
-            let is_for_several = waiter.spots.len() > 1;
-            is_for_several || waiter.acks.is_some() || world.is_to_be_turned_away(waiter.who)
-        });
-        let is_plain = !serves && !ties && !takes_steps && !self.machine.has_more_to_do();
+        // A request for several keys is served by whatever is left of the steps.
+        let for_several = world.waiters.iter().any(|waiter| waiter.spots.len() > 1);
+        // One that is refused when its turn comes takes some steps, too.
+        let is_refusable =
+            |waiter: &Waiter| waiter.acks.is_some() || world.is_to_be_turned_away(waiter.who);
+        let refusable = world.waiters.iter().any(is_refusable);
+        let is_plain =
+            !(serves || ties || for_several || refusable || self.machine.has_more_to_do());
         let most = match world.first_servable() {
             None if is_plain => most,
             _ => usize::MAX,

@@ -2,6 +2,7 @@
 
 use crate::model::command::Who;
 use crate::model::rights::{Rights, USERS, User, user_of};
+use crate::model::sequence::given;
 use crate::words::spot_of;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -53,7 +54,7 @@ impl Table {
             return None;
         }
         let Rights { hidden, asks_not } = &self.rights[self.users[&client]];
-        let mut names = keys.map(|key| spot_of(&key.to_owned()).name);
+        let mut names = keys.map(|key| given(spot_of(&key.to_owned()).name));
         match names.any(|name| hidden.contains(&name)) {
             true => Some(NoRight::Key),
             false => asks_not.then_some(NoRight::Command(form)),

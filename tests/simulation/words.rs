@@ -1,8 +1,9 @@
 //! The engine's words in the model's.
 
 use crate::model::acks::no_acks;
-use crate::model::command::{LABELS, NAMES, Spot};
+use crate::model::command::{LABELS, Spot};
 use crate::model::replies::{self, Kind, Reply};
+use crate::model::sequence::{bytes_of, name_of};
 use tether::engine::{
     Acquire, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, Push, Refusal,
     Reply as Said, Waits,
@@ -10,12 +11,12 @@ use tether::engine::{
 
 pub fn key_of(db: usize, name: usize) -> Key<'static> {
     let db = Db(db as u32);
-    let name = NAMES[name];
+    let name = bytes_of(name);
     Key { db, name }
 }
 
 pub fn spot_of(key: &KeyBuf) -> Spot {
-    let name = NAMES.iter().position(|name| **name == *key.name);
+    let name = name_of(&key.name);
     Spot {
         db: key.db.0 as usize,
         name: name.expect("one of the names"),
@@ -66,6 +67,10 @@ pub fn answer(reply: Said) -> Reply {
     let refusal = match reply {
         Said::Integer(number) => return Reply::Int(number),
         Said::Null => return Reply::Null,
+        Said::Made { name, token } => {
+            let (name, token) = (Reply::Text(name.to_vec()), Reply::Int(token.0 as i64));
+            return Reply::Array(vec![name, token]);
+        }
         Said::Secret(secret) => {
             // Those of the machine are their sessions' numbers.
             let number = std::str::from_utf8(&secret)
@@ -88,6 +93,7 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::TooManyWatchBytes { .. } => "ERR the names watched by",
         Refusal::TooManyWatches { .. } => "ERR too many watches",
         Refusal::TooManyKeys { .. } => "ERR too many keys",
+        Refusal::SequenceTaken => "ERR the names that this sequence",
         Refusal::TooManySessions { .. } => "ERR too many sessions",
         Refusal::TooManyExtras { .. } => "ERR too many locks",
         Refusal::WrongType => "WRONGTYPE",

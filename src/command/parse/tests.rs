@@ -92,6 +92,11 @@ fn acknowledgements_and_raised_tokens_have_their_bounds() {
         ),
         (
             Verb::Settp,
+            "k v WAIT 0 SEQ",
+            "options SEQ and WAIT exclude each other",
+        ),
+        (
+            Verb::Settp,
             "k v ACKTIMEOUT 5",
             "option ACKTIMEOUT needs ACKS",
         ),

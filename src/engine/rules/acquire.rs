@@ -13,18 +13,18 @@ use crate::engine::state::rows::{Client, HeldKey, Hold, Name, Requester};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::few::Few;
 use crate::engine::tables::Engine;
-use crate::engine::types::{Cause, Key, KeyState, Loss, Token};
+use crate::engine::types::{Cause, Form, Key, KeyState, Loss, Token};
 
 /// A key of a request, with its reconciled state.
 #[derive(Clone, Copy)]
-struct RequestedKey<'a> {
+pub(super) struct RequestedKey<'a> {
     key: Key<'a>,
     state: KeyState,
     lookup: Lookup,
 }
 
 /// The outcome of a request that is not refused.
-enum Outcome {
+pub(super) enum Outcome {
     Granted(Token),
     /// It waits for the key or for acknowledgements, and is answered later.
     Pending,
@@ -42,11 +42,12 @@ enum Reentry {
 impl Engine {
     pub(in crate::engine) fn acquire(&mut self, ask: Acquire<'_>, effects: &mut Vec<Effect>) {
         let outcome = match self.find_uncontended(&ask) {
+            _ if ask.form == Form::Sequence => self.make_next(&ask, effects),
             Some(asked) => self.grant_now(&ask, &[asked], effects),
             None => self.try_acquire(&ask, effects),
         };
         let reply = match outcome {
-            Ok(Outcome::Granted(token)) => ask.form.granted(token),
+            Ok(Outcome::Granted(token)) => ask.form.granted(ask.seen[0].key.name, token),
             Ok(Outcome::Pending) if !ask.wait.is_some_and(|wait| wait.push) => {
                 return effects.push(Effect::Block);
             }
@@ -57,7 +58,7 @@ impl Engine {
     }
 
     /// The fast path: a single key that does not exist and has no record can be granted without further checks.
-    fn find_uncontended<'a>(&self, ask: &Acquire<'a>) -> Option<RequestedKey<'a>> {
+    pub(super) fn find_uncontended<'a>(&self, ask: &Acquire<'a>) -> Option<RequestedKey<'a>> {
         let &[KeySnapshot { key, state }] = ask.seen else {
             return None;
         };
@@ -175,7 +176,7 @@ impl Engine {
 
     /// Records the state that the shell saw, and ends holds that it contradicts (another module can delete a key without an
     /// event; a lock can be overwritten).
-    fn observe<'a>(
+    pub(super) fn observe<'a>(
         &mut self,
         seen: KeySnapshot<'a>,
         effects: &mut Vec<Effect>,
@@ -375,7 +376,7 @@ impl Engine {
     }
 
     /// Grants all keys of a request; they are free.
-    fn grant_now(
+    pub(super) fn grant_now(
         &mut self,
         ask: &Acquire<'_>,
         asked: &[RequestedKey<'_>],

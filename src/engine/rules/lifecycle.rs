@@ -368,7 +368,7 @@ impl Engine {
         let key = key.filter(|_| waiter.reply_to.push);
         let about = key.map(|key| (key, &*waiter.terms.label));
         let end = why.map_or(WaitEnd::TimedOut, WaitEnd::Refused);
-        effects.push(end.told(waiter.reply_to, about));
+        effects.push(end.told(waiter.reply_to, about, b""));
     }
 
     /// Fails all waits at this name. Looks the name up each time: its record goes with the last waiter, which may be a multi-key

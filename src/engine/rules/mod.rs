@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   acquire.rs     asking for keys                serve.rs    handing them over to who waits
-//!   grant.rs       what follows from a grant, either way
+//!   grant.rs       what follows from a grant, either way         sequence.rs  keys that are named after their token
 //!   requests.rs    the other commands             keyspace.rs what happened to keys
 //!   lifecycle.rs   connections, waits and leases that end     sessions.rs  sessions that come and go
 //!   replication.rs what servers tell each other   renewals.rs the time that temporary keys live in a cluster
@@ -26,6 +26,7 @@ pub(in crate::engine) mod renewals;
 pub(in crate::engine) mod replication;
 pub(in crate::engine) mod requests;
 pub(in crate::engine) mod rights;
+pub(in crate::engine) mod sequence;
 pub(in crate::engine) mod serve;
 pub(in crate::engine) mod sessions;
 pub(in crate::engine) mod sweep;

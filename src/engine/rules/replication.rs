@@ -8,7 +8,7 @@ use crate::engine::effect::Effect;
 use crate::engine::event::Event;
 use crate::engine::limits::Budget;
 use crate::engine::mode::Mode;
-use crate::engine::record::{Held, SessionRecord};
+use crate::engine::record::{Held, NO_SESSION, SessionRecord};
 use crate::engine::state::holds::Grant;
 use crate::engine::state::rows::{Client, ClientKind, Death, HeldKey, Hold};
 use crate::engine::storage::arena::Id;
@@ -61,6 +61,16 @@ impl Engine {
     pub(in crate::engine) fn replicate_hold(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         if self.is_of_session(hold) {
             self.replicate_session_hold(hold, effects);
+        }
+    }
+
+    /// Replicates a raised token. A replica does not know the tokens of other connections' locks.
+    pub(in crate::engine) fn replicate_raise(&self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+        if self.is_of_session(hold) {
+            self.replicate_session_hold(hold, effects);
+        } else if !self.holds.mode(hold).is_lock() {
+            let held = self.held(hold, NO_SESSION, self.now);
+            effects.push(Effect::Replicate(Box::new(SessionRecord::Held(held))));
         }
     }
 
@@ -239,16 +249,26 @@ impl Engine {
         self.add_ownerless_hold(key, mode, token);
     }
 
-    /// Adds many temporary keys at once, as when an RDB file is loaded; equivalent to an [`Event::Inherited`] for each. O(keys).
-    pub fn inherit(&mut self, now: Moment, keys: &[Key<'_>], effects: &mut Vec<Effect>) {
+    /// Adds many temporary keys at once, as when an RDB file is loaded; equivalent to an [`Event::Inherited`] for each. The tokens are
+    /// those of the first keys, or none. O(keys).
+    pub fn inherit(
+        &mut self,
+        now: Moment,
+        keys: &[Key<'_>],
+        tokens: &[Token],
+        effects: &mut Vec<Effect>,
+    ) {
         self.now = self.now.max(now);
+        self.tokens
+            .apply(tokens.iter().copied().max().unwrap_or_default());
         self.lose_in_transit(&Event::LoadBegins, effects);
         let mode = Mode::Temporary;
         let made = self.keys.insert_all_held(keys);
-        for (key, made) in keys.iter().zip(made) {
+        for (at, (key, made)) in keys.iter().zip(made).enumerate() {
+            let token = tokens.get(at).copied();
             match made {
-                Some(made) => self.add_ownerless_hold(made, mode, None),
-                None => self.inherited(*key, mode, None, effects),
+                Some(made) => self.add_ownerless_hold(made, mode, token),
+                None => self.inherited(*key, mode, token, effects),
             }
         }
     }
@@ -395,17 +415,25 @@ mod tests {
         keys.insert(100, key(b"watched"));
         let (mut alone, mut together) = (engine(), engine());
         let mut effects = [Vec::new(), Vec::new()];
-        for key in &keys {
+        let tokens: Vec<_> = (1..=keys.len() as u64).map(Token).collect();
+        for (key, token) in keys.iter().zip(&tokens) {
             let inherited = Event::Inherited {
                 key: *key,
                 mode: Mode::Temporary,
-                token: None,
+                token: Some(*token),
             };
             alone.handle(Moment(9), inherited, &mut effects[0]);
         }
-        for keys in keys.chunks(700) {
-            together.inherit(Moment(9), keys, &mut effects[1]);
+        for (keys, tokens) in keys.chunks(700).zip(tokens.chunks(700)) {
+            together.inherit(Moment(9), keys, tokens, &mut effects[1]);
         }
+        let [one, other] = [&alone, &together].map(|engine| {
+            let mut all: Vec<_> = engine.temporary_keys().collect();
+            all.sort_unstable();
+            all
+        });
+        assert_eq!(one, other);
+        assert!(one.contains(&(key(b"0"), Token(1502))));
         for (engine, effects) in [&mut alone, &mut together].into_iter().zip(&mut effects) {
             engine.check_invariants();
             assert_eq!(engine.gauges().temporary_keys, 1501);

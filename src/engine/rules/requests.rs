@@ -219,7 +219,7 @@ impl Engine {
             false => self.know_token(token, effects),
         };
         self.holds.raise(hold, token);
-        self.replicate_hold(hold, effects);
+        self.replicate_raise(hold, effects);
         Ok(token)
     }
 

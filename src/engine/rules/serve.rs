@@ -378,6 +378,6 @@ impl Engine {
     ) {
         let key = || (self.keys[name].key().to_owned(), &*waiter.terms.label);
         let about = waiter.reply_to.push.then(key);
-        effects.push(WaitEnd::Granted(token).told(waiter.reply_to, about));
+        effects.push(WaitEnd::Granted(token).told(waiter.reply_to, about, b""));
     }
 }

@@ -22,8 +22,11 @@ impl Requester {
 
     /// The effect that reports the outcome.
     pub fn told(self, end: WaitEnd) -> Effect {
-        let about = self.reply_to.push.then(|| (self.key, &*self.label));
-        end.told(self.reply_to, about)
+        if self.reply_to.push {
+            let about = (self.key, &*self.label);
+            return end.told(self.reply_to, Some(about), b"");
+        }
+        end.told(self.reply_to, None, &self.key.name)
     }
 }
 

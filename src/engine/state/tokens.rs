@@ -133,8 +133,18 @@ impl Tokens {
 
     /// O(1).
     pub fn next(&mut self) -> Token {
-        self.last.0 = (self.last.0 + 1).max(self.floor);
+        self.last = self.following();
         self.last
+    }
+
+    /// What [`next`](Self::next) would return.
+    pub fn following(&self) -> Token {
+        Token((self.last.0 + 1).max(self.floor))
+    }
+
+    /// Tokens up to this one are not granted.
+    pub fn skip_to(&mut self, token: Token) {
+        self.last = self.last.max(token);
     }
 
     /// The last token granted, if any is known.

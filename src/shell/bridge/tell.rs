@@ -6,7 +6,7 @@
 //! the same order, in a loop ([`follow_up`]), so the stack stays flat.
 
 use crate::engine::{
-    Effect, Engine, Event, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment, Timing,
+    Effect, Engine, Event, Form, Key, KeyBuf, KeySnapshot, KeyState, Loss, Moment, Timing,
 };
 use crate::policy::slots::SlotOwner;
 use crate::shell::bridge::perform::{CommandContext, Follows, perform};
@@ -94,15 +94,25 @@ fn tell(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, event: Event<'_>)
     }
 }
 
+/// In a cluster, keeps tokens above those of a server whose slots this one may have gained.
+pub fn follow_clock() {
+    if shell().server.get().is_cluster && epochs::may_have_gained_slots() {
+        let now = clock::since_1970();
+        let engine = &shell().engine;
+        engine.with_mut(|engine| engine.follow_clock(now));
+    }
+}
+
 /// Lets the engine decide, and releases it. Returns the time of the event and the next deadline.
 #[inline(always)]
 fn decide(event: Event<'_>, effects: &mut Vec<Effect>) -> (Moment, Option<Moment>) {
     let shell = shell();
-    let gains = shell.server.get().is_cluster && epochs::may_have_gained_slots();
+    // The name of a sequence's key has a token already, and the clock was followed for that.
+    let is_named = matches!(&event, Event::Acquire(ask) if ask.form == Form::Sequence);
+    if shell.server.get().is_cluster && !is_named {
+        follow_clock();
+    }
     shell.engine.with_mut(|engine| {
-        if gains {
-            engine.follow_clock(clock::since_1970());
-        }
         let now = match engine.timing(&event) {
             Timing::Exact => clock::now(),
             Timing::Late => clock::coarse_now(),

@@ -9,7 +9,7 @@ use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
 use crate::shell::bridge::tell::{handle, handle_in_command};
 use crate::shell::bridge::{acks, losses, slices};
-use crate::shell::commands::{guarded, inspect, operators, places, why};
+use crate::shell::commands::{guarded, inspect, operators, places, sequence, why};
 use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
@@ -17,7 +17,7 @@ use crate::shell::server::{
     attribution, client_db, cluster, lookup, replicas, rights, subscriptions, writes,
 };
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Str};
+use crate::shell::sys::raw::{self, Ctx, OpenKey, Str};
 use crate::shell::sys::{clock, secret, shim};
 use redis_module::raw as c;
 use std::cell::Cell;
@@ -201,8 +201,12 @@ impl<'c> Caller<'c> {
                 key,
                 value,
                 token,
+                sequential,
                 ask,
-            } => self.settp(key, value, token, ask),
+            } => match sequential {
+                true => self.settp_next(value, ask),
+                false => self.settp(key, value, token, ask),
+            },
             Request::Acquire { keys, ask } => self.acquire(keys, ask),
             Request::Deltp { keys } => {
                 let keys = self.keys(keys);
@@ -302,11 +306,29 @@ impl<'c> Caller<'c> {
     }
 
     fn settp(&self, name: &[u8], value: &[u8], token: bool, ask: Ask<'_>) {
-        let (in_command, seen) = self.open(name, Some(self.strings[1]));
+        let (in_command, seen) = self.open(self.strings[0], name, Some(self.strings[1]));
         let ask = Acquire {
             seen: &[seen],
             value,
             form: if token { Form::SettpToken } else { Form::Settp },
+            ..self.acquire_event(ask)
+        };
+        self.request(Some(&in_command), ask);
+    }
+
+    /// `SETTP ... SEQ`: as SETTP of the name that it makes.
+    #[cold]
+    fn settp_next(&self, value: &[u8], ask: Ask<'_>) {
+        let made = match sequence::next_name(self.ctx, self.strings[0]) {
+            Ok(made) => made,
+            Err(error) => return self.ctx.reply_error(&error),
+        };
+        let name = made.as_str();
+        let (in_command, seen) = self.open(name, name.bytes(), Some(self.strings[1]));
+        let ask = Acquire {
+            seen: &[seen],
+            value,
+            form: Form::Sequence,
             ..self.acquire_event(ask)
         };
         self.request(Some(&in_command), ask);
@@ -332,7 +354,7 @@ impl<'c> Caller<'c> {
     fn acquire(&self, names: &[&[u8]], ask: Ask<'_>) {
         let ask = self.acquire_event(ask);
         if ask.in_command {
-            let (in_command, seen) = self.open(names[0], None);
+            let (in_command, seen) = self.open(self.strings[0], names[0], None);
             let seen = &[seen];
             self.request(Some(&in_command), Acquire { seen, ..ask });
         } else {
@@ -367,17 +389,22 @@ impl<'c> Caller<'c> {
     #[inline(always)]
     fn open<'a>(
         &self,
+        string: Str<'a>,
         name: &'a [u8],
-        value: Option<Str<'c>>,
-    ) -> (CommandContext<'c>, KeySnapshot<'a>) {
-        let open = self.ctx.open(self.strings[0]);
+        value: Option<Str<'a>>,
+    ) -> (CommandContext<'a>, KeySnapshot<'a>)
+    where
+        'c: 'a,
+    {
+        let open: OpenKey<'a> = self.ctx.open(string);
+        let key = self.key(name);
         let seen = KeySnapshot {
-            key: self.key(name),
+            key,
             state: open.key_state(),
         };
         let in_command = CommandContext {
-            key: self.key(self.words[0]),
-            name: self.strings[0],
+            key,
+            name: string,
             value,
             open: Cell::new(Some(open)),
         };

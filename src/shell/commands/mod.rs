@@ -5,7 +5,7 @@
 //!   register.rs  command registration         guarded.rs    LOCK.CHECK, LOCK.GUARD
 //!   inspect.rs   LOCK.INFO, LOCK.LIST, ...    info.rs       INFO tether
 //!   settings.rs  tether.*                     operators.rs  SESSION.LIST
-//!   why.rs       LOCK.WHY
+//!   why.rs       LOCK.WHY                     sequence.rs   the name that SETTP ... SEQ makes
 //! ```
 
 pub(in crate::shell) mod entry;
@@ -15,5 +15,6 @@ pub(in crate::shell) mod inspect;
 pub(in crate::shell) mod operators;
 pub(in crate::shell) mod places;
 pub(in crate::shell) mod register;
+mod sequence;
 pub(in crate::shell) mod settings;
 pub(in crate::shell) mod why;

@@ -2,7 +2,7 @@
 //! one that it does.
 
 use crate::command::{KeyPlaces, Request};
-use crate::policy::slots::slot_of;
+use crate::policy::slots::{hash_tag, slot_of};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::inner::TRYAGAIN;
 use crate::shell::sys::raw::{Ctx, Str};
@@ -39,6 +39,12 @@ pub fn refuse_cross_slot(keys: &[Str<'_>]) -> Option<&'static str> {
     let (first, others) = keys.split_first()?;
     let slot = |key: &Str<'_>| slot_of(key.bytes());
     let crosses = others.iter().any(|key| slot(key) != slot(first));
+    crosses.then_some(CROSSSLOT)
+}
+
+/// Refuses a sequence whose names would be in other slots than the key that the server routes by.
+pub fn refuse_untagged(key: Str<'_>) -> Option<&'static str> {
+    let crosses = shell().server.get().is_cluster && hash_tag(key.bytes()).is_none();
     crosses.then_some(CROSSSLOT)
 }
 

@@ -18,6 +18,11 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
             }
         }
         Reply::Secret(secret) => ctx.reply_bulk(secret),
+        Reply::Made { name, token } => {
+            ctx.reply_array(2);
+            ctx.reply_bulk(name);
+            ctx.reply_integer(token.0 as i64);
+        }
         Reply::Refused(Refusal::Elsewhere { key }) => {
             ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
         }
@@ -39,6 +44,9 @@ pub fn code(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     }
 }
 
+const SEQUENCE_TAKEN: &str =
+    "ERR the names that this sequence would make next are taken; ask again";
+
 fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
     match refusal {
         Refusal::TooManyWatchBytes { limit, of_client } => watch_bytes(*limit, *of_client),
@@ -48,6 +56,7 @@ fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::TooManyKeys { limit } => format!(
             "ERR too many keys held or waited for by one connection (tether.max-keys-per-client is {limit})"
         ),
+        Refusal::SequenceTaken => SEQUENCE_TAKEN.to_owned(),
         Refusal::TooManySessions { limit, of_user } => too_many_sessions(*limit, *of_user),
         Refusal::TooManyExtras { limit } => format!(
             "ERR too many keys are held or waited for with a label, a task, a lease, permits or a \

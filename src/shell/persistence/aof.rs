@@ -7,7 +7,8 @@
 //! commands are idempotent. They are appended right after the fork. Where that must wait (CLIENT PAUSE) and the rewriting ends
 //! first, a crash before they are appended loses what sessions hold, without the RDB preamble.
 
-use crate::engine::{Db, Key};
+use crate::command::pack::pack_tokens;
+use crate::engine::{Db, Token};
 use crate::shell::bridge::tell::settle_flush;
 use crate::shell::guard::guard;
 use crate::shell::server::{replicas, writes};
@@ -68,24 +69,31 @@ pub fn replicate_if_due(ctx: Ctx<'_>) {
     shell.rewrite_is_due.set(false);
     settle_flush(ctx);
     let preamble = ctx.server_setting(c"aof-use-rdb-preamble");
-    let mut bound: BTreeMap<Db, Vec<Text>> = BTreeMap::new();
+    let mut bound: BTreeMap<Db, (Vec<Text>, Vec<Token>)> = BTreeMap::new();
     let (mut names, mut records) = (Vec::new(), Vec::new());
     if preamble.is_some_and(|preamble| preamble == "no") {
         let now = clock::now();
         shell.engine.with(|engine| {
-            names.extend(engine.temporary_keys().map(Key::to_owned));
+            let keys = engine.temporary_keys();
+            names.extend(keys.map(|(key, token)| (key.to_owned(), token)));
             records.extend(engine.session_records(now));
         });
     }
-    for key in names {
-        bound.entry(key.db).or_default().push(Text::new(&key.name));
+    for (key, token) in names {
+        let (keys, tokens) = bound.entry(key.db).or_default();
+        keys.push(Text::new(&key.name));
+        tokens.push(token);
     }
     let token = shell.engine.with(|engine| engine.last_token_given());
     if let Some(token) = token {
         ctx.log_token(token);
     }
-    for (db, keys) in bound {
-        for keys in keys.chunks(KEYS_PER_COMMAND) {
+    for (db, (keys, tokens)) in bound {
+        let tokens = tokens.chunks(KEYS_PER_COMMAND);
+        for (keys, tokens) in keys.chunks(KEYS_PER_COMMAND).zip(tokens) {
+            if let Some(last) = token {
+                ctx.log_tokens(last, &pack_tokens(tokens));
+            }
             ctx.log_bound(db, keys);
         }
     }

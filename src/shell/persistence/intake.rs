@@ -35,25 +35,35 @@ pub fn reserve_keys(ctx: Ctx<'_>, count: u64) {
     }
 }
 
-/// Adds temporary keys from a file, owned by connections of another server. RdbReader notifies no client, so there are no
-/// effects.
-pub fn add_foreign_keys(keys: &[Key<'_>]) {
+/// Adds temporary keys from a file, owned by connections of another server, with their tokens if the file has them. RdbReader
+/// notifies no client, so there are no effects.
+pub fn add_foreign_keys(keys: &[Key<'_>], tokens: &[Token]) {
     let mut effects = Vec::new();
     let engine = &shell().engine;
-    engine.with_mut(|engine| engine.inherit(clock::now(), keys, &mut effects));
+    engine.with_mut(|engine| engine.inherit(clock::now(), keys, tokens, &mut effects));
     debug_assert!(effects.is_empty());
 }
 
-/// Adds a pack of keys; returns their number.
-pub fn add_pack(ctx: Ctx<'_>, bytes: &[u8]) -> Result<u64, Damaged> {
+/// Adds a pack of keys, with these tokens unless there are none; returns the number of keys.
+pub fn add_pack(ctx: Ctx<'_>, bytes: &[u8], tokens: &[Token]) -> Result<u64, Damaged> {
     let mut rest = bytes;
     let named: Vec<_> = std::iter::from_fn(|| pack::take_first(&mut rest)).collect();
     let mut dbs = named.chunk_by(|one, other| one.db == other.db);
     if !rest.is_empty() || named.is_empty() || !dbs.all(|keys| ctx.has_db(keys[0].db)) {
         return Err(Damaged);
     }
-    add_foreign_keys(&named);
+    if !tokens.is_empty() && tokens.len() != named.len() {
+        return Err(Damaged);
+    }
+    add_foreign_keys(&named, tokens);
     Ok(named.len() as u64)
+}
+
+/// The tokens of the keys that come next.
+pub fn read_tokens(bytes: &[u8]) -> Option<Vec<Token>> {
+    let tokens = pack::unpack_tokens(bytes)?;
+    let greatest = tokens.iter().copied().max();
+    greatest.is_none_or(is_credible_token).then_some(tokens)
 }
 
 pub fn check_db(ctx: Ctx<'_>, number: u64) -> Result<Db, Damaged> {

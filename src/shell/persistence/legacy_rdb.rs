@@ -18,7 +18,7 @@ pub fn load(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: i32, token: u64) -> Res
     intake::reserve_keys(ctx, left);
     while left > 0 {
         let keys = match encoding {
-            ENCODING => intake::add_pack(ctx, &file.bytes()?)?,
+            ENCODING => intake::add_pack(ctx, &file.bytes()?, &[])?,
             _ => load_key(ctx, file)?,
         };
         left = left.checked_sub(keys).ok_or(Damaged)?;
@@ -33,7 +33,7 @@ pub fn load(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: i32, token: u64) -> Res
 fn load_key(ctx: Ctx<'_>, file: RdbReader<'_>) -> Result<u64, Damaged> {
     let db = intake::check_db(ctx, file.number()?)?;
     let name = file.bytes()?;
-    intake::add_foreign_keys(&[Key { db, name: &name }]);
+    intake::add_foreign_keys(&[Key { db, name: &name }], &[]);
     Ok(1)
 }
 

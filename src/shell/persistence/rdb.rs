@@ -11,7 +11,7 @@
 //! sessions nothing is written, so that a server without the module can load the file; on Redis 7.0 that is not possible.
 
 use crate::command::pack::{self, Pack};
-use crate::engine::{Engine, Key, read_number, read_token};
+use crate::engine::{Engine, Key, Token, read_number, read_token};
 use crate::policy::release::{self, Release};
 use crate::shell::guard::guard;
 use crate::shell::persistence::{intake, legacy_rdb};
@@ -43,6 +43,8 @@ const TOKEN: u64 = 1;
 const COUNT: u64 = 4;
 /// A pack of temporary keys of connections.
 const KEYS: u64 = 3;
+/// The tokens of the keys of the next pack.
+const TOKENS: u64 = 6;
 const RECORD: u64 = 5;
 
 /// Adds saving and loading to the methods of the lock type.
@@ -80,7 +82,8 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
             section(TOKEN, token.0.to_string().as_bytes());
         }
         section(COUNT, count.to_string().as_bytes());
-        for pack in packs {
+        for (pack, tokens) in packs {
+            section(TOKENS, &pack::pack_tokens(&tokens));
             section(KEYS, pack.bytes());
         }
         for record in &records {
@@ -92,14 +95,17 @@ unsafe extern "C" fn save(io: *mut c::RedisModuleIO, _when: c_int) {
 
 /// Packs all temporary keys of connections; returns their number. The names are copied, since the server must not be called
 /// while the engine is borrowed.
-fn pack_keys(engine: &Engine) -> (usize, Vec<Pack>) {
-    let is_there = |key: &Key<'_>| !shell().is_flushed(key.db);
-    let (mut count, mut packs) = (0, Vec::<Pack>::new());
-    for key in engine.temporary_keys().filter(is_there) {
+fn pack_keys(engine: &Engine) -> (usize, Vec<(Pack, Vec<Token>)>) {
+    let is_there = |(key, _): &(Key<'_>, Token)| !shell().is_flushed(key.db);
+    let (mut count, mut packs) = (0, Vec::<(Pack, Vec<Token>)>::new());
+    for (key, token) in engine.temporary_keys().filter(is_there) {
         count += 1;
-        match packs.last_mut().filter(|last| !last.is_full()) {
-            Some(last) => last.push(key),
-            None => packs.push(Pack::of(key)),
+        match packs.last_mut().filter(|(last, _)| !last.is_full()) {
+            Some((last, tokens)) => {
+                last.push(key);
+                tokens.push(token);
+            }
+            None => packs.push((Pack::of(key), vec![token])),
         }
     }
     (count, packs)
@@ -151,6 +157,7 @@ fn load_file(ctx: Ctx<'_>, file: RdbReader<'_>, encoding: c_int) -> Result<(), R
 }
 
 fn load_sections(ctx: Ctx<'_>, file: RdbReader<'_>, least: u64) -> Result<(), Refused> {
+    let mut tokens = Vec::new();
     loop {
         let kind = file.number()?;
         if kind == END {
@@ -168,11 +175,17 @@ fn load_sections(ctx: Ctx<'_>, file: RdbReader<'_>, least: u64) -> Result<(), Re
             let needed = format!("it needs tether {major}.{minor}.{patch} or later");
             return Err(Refused(needed));
         }
-        load_section(ctx, kind, &bytes)?;
+        load_section(ctx, kind, &bytes, &mut tokens)?;
     }
 }
 
-fn load_section(ctx: Ctx<'_>, kind: u64, bytes: &[u8]) -> Result<(), Refused> {
+/// `tokens` are those of the keys that come next.
+fn load_section(
+    ctx: Ctx<'_>,
+    kind: u64,
+    bytes: &[u8],
+    tokens: &mut Vec<Token>,
+) -> Result<(), Refused> {
     match kind {
         TOKEN => {
             let token = read_token(bytes).ok_or(Damaged)?;
@@ -184,8 +197,9 @@ fn load_section(ctx: Ctx<'_>, kind: u64, bytes: &[u8]) -> Result<(), Refused> {
             let count = read_number(bytes, 0..=u64::MAX).ok_or(Damaged)?;
             intake::reserve_keys(ctx, count);
         }
+        TOKENS => *tokens = intake::read_tokens(bytes).ok_or(Damaged)?,
         KEYS => {
-            intake::add_pack(ctx, bytes)?;
+            intake::add_pack(ctx, bytes, &std::mem::take(tokens))?;
         }
         RECORD => {
             let (db, record) = pack::unpack_record(bytes).ok_or(Damaged)?;

@@ -7,8 +7,8 @@
 
 use crate::command::Request;
 use crate::engine::{
-    Cause, Event, FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Key, KeyState, Mode, SESSION,
-    SessionRecord, Token, read_moment_ms, read_token, skip_pairs,
+    Cause, Event, FREE, GrantRecord, HELD_KEY, HELD_LOCK, HOLD, Key, KeyState, Mode, Pair, SESSION,
+    SessionRecord, TOKENS, Token, read_moment_ms, read_pairs, read_token, skip_pairs,
 };
 use crate::policy::release::Release;
 use crate::shell::bridge::perform::write;
@@ -24,7 +24,9 @@ use std::ffi::c_int;
 /// Applies a grant in the words of former versions, which gave no token. The reply is discarded.
 pub fn apply(ctx: Ctx<'_>, request: &Request<'_, '_>, strings: &[Str<'_>]) {
     let outcome = match request {
-        Request::Settp { .. } => make(ctx, strings[0], Some(strings[1]), Mode::Temporary, None),
+        Request::Settp {
+            sequential: false, ..
+        } => make(ctx, strings[0], Some(strings[1]), Mode::Temporary, None),
         Request::Acquire { .. } => make(ctx, strings[0], None, Mode::Exclusive, None),
         _ => return ctx.reply_error("ERR only SETTP and LOCK.ACQUIRE are replicated"),
     };
@@ -185,12 +187,21 @@ unsafe extern "C" fn entry<const N: usize>(
 }
 
 /// `TETHER.TOKEN token [name value]...`: this token and later ones of its epoch may have been issued. The first command of each link and
-/// file; it also names the sender's version.
+/// file; it also names the sender's version, and in a file perhaps the tokens of the keys of the `TETHER.BOUND` that follows.
 fn apply_token(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> Outcome {
     let Some(sender) = Release::read(&words(&arguments[1..])) else {
         return Outcome::Refused;
     };
     shell().sender.with_mut(|last| *last = sender);
+    let mut tokens = Vec::new();
+    let is_read = read_pairs(&words(&arguments[1..]), |name, value| match name {
+        TOKENS => Pair::set(&mut tokens, intake::read_tokens(value)),
+        _ => Pair::Unknown,
+    });
+    if is_read.is_none() {
+        return Outcome::Refused;
+    }
+    shell().bound_tokens.with_mut(|next| *next = tokens);
     let token = read_token(arguments[0].bytes());
     Outcome::applied(token.is_some_and(|token| intake::apply_token(ctx, token)))
 }
@@ -202,9 +213,14 @@ fn words<'a>(arguments: &'a [Str<'_>]) -> Vec<&'a [u8]> {
 /// `TETHER.BOUND key [key ...]`: these existing string keys are temporary keys.
 fn apply_bound(ctx: Ctx<'_>, _name: &str, arguments: &[Str<'_>]) -> Outcome {
     let db = ctx.db();
-    for key in arguments {
+    let mut tokens = shell().bound_tokens.with_mut(std::mem::take);
+    if tokens.len() != arguments.len() {
+        tokens.clear();
+    }
+    for (at, key) in arguments.iter().enumerate() {
         if lookup::key_state(ctx, db, *key) == KeyState::Other {
-            intake::add_foreign_hold(ctx, db, key.bytes(), Mode::Temporary, None);
+            let token = tokens.get(at).copied();
+            intake::add_foreign_hold(ctx, db, key.bytes(), Mode::Temporary, token);
         }
     }
     Outcome::Applied

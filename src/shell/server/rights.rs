@@ -74,7 +74,7 @@ fn revoked(client: ClientId, form: Form, names: &[&[u8]]) -> Option<NoRight> {
     let keys = names.iter().copied();
     let words: Vec<&[u8]> = match form {
         Form::Locks => [name, count.as_bytes()].into_iter().chain(keys).collect(),
-        Form::Settp | Form::SettpToken => {
+        Form::Settp | Form::SettpToken | Form::Sequence => {
             [name].into_iter().chain(keys).chain([&b""[..]]).collect()
         }
         Form::Lock => [name].into_iter().chain(keys).collect(),
@@ -106,7 +106,7 @@ pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
 /// The command that enqueued the waiter.
 fn command_name(form: Form) -> &'static str {
     match form {
-        Form::Settp | Form::SettpToken => "settp",
+        Form::Settp | Form::SettpToken | Form::Sequence => "settp",
         Form::Lock => "lock.acquire",
         Form::Locks => "lock.macquire",
     }

@@ -5,6 +5,7 @@ mod deltp;
 mod ending;
 pub mod heard;
 mod replacing;
+mod sequence;
 mod traces;
 mod unwatched;
 

@@ -79,6 +79,11 @@ impl Ctx<'_> {
         self.user().is_some_and(|user| user.may_read(key))
     }
 
+    /// Whether the caller may write this key. False for a deleted user.
+    pub fn may_write(self, key: Str<'_>) -> bool {
+        self.user().is_some_and(|user| user.may_write(key))
+    }
+
     /// Whether the caller may run a command in this database. True if the server has no rights per database.
     pub fn may_give_in(self, db: Db, words: &[Str<'_>]) -> bool {
         let Some(check) = check_permissions() else {

@@ -1,6 +1,6 @@
 //! Keys: opening, creating, removing and replicating them.
 
-use crate::engine::{Db, GrantRecord, KeyState, Token, mode_word};
+use crate::engine::{Db, GrantRecord, KeyState, TOKENS, Token, mode_word};
 use crate::policy::release;
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::ask::CallReply;
@@ -260,18 +260,24 @@ impl<'a> Ctx<'a> {
 
     /// Writes to the append-only file only: tokens up to this one have been issued, and the version of this module.
     pub fn log_token(self, token: Token) {
-        self.send_token(Target::File, token);
+        self.send_token(Target::File, token, &[]);
+    }
+
+    /// The same, with the tokens of the keys of the next [`log_bound`](Self::log_bound).
+    pub fn log_tokens(self, token: Token, packed: &[u8]) {
+        self.send_token(Target::File, token, &[TOKENS, packed]);
     }
 
     /// Replicates: tokens from this one on may be issued, and the version of this module.
     pub fn replicate_token(self, token: Token) {
-        self.send_token(Target::All, token);
+        self.send_token(Target::All, token, &[]);
     }
 
-    fn send_token(self, target: Target, token: Token) {
+    fn send_token(self, target: Target, token: Token, more: &[&[u8]]) {
         let token = token.0.to_string();
         let words = std::iter::once(&*token).chain(release::WORDS);
-        let words: Vec<_> = words.map(|word| Text::new(word.as_bytes())).collect();
+        let words = words.map(str::as_bytes).chain(more.iter().copied());
+        let words: Vec<_> = words.map(Text::new).collect();
         self.send_command(target, self.db(), "TETHER.TOKEN", &words);
     }
 

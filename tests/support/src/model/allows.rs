@@ -16,6 +16,10 @@ const SHORT_MS: u64 = 1000;
 
 impl World {
     pub fn allows(&self, step: &Step) -> bool {
+        self.allows_sequences(step) && self.allows_otherwise(step)
+    }
+
+    fn allows_otherwise(&self, step: &Step) -> bool {
         match step {
             Step::Connect { who, .. } => self.client(*who).is_none(),
             Step::End { who, how } => {

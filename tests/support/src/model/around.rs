@@ -4,6 +4,7 @@
 use super::command::{Ask, Command, DATABASES, Kind, Label, Mode, Name, Replies, Spot, Who};
 use super::generate::Generator;
 use super::rights::{Rights, USERS, user_of};
+use super::sequence::given;
 use super::step::Step;
 use super::world::{Connection, World};
 
@@ -80,7 +81,7 @@ impl Generator {
             .collect();
         if !waits.is_empty() && self.random.per_mille(600) {
             let (user, name) = self.random.pick(&waits);
-            let hidden = vec![name];
+            let hidden = vec![given(name)];
             let rights = Rights { hidden, asks_not };
             return Step::Rights { user, rights };
         }
@@ -88,7 +89,7 @@ impl Generator {
         let seen = world.seen_by(user);
         let hidden = vec![match seen.is_empty() || self.random.per_mille(400) {
             true => self.name(),
-            false => self.random.pick(&seen),
+            false => given(self.random.pick(&seen)),
         }];
         let rights = Rights { hidden, asks_not };
         Step::Rights { user, rights }

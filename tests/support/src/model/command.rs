@@ -4,7 +4,7 @@ use super::sessions::Number;
 
 /// A place for a connection. When one ends, another can take its place.
 pub type Who = usize;
-/// One of [`NAMES`].
+/// One of [`NAMES`], or of a key that was [made](super::sequence::made).
 pub type Name = usize;
 
 /// Keys are bytes: one is empty, one would break a line.
@@ -31,6 +31,13 @@ pub enum Command {
         notify: bool,
         task: Option<Task>,
         wait: Option<Wait>,
+        acks: Option<Acks>,
+    },
+    /// `SETTP ... SEQ`
+    Sequence {
+        key: Name,
+        value: u32,
+        notify: bool,
         acks: Option<Acks>,
     },
     Deltp {
@@ -321,6 +328,7 @@ impl Command {
     pub fn named(&self) -> &[Name] {
         match self {
             Command::Settp { key, .. }
+            | Command::Sequence { key, .. }
             | Command::Acquire { key, .. }
             | Command::Release { key, .. }
             | Command::Extend { key, .. }
@@ -336,6 +344,7 @@ impl Command {
         matches!(
             self,
             Command::Settp { .. }
+                | Command::Sequence { .. }
                 | Command::Deltp { .. }
                 | Command::Acquire { .. }
                 | Command::Macquire { .. }
@@ -361,7 +370,7 @@ impl Command {
     /// What its grant is to be acknowledged by.
     pub fn acks(&self) -> Option<Acks> {
         match self {
-            Command::Settp { acks, .. } => *acks,
+            Command::Settp { acks, .. } | Command::Sequence { acks, .. } => *acks,
             Command::Acquire { ask, .. } | Command::Macquire { ask, .. } => ask.acks,
             _ => None,
         }

@@ -300,7 +300,13 @@ impl Generator {
 
     fn ours(&mut self) -> Command {
         match self.random.below(38) {
-            0..19 => Command::Settp {
+            0..2 => Command::Sequence {
+                key: self.name(),
+                value: self.value(),
+                notify: self.notify(),
+                acks: None,
+            },
+            2..19 => Command::Settp {
                 key: self.name(),
                 value: self.value(),
                 token: false,

@@ -40,25 +40,43 @@ impl World {
         else {
             unreachable!()
         };
-        if turn.in_exec && acks.is_some() {
+        let form = match token {
+            true => Form::SettpToken,
+            false => Form::Settp,
+        };
+        let ask = Ask {
+            notify: *notify,
+            task: *task,
+            wait: *wait,
+            acks: *acks,
+            ..Ask::default()
+        };
+        self.ask_for_temporary(turn, (*key, *value), ask, form)
+    }
+
+    pub(super) fn ask_for_temporary(
+        &mut self,
+        turn: &Turn,
+        (key, value): (Name, u32),
+        ask: Ask,
+        form: Form,
+    ) -> Reply {
+        if turn.in_exec && ask.acks.is_some() {
             return in_transaction();
         }
         self.request(Request {
             who: turn.who,
-            spots: vec![turn.spot(*key)],
+            spots: vec![turn.spot(key)],
             mode: Mode::Temporary,
             value: Value::Text(value.to_string()),
             label: 0,
-            task: task.unwrap_or(0),
+            task: ask.task.unwrap_or(0),
             lease_ms: None,
             reentrant: false,
-            notify: is_notified(*notify, *wait),
-            wait: wait.filter(|_| !turn.in_exec),
-            acks: *acks,
-            form: match token {
-                true => Form::SettpToken,
-                false => Form::Settp,
-            },
+            notify: is_notified(ask.notify, ask.wait),
+            wait: ask.wait.filter(|_| !turn.in_exec),
+            acks: ask.acks,
+            form,
         })
     }
 

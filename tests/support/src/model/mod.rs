@@ -55,6 +55,7 @@ pub mod queues;
 mod requests;
 pub mod rights;
 mod rules;
+pub mod sequence;
 mod servers;
 pub mod sessions;
 pub mod speaking;

@@ -16,6 +16,7 @@ impl World {
         }
         match command {
             Command::Settp { .. } => self.settp(turn, command),
+            Command::Sequence { .. } => self.make_next(turn, command),
             Command::Acquire { key, mode, ask } => self.acquire(turn, &[*key], *mode, ask),
             Command::Macquire { keys, ask } => self.acquire(turn, keys, Mode::Exclusive, ask),
             Command::Release { key, label, all } => self.release_lock(turn, *key, *label, *all),

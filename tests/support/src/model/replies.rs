@@ -1,6 +1,7 @@
 //! Replies and pushes; whether what came is what was to come.
 
-use super::command::{LABELS, Label, NAMES, Spot};
+use super::command::{LABELS, Label, Name, Spot};
+use super::sequence::{bytes_of, learn};
 use super::sessions::Number;
 pub use super::tokens::Tokens;
 
@@ -15,6 +16,11 @@ pub enum Reply {
     Int(i64),
     /// That of this grant.
     Token(Serial),
+    /// The name that a sequence has made, and the token of this grant.
+    Made {
+        name: Name,
+        serial: Serial,
+    },
     /// That of this session.
     Secret(Number),
     /// None, for the connection stands still.
@@ -38,6 +44,12 @@ impl Reply {
     pub fn is_met_by(&self, got: &Reply, tokens: &mut Tokens) -> bool {
         match (self, got) {
             (Reply::Token(serial), Reply::Int(token)) => tokens.is(*serial, *token),
+            (Reply::Made { name, serial }, Reply::Array(got)) => match &got[..] {
+                [Reply::Text(text), Reply::Int(token)] => {
+                    tokens.is(*serial, *token) && learn(*name, text, *token)
+                }
+                _ => false,
+            },
             (Reply::Secret(session), Reply::Text(text)) => tokens.is_secret(*session, text),
             (Reply::Refused(beginning), Reply::Refused(error)) => error.starts_with(beginning),
             (Reply::Array(expected), Reply::Array(got)) => {
@@ -123,6 +135,7 @@ pub enum Kind {
 pub enum Form {
     Settp,
     SettpToken,
+    Sequence(Name),
     Lock,
 }
 
@@ -131,13 +144,14 @@ impl Form {
         match self {
             Form::Settp => Reply::Int(1),
             Form::SettpToken | Form::Lock => Reply::Token(serial),
+            Form::Sequence(name) => Reply::Made { name, serial },
         }
     }
 
     pub fn not_granted(self) -> Reply {
         match self {
             Form::Settp | Form::SettpToken => Reply::Int(0),
-            Form::Lock => Reply::Null,
+            Form::Lock | Form::Sequence(_) => Reply::Null,
         }
     }
 }
@@ -163,7 +177,7 @@ impl Push {
         let name = if self.unnamed {
             b""
         } else {
-            NAMES[self.spot.name]
+            bytes_of(self.spot.name)
         };
         let (name, news) = (readable(name), readable(&news));
         format!("{} {name} {news}", self.word())

@@ -14,22 +14,8 @@ impl Generator {
                 let ask = self.ask_as(world, who);
                 Command::Acquire { key, mode, ask }
             }
-            32..46 => {
-                let wait = self.wait();
-                let token = self.random.per_mille(400);
-                let notify = self.notify();
-                let task = self.task();
-                let acks = self.acks(world, who);
-                Command::Settp {
-                    key: self.name(),
-                    value: self.value(),
-                    token,
-                    notify,
-                    task,
-                    wait,
-                    acks,
-                }
-            }
+            32..36 => self.sequence(world, who),
+            36..46 => self.settp(world, who),
             46..55 => {
                 let key = self.name();
                 let keys = self.names_with(key);
@@ -76,6 +62,32 @@ impl Generator {
                 let error = self.random.per_mille(500);
                 Command::Unblock { who, error }
             }
+        }
+    }
+
+    fn sequence(&mut self, world: &World, who: Who) -> Command {
+        Command::Sequence {
+            key: self.name(),
+            value: self.value(),
+            notify: self.notify(),
+            acks: self.acks(world, who),
+        }
+    }
+
+    fn settp(&mut self, world: &World, who: Who) -> Command {
+        let wait = self.wait();
+        let token = self.random.per_mille(400);
+        let notify = self.notify();
+        let task = self.task();
+        let acks = self.acks(world, who);
+        Command::Settp {
+            key: self.name(),
+            value: self.value(),
+            token,
+            notify,
+            task,
+            wait,
+            acks,
         }
     }
 

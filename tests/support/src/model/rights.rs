@@ -4,6 +4,7 @@ use super::command::{Command, Name, Spot, Who};
 use super::holds::Hold;
 use super::queues::Waiter;
 use super::replies::Reply;
+use super::sequence::given;
 use super::step::Step;
 use super::world::{Turn, World};
 
@@ -27,9 +28,12 @@ impl Rights {
     fn allow(&self, command: &Command) -> bool {
         let asks = matches!(
             command,
-            Command::Settp { .. } | Command::Acquire { .. } | Command::Macquire { .. }
+            Command::Settp { .. }
+                | Command::Sequence { .. }
+                | Command::Acquire { .. }
+                | Command::Macquire { .. }
         );
-        let hidden = |name: &Name| self.hidden.contains(name);
+        let hidden = |name: &Name| self.hidden.contains(&given(*name));
         !(command.keys().iter().any(hidden) || asks && self.asks_not)
     }
 }
@@ -77,7 +81,10 @@ impl World {
 
     pub(super) fn change_rights(&mut self, user: User, rights: &Rights) {
         let before = std::mem::replace(&mut self.rights[user], rights.clone());
-        let is_lost = |name: &Name| rights.hidden.contains(name) && !before.hidden.contains(name);
+        let is_lost = |name: &Name| {
+            let name = given(*name);
+            rights.hidden.contains(&name) && !before.hidden.contains(&name)
+        };
         let lost = self.seen_by(user).into_iter().filter(is_lost);
         self.totals.rights_lost += lost.count() as u64;
     }
@@ -99,7 +106,7 @@ impl World {
 
     /// Whether this connection's user may neither read nor write that key.
     pub(super) fn hides(&self, who: Who, spot: Spot) -> bool {
-        self.rights[user_of(who)].hidden.contains(&spot.name)
+        self.rights[user_of(who)].hidden.contains(&given(spot.name))
     }
 
     /// Who waits and may not have it any more is turned away when its turn comes. Whose turn comes first, where several keys become
@@ -158,7 +165,7 @@ impl World {
 impl Waiter {
     /// With these rights it could not ask for it.
     fn loses(&self, rights: &Rights) -> bool {
-        let hidden = |spot: &Spot| rights.hidden.contains(&spot.name);
+        let hidden = |spot: &Spot| rights.hidden.contains(&given(spot.name));
         rights.asks_not || self.spots.iter().any(hidden)
     }
 }
@@ -167,11 +174,21 @@ impl Waiter {
 pub fn rules(rights: &Rights) -> Vec<&'static str> {
     /// What fits each of the names, and none of the others.
     const PATTERNS: [&str; super::command::NAMES.len()] = ["~a", "~b", "~c", "~", "~?????"];
+    /// The same for the names that are made of them.
+    const MADE: [&str; PATTERNS.len()] = [
+        "~a????????????????",
+        "~b????????????????",
+        "~c????????????????",
+        "~????????????????",
+        "~?????????????????????",
+    ];
     // Also those of the sets that are never there.
     let mut rules = vec!["resetkeys", "+@all", "~no*such"];
-    let seen = PATTERNS.iter().enumerate();
-    let seen = seen.filter(|(name, _)| !rights.hidden.contains(name));
-    rules.extend(seen.map(|(_, pattern)| *pattern));
+    for (name, patterns) in PATTERNS.iter().zip(MADE).enumerate() {
+        if !rights.hidden.contains(&name) {
+            rules.extend([*patterns.0, patterns.1]);
+        }
+    }
     if rights.asks_not {
         rules.extend(["-settp", "-lock.acquire", "-lock.macquire"]);
     }

@@ -150,8 +150,26 @@ impl Step {
         all_but_last.iter().any(kills)
     }
 
-    fn has(&self, is_meant: impl Fn(&Command) -> bool) -> bool {
-        let commands = match self {
+    pub(super) fn has(&self, is_meant: impl Fn(&Command) -> bool) -> bool {
+        let mut parts = self.commands().iter().flat_map(Command::parts);
+        parts.any(is_meant)
+    }
+
+    /// All that it is said to be about.
+    pub(super) fn names(&self) -> Vec<Name> {
+        let parts = self.commands().iter().flat_map(Command::parts);
+        let mut names: Vec<Name> = parts.flat_map(Command::keys).collect();
+        match self {
+            Step::Expiry { key, .. } | Step::Overdue { key, .. } => names.push(*key),
+            Step::Between { over, deleted, .. } => names.extend(over.iter().chain(deleted)),
+            Step::Evict { spot } => names.push(spot.name),
+            _ => {}
+        }
+        names
+    }
+
+    fn commands(&self) -> &[Command] {
+        match self {
             Step::Run { command, .. } => std::slice::from_ref(command),
             Step::Pipeline { commands, .. } => commands,
             Step::Expiry { then, .. } => then
@@ -160,9 +178,7 @@ impl Step {
             Step::Overdue { then, .. } => &then.1,
             Step::Between { command, .. } => std::slice::from_ref(command),
             _ => &[],
-        };
-        let mut parts = commands.iter().flat_map(Command::parts);
-        parts.any(is_meant)
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use super::holds::Hold;
 use super::queues::Waiter;
 use super::replies::{Heard, Push, Reply, Serial};
 use super::rights::{Rights, USERS};
+use super::sequence;
 use super::sessions::{Number, Session};
 use super::step::Step;
 pub use super::totals::{Floor, REASONS, Totals};
@@ -101,6 +102,8 @@ pub struct World {
     pub sessions: Vec<Session>,
     /// How many sessions were ever started.
     pub started: Number,
+    /// How many keys sequences have made.
+    pub sequences: usize,
     /// In milliseconds.
     pub now: u64,
     /// Nothing is granted before this moment.
@@ -161,6 +164,7 @@ pub struct Outcome {
 
 impl World {
     pub fn new(places: usize, limits: Limits, slow: bool) -> World {
+        sequence::forget();
         World {
             databases: Default::default(),
             holds: Vec::new(),
@@ -170,6 +174,7 @@ impl World {
             broken: Vec::new(),
             sessions: Vec::new(),
             started: 0,
+            sequences: 0,
             now: 0,
             quarantine_ends: None,
             writes_refused: false,

@@ -360,7 +360,7 @@ impl Machine {
                 }
                 other => format!("ERR {other:?}"),
             }),
-            Answer::Secret(_) | Answer::States(_) => Reply::Other,
+            Answer::Secret(_) | Answer::States(_) | Answer::Made { .. } => Reply::Other,
         }
     }
 
