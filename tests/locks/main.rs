@@ -16,6 +16,7 @@ mod modes;
 mod order;
 mod quarantine;
 mod raise;
+mod recipes;
 mod replication;
 mod settp_wait;
 mod slices;
@@ -23,4 +24,4 @@ mod subscribed;
 mod tokens;
 mod why;
 
-use tether_testing::{harness, line};
+use tether_testing::{harness, line, random};
