@@ -78,9 +78,14 @@ fn masters_and_replicas_of_two_versions_take_over_from_each_other() {
         let master = Server::with_module(&one, &lines);
         let replica = Server::with_module(&other, &lines);
         replica.follow(&master);
+        master.await_replicas(1);
         let mut scene = set_up(&master);
         let (mut plain, mut waiter) = (master.resp3(), master.resp3());
-        plain.run_all(&["LOCK.ACQUIRE plainlock", "SETTP plain v", "SET stranger v"]);
+        plain.run_all(&["SETTP plain v", "SET stranger v"]);
+        // The replica hears of a raised token, too.
+        let later = plain.run("LOCK.ACQUIRE plainlock");
+        let raised = plain.run(["LOCK.RAISE", "plain", &later.number().to_string()]);
+        assert_eq!(raised, later);
         // Who waits is served, and the replica is told.
         queue(&master, &mut waiter, "LOCK.ACQUIRE freed WAIT 0");
         scene.client.run("LOCK.RELEASE freed");

@@ -5,14 +5,15 @@
 //!   TETHER_GOLDEN=0.3.0 TETHER_SERVER=.servers/redis-7.0/redis-server cargo test --test server golden_files_are_made -- --ignored
 //! ```
 //!
-//! TETHER_MODULE takes the module of another version. `0.2.0` is of before that release, and gives no tokens of grants.
+//! TETHER_MODULE takes the module of another version. `0.2.0` is of before that release, and gives no tokens of grants; `0.2.0-grants`
+//! gives none of the temporary keys of connections.
 
 use crate::harness::*;
 use crate::line;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-const VERSIONS: [&str; 3] = ["0.1.0", "0.2.0", "0.2.0-grants"];
+const VERSIONS: [&str; 4] = ["0.1.0", "0.2.0", "0.2.0-grants", "0.2.0-tokens"];
 
 /// An RDB file, an append-only file, and one that was rewritten as commands.
 const FILES: [&str; 3] = ["dump.rdb", "appendonly.aof", "rewritten.aof"];
@@ -53,6 +54,8 @@ fn fill(server: &Server) -> (String, i64, [Client; 3]) {
         "LOCK.RELEASE freed",
     ]);
     let token = client.run("LOCK.ACQUIRE lock REENTRANT NOTIFY OWNER job");
+    let raised = token.number().to_string();
+    assert_eq!(plain.run(["LOCK.RAISE", "plain", &raised]), token);
     client.run_all(&["SELECT 3", "LOCK.ACQUIRE elsewhere"]);
     ended.run_all(&["SESSION.START", "SETTP ended v", "SESSION.END"]);
     (secret, token.number(), [plain, client, ended])
