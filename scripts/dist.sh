@@ -78,7 +78,8 @@ package() {
     needs=$(cd "$TMP/needs" && dpkg-shlibdeps -O -e"$to/usr/bin/tether" -e"$to/usr/lib/tether/libtether.so" 2>/dev/null |
         sed -n 's/^shlibs:Depends=//p')
     echo /etc/tether/tether.conf > "$to/DEBIAN/conffiles"
-    install -m 755 packaging/prerm "$to/DEBIAN/prerm"
+    install -m 755 -t "$to/DEBIAN" packaging/{prerm,postinst,postrm}
+    install -m 644 packaging/triggers "$to/DEBIAN/triggers"
     cat > "$to/DEBIAN/control" <<END
 Package: tether
 Version: $VERSION

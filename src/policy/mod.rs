@@ -7,7 +7,7 @@
 //!   rights.rs       when ACL checks are due           blocked.rs      blocked clients and their answers
 //!   outbox.rs       queued pushes and their limits    io_threads.rs   clients kept in the main thread
 //!   release.rs      versions of tether: this one, and those that wrote its input
-//!   losses.rs       the log of lost holds
+//!   losses.rs       the log of lost holds           program.rs      build ids, and those that have qualified
 //! ```
 
 pub mod attribution;
@@ -15,6 +15,7 @@ pub mod blocked;
 pub mod io_threads;
 pub mod losses;
 pub mod outbox;
+pub mod program;
 pub mod recheck;
 pub mod release;
 pub mod rights;

@@ -37,7 +37,7 @@ mod tick;
 mod timer;
 
 use crate::policy::release;
-use crate::policy::server::{Server, Version};
+use crate::policy::server::{Report, Server, Version};
 use bridge::{command_filter, event_loop, keyspace_events, server_events, tell, unblocked};
 use commands::{info, register, settings};
 use persistence::{aof, lock_type, stream};
@@ -45,7 +45,7 @@ use redis_module::raw as c;
 use server::{epochs, private, replicas};
 use state::{Callbacks, shell};
 use std::ffi::c_int;
-use sys::raw::{Ctx, api};
+use sys::raw::{Ctx, Str, api};
 
 const NAME: &std::ffi::CStr = c"tether";
 
@@ -70,7 +70,7 @@ const CALLBACKS: Callbacks = Callbacks {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn RedisModule_OnLoad(
     ctx: *mut c::RedisModuleCtx,
-    _arguments: *mut *mut c::RedisModuleString,
+    arguments: *mut *mut c::RedisModuleString,
     count: c_int,
 ) -> c_int {
     let (ok, err) = (c::REDISMODULE_OK as c_int, c::REDISMODULE_ERR as c_int);
@@ -90,9 +90,14 @@ pub unsafe extern "C" fn RedisModule_OnLoad(
     state::begin(CALLBACKS);
     guard::install_hook();
     guard::guard(err, || {
-        // SAFETY: the server's argument, for the length of this call.
-        let ctx = unsafe { Ctx::new(&ctx) };
-        if count != 0 {
+        let (ctx, words): (_, &[Str<'_>]) = match count {
+            // SAFETY: the server's argument, for the length of this call.
+            0 => (unsafe { Ctx::new(&ctx) }, &[]),
+            // SAFETY: the same; there are so many words.
+            _ => unsafe { sys::raw::given(&ctx, arguments, count) },
+        };
+        let arguments: Vec<_> = words.iter().map(|word| word.bytes()).collect();
+        if !private::begin_trial(&arguments) {
             ctx.log(
                 c"warning",
                 "tether takes no arguments after loadmodule; its settings are lines tether.<name> <value>",
@@ -156,11 +161,20 @@ fn load(ctx: Ctx<'_>) -> bool {
 
 /// Determines the server's properties.
 fn server(ctx: Ctx<'_>) -> Server {
-    let redis = ctx.server_info(c"server", c"redis_version");
-    let valkey = ctx.server_info(c"server", c"valkey_version");
+    let field = |name| ctx.server_info(c"server", name);
+    let redis = field(c"redis_version");
+    let valkey = field(c"valkey_version");
+    let (name, stage) = (field(c"server_name"), field(c"valkey_release_stage"));
+    let redict = field(c"redict_version");
     let io_threads = ctx.server_setting(c"io-threads");
     Server::of(
-        Version::read(redis.as_deref(), valkey.as_deref()),
+        Version::read(Report {
+            redis: redis.as_deref(),
+            valkey: valkey.as_deref(),
+            name: name.as_deref(),
+            stage: stage.as_deref(),
+            redict: redict.as_deref(),
+        }),
         ctx.state().in_cluster(),
         sys::raw::have!(RedisModule_CommandFilterGetClientId),
         io_threads.is_some_and(|threads| threads != "1"),

@@ -151,6 +151,14 @@ pub struct Shell {
     /// Keys of migrated slots may have been deleted since the last recheck.
     pub trims: Cell<bool>,
     pub settings: Cell<Settings>,
+    /// `tether.qualified`: the build ids of servers that have qualified.
+    pub qualified: Scoped<Vec<String>>,
+    /// The same as the server was told last.
+    pub qualified_text: Cell<Option<Text>>,
+    /// The build id of the running program, once it was read.
+    pub program: Scoped<Option<String>>,
+    /// `tether qualify` tries the server; see `server/private.rs`.
+    pub is_trial: Cell<bool>,
     /// Settings are refused, see `commands/settings.rs`.
     pub refuses_settings: Cell<bool>,
     /// Subscriptions; see `server/subscriptions.rs`.

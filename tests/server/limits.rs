@@ -16,6 +16,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("tether.cluster-backstop", "60000"),
     ("tether.log-max-len", "1024"),
     ("tether.private-functions", "known"),
+    ("tether.qualified", "none"),
 ];
 
 fn get(client: &mut Client, name: &str) -> String {
@@ -53,6 +54,7 @@ fn every_setting_can_be_set_and_given_in_the_file() {
         ("cluster-backstop", "0"),
         ("log-max-len", "0"),
         ("private-functions", "never"),
+        ("qualified", "0123456789abcdef fedcba98"),
     ];
     let lines: Vec<_> = values
         .iter()

@@ -39,7 +39,9 @@ fn without_private_functions_all_but_pushes_works() {
         "SESSION.RESUME 00000000000000000000000000000000 NOTIFY",
     ] {
         let message = holder.refused(push);
-        assert!(message.contains("docs/servers.md"), "{message}");
+        let expected =
+            "ERR pushes are off: tether.private-functions is never (see docs/servers.md)";
+        assert_eq!(message, expected);
     }
     // Handed over, by a release and by the end of a connection.
     for _ in 0..3 {
@@ -71,6 +73,156 @@ fn without_private_functions_all_but_pushes_works() {
     // Another module's calls and scripts find a server that goes on.
     waiter.run_all(&["SESSION.START", "SETTP t v", "DEBUG RELOAD"]);
     assert_eq!(waiter.call("DELTP t"), int(1));
+}
+
+/// A server that poses as one that nobody has tried; none if the tested one cannot behave as its next series does.
+fn unknown_server() -> Option<Posing> {
+    let tested = Server::start();
+    if tested.strays_after_copies()
+        || tested.is_at_least((u32::MAX, 0), (8, 0)) && !tested.is_at_least((u32::MAX, 0), (9, 0))
+    {
+        say("Valkey 8 cannot pose as another series");
+        return None;
+    }
+    Some(Posing::as_unknown())
+}
+
+#[test]
+fn an_unknown_server_is_refused_by_its_name_until_it_has_qualified() {
+    let Some(unknown) = unknown_server() else {
+        return;
+    };
+    let mut server = Server::of_program(&unknown.program, &[]);
+    let mut client = server.resp3();
+    let version = &unknown.version;
+    let why = format!("{version} has not been tried with tether; run tether qualify");
+    let is_off = |server: &Server, client: &mut Client, state: &str| {
+        assert_eq!(private_functions(server), state);
+        let refused = client.refused("WATCHEX k");
+        assert!(
+            refused.starts_with("ERR pushes are off: ") && refused.contains(&why),
+            "{refused}"
+        );
+        client.run("SESSION.START");
+        let refused = client.refused("LOCK.ACQUIRE k ACKS 1");
+        assert!(
+            refused.starts_with("ERR ACKS is off: ") && refused.contains(&why),
+            "{refused}"
+        );
+        client.run("SESSION.END");
+    };
+    is_off(&server, &mut client, "unknown");
+    let log = server.log();
+    assert!(
+        log.contains("WATCHEX, PUSH and NOTIFY are refused") && log.contains(&why),
+        "{log}"
+    );
+    client.run("CONFIG SET tether.private-functions tested");
+    assert!(
+        client
+            .refused("WATCHEX k")
+            .contains("tether.private-functions is tested")
+    );
+    client.run("CONFIG SET tether.private-functions always");
+    assert_eq!(private_functions(&server), "tried");
+    assert_eq!(client.run("WATCHEX k"), bulk("NOEXIST"));
+    client.run_all(&["UNWATCHEX k", "CONFIG SET tether.private-functions known"]);
+    // Another program has qualified.
+    assert!(!server.info("tether").contains("tether_server_build_id"));
+    client.run("CONFIG SET tether.qualified 00112233");
+    is_off(&server, &mut client, "unknown");
+    let id = server_build_id(&server);
+    client.run([
+        "CONFIG",
+        "SET",
+        "tether.qualified",
+        &format!("00112233 {id}"),
+    ]);
+    assert_eq!(private_functions(&server), "qualified");
+    assert_eq!(client.run("WATCHEX k"), bulk("NOEXIST"));
+    for wanted in ["tested", "never"] {
+        client.run(["CONFIG", "SET", "tether.private-functions", wanted]);
+        assert!(!client.refused("WATCHEX k").is_empty());
+    }
+    drop(server);
+    server = Server::of_program(
+        &unknown.program,
+        &[&format!("tether.qualified {id} 00112233")],
+    );
+    assert_eq!(private_functions(&server), "qualified");
+    assert!(
+        server.log().contains("it has qualified"),
+        "{}",
+        server.log()
+    );
+    assert_eq!(server.resp3().run("WATCHEX k"), bulk("NOEXIST"));
+}
+
+fn server_build_id(server: &Server) -> String {
+    let info = server.info("tether");
+    let field = "tether_server_build_id:";
+    let line = info.lines().find_map(|line| line.strip_prefix(field));
+    line.unwrap_or_else(|| panic!("{info}")).to_owned()
+}
+
+#[test]
+fn another_patch_release_of_a_known_series_counts_with_a_warning() {
+    // The last digits of 7.0.15 and of 8.0.6 become nines.
+    let other =
+        Posing::with(|[major, minor, patch]| [major, minor, if patch > 9 { 99 } else { 9 }]);
+    let server = Server::of_program(&other.program, &[]);
+    assert_eq!(private_functions(&server), "known");
+    let said = format!(
+        "{}, which tether was not tested on: pushes are on",
+        other.version
+    );
+    assert!(server.log().contains(&said), "{}", server.log());
+    assert_eq!(server.resp3().run("WATCHEX k"), bulk("NOEXIST"));
+    let strict = Server::of_program(&other.program, &["tether.private-functions tested"]);
+    assert_eq!(private_functions(&strict), "unknown");
+    let refused = strict.resp3().refused("WATCHEX k");
+    let why = format!("{}, and tether.private-functions is tested", other.version);
+    assert!(refused.contains(&why), "{refused}");
+    let tested = Server::with(&["tether.private-functions tested"]);
+    assert_eq!(private_functions(&tested), "known");
+}
+
+#[test]
+fn a_version_that_is_known_to_fail_is_never_called() {
+    if Server::start().is_at_least((7, 2), (7, 2)) {
+        return say("only Redis 7.0 can pose as 7.0.0");
+    }
+    let bad = Posing::with(|[major, minor, _]| [major, minor, 0]);
+    for lines in [&[][..], &["tether.private-functions always"]] {
+        let server = Server::of_program(&bad.program, lines);
+        assert_eq!(private_functions(&server), "bad");
+        let refused = server.resp3().refused("WATCHEX k");
+        assert!(
+            refused.contains("Redis 7.0.0 is known to fail with tether: "),
+            "{refused}"
+        );
+    }
+}
+
+/// `tether qualify` loads the module so. Whatever the calls pass in unused registers, a known server does not read it.
+#[test]
+fn a_trial_calls_them_with_anything_in_unused_registers() {
+    for unused in ["0", "a5a5a5a5a5a5a5a5"] {
+        let module = format!("{} trial {unused}", module().display());
+        let server = Server::with_module(module.as_ref(), &["tether.private-functions never"]);
+        assert_eq!(private_functions(&server), "trial");
+        assert!(server_build_id(&server).len() >= 32);
+        let (mut holder, mut other) = (server.resp3(), server.resp2());
+        holder.run_all(&["WATCHEX k", "LOCK.ACQUIRE l NOTIFY"]);
+        other.send("LOCK.ACQUIRE l WAIT 0");
+        eventually_equal("waiters", 1, || server.gauge("tether", "tether_waiters"));
+        server.resp2().run_all(&["SET k v", "DEL k l"]);
+        assert_eq!(
+            holder.next_pushes(3),
+            ["watchex k ADD", "watchex k DEL", "lock l LOST deleted"]
+        );
+        assert!(other.read_reply().number() > 0);
+    }
 }
 
 fn wait_in_line(server: &Server, client: &mut Client, request: &str) {

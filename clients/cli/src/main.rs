@@ -3,6 +3,7 @@
 //! - options.rs: what can be said    codes.rs: the exit codes    timing.rs: the times of `tether run`
 //! - run/: the runner, which holds the lock    guard/: the process that ends the command when the lock is lost
 //! - inspect/: what looks at a server, and `tether kick`    address.rs: where a server is, and how to speak to it
+//! - qualify/: `tether qualify`, which tries a server
 //! - output.rs: what is written, so that nothing steers a terminal
 //! - signals.rs: the signals that come, and an end by one    ignored.rs: those that this process leaves alone
 
@@ -15,6 +16,7 @@ mod ignored;
 mod inspect;
 mod options;
 mod output;
+mod qualify;
 mod run;
 mod signals;
 mod timing;
@@ -40,6 +42,12 @@ fn main() -> ExitCode {
             None => ExitCode::from(codes::USAGE),
         };
     }
+    if arguments
+        .next_if(|first| first == OsStr::new(qualify::ROLE))
+        .is_some()
+    {
+        return ExitCode::from(qualify::become_server(arguments));
+    }
     let options = match Options::try_parse() {
         Ok(options) => options,
         Err(answer) => {
@@ -61,6 +69,7 @@ fn main() -> ExitCode {
         Action::Watch(wish) => looked(inspect::watch(&url, &wish)),
         Action::Kick(wish) => looked(inspect::kick(&url, &wish)),
         Action::Doctor(wish) => looked(inspect::doctor(&url, &wish)),
+        Action::Qualify(wish) => ExitCode::from(qualify::qualify(&wish)),
         Action::Metrics(wish) => looked(inspect::metrics(&url, &wish)),
         Action::Completions { shell } => {
             let mut definition = Options::command();

@@ -40,6 +40,7 @@ pub enum Action {
     Watch(Watch),
     Kick(Kick),
     Doctor(Doctor),
+    Qualify(Qualify),
     Metrics(Metrics),
     /// Print what a shell needs to complete words of this command
     Completions {
@@ -281,6 +282,35 @@ pub struct Doctor {
     #[arg(long)]
     pub json: bool,
 }
+
+/// Try whether a server is fit for pushes, and print the line that says so for its redis.conf
+///
+/// For servers that docs/servers.md does not name. It starts this very program with the module in a temporary folder, on a Unix
+/// socket there and for some trials on 127.0.0.1 with a password, and does everything that the module would do with functions of
+/// the server's that no API promises. It takes less than half a minute. What it prints can be appended to redis.conf.
+#[derive(Args, Debug)]
+#[command(after_help = QUALIFY_CODES)]
+pub struct Qualify {
+    /// The server's program; without it redis-server or valkey-server as found on PATH
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub server: Option<PathBuf>,
+
+    /// The module; without it libtether.so beside this program, or where the package has it
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub module: Option<PathBuf>,
+
+    /// Do nothing if the server is known to tether
+    #[arg(long)]
+    pub if_needed: bool,
+}
+
+pub const QUALIFY_CODES: &str = "\
+Exit codes:
+  0     the server has qualified; or, with --if-needed, it needs not
+  1     it has not: the standard error says why
+  64    the arguments make no sense
+  69    the server does not start, or not with the module
+  125   tether itself failed";
 
 /// Print what the module counts, in the text format of Prometheus
 #[derive(Args, Debug)]

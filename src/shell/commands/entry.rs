@@ -14,7 +14,7 @@ use crate::shell::delivery::{blocked, push};
 use crate::shell::guard::guard;
 use crate::shell::persistence::stream;
 use crate::shell::server::{
-    attribution, client_db, cluster, lookup, replicas, rights, subscriptions, writes,
+    attribution, client_db, cluster, lookup, private, replicas, rights, subscriptions, writes,
 };
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str};
@@ -434,9 +434,7 @@ impl<'c> Caller<'c> {
     /// Whether this client can get pushes; if not, replies with an error.
     fn may_push(&self) -> bool {
         if !shim::can_push() {
-            self.ctx.reply_error(
-                "ERR this server does not offer modules what pushes need, or tether was not tried on it (see docs/servers.md)",
-            );
+            self.refuse_private("pushes are");
             return false;
         }
         if !shell().settings.get().resp2_push && !self.ctx.state().resp3() {
@@ -448,13 +446,22 @@ impl<'c> Caller<'c> {
         true
     }
 
+    /// Refuses what needs private functions of the server.
+    #[cold]
+    fn refuse_private(&self, what: &str) {
+        let why = private::why_not();
+        let why = why
+            .as_deref()
+            .unwrap_or("this server lacks a function that tether needs for that");
+        let text = format!("ERR {what} off: {why} (see docs/servers.md)");
+        self.ctx.reply_error(&text);
+    }
+
     /// Whether replicas can acknowledge a grant; if not, replies with an error.
     #[cold]
     fn may_count_acks(&self) -> bool {
         if !shim::can_count_acks() {
-            self.ctx.reply_error(
-                "ERR this server does not offer modules what ACKS needs, or tether was not tried on it (see docs/servers.md)",
-            );
+            self.refuse_private("ACKS is");
             return false;
         }
         if self.ctx.state().denies_blocking() {

@@ -47,10 +47,12 @@ unsafe extern "C" fn write_section(info: *mut c::RedisModuleInfoCtx, _for_crash_
             };
         }
         let private = shell.server.get().private.map(|private| private.word());
+        let program = shell.program.try_with_mut(|program| program.clone());
         let texts = [
             (c"version", Some(release::VERSION.to_owned())),
             (c"commit", Some(release::COMMIT.to_owned())),
             (c"private_functions", private.map(str::to_owned)),
+            (c"server_build_id", program.flatten()),
             (
                 c"fault",
                 fault.map(|cause| cause.replace(['\r', '\n'], " ")),

@@ -2,13 +2,14 @@
 
 use crate::engine::{Event, Limits};
 use crate::policy::losses::LossLog;
+use crate::policy::program::{NONE, read_ids, write_ids};
 use crate::policy::server::Wanted;
 use crate::shell::bridge::losses;
 use crate::shell::bridge::tell::handle;
 use crate::shell::guard::guard;
 use crate::shell::server::private;
 use crate::shell::state::{Settings, shell};
-use crate::shell::sys::raw::{self, Ctx, api};
+use crate::shell::sys::raw::{self, Ctx, Str, Text, api, c_string};
 use redis_module::raw as c;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_void};
 use std::ptr::null_mut;
@@ -203,8 +204,9 @@ fn set_backstop() {
 }
 
 /// Values of `private-functions`.
-const WANTED: [(&CStr, Wanted); 3] = [
+const WANTED: [(&CStr, Wanted); 4] = [
     (c"known", Wanted::Known),
+    (c"tested", Wanted::Tested),
     (c"always", Wanted::Always),
     (c"never", Wanted::Never),
 ];
@@ -248,6 +250,7 @@ pub fn register(ctx: Ctx<'_>) -> bool {
             null_mut()
         )) == c::REDISMODULE_OK as c_int
             && register_private_functions(ctx)
+            && register_qualified(ctx)
             && api!(RedisModule_LoadConfigs(ctx.as_ptr())) == c::REDISMODULE_OK as c_int
     };
     drop_unknown(ctx);
@@ -279,6 +282,16 @@ unsafe fn is_refused(error: *mut *mut c::RedisModuleString) -> bool {
         return false;
     }
     let why = c"this is no mistake: what MODULE LOADEX has named that does not exist, if anything, is ignored";
+    // SAFETY: the caller.
+    unsafe { explain(error, why) };
+    true
+}
+
+/// Says why a setting is refused.
+///
+/// # Safety
+/// `error` is where the server wants that to be.
+unsafe fn explain(error: *mut *mut c::RedisModuleString, why: &CStr) {
     // SAFETY: the table, the caller; the server takes the string over.
     unsafe {
         *error = api!(RedisModule_CreateString(
@@ -287,7 +300,6 @@ unsafe fn is_refused(error: *mut *mut c::RedisModuleString) -> bool {
             why.count_bytes()
         ))
     };
-    true
 }
 
 fn register_private_functions(ctx: Ctx<'_>) -> bool {
@@ -337,7 +349,66 @@ unsafe extern "C" fn set_private_functions(
             private_functions: private_functions.unwrap_or_default(),
             ..settings()
         });
-        private::decide();
+        private::decide_again();
+    });
+    c::REDISMODULE_OK as c_int
+}
+
+fn register_qualified(ctx: Ctx<'_>) -> bool {
+    // SAFETY: the table, the context; the default is copied.
+    let registered = unsafe {
+        api!(RedisModule_RegisterStringConfig(
+            ctx.as_ptr(),
+            c"qualified".as_ptr(),
+            c_string(NONE).as_ptr(),
+            c::REDISMODULE_CONFIG_DEFAULT,
+            Some(get_qualified),
+            Some(set_qualified),
+            None,
+            null_mut()
+        ))
+    };
+    registered == c::REDISMODULE_OK as c_int
+}
+
+/// The server does not free what it is given; it is kept until it asks again.
+unsafe extern "C" fn get_qualified(
+    _name: *const c_char,
+    _data: *mut c_void,
+) -> *mut c::RedisModuleString {
+    guard(null_mut(), || {
+        let ids = shell().qualified.with(|ids| write_ids(ids));
+        let text = Text::new(ids.as_bytes());
+        let string = text.as_str().as_ptr();
+        shell().qualified_text.set(Some(text));
+        string
+    })
+}
+
+unsafe extern "C" fn set_qualified(
+    _name: *const c_char,
+    value: *mut c::RedisModuleString,
+    _data: *mut c_void,
+    error: *mut *mut c::RedisModuleString,
+) -> c_int {
+    // SAFETY: the server's argument.
+    if unsafe { is_refused(error) } {
+        return c::REDISMODULE_ERR as c_int;
+    }
+    let ids = guard(None, || {
+        // SAFETY: the server's argument, for the length of this call.
+        let value = unsafe { Str::new(value) };
+        read_ids(std::str::from_utf8(value.bytes()).ok()?)
+    });
+    let Some(ids) = ids else {
+        let why = c"none, or build ids as tether qualify prints them, with spaces between them";
+        // SAFETY: the server's argument.
+        unsafe { explain(error, why) };
+        return c::REDISMODULE_ERR as c_int;
+    };
+    guard((), || {
+        shell().qualified.with_mut(|known| *known = ids);
+        private::decide_again();
     });
     c::REDISMODULE_OK as c_int
 }

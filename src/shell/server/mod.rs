@@ -7,7 +7,7 @@
 //!   epochs.rs         tokens in a cluster             listeners.rs   do other modules listen
 //!   rights.rs         ACL checks of waiters           client_db.rs   a fault of Valkey 8.1
 //!   keepalive.rs      detection of vanished peers     io_threads.rs  Redis 8's I/O threads
-//!   subscriptions.rs  subscriptions to the server's events
+//!   subscriptions.rs  subscriptions to the server's events      program.rs  the server's build id
 //! ```
 
 pub(in crate::shell) mod attribution;
@@ -19,6 +19,7 @@ pub(in crate::shell) mod keepalive;
 pub(in crate::shell) mod listeners;
 pub(in crate::shell) mod lookup;
 pub(in crate::shell) mod private;
+pub(in crate::shell) mod program;
 pub(in crate::shell) mod replicas;
 pub(in crate::shell) mod rights;
 pub(in crate::shell) mod subscriptions;

@@ -13,6 +13,9 @@
 /* Allows or forbids private functions. Initially forbidden: every operation below is unavailable. */
 void tether_allow(int yes);
 
+/* What each call passes in the argument registers that the function called is not known to read. Initially zero. */
+void tether_fill_unused(uint64_t with);
+
 /* Whether the symbols match: all are present, belong to the same program as this API function, and find no client for an
  * unused id. Redis 7.0 ends blocks in two calls, all others in one. */
 int tether_fits(const void *of_api, int two_steps);

@@ -28,14 +28,30 @@ pub fn set_allowed(allowed: bool) {
     unsafe { c::tether_allow(allowed.into()) };
 }
 
+/// See `tether_fill_unused`.
+pub fn fill_unused(with: u64) {
+    // SAFETY: writes a number; we are in the main thread, which alone reads it.
+    unsafe { c::tether_fill_unused(with) };
+}
+
+/// A function of the server's program.
+fn of_server() -> Option<*const c_void> {
+    // SAFETY: the table is there since before the module's first line.
+    unsafe { RedisModule_GetClientId }.map(|function| function as *const c_void)
+}
+
+/// An address in the server's program.
+pub fn address_in_server() -> Option<u64> {
+    of_server().map(|address| address as u64)
+}
+
 /// See `tether_fits`.
 pub fn symbols_match(is_redis_7_0: bool) -> bool {
-    // SAFETY: the table is there since before the module's first line.
-    let Some(of_api) = (unsafe { RedisModule_GetClientId }) else {
+    let Some(of_server) = of_server() else {
         return false;
     };
     // SAFETY: looks at addresses. Who calls this knows the server, or wants to try it.
-    unsafe { c::tether_fits(of_api as *const c_void, is_redis_7_0.into()) != 0 }
+    unsafe { c::tether_fits(of_server, is_redis_7_0.into()) != 0 }
 }
 
 /// Whether the server has the functions for pushes, and they may be called.

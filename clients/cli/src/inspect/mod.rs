@@ -24,6 +24,7 @@ pub use kick::kick;
 pub use list::list;
 pub use log::log;
 pub use metrics::metrics;
+pub use server::field;
 pub use sessions::sessions;
 pub use top::top;
 pub use watch::watch;

@@ -28,7 +28,9 @@ pub use link::Link;
 pub use listing::lock_list;
 pub use losses::losses;
 pub use ports::free_port;
-pub use programs::{WITHOUT_MODULE, built, module, redis_cli, server_binary};
+pub use programs::{
+    Posing, WITHOUT_MODULE, built, copy_of_server, module, redis_cli, replace, server_binary,
+};
 pub use server::{Server, eventually_gone};
 pub use tap::Tap;
 pub use wait::{

@@ -79,6 +79,91 @@ pub fn redis_cli() -> PathBuf {
     path::absolute(found).expect("the client's path")
 }
 
+/// A copy of the tested server that says that it has another version, and is otherwise the same program.
+pub struct Posing {
+    _folder: tempfile::TempDir,
+    pub program: PathBuf,
+    /// As `7.0.15`.
+    pub version: String,
+}
+
+impl Posing {
+    /// `change` gets the three numbers of the tested server's version. Their text must not become longer.
+    pub fn with(change: impl FnOnce([u32; 3]) -> [u32; 3]) -> Posing {
+        let said = Command::new(server_binary()).arg("--version").output();
+        let said =
+            String::from_utf8_lossy(&said.expect("the server's program").stdout).into_owned();
+        let version = said
+            .split_once(" v=")
+            .and_then(|(_, rest)| rest.split(' ').next());
+        let version = version.expect("a version").to_owned();
+        let numbers: Vec<u32> = version
+            .split('.')
+            .map(|number| number.parse().expect("a number"))
+            .collect();
+        let numbers = change(numbers.try_into().expect("three numbers"));
+        let other = numbers.map(|number| number.to_string()).join(".");
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = copy_of_server(folder.path(), |text| {
+            let mut other = other.clone().into_bytes();
+            other.resize(version.len(), 0);
+            let whole = |text: &[u8]| [b"\0", text, b"\0"].concat();
+            replace(text, &whole(version.as_bytes()), &whole(&other));
+        });
+        Posing {
+            _folder: folder,
+            program,
+            version: other,
+        }
+    }
+
+    /// Of a series that nobody has tried: no Redis or Valkey has its number. Neither 8.0 nor 8.1 of Valkey can pose as one that
+    /// behaves as they do.
+    pub fn as_unknown() -> Posing {
+        Posing::with(|[major, minor, patch]| match (major, minor) {
+            (7, 0) => [6, 9, patch],
+            _ => [major, minor + 1, patch],
+        })
+    }
+}
+
+/// Copies the tested server's program with what the scripts around it need, and changes it by `edit`.
+pub fn copy_of_server(folder: &Path, edit: impl Fn(&mut Vec<u8>)) -> PathBuf {
+    let server = server_binary();
+    let program = folder.join("redis-server");
+    fs::copy(&server, &program).expect("a copy");
+    let mut binary = program.clone();
+    if fs::read(&server).expect("the program").starts_with(b"#!") {
+        // As scripts/servers.sh has it: bin/ and lib/ are beside the script.
+        let from = server.parent().expect("its folder");
+        let name = ["redis-server", "valkey-server"]
+            .iter()
+            .find(|name| from.join("bin").join(name).is_file());
+        let name = name.expect("a program in bin/");
+        fs::create_dir(folder.join("bin")).expect("a folder");
+        std::os::unix::fs::symlink(from.join("lib"), folder.join("lib")).expect("a link");
+        binary = folder.join("bin").join(name);
+        fs::copy(from.join("bin").join(name), &binary).expect("a copy");
+    }
+    let mut text = fs::read(&binary).expect("the program");
+    edit(&mut text);
+    fs::write(&binary, text).expect("the program");
+    program
+}
+
+/// Replaces all that is `old`, which must be there, by as many bytes.
+pub fn replace(text: &mut [u8], old: &[u8], new: &[u8]) {
+    assert_eq!(old.len(), new.len(), "{old:?} and {new:?}");
+    let mut is_found = false;
+    for at in 0..=text.len() - old.len() {
+        if text[at..].starts_with(old) {
+            text[at..at + old.len()].copy_from_slice(new);
+            is_found = true;
+        }
+    }
+    assert!(is_found, "{old:?} is nowhere in the program");
+}
+
 /// A line for a server that is to start without the module.
 pub const WITHOUT_MODULE: &str = "# without the module";
 

@@ -30,7 +30,8 @@ pub struct Server {
     child: Option<Child>,
     folder: TempDir,
     lines: Vec<String>,
-    /// Where it is not the one that is tested.
+    /// Where they are not those that are tested.
+    program: Option<PathBuf>,
     module: Option<PathBuf>,
     /// What its environment says, besides ours.
     environment: Vec<(String, PathBuf)>,
@@ -46,22 +47,28 @@ impl Server {
 
     /// A server with these lines after those of redis.conf; other modules are loaded before.
     pub fn with(lines: &[&str]) -> Server {
-        Server::begin(lines, None, Vec::new())
+        Server::begin(lines, None, None, Vec::new())
+    }
+
+    /// Another program.
+    pub fn of_program(program: &Path, lines: &[&str]) -> Server {
+        Server::begin(lines, Some(program.to_owned()), None, Vec::new())
     }
 
     /// A server with another build of the module.
     pub fn with_module(module: &Path, lines: &[&str]) -> Server {
-        Server::begin(lines, Some(module.to_owned()), Vec::new())
+        Server::begin(lines, None, Some(module.to_owned()), Vec::new())
     }
 
     /// A server that goes by this wall clock.
     #[cfg(target_os = "linux")]
     pub fn by_clock(clock: &super::Clock, lines: &[&str]) -> Server {
-        Server::begin(lines, None, clock.environment())
+        Server::begin(lines, None, None, clock.environment())
     }
 
     fn begin(
         lines: &[&str],
+        program: Option<PathBuf>,
         module: Option<PathBuf>,
         environment: Vec<(String, PathBuf)>,
     ) -> Server {
@@ -69,6 +76,7 @@ impl Server {
             child: None,
             folder: TempDir::with_prefix("tether-test-").expect("a temporary folder"),
             lines: lines.iter().map(|line| (*line).to_owned()).collect(),
+            program,
             module,
             environment,
             port: 0,
@@ -411,7 +419,8 @@ impl Server {
             .append(true)
             .open(log)
             .expect("the log file");
-        let child = Command::new(server_binary())
+        let program = self.program.clone().unwrap_or_else(server_binary);
+        let child = Command::new(&program)
             .arg(self.folder().join("redis.conf"))
             .current_dir(self.folder())
             .envs(self.environment.iter().cloned())
@@ -419,10 +428,9 @@ impl Server {
             .stdout(log.try_clone().expect("the log file"))
             .stderr(log)
             .spawn();
-        self.child =
-            Some(child.unwrap_or_else(|error| {
-                panic!("cannot start {}: {error}", server_binary().display())
-            }));
+        self.child = Some(
+            child.unwrap_or_else(|error| panic!("cannot start {}: {error}", program.display())),
+        );
     }
 
     fn write_config(&self) {

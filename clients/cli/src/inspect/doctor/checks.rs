@@ -132,14 +132,42 @@ fn has_module(findings: &mut Findings, masters: Option<&str>) -> bool {
         || format!("Redis {}", node.field("redis_version").unwrap_or("?")),
         |version| format!("Valkey {version}"),
     );
-    match node.field("tether_private_functions") {
-        Some("known") | None => findings.ok(format!("{series} is among the tested servers")),
+    pushes(findings, &series);
+    true
+}
+
+/// Whether functions are called that no API promises.
+fn pushes(findings: &mut Findings, series: &str) {
+    const QUALIFY: &str =
+        "Run `tether qualify` on its machine, and append what that prints to its redis.conf.";
+    match findings.node.field("tether_private_functions") {
+        Some("known") | None => findings.ok(format!("pushes are on: {series} is known to tether")),
+        Some("qualified") => findings.ok(format!("pushes are on: {series} has qualified")),
+        Some("unknown") => findings.warn(
+            format!("pushes are off: {series} has not been tried with tether"),
+            QUALIFY,
+        ),
+        Some("tried") => findings.warn(
+            format!("pushes are on, and {series} has not been tried with tether (tether.private-functions always)"),
+            QUALIFY,
+        ),
+        Some("never") => findings.warn(
+            "pushes are off (tether.private-functions never)",
+            "CONFIG SET tether.private-functions known",
+        ),
+        Some("trial") => findings.warn(
+            "the module was loaded as `tether qualify` does, to try the server",
+            "Load it without arguments.",
+        ),
+        Some("bad") => findings.warn(
+            format!("pushes are off: {series} is known to fail with tether"),
+            "Take a later patch release of the server.",
+        ),
         Some(state) => findings.warn(
-            format!("{series} is not among the tested servers (tether_private_functions: {state})"),
-            "docs/servers.md says what does not work there, and which servers are tested.",
+            format!("pushes are off: {series} does not have what they need (tether_private_functions: {state})"),
+            "docs/servers.md says what works without them.",
         ),
     }
-    true
 }
 
 /// Whether the server starts again.
@@ -454,6 +482,37 @@ mod tests {
     fn servers_that_nobody_tested_other_versions_and_clocks_are_named() {
         let untested = saying("tether_private_functions:unknown\r\nvalkey_version:99.1");
         assert!(one(of_server(&untested)).1.contains("Valkey 99.1"));
+        for (state, what, advice) in [
+            (
+                "unknown",
+                "pushes are off: Redis 7.0.15 has not been tried",
+                "tether qualify",
+            ),
+            ("tried", "Redis 7.0.15 has not been tried", "tether qualify"),
+            (
+                "bad",
+                "pushes are off: Redis 7.0.15 is known to fail",
+                "later patch",
+            ),
+            ("unfit", "pushes are off: Redis 7.0.15", "servers.md"),
+            (
+                "never",
+                "pushes are off (tether.private-functions never)",
+                "CONFIG SET",
+            ),
+            ("trial", "to try the server", "without arguments"),
+        ] {
+            let findings = of_server(&saying(&format!("tether_private_functions:{state}")));
+            let is_bad = |finding: &&Finding| finding.level == Level::Warning;
+            let finding = findings.iter().find(is_bad).unwrap();
+            assert!(finding.what.contains(what), "{finding:?}");
+            assert!(
+                finding.advice.as_ref().unwrap().contains(advice),
+                "{finding:?}"
+            );
+        }
+        let qualified = saying("tether_private_functions:qualified");
+        assert_eq!(bad(of_server(&qualified)), []);
         let older = Node {
             version: Some("1.2.2".to_owned()),
             ..healthy()
