@@ -21,7 +21,8 @@ use crate::{codes, output};
 use nest::Nest;
 use server::{Listens, Server, Wish, Workshop};
 use std::env;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{self, Path, PathBuf};
 use std::time::Instant;
 use tls::Authority;
@@ -84,6 +85,7 @@ fn attempt(options: &Qualify) -> Result<(), Fault> {
         Some(path) => whole(path)?,
         None => server_on_path()?,
     };
+    can_run(&program)?;
     let module = match &options.module {
         Some(path) => whole(path)?,
         None => module_nearby()?,
@@ -228,6 +230,25 @@ fn whole(path: &Path) -> Result<PathBuf, Fault> {
     match whole.is_file() {
         true => Ok(whole),
         false => Err(Fault::NoStart(format!("{}: no such file", path.display()))),
+    }
+}
+
+/// A script, or a program for this kind of machine, as this one is. The system would have a shell read anything else.
+fn can_run(program: &Path) -> Result<(), Fault> {
+    /// Of an ELF header: what it begins with, the size of words and the order of bytes, and the machine.
+    fn kind(file: &Path) -> io::Result<Vec<u8>> {
+        let mut head = Vec::new();
+        File::open(file)?.take(20).read_to_end(&mut head)?;
+        head.resize(20, 0);
+        Ok([&head[..6], &head[18..]].concat())
+    }
+    let found = kind(program)?;
+    match found.starts_with(b"#!") || found == kind(Path::new("/proc/self/exe"))? {
+        true => Ok(()),
+        false => Err(Fault::NoStart(format!(
+            "{}: no program for this kind of machine",
+            program.display()
+        ))),
     }
 }
 

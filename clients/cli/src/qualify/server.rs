@@ -202,7 +202,8 @@ impl Server<'_> {
         const LINES: usize = 3;
         let log = fs::read(self.folder.join("log")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        let lines: Vec<_> = log.lines().filter(|line| !line.trim().is_empty()).collect();
+        let is_reason = |line: &&str| !line.trim().is_empty() && !line.contains("# WARNING ");
+        let lines: Vec<_> = log.lines().filter(is_reason).collect();
         let last = lines.len().saturating_sub(LINES);
         lines[last..].join("; ")
     }
