@@ -61,7 +61,7 @@ fn a_server_that_nobody_has_tried_qualifies_and_has_pushes_from_then_on() {
     let output = run(qualify(&program, &folder), &folder);
     assert!(output.status.success(), "{output:?}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    let (line, comments) = printed.trim_end().rsplit_once('\n').unwrap();
+    let (comments, line) = printed.trim_end().rsplit_once('\n').unwrap();
     assert!(line.starts_with("tether.qualified "), "{printed}");
     assert!(
         comments.lines().all(|line| line.starts_with("# ")),

@@ -12,6 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{env, process, thread};
@@ -74,6 +75,8 @@ fn kill(process: &mut Child) {
 pub struct Nest {
     folder: PathBuf,
     content: Arc<Mutex<Content>>,
+    /// A signal came, and another thread is about to end this process.
+    is_ending: Arc<AtomicBool>,
 }
 
 impl Nest {
@@ -92,9 +95,14 @@ impl Nest {
         };
         let content = Arc::new(Mutex::new(content));
         // Before there is a folder that a signal could leave behind.
-        clear_at_signals(Arc::clone(&content))?;
+        let is_ending = Arc::new(AtomicBool::new(false));
+        clear_at_signals(Arc::clone(&content), &is_ending)?;
         DirBuilder::new().mode(0o700).create(&folder)?;
-        Ok(Nest { folder, content })
+        Ok(Nest {
+            folder,
+            content,
+            is_ending,
+        })
     }
 
     pub fn folder(&self) -> &Path {
@@ -143,7 +151,7 @@ impl Nest {
 
     /// After a fault, which may be that of a signal: then that ends this process.
     pub fn stand_by(&self) {
-        if self.lock().is_over {
+        if self.is_ending.load(Ordering::Relaxed) {
             end_by_signal();
         }
     }
@@ -166,11 +174,16 @@ fn end_by_signal() -> ! {
     }
 }
 
-fn clear_at_signals(content: Arc<Mutex<Content>>) -> io::Result<()> {
+fn clear_at_signals(content: Arc<Mutex<Content>>, is_ending: &Arc<AtomicBool>) -> io::Result<()> {
     let ignored = ignored::mask()?;
     let wanted = signals::ENDS
         .into_iter()
         .filter(|signal| !ignored.has(*signal));
+    let wanted: Vec<_> = wanted.collect();
+    // Set by the handler, so before anything that it interrupts returns.
+    for signal in &wanted {
+        signal_hook::flag::register(*signal, Arc::clone(is_ending))?;
+    }
     let mut arriving = signal_hook::iterator::Signals::new(wanted)?;
     thread::spawn(move || {
         if let Some(signal) = arriving.forever().next() {
