@@ -1,0 +1,1318 @@
+"""The rules of protocol.md as a program: one connection at a time, calls and frames in, frames and events out.
+
+It exists to run the vectors: what they expect is what these rules say. It has no socket, no clock and no user; do not build a
+client on it. `broken` names rules that it then breaks, so that check.py can see the vectors notice.
+"""
+
+from __future__ import annotations
+
+
+MOMENTARY = {"BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN"}
+UNWRITABLE = {"NOREPLICAS", "MISCONF", "OOM"}
+NOT_HERE = {"READONLY", "MASTERDOWN"}
+VOUCH_FOR_NOTHING = {"LOADING", "MASTERDOWN", "READONLY"}
+MARGIN, SHORTEST, SERVERS_WORD, SOUND, LONGEST = 1000, 100, 100, 1000, 1000
+CONNECT_WITHIN = 5000
+MOST = (1 << 53) - 1
+
+
+class Error(Exception):
+    def __init__(self, text):
+        super().__init__(text)
+        self.code = text.split(" ", 1)[0]
+
+
+def code(frame):
+    return frame.code if isinstance(frame, Error) else ""
+
+
+class Request:
+    """`phase` is queued, asked, waiting, held, extending or kept (P-LEAST-2), releasing, or over."""
+
+    def __init__(self, core, name, call):
+        self.id = name
+        self.is_temporary = call.get("temporary") is not None
+        self.value = call.get("temporary")
+        self.keys = list(call["keys"])
+        self.label = b"" if self.is_temporary else core.label(call)
+        self.call = call
+        self.wait = call.get("wait")  # None: for ever; 0: not at all.
+        self.began = core.now
+        self.phase = "queued"
+        self.token = 0
+        self.is_given_up = self.was_sent_before = self.has_waited = self.is_silent = False
+        self.is_elected = call.get("elect", False)
+        self.refusal = self.early = self.lease_from = self.granted = None
+        self.unsettled = {}  # A key to release, and whether that is on the wire.
+        self.depth = [name]  # All requests that share the hold.
+        self.extension = None
+
+    @property
+    def places(self):
+        return [(self.is_temporary, key, self.label) for key in self.keys]
+
+    def with_owner(self, words):
+        return words if self.is_temporary else [*words, "OWNER", self.label]
+
+    def release(self, key):
+        if self.is_temporary:
+            return ["DELTP", key]
+        return ["LOCK.RELEASE", key, "OWNER", self.label, "ALL"]
+
+    def left(self, core):
+        return None if self.wait is None else max(0, self.wait - core.elapsed(self.began))
+
+    def words(self, core):
+        call = self.call
+        if self.is_temporary:
+            words = ["SETTP", *self.keys, self.value, "SEQ" if call.get("seq") else "TOKEN"]
+        elif len(self.keys) > 1:
+            words = ["LOCK.MACQUIRE", len(self.keys), *self.keys]
+        else:
+            words = ["LOCK.ACQUIRE", *self.keys]
+        if call.get("shared"):
+            words.append("SHARED")
+        if call.get("permits"):
+            permits, total = call["permits"]
+            words += ["PERMITS", permits, "OF", total]
+        words = self.with_owner(words)
+        if call.get("task"):
+            words += ["TASK", call["task"]]
+        if call.get("lease"):
+            words += ["LEASE", round_up(call["lease"])]
+        words.append("NOTIFY")
+        if self.wait != 0 or call.get("acks"):
+            left = self.left(core)
+            words += ["WAIT", 0 if left is None else max(1, round_up(left)), "PUSH"]
+        if call.get("acks"):
+            words += ["ACKS", call["acks"]]
+            if call.get("acktimeout"):
+                words += ["ACKTIMEOUT", call["acktimeout"]]
+        return words
+
+
+def round_up(ms):
+    return min(MOST, max(1, int(-(-ms // 1))))
+
+
+class Core:
+    def __init__(self, now, client, broken=()):
+        self.now = now
+        self.client = client
+        self.broken = set(broken)
+        self.out, self.events, self.orders = [], [], []
+        self.link = "none"  # none, opening, greeting, resuming, up
+        self.link_since = now
+        self.replies = []
+        self.secret = None
+        self.fence = None
+        self.vouched = self.pinged = now
+        self.is_former_silent = False
+        self.requests = []
+        self.places = {}
+        self.labels = 0
+        self.mine = None
+        self.failed = 0
+        self.connect_at = None  # (stamp, delay)
+        self.retries, self.retry_at, self.refused = [], None, 0
+        self.watches, self.watched = {}, {}
+        self.presences, self.prefixes = {}, {}
+        self.is_closed = False
+        self.closing_at = None
+        self.has_said_clock = False
+
+    def keeps(self, rule):
+        return rule not in self.broken
+
+    # ---- time ----
+
+    def elapsed(self, stamp):
+        mono, boot = self.now[0] - stamp[0], self.now[1] - stamp[1]
+        clock = self.client.get("boot_clock", True)
+        if not clock or not self.keeps("P-FENCE-3"):
+            return mono
+        return max(mono, boot - 20 if clock == "uptime" else boot)
+
+    def timers(self):
+        """(what, how long until then)."""
+        def until(stamp, ms):
+            return ms - self.elapsed(stamp)
+
+        yield from (
+            ("wait", until(r.began, r.wait + SERVERS_WORD), r)
+            for r in self.requests
+            if r.wait and not r.is_given_up and r.phase in ("queued", "asked", "waiting")
+        )
+        yield from (
+            ("lease", until(*r.lease_from), r)
+            for r in self.requests
+            if r.lease_from and r.phase == "held" and self.keeps("P-LEASE-2")
+        )
+        yield from (("kept", until(*r.kept), r) for r in self.requests if r.phase == "kept")
+        if self.closing_at:
+            yield "closed", until(self.closing_at, 2000), None
+        if self.link == "greeting":
+            yield "greeting", until(self.link_since, CONNECT_WITHIN), None
+        if self.connect_at:
+            yield "connect", until(*self.connect_at), None
+        if self.fence is None:
+            return
+        yield "fence", until(self.vouched, self.fence), None
+        if self.link == "up" or self.link == "resuming":
+            if self.secret and self.holds() and self.keeps("P-FENCE-10"):
+                since = self.vouched if self.link == "up" else self.link_since
+                yield "stuck", until(since, self.fence / 2), None
+        if self.link == "up":
+            yield "ping", until(self.pinged, self.fence / 4), None
+            if self.retry_at:
+                yield "retry", until(*self.retry_at), None
+
+    def next_tick(self):
+        """The time on the monotonic clock at which `tick` has something to do, or None."""
+        due = [ms for _, ms, _ in self.timers()]
+        return self.now[0] + max(0, min(due)) if due else None
+
+    def tick(self, now):
+        self.now = now
+        order = ("fence", "wait", "lease", "kept", "closed", "stuck", "greeting", "connect", "retry", "ping")
+        for what in order:
+            for name, left, request in list(self.timers()):
+                if name == what and left <= 0:
+                    getattr(self, "on_" + what)(request)
+
+    def on_fence(self, _):
+        if not self.keeps("P-FENCE-8"):
+            return
+        was_up = self.link != "none"
+        had_session = self.secret is not None
+        self.fence = None
+        self.lose_all("silence")
+        self.secret = None
+        if was_up:
+            stay = 0 if had_session or not self.keeps("P-FENCE-9") else self.client.get("stop_within", 0)
+            self.drop({"leave_after": stay} if stay else "leave")
+
+    def on_wait(self, request):
+        if request.phase == "waiting" and self.link == "up":
+            error = ("taken", "TAKEN")
+        elif request.refusal:
+            error = ("refused", request.refusal)
+        elif request.phase == "queued" and self.link == "up":
+            error = ("taken", "TAKEN")
+        else:
+            error = ("unreachable", "UNREACHABLE")
+        self.tell({"refused": request.id, "error": error[0], "code": error[1]})
+        request.is_silent = True
+        self.give_up(request)
+
+    def on_lease(self, request):
+        self.lose(request, "lease", [])
+
+    def on_kept(self, request):
+        self.end(request)
+
+    def on_closed(self, _):
+        self.closing_at = None
+        self.drop("leave")
+
+    def on_greeting(self, _):
+        self.leave_for(("unreachable", "UNREACHABLE"))
+
+    def on_stuck(self, _):
+        self.leave()
+
+    def on_connect(self, _):
+        self.connect_at = None
+        self.link = "opening"
+        self.orders.append("connect")
+
+    def on_ping(self, _):
+        self.pinged = self.now
+        if self.keeps("P-FENCE-7"):
+            self.send(["PING"], lambda reply: None)
+
+    def on_retry(self, _):
+        self.retry_at = None
+        retries, self.retries = self.retries, []
+        for again in retries:
+            again()
+
+    def try_again(self, again):
+        if self.retry_at is None:
+            self.retry_at = (self.now, self.delay(self.refused, LONGEST))
+            self.refused += 1
+        self.retries.append(again)
+
+    def delay(self, failed, longest):
+        return min(longest, 20 * 2 ** min(failed, 16)) * (1 + self.client.get("random", 0)) / 2
+
+    # ---- what the user calls ----
+
+    def label(self, call):
+        if call.get("owner") is not None:
+            return call["owner"]
+        if not self.keeps("P-OWNER-1"):
+            return b"task"
+        self.labels += 1
+        return b".%d" % self.labels
+
+    def tell(self, event):
+        self.events.append(event)
+
+    def acquire(self, name, call):
+        def refuse(error, code):
+            self.tell({"refused": name, "error": error, "code": code})
+
+        keys, owner = call["keys"], call.get("owner")
+        if self.is_closed:
+            return refuse("closed", "CLOSED")
+        if not keys or len(set(keys)) < len(keys):
+            return refuse("refused", "KEYS")
+        if owner is not None and owner.startswith(b"."):
+            return refuse("refused", "OWNER")
+        if call.get("acks") and self.client.get("grace") is None:
+            return refuse("unfit", "UNFIT")
+        if call.get("at_least", 0) > (self.client.get("grace") or 0):
+            return refuse("unfit", "UNFIT")
+        if self.client.get("cluster") and len({slot(key) for key in keys}) > 1:
+            return refuse("crossslot", "CROSSSLOT")
+        request = Request(self, name, call)
+        others = [self.places[p][-1] for p in request.places if self.places.get(p)]
+        standing = [r for r in others if r.phase != "releasing" and r.phase != "kept" and not r.is_given_up]
+        if standing:
+            if self.reenters(standing, request):
+                base = standing[0]
+                base.depth.append(name)
+                return self.tell({"granted": name, "token": base.token})
+            return refuse("taken", "TAKEN") if request.wait == 0 else refuse("deadlock", "DEADLOCK")
+        if request.wait == 0 and any(r.refusal for r in others) and self.keeps("P-OWNER-4"):
+            return refuse("taken", "TAKEN")
+        self.requests.append(request)
+        for place in request.places:
+            self.places.setdefault(place, []).append(request)
+        self.need_link()
+        self.send_if_first(request)
+
+    def reenters(self, standing, request):
+        base = standing[0]
+        same = {"keys": base.keys, "mode": [base.call.get(n) for n in ("shared", "permits", "reentrant")]}
+        asked = {"keys": request.keys, "mode": [request.call.get(n) for n in ("shared", "permits", "reentrant")]}
+        is_named = request.call.get("reentrant") and request.call.get("owner") is not None
+        return bool(is_named and base.phase == "held" and same == asked)
+
+    def find(self, name):
+        return next((r for r in self.requests if name in r.depth and not r.is_silent), None)
+
+    def release_call(self, name):
+        request = self.find(name)
+        if request is None or request.phase in ("releasing", "kept", "extending") or request.is_given_up:
+            return
+        if request.phase != "held":
+            return self.give_up(request)
+        if len(request.depth) > 1:
+            request.depth.remove(name)
+            return self.tell({"released": name})
+        rest = request.call.get("at_least", 0) - self.elapsed(request.granted)
+        if rest > 0 and self.keeps("P-LEAST-2"):
+            return self.keep(request)
+        request.phase = "releasing"
+        self.send_releases(request, request.keys)
+
+    def give_up(self, request):
+        if request.phase == "held":
+            return self.release_call(request.id)
+        if request.phase in ("releasing", "kept", "extending") or request.is_given_up:
+            return
+        request.is_given_up = True
+        if request.phase == "queued" and not request.unsettled:
+            if not request.is_silent:
+                self.tell({"over": request.id})
+            return self.end(request)
+        request.phase = "releasing"
+        self.send_releases(request, request.keys if self.keeps("P-REL-2") else request.keys[:1])
+
+    def keep(self, request):
+        """P-LEAST-2: the hold is extended to the rest, and kept unseen."""
+        request.phase = "extending"
+        rest = request.call["at_least"] - self.elapsed(request.granted)
+        if rest <= 0:
+            request.phase = "releasing"
+            return self.send_releases(request, request.keys)
+        waiting = set(request.keys)
+        sent = self.now
+
+        def answered(key, reply):
+            if request.phase != "extending":
+                return
+            if code(reply) in NOT_HERE and self.secret:
+                return self.leave()
+            if code(reply) in MOMENTARY | UNWRITABLE:
+                self.tell_releasing(request, reply)
+                return self.try_again(lambda: self.keep(request) if request.phase == "extending" else None)
+            if isinstance(reply, Error):
+                return self.lose(request, "deleted", [key])
+            waiting.discard(key)
+            if not waiting:
+                request.phase = "kept"
+                request.kept = (sent, rest)
+                self.tell({"released": request.id})
+
+        if self.link == "up":
+            for key in request.keys:
+                words = ["LOCK.EXTEND", key, round_up(rest), "OWNER", request.label]
+                self.send(words, lambda reply, key=key: answered(key, reply))
+
+    def extend(self, name, lease):
+        request = self.find(name)
+        if request is None or request.phase != "held":
+            return self.tell({"not_extended": name, "error": "lost", "code": "LOST"})
+        request.extension = {"lease": lease, "keys": set(request.keys), "name": name}
+        self.send_extension(request)
+
+    def send_extension(self, request):
+        extension, sent = request.extension, self.now
+
+        def answered(key, reply):
+            if request.extension is not extension:
+                return
+            if code(reply) == "NOTHELD":
+                return self.lose(request, "deleted", [key])
+            if isinstance(reply, Error):
+                request.extension = None
+                return self.tell({"not_extended": extension["name"], "error": "refused", "code": reply.code})
+            extension["keys"].discard(key)
+            if not extension["keys"]:
+                request.extension = None
+                request.lease_from = (sent, extension["lease"])
+                self.tell({"extended": extension["name"]})
+
+        if self.link == "up":
+            for key in request.keys:
+                if key in extension["keys"]:
+                    words = ["LOCK.EXTEND", key, round_up(extension["lease"]), "OWNER", request.label]
+                    self.send(words, lambda reply, key=key: answered(key, reply))
+
+    def raise_token(self, name, token):
+        request = self.find(name)
+
+        def again():
+            if request.phase == "held" and request.call.get("raising") == token:
+                self.raise_token(name, token)
+
+        def answered(reply):
+            if request.phase != "held":
+                return
+            if isinstance(reply, int):
+                request.token = reply
+                self.tell({"raised": name, "token": reply})
+            elif code(reply) == "NOTHELD":
+                self.lose(request, "deleted", request.keys[:1])
+            elif reply.code == "NOPERM" or "unknown command" in str(reply):
+                self.tell({"not_raised": name, "error": "refused", "code": reply.code})
+            elif self.retry_at is None:
+                self.retry_at = (self.now, 50)
+                self.retries.append(again)
+            else:
+                self.retries.append(again)
+
+        request.call["raising"] = token
+        self.send(["LOCK.RAISE", request.keys[0], token, "OWNER", request.label], answered)
+
+    def check(self, name):
+        """What `check` says: `held`, or why not. Asks nobody and changes nothing."""
+        request = next((r for r in self.requests if name in r.depth and not r.is_silent), None)
+        if request is None:
+            losses = [event["reason"] for event in self.told if event.get("lost") == name]
+            return {"lost": losses[-1]} if losses else "released"
+        if request.phase != "held":
+            return "released" if request.granted else "waiting"
+        if self.keeps("P-FENCE-4") and self.fence is not None and self.elapsed(self.vouched) >= self.fence:
+            return {"lost": "silence"}
+        if request.lease_from and self.keeps("P-LEASE-2") and self.elapsed(request.lease_from[0]) >= request.lease_from[1]:
+            return {"lost": "lease"}
+        return "held"
+
+    told = ()  # All events so far, which the loader keeps.
+
+    def close(self):
+        if self.is_closed:
+            return
+        self.is_closed = True
+        kept = [r for r in self.requests if r.phase == "kept"]
+        others = [r for r in self.requests if r.phase in ("held", "releasing")]
+        for request in list(self.requests):
+            self.fail(request, "closed", ("closed", "CLOSED"))
+        for name in [*self.watches, *self.presences]:
+            self.tell({"ended": name, "error": "closed", "code": "CLOSED"})
+        self.watches, self.presences = {}, {}
+        self.connect_at = self.retry_at = None
+        self.fence = None
+        if kept and self.keeps("P-LEAST-3"):
+            self.parting = [r.release(key) for r in others for key in r.keys] + [["SESSION.DETACH"]]
+        if self.link == "up" and self.secret:
+            self.closing_at = self.now
+            self.part()
+        elif self.secret:
+            self.orders.append("connect")
+            self.link, self.closing_at = "opening", self.now
+        elif self.link != "none":
+            self.drop("leave")
+
+    parting = (["SESSION.END"],)
+
+    def part(self):
+        for words in self.parting[:-1]:
+            self.send(words, lambda reply: None)
+        self.send(self.parting[-1], self.parted)
+
+    def parted(self, _):
+        self.closing_at = None
+        self.drop("leave")
+
+    # ---- the connection ----
+
+    def holds(self):
+        return any(r.phase in ("held", "releasing", "extending", "kept") for r in self.requests)
+
+    def need_link(self):
+        if self.link == "none" and self.connect_at is None:
+            self.link = "opening"
+            self.orders.append("connect")
+
+    def open(self):
+        self.need_link()
+
+    def connected(self):
+        self.link_since = self.now
+        self.replies = []
+        if self.secret:
+            self.link = "resuming"
+            self.send(["SESSION.RESUME", self.secret, "NOTIFY"], self.resumed)
+        else:
+            self.link = "greeting"
+            self.send(["LOCK.SERVER"], self.greeted)
+
+    def unreached(self):
+        self.failed_attempt(("unreachable", "UNREACHABLE"))
+
+    def failed_attempt(self, error):
+        """P-CONN-10."""
+        self.link = "none"
+        is_final = error[0] not in ("unreachable",)
+        for request in list(self.requests):
+            if request.phase in ("queued",) and (request.wait == 0 or is_final) and not request.is_given_up:
+                self.fail(request, None, error)
+        if is_final:
+            for name in [*self.watches, *self.presences]:
+                self.tell({"ended": name, "error": error[0], "code": error[1]})
+            self.watches, self.watched, self.presences, self.prefixes = {}, {}, {}, {}
+        self.reconnect()
+
+    def reconnect(self):
+        is_wanted = self.secret or self.requests or self.watches or self.presences
+        if self.is_closed or not is_wanted or self.link != "none" or self.connect_at:
+            return
+        longest = LONGEST
+        if self.secret and self.fence:
+            longest = min(longest, self.fence / 8)
+        self.connect_at = (self.now, self.delay(self.failed, longest))
+        self.failed += 1
+
+    def greeted(self, reply):
+        if isinstance(reply, Error):
+            if "unknown command" in str(reply):
+                return self.give_up_server(("nomodule", "NOMODULE"))
+            if reply.code in MOMENTARY | NOT_HERE:
+                return self.leave_for(("unreachable", reply.code))
+            return self.give_up_server(("refused", reply.code))
+        if reply.get(b"role") != b"master":
+            return self.leave_for(("unreachable", "REPLICA"))
+        if reply.get(b"pushes") != 1:
+            return self.give_up_server(("nopush", "NOPUSH"))
+        fence = self.fence_of(reply)
+        if fence is None:
+            return self.give_up_server(("unfit", "UNFIT"))
+        if not self.client.get("boot_clock", True) and not self.has_said_clock:
+            self.has_said_clock = True
+            self.tell({"warning": "no-boot-clock"})
+        self.fence_to_be = fence
+        if self.client.get("grace") is not None:
+            self.send(["SESSION.START", "GRACE", self.client["grace"]], self.started)
+        else:
+            self.begin(self.answered_sent)
+
+    def started(self, reply):
+        if isinstance(reply, Error):
+            if reply.code in MOMENTARY | UNWRITABLE | NOT_HERE:
+                return self.leave_for(("unreachable", reply.code))
+            return self.give_up_server(("refused", reply.code))
+        self.secret = reply
+        self.begin(self.answered_sent)
+
+    def begin(self, sent):
+        """A new connection, which has nothing of a former one."""
+        self.fence = self.fence_to_be
+        self.vouched = sent
+        self.pinged = self.now
+        self.link = "up"
+        for request in list(self.requests):
+            self.send_if_first(request)
+        self.watch_anew()
+
+    def fence_of(self, server):
+        client = self.client
+        stop, timeout = client.get("stop_within", 0), server.get(b"peer-timeout-ms", 0)
+        if client.get("grace") is not None:
+            most = client["grace"] - stop - MARGIN
+        elif client.get("unix"):
+            most = 5000
+        else:
+            most = min(timeout / 2, timeout - stop - MARGIN) if timeout else 0
+        fence = most if client.get("fence") is None else client["fence"]
+        return fence if SHORTEST <= fence <= most else None
+
+    def give_up_server(self, error):
+        self.orders.append("leave")
+        self.failed_attempt(error)
+
+    def leave_for(self, error):
+        self.orders.append("leave")
+        self.failed_attempt(error)
+
+    def leave(self):
+        self.orders.append("leave")
+        self.broke()
+
+    def drop(self, order):
+        """The connection is given up, with all that was on it; another one if it is needed."""
+        self.orders.append(order)
+        self.cut()
+        self.go_on()
+
+    def cut(self):
+        self.link = "none"
+        self.replies = []
+        self.mine = None
+        self.retries, self.retry_at, self.refused = [], None, 0
+
+    def go_on(self):
+        if self.elapsed(self.link_since) >= SOUND:
+            self.failed = 0
+            is_wanted = self.secret or self.requests or self.watches or self.presences
+            if is_wanted and not self.is_closed:
+                self.link = "opening"
+                self.orders.append("connect")
+        else:
+            self.reconnect()
+
+    def broke(self):
+        if self.link in ("none",):
+            return
+        had_session = self.secret is not None
+        if self.is_closed:
+            self.cut()
+            self.closing_at = None
+            return
+        self.cut()
+        if not had_session or not self.keeps("P-SESS-2"):
+            self.secret = None
+            self.fence = None
+            self.lose_all("connection")
+        else:
+            for request in self.requests:
+                request.unsettled = {key: False for key in request.unsettled}
+                if request.phase == "waiting":
+                    request.phase = "asked"
+        self.go_on()
+
+    def lose_all(self, why):
+        """The session is gone, or the connection without one."""
+        for request in list(self.requests):
+            if request.phase == "held":
+                self.fail(request, why, None)
+            elif request.phase in ("releasing", "kept", "extending") or request.is_given_up:
+                self.settle(request)
+            elif request.phase == "asked" and request.wait == 0 and not self.is_elsewhere:
+                self.fail(request, None, ("unreachable", "UNREACHABLE"))
+            else:
+                request.has_waited = request.has_waited or request.phase in ("waiting",)
+                request.phase = "queued"
+                request.early = None
+
+    is_elsewhere = False
+
+    def demoted(self):
+        """P-SESS-8."""
+        if self.link == "none":
+            return
+        if not self.secret:
+            self.is_elsewhere = True
+            self.fence = None
+            self.lose_all("demoted")
+            self.is_elsewhere = False
+            self.drop("leave")
+        else:
+            self.leave()
+
+    # ---- what the server says ----
+
+    def send(self, words, then):
+        self.out.append(words)
+        self.replies.append((self.now, then))
+
+    def recv(self, frame):
+        if self.fence is not None and self.elapsed(self.vouched) >= self.fence and self.keeps("P-FENCE-8"):
+            self.tick(self.now)
+        if self.link in ("none", "opening"):
+            return
+        if isinstance(frame, dict) and "push" in frame:
+            return self.pushed(frame["push"])
+        if not self.replies:
+            return self.leave()
+        sent, then = self.replies.pop(0)
+        self.answered_sent = sent
+        reply = frame["map"] if isinstance(frame, dict) else frame
+        is_here = not self.keeps("P-FENCE-6") or code(reply) not in VOUCH_FOR_NOTHING
+        if self.link == "up" and is_here:
+            self.vouch(sent if self.keeps("P-FENCE-2") else self.now)
+        if self.link == "up" and not self.is_closed:
+            if code(reply) in NOT_HERE or (self.secret and code(reply) == "LOADING"):
+                self.not_here(then, reply)
+                return
+        then(reply)
+
+    def not_here(self, then, reply):
+        self.demoted()
+
+    def vouch(self, sent):
+        if self.elapsed(sent) < self.elapsed(self.vouched):
+            self.vouched = sent
+
+    def pushed(self, push):
+        kind, rest = push[0], push[1:]
+        if kind == b"watchex" and len(rest) >= 2:
+            return self.key_changed(rest[0], rest[1])
+        if kind == b"watchtp" and len(rest) >= 2:
+            return self.member_changed(rest[0], rest[1])
+        if kind not in (b"lock", b"settp") or len(rest) < 2:
+            return None
+        key, text = rest[0], rest[1]
+        is_temporary = kind == b"settp"
+        word, _, tail = text.partition(b" ")
+        said, label = tail, b""
+        if word in (b"LOST", b"FAILED"):
+            parts = tail.split(b" ")
+            size = 3 if parts[0] in (b"MOVED", b"ASK") else 4 if parts[0] == b"NOACKS" else 1
+            said, label = b" ".join(parts[:size]), b" ".join(parts[size:])
+        else:
+            label = tail
+        said = said.decode()
+        request = self.at_place((is_temporary, key, label))
+        if word == b"LOST":
+            return self.told_lost(request, is_temporary, key, label, said)
+        if request is None or request.is_given_up or request.phase not in ("asked", "waiting"):
+            if request is not None and request.is_given_up and not self.keeps("P-REL-4") and word.isdigit():
+                self.tell({"granted": request.id, "token": int(word)})
+            return None
+        if word == b"TIMEOUT":
+            return self.fail(request, None, ("taken", "TAKEN"))
+        if word == b"FAILED":
+            if said == "UNBLOCKED":
+                request.phase = "asked"
+                return self.demoted()
+            return self.refused_request(request, Error(said))
+        if word.isdigit():
+            self.grant(request, int(word), self.now)
+        return None
+
+    def at_place(self, place):
+        queue = self.places.get(place)
+        return queue[0] if queue else None
+
+    def told_lost(self, request, is_temporary, key, label, reason):
+        if reason == "demoted" and self.keeps("P-LOSS-7" if self.secret else "P-SESS-8"):
+            return self.demoted()
+        if reason == "ended" and self.secret and self.keeps("P-SESS-10"):
+            self.secret = self.fence = None
+            self.lose_all("ended")
+            return self.drop("leave")
+        if request is not None:
+            if request.phase in ("asked", "waiting", "queued"):
+                if not request.is_given_up and self.keeps("P-LOSS-5"):
+                    request.early = (reason, key)
+            elif request.phase == "kept":
+                self.end(request)
+            elif request.phase == "releasing":
+                if not request.is_given_up and not request.is_silent and self.keeps("P-LOSS-6"):
+                    self.tell({"lost": request.id, "reason": reason})
+                    request.is_silent = True
+            elif request.phase == "held":
+                self.lose(request, reason, [key])
+            return
+        if not self.keeps("P-LOSS-4"):
+            return
+        candidates = [
+            r for r in self.requests
+            if r.phase == "held" and r.is_temporary == is_temporary and r.label == label
+        ]
+        if len(candidates) == 1 and not is_temporary and candidates[0].call.get("owner") is None:
+            hold = candidates[0]
+            return self.lose(hold, reason, hold.keys if len(hold.keys) == 1 else [])
+        if candidates:
+            self.look(reason, candidates)
+
+    # ---- requests ----
+
+    def send_if_first(self, request):
+        if self.link != "up" or self.mine_of_resume() or request.phase != "queued" or self.is_closed:
+            return
+        if self.keeps("P-OWNER-4") and any(self.places[p][0] is not request for p in request.places):
+            return
+        request.phase = "asked"
+        self.ask(request)
+
+    def ask(self, request):
+        sent = self.now
+
+        def answered(reply):
+            if request.phase != "asked":
+                return
+            if isinstance(reply, list):  # SEQ: name and token.
+                place = request.places[0]
+                self.places[place].remove(request)
+                request.keys = [reply[0]]
+                self.places.setdefault(request.places[0], []).append(request)
+                reply = reply[1]
+            if isinstance(reply, Error):
+                return self.refused_request(request, reply)
+            if reply is None or (request.is_temporary and reply == 0):
+                if request.wait != 0 or request.call.get("acks"):
+                    request.phase, request.has_waited, request.refusal = "waiting", True, None
+                    return None
+                return self.fail(request, None, ("taken", "TAKEN"))
+            return self.grant(request, reply, sent)
+
+        self.send(request.words(self), answered)
+
+    def refused_request(self, request, error):
+        is_momentary = error.code in MOMENTARY
+        is_unwritable = error.code in UNWRITABLE and request.has_waited and self.keeps("P-ACQ-7")
+        if request.wait != 0 and (is_momentary or is_unwritable) and self.keeps("P-ACQ-6"):
+            request.phase, request.refusal = "queued", error.code
+            return self.try_again(lambda: self.send_if_first(request))
+        if error.code == "DEADLOCK":
+            return self.fail(request, None, ("deadlock", "DEADLOCK"))
+        if error.code == "QUARANTINE":
+            return self.fail(request, None, ("taken", "QUARANTINE"))
+        return self.fail(request, None, ("refused", error.code))
+
+    def grant(self, request, token, lease_from):
+        request.phase, request.token, request.granted = "held", token, self.now
+        request.refusal = None
+        if request.call.get("lease"):
+            request.lease_from = (lease_from, request.call["lease"])
+        event = {"granted": request.id, "token": token}
+        if request.call.get("seq"):
+            event["key"] = request.keys[0]
+        self.tell(event)
+        self.refused = 0
+        if request.early:
+            reason, key = request.early
+            self.lose(request, reason, [key])
+
+    def lose(self, request, reason, keys):
+        """Some of its keys are gone, so all of it is lost; the others are given back."""
+        self.say_lost(request, reason)
+        left = [key for key in request.keys if key not in keys]
+        if not self.keeps("P-LOSS-3"):
+            left = []
+        request.is_silent = True
+        for key in [k for k in request.keys if k not in left]:
+            self.leave_place(request, key)
+        request.keys = left
+        if not left:
+            return self.stand_again(request)
+        request.phase = "releasing"
+        request.is_given_up = True
+        self.send_releases(request, left)
+
+    def say_lost(self, request, reason):
+        if request.is_silent:
+            return
+        if request.phase in ("held", "extending", "releasing"):
+            names = request.depth if self.keeps("P-OWNER-8") else request.depth[:1]
+            for name in names:
+                self.tell({"lost": name, "reason": reason})
+        if request.extension:
+            self.tell({"not_extended": request.extension["name"], "error": "lost", "code": "LOST"})
+            request.extension = None
+
+    def fail(self, request, loss, error):
+        """It ends: lost for this reason if it was held, else with this error."""
+        if request.phase == "held" and loss:
+            self.say_lost(request, loss)
+        elif not request.is_silent and not request.is_given_up and error and request.phase in ("queued", "asked", "waiting"):
+            self.tell({"refused": request.id, "error": error[0], "code": error[1]})
+        elif request.phase in ("releasing", "kept", "extending") and not self.is_closed:
+            return self.settle(request)
+        self.stand_again(request) if loss and not self.is_closed else self.end(request)
+
+    def stand_again(self, request):
+        is_candidate = request.is_elected and not request.is_given_up
+        self.end(request)
+        if is_candidate and not self.is_closed:
+            self.acquire(request.id, request.call)
+
+    def send_releases(self, request, keys):
+        for key in keys:
+            request.unsettled[key] = False
+        self.send_unsettled(request)
+
+    def send_unsettled(self, request):
+        if self.link != "up" or (self.mine_of_resume() and not self.is_first_of_resume):
+            return
+        for key, is_on_wire in list(request.unsettled.items()):
+            if not is_on_wire:
+                request.unsettled[key] = True
+                was_sent = request.was_sent_before
+                self.send(request.release(key), lambda reply, key=key: self.released(request, key, was_sent, reply))
+        request.was_sent_before = True
+
+    is_first_of_resume = False
+
+    def released(self, request, key, was_sent_before, reply):
+        if request.phase == "over":
+            return None
+        is_done = isinstance(reply, int) or code(reply) == "NOTHELD"
+        if code(reply) == "MOVED" and not self.secret:
+            is_done = True
+        if not is_done:
+            if not self.keeps("P-REL-5"):
+                return self.lose_everything()
+            request.unsettled[key] = False
+            request.refusal = reply.code
+            self.tell_releasing(request, reply)
+            for other in [r for p in request.places for r in self.places.get(p, [])]:
+                if other is not request and other.phase == "queued" and other.wait == 0:
+                    self.fail(other, None, ("taken", "TAKEN"))
+            return self.try_again(lambda: self.send_unsettled(request))
+        self.refused = 0
+        del request.unsettled[key]
+        was_gone = code(reply) == "NOTHELD" or (request.is_temporary and reply == 0)
+        if was_gone and not request.is_given_up and not request.is_silent and not was_sent_before:
+            self.tell({"lost": request.depth[0], "reason": "deleted"})
+            request.is_silent = True
+            if self.keeps("P-REL-7"):
+                self.look("deleted", [])
+        if not request.unsettled:
+            self.settle(request)
+        return None
+
+    def lose_everything(self):
+        self.secret = None
+        self.lose_all("connection")
+        self.drop("leave")
+
+    def tell_releasing(self, request, reply):
+        if not request.is_silent:
+            event = {"releasing": request.depth[0], "code": reply.code}
+            if event != request.call.get("said"):
+                request.call["said"] = event
+                self.tell(event)
+
+    def settle(self, request):
+        """Nothing of it is left at the server."""
+        if not request.is_silent and request.phase != "kept":
+            self.tell({"over" if request.is_given_up else "released": request.depth[0]})
+        self.stand_again(request)
+
+    def leave_place(self, request, key):
+        place = (request.is_temporary, key, request.label)
+        queue = self.places.get(place, [])
+        if request in queue:
+            queue.remove(request)
+        if not queue:
+            self.places.pop(place, None)
+        elif self.link == "up":
+            self.send_if_first(queue[0])
+
+    def end(self, request):
+        request.phase = "over"
+        if request in self.requests:
+            self.requests.remove(request)
+        for key in request.keys:
+            self.leave_place(request, key)
+
+    # ---- sessions ----
+
+    def resumed(self, reply):
+        if self.is_closed:
+            return self.parted(reply) if isinstance(reply, Error) else self.part()
+        if code(reply) == "NOSESSION":
+            return self.session_over()
+        if isinstance(reply, Error):
+            self.orders.append("leave")
+            self.cut()
+            return self.reconnect()
+        self.vouch(self.answered_sent)
+        self.pinged = self.now
+        self.link = "up"
+        self.is_first_of_resume = True
+        for request in list(self.requests):
+            self.send_unsettled(request)
+        self.is_first_of_resume = False
+        self.mine = {"is_resume": True, "entries": [], "reason": "connection", "held": list(self.requests)}
+        self.ask_mine([])
+        self.watch_anew()
+        return None
+
+    def session_over(self):
+        self.secret = None
+        self.fence, fence = None, self.fence
+        self.lose_all("connection")
+        self.fence_to_be = fence
+        self.link = "greeting"
+        self.send(["SESSION.START", "GRACE", self.client["grace"]], self.started)
+
+    def mine_of_resume(self):
+        return bool(self.mine and self.mine["is_resume"])
+
+    def look(self, reason, held):
+        """P-LOSS-4, P-REL-7: what of this is still there, and what is there that nothing claims."""
+        if self.mine:
+            return
+        self.mine = {"is_resume": False, "entries": [], "reason": reason, "held": held}
+        self.ask_mine([])
+
+    def ask_mine(self, cursor):
+        self.send(["LOCK.MINE", *cursor], self.found)
+
+    def found(self, reply):
+        mine = self.mine
+        if isinstance(reply, Error):
+            return self.found_error(mine, reply)
+        cursor, entries = reply
+        mine["entries"] += entries
+        if cursor != b"0":
+            return self.ask_mine(["CURSOR", cursor])
+        self.mine = None
+        self.compare(mine)
+        return None
+
+    def found_error(self, mine, error):
+        if mine["is_resume"]:
+            if error.code in MOMENTARY | UNWRITABLE:
+                return self.leave()
+            self.mine = None
+            self.send(["SESSION.END"], lambda reply: None)
+            return self.session_over()
+        self.mine = None
+        if error.code in MOMENTARY:
+            self.try_again(lambda: self.look(mine["reason"], mine["held"]))
+        else:
+            for request in mine["held"]:
+                self.lose(request, mine["reason"], [])
+        return None
+
+    def compare(self, mine):
+        unclaimed = []
+        found = {}
+        for entry in mine["entries"]:
+            if entry[b"state"] != b"held":
+                continue
+            request = self.claimant(entry)
+            if request is None:
+                unclaimed.append(entry)
+            else:
+                found.setdefault(request, []).append(entry)
+        for request in mine["held"]:
+            if request.phase in ("held", "kept", "extending"):
+                self.compare_hold(request, found.get(request, []), mine["reason"])
+            elif request.phase == "asked" and mine["is_resume"]:
+                self.compare_request(request, found.get(request, []))
+        if self.keeps("P-SESS-6"):
+            for entry in unclaimed:
+                self.release_unclaimed(entry)
+        if mine["is_resume"]:
+            for request in list(self.requests):
+                if request.phase == "extending":
+                    self.keep(request)
+                elif request.extension:
+                    self.send_extension(request)
+                self.send_if_first(request)
+                self.send_unsettled(request)
+
+    def claimant(self, entry):
+        is_temporary = entry[b"kind"] == b"temporary"
+        for request in self.requests:
+            if request.is_temporary != is_temporary or request.label != (entry[b"label"] or b""):
+                continue
+            is_named = entry[b"key"] in request.keys
+            if request.phase in ("held", "kept", "extending") and request.token == entry[b"token"]:
+                return request
+            if is_named and request.phase in ("releasing", "asked", "waiting"):
+                return request
+        return None
+
+    def compare_hold(self, request, entries, reason):
+        if len(entries) >= len(request.keys):
+            return
+        there = [entry[b"key"] for entry in entries]
+        gone = [key for key in request.keys if key not in there]
+        if request.phase == "kept":
+            return self.end(request)
+        self.lose(request, reason, gone)
+
+    def compare_request(self, request, entries):
+        if request.is_given_up:
+            return
+        if len(entries) == len(request.keys):
+            return self.grant(request, entries[0][b"token"], self.now)
+        request.phase, request.has_waited = "queued", True
+        for entry in entries:
+            self.release_unclaimed(entry)
+
+    def release_unclaimed(self, entry):
+        call = {"keys": [entry[b"key"]], "owner": entry[b"label"], "wait": 0}
+        if entry[b"kind"] == b"temporary":
+            call["temporary"] = b""
+        request = Request(self, None, call)
+        request.is_silent = request.is_given_up = True
+        request.phase = "releasing"
+        self.requests.append(request)
+        for place in request.places:
+            self.places.setdefault(place, []).insert(0, request)
+        self.send_releases(request, request.keys)
+
+    # ---- watches ----
+
+    def watch(self, name, keys):
+        self.watches[name] = {"keys": list(keys), "told": {}}
+        self.need_link()
+        for key in keys:
+            watched = self.watched.get(key)
+            if watched is None:
+                self.watched[key] = {"by": [name], "phase": "asked", "is_there": None}
+                self.send_watch(key)
+            else:
+                watched["by"].append(name)
+                if watched["phase"] == "known":
+                    self.say_state(name, key, watched["is_there"])
+
+    def send_watch(self, key):
+        if self.link == "up":
+            self.send(["WATCHEX", key], lambda reply: self.watch_answered(key, reply))
+
+    def unwatch(self, name):
+        watch = self.watches.pop(name, None)
+        for key in watch["keys"] if watch else []:
+            self.leave_watch(name, key)
+
+    def leave_watch(self, name, key):
+        watched = self.watched[key]
+        watched["by"].remove(name)
+        if watched["by"]:
+            return
+        if self.link != "up":
+            del self.watched[key]
+        elif watched["phase"] == "known":
+            watched["phase"] = "leaving"
+            self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
+
+    def unwatched(self, key):
+        if self.watched[key]["by"]:
+            self.watched[key]["phase"] = "asked"
+            self.send_watch(key)
+        else:
+            del self.watched[key]
+
+    def watch_answered(self, key, reply):
+        watched = self.watched.get(key)
+        if watched is None or watched["phase"] != "asked":
+            return None
+        if code(reply) in MOMENTARY:
+            return self.try_again(lambda: self.send_watch(key))
+        if isinstance(reply, Error):
+            for name in list(watched["by"]):
+                self.tell({"ended": name, "error": "refused", "code": reply.code})
+                watched["by"].remove(name)
+                others = [k for k in self.watches.pop(name)["keys"] if k != key]
+                for other in others:
+                    self.leave_watch(name, other)
+            del self.watched[key]
+            return None
+        return self.state_known(key, reply == b"EXIST")
+
+    def state_known(self, key, is_there):
+        watched = self.watched[key]
+        watched["phase"], watched["is_there"] = "known", is_there
+        if not watched["by"]:
+            watched["phase"] = "leaving"
+            return self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
+        for name in watched["by"]:
+            self.say_state(name, key, is_there)
+
+    def say_state(self, name, key, is_there):
+        told = self.watches[name]["told"]
+        if key not in told:
+            self.tell({"watch": name, "key": key, "is": "exists" if is_there else "missing"})
+        elif told[key] != is_there or not self.keeps("P-WATCH-3"):
+            self.tell({"watch": name, "key": key, "is": "added" if is_there else "deleted"})
+        told[key] = is_there
+
+    def key_changed(self, key, change):
+        watched = self.watched.get(key)
+        if watched is None or change not in (b"ADD", b"DEL"):
+            return
+        is_there = change == b"ADD"
+        if watched["phase"] == "asked":
+            self.state_known(key, not is_there)
+        if watched["phase"] == "known" and watched["is_there"] != is_there:
+            watched["is_there"] = is_there
+            for name in watched["by"]:
+                self.say_state(name, key, is_there)
+
+    def watch_anew(self):
+        for key, watched in list(self.watched.items()):
+            if not watched["by"]:
+                del self.watched[key]
+                continue
+            watched["phase"] = "asked"
+            self.send_watch(key)
+        for prefix in list(self.prefixes):
+            self.send_prefix(prefix)
+
+    # ---- presence ----
+
+    def presence(self, name, prefix, is_leader=False):
+        self.presences[name] = {"prefix": prefix, "is_leader": is_leader, "leader": "unknown"}
+        self.need_link()
+        if prefix in self.prefixes:
+            state = self.prefixes[prefix]
+            state["by"].append(name)
+            if state["is_live"]:
+                self.say_members(name, {}, state["members"])
+            return
+        self.prefixes[prefix] = {"by": [name], "members": {}, "next": {}, "is_live": False}
+        self.send_prefix(prefix)
+
+    def end_presence(self, name):
+        prefix = self.presences.pop(name)["prefix"]
+        state = self.prefixes[prefix]
+        state["by"].remove(name)
+        if not state["by"]:
+            del self.prefixes[prefix]
+            if self.link == "up":
+                self.send(["UNWATCHTP", prefix], lambda reply: None)
+
+    def send_prefix(self, prefix, after=None):
+        state = self.prefixes[prefix]
+        if self.link != "up":
+            return
+        if after is None:
+            state["next"], state["is_live"] = {}, False
+        words = ["WATCHTP", prefix] if after is None else ["WATCHTP", prefix, "AFTER", after]
+        self.send(words, lambda reply: self.page(prefix, state, reply))
+
+    def page(self, prefix, state, reply):
+        if self.prefixes.get(prefix) is not state:
+            return None
+        if code(reply) in MOMENTARY | UNWRITABLE:
+            return self.try_again(lambda: self.send_prefix(prefix))
+        if isinstance(reply, Error):
+            for name in state["by"]:
+                del self.presences[name]
+                self.tell({"ended": name, "error": "refused", "code": reply.code})
+            del self.prefixes[prefix]
+            return None
+        after, entries = reply
+        for key, token, value in entries:
+            state["next"][key] = (token, value)
+        if after:
+            return self.send_prefix(prefix, after)
+        old, state["members"], state["is_live"] = state["members"], state["next"], True
+        for name in state["by"]:
+            self.say_members(name, old, state["members"])
+        return None
+
+    def say_members(self, name, old, new):
+        for key in sorted(set(old) | set(new)):
+            if old.get(key) != new.get(key) or (not old and not new):
+                how = "add" if key not in old else "set" if key in new else "del"
+                self.say_member(name, key, how, new.get(key), "unknown")
+        watch = self.presences[name]
+        if watch["is_leader"] and watch["leader"] == "unknown":
+            watch["leader"] = None
+            self.tell({"leader": name, "token": None})
+
+    def say_member(self, name, key, how, member, reason):
+        watch = self.presences[name]
+        if watch["is_leader"]:
+            if key == watch["prefix"]:
+                watch["leader"] = member
+                event = {"leader": name, "token": member[0] if member else None}
+                self.tell({**event, "value": member[1]} if member else event)
+            return
+        event = {"presence": name, "key": key, "is": how}
+        if how == "del":
+            event["reason"] = reason
+        else:
+            event["token"], event["value"] = member
+        self.tell(event)
+
+    def member_changed(self, key, text):
+        word, _, rest = text.partition(b" ")
+        if word in (b"FLUSHED", b"END"):
+            return self.prefix_changed(key, word, rest.decode())
+        if word not in (b"ADD", b"SET", b"DEL"):
+            return None
+        token, _, value = rest.partition(b" ")
+        for prefix, state in self.prefixes.items():
+            if not key.startswith(prefix):
+                continue
+            members = state["members"] if state["is_live"] else state["next"]
+            member = None if word == b"DEL" else (int(token), value)
+            if member is None:
+                members.pop(key, None)
+            else:
+                members[key] = member
+            if state["is_live"]:
+                how = {b"ADD": "add", b"SET": "set", b"DEL": "del"}[word]
+                for name in state["by"]:
+                    self.say_member(name, key, how, member, value.decode())
+            if not self.keeps("P-PRES-2"):
+                break
+        return None
+
+    def prefix_changed(self, prefix, word, reason):
+        state = self.prefixes.get(prefix)
+        if state is None:
+            return
+        if word == b"FLUSHED":
+            state["next"] = {}
+            old, state["members"] = state["members"], {}
+            for key in sorted(old) if state["is_live"] else []:
+                for name in state["by"]:
+                    self.say_member(name, key, "del", None, "flushed")
+        elif reason == "noperm":
+            for name in state["by"]:
+                del self.presences[name]
+                self.tell({"ended": name, "error": "refused", "code": "NOPERM"})
+            del self.prefixes[prefix]
+        else:
+            self.send_prefix(prefix)
+
+
+def slot(key):
+    """The slot of a key: CRC16 (XMODEM) of its hash tag, or of all of it."""
+    begin = key.find(b"{")
+    if begin >= 0:
+        end = key.find(b"}", begin + 1)
+        if end > begin + 1:
+            key = key[begin + 1 : end]
+    crc = 0
+    for byte in key:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = ((crc << 1) ^ 0x1021) & 0xFFFF if crc & 0x8000 else (crc << 1) & 0xFFFF
+    return crc % 16384
