@@ -10,6 +10,7 @@
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -99,15 +100,18 @@ RULE = re.compile(r"^- \*\*(P-[A-Z]+-\d+)\*\* ")
 
 def index(text, shown):
     """The page with its brackets filled in, and its rules."""
-    rules, lines, rule = [], [], None
+    rules, lines, rule, is_inside = [], [], None, False
     for line in text.split("\n"):
         if RULE.match(line):
             rule = RULE.match(line).group(1)
             rules.append(rule)
-        if rule and re.fullmatch(r"  \[.*\]", line):
-            line = f"  [{shown(rule)}]"
-            rule = None
-        lines.append(line)
+        if rule and line.startswith("  ["):
+            is_inside = True
+            lines += textwrap.wrap(f"[{shown(rule)}]", 125, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        if not is_inside:
+            lines.append(line)
+        if is_inside and line.endswith("]"):
+            is_inside, rule = False, None
     return "\n".join(lines), rules
 
 
