@@ -98,6 +98,12 @@ def faults_of_vectors(found):
 RULE = re.compile(r"^- \*\*(P-[A-Z]+-\d+)\*\* ")
 
 
+def few(names):
+    """The first of them: the files have the rest, by the rule's number."""
+    more = len(names) - 4
+    return ", ".join(names if more < 2 else [*names[:4], f"{more} more"])
+
+
 def index(text, shown):
     """The page with its brackets filled in, and its rules."""
     rules, lines, rule, is_inside = [], [], None, False
@@ -131,8 +137,8 @@ def main(options):
 
     def shown(rule):
         ours, theirs = by_rule.get(rule, ([], []))
-        theirs = ["conform: " + ", ".join(theirs)] if theirs else []
-        return "; ".join([", ".join(ours)] * bool(ours) + theirs)
+        theirs = ["conform: " + few(theirs)] if theirs else []
+        return "; ".join([few(ours)] * bool(ours) + theirs)
 
     page = HERE / "protocol.md"
     text, rules = index(page.read_text(), shown)
