@@ -36,7 +36,7 @@ class Request:
         self.keys = list(call["keys"])
         self.label = b"" if self.is_temporary else core.label(call)
         self.call = call
-        self.wait = call.get("wait")  # None: for ever; 0: not at all.
+        self.wait = 0 if call.get("seq") else call.get("wait")  # None: for ever; 0: not at all.
         self.began = core.now
         self.phase = "queued"
         self.token = 0
@@ -1263,15 +1263,15 @@ class Core:
     def member_changed(self, key, text):
         word, _, rest = text.partition(b" ")
         if word in (b"FLUSHED", b"END"):
-            return self.prefix_changed(key, word, rest.decode())
+            return self.prefix_changed(key, word)
         if word not in (b"ADD", b"SET", b"DEL"):
             return None
-        token, _, value = rest.partition(b" ")
+        token, space, value = rest.partition(b" ")
         for prefix, state in self.prefixes.items():
             if not key.startswith(prefix):
                 continue
             members = state["members"] if state["is_live"] else state["next"]
-            member = None if word == b"DEL" else (int(token), value)
+            member = None if word == b"DEL" else (int(token), value if space else None)
             if member is None:
                 members.pop(key, None)
             else:
@@ -1284,7 +1284,7 @@ class Core:
                 break
         return None
 
-    def prefix_changed(self, prefix, word, reason):
+    def prefix_changed(self, prefix, word):
         state = self.prefixes.get(prefix)
         if state is None:
             return
@@ -1294,11 +1294,6 @@ class Core:
             for key in sorted(old) if state["is_live"] else []:
                 for name in state["by"]:
                     self.say_member(name, key, "del", None, "flushed")
-        elif reason == "noperm":
-            for name in state["by"]:
-                del self.presences[name]
-                self.tell({"ended": name, "error": "refused", "code": "NOPERM"})
-            del self.prefixes[prefix]
         else:
             self.send_prefix(prefix)
 
