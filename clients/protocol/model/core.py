@@ -36,6 +36,9 @@ class Request:
         self.keys = list(call["keys"])
         self.label = b"" if self.is_temporary else core.label(call)
         self.call = call
+        self.task = call.get("task")
+        if self.is_temporary and self.task is None and name is not None:
+            self.task = core.label({})  # Its label is everybody's, and would be the task (P-OWNER-6).
         self.wait = 0 if call.get("seq") else call.get("wait")  # None: for ever; 0: not at all.
         self.began = core.now
         self.phase = "queued"
@@ -76,11 +79,11 @@ class Request:
             permits, total = call["permits"]
             words += ["PERMITS", permits, "OF", total]
         words = self.with_owner(words)
-        if call.get("task"):
-            words += ["TASK", call["task"]]
+        if self.task:
+            words += ["TASK", self.task]
+        words.append("NOTIFY")
         if call.get("lease"):
             words += ["LEASE", round_up(call["lease"])]
-        words.append("NOTIFY")
         if self.wait != 0 or call.get("acks"):
             left = self.left(core)
             words += ["WAIT", 0 if left is None else max(1, round_up(left)), "PUSH"]
@@ -884,7 +887,9 @@ class Core:
         if request.phase == "over":
             return None
         is_done = isinstance(reply, int) or code(reply) == "NOTHELD"
-        if code(reply) == "MOVED" and not self.secret:
+        if code(reply) == "MOVED":
+            if self.secret and not request.is_silent:
+                return self.leave()  # The session goes on where the slot is.
             is_done = True
         if not is_done:
             if not self.keeps("P-REL-5"):
