@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from stage import PATIENCE, eventually, expect
+from stage import PATIENCE, eventually, expect, now
 
 # D is 4 s: the grace less the margin.
 GRACE = {"grace": 5000}
@@ -238,3 +238,32 @@ async def close_during_a_break_ends_the_session(stage):
     await client.call("close")
     wire.up.let_go()
     await asyncio.wait_for(granted, 3)
+
+
+async def at_least_is_kept(stage):
+    server, _, client = await with_session(stage)
+    raw = await stage.raw(server)
+    began = now()
+    await client.acquire("a", at_least=3000)
+    granted = raw.queue("k")
+    await server.is_waited_for("k")
+    await client.call("release", id="a")
+    await client.event(released="a")
+    await client.call("close")
+    _, at = await asyncio.wait_for(granted, PATIENCE)
+    expect(at - began > 2.9, f"free after {at - began:.2f} s of 3")
+    expect(not client.has(lost="a"), "its end is told")
+
+
+async def acknowledged_grant(stage):
+    one, other, client = await with_replica(stage)
+    await client.acquire("a", acks=1)
+    await other.stop()
+
+    async def is_alone():
+        return b"connected_slaves:0" in await one.ask("INFO", "replication")
+
+    await eventually(is_alone, "the replica is gone")
+    await client.call("acquire", id="b", keys=["l"], acks=1)
+    await client.event(refused="b", error="refused", code="NOACKS")
+    expect(await client.check("a") == "held", "the other hold")

@@ -12,6 +12,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import cases_keys  # noqa: E402
 import cases_locks  # noqa: E402
 import cases_sessions  # noqa: E402
 from stage import Failed, Stage, now  # noqa: E402
@@ -22,7 +23,7 @@ LONGEST_CASE = 120.0
 def written():
     """The cases that there are, by name."""
     found = {}
-    for module in (cases_locks, cases_sessions):
+    for module in (cases_locks, cases_sessions, cases_keys):
         for name, function in vars(module).items():
             if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == ["stage"]:
                 found[name.lstrip("_").replace("_", "-")] = function

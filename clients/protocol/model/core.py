@@ -46,6 +46,7 @@ class Request:
         self.is_given_up = self.was_sent_before = self.has_waited = self.is_silent = False
         self.is_elected = call.get("elect", False)
         self.refusal = self.early = self.lease_from = self.granted = None
+        self.floor = 0
         self.unsettled = {}  # A key to release, and whether that is on the wire.
         self.depth = [name]  # All requests that share the hold.
         self.extension = None
@@ -114,6 +115,7 @@ class Core:
         self.requests = []
         self.places = {}
         self.labels = 0
+        self.greatest = 0  # Of all tokens so far.
         self.mine = None
         self.failed = 0
         self.connect_at = None  # (stamp, delay)
@@ -772,6 +774,7 @@ class Core:
         if self.keeps("P-OWNER-4") and any(self.places[p][0] is not request for p in request.places):
             return
         request.phase = "asked"
+        request.floor = self.greatest
         self.ask(request)
 
     def ask(self, request):
@@ -812,6 +815,7 @@ class Core:
     def grant(self, request, token, lease_from):
         request.phase, request.token, request.granted = "held", token, self.now
         request.refusal = None
+        self.greatest = max(self.greatest, token)
         if request.call.get("lease"):
             request.lease_from = (lease_from, request.call["lease"])
         event = {"granted": request.id, "token": token}
@@ -1055,7 +1059,8 @@ class Core:
             is_named = entry[b"key"] in request.keys
             if request.phase in ("held", "kept", "extending") and request.token == entry[b"token"]:
                 return request
-            if is_named and request.phase in ("releasing", "asked", "waiting"):
+            is_new = entry[b"token"] > request.floor or not self.keeps("P-SESS-11")
+            if is_named and (request.phase == "releasing" or request.phase in ("asked", "waiting") and is_new):
                 return request
         return None
 

@@ -1,0 +1,99 @@
+"""Cases of level L3: temporary keys, watches, presence, elections. Names and purposes are in cases.json."""
+
+import asyncio
+import random
+
+from stage import PATIENCE, eventually, expect
+
+
+async def temporary_key(stage):
+    server = await stage.start_server()
+    client = await stage.client(server)
+    await client.acquire("a", temporary="here")
+    expect(await server.ask("GET", "k") == b"here", "its value")
+    await client.call("release", id="a")
+    await client.event(released="a")
+    expect(await server.ask("EXISTS", "k") == 0, "it is there after its release")
+    await client.acquire("b", temporary="again")
+    await server.ask("DEL", "k")
+    await client.event(lost="b", reason="deleted")
+
+
+async def breaking(stage, server, wire, times):
+    """Breaks the client's connections at random moments."""
+    for _ in range(times):
+        await asyncio.sleep(random.uniform(0.05, 0.3))
+        wire.reset()
+
+
+async def watch_has_no_gap(stage):
+    server = await stage.start_server()
+    wire = await stage.wire(server)
+    client = await stage.client(wire)
+    await client.call("watch", id="w", keys=["k"])
+    await client.event(watch="w", key="k")
+    raw = await stage.raw(server)
+    breaks = asyncio.create_task(breaking(stage, server, wire, 10))
+    number = 0
+    while not breaks.done() or number < 10_000:
+        await raw.ask(*(("SET", "k", "1") if number % 2 == 0 else ("DEL", "k")))
+        number += 1
+    await raw.ask("SET", "k", "1")
+
+    async def is_there():
+        states = [event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"]
+        return states and states[-1]
+
+    await eventually(is_there, "the last state is right")
+    states = [event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"]
+    expect(all(one != other for one, other in zip(states, states[1:])), "a change is told twice, or one is missing")
+
+
+async def presence_has_no_gap(stage):
+    server = await stage.start_server()
+    wire = await stage.wire(server)
+    client = await stage.client(wire)
+    rng = random.Random(37)
+    members = [await server.raw() for _ in range(5)]
+    for number in range(2_500):  # More than two pages.
+        await members[number % 5].ask("SETTP", f"p:{number}", "v")
+    await client.call("presence", id="p", prefix="p:")
+    breaks = asyncio.create_task(breaking(stage, server, wire, 5))
+    while not breaks.done():
+        number = rng.randrange(2_500)
+        await members[number % 5].ask(*(("DELTP", f"p:{number}") if rng.random() < 0.6 else ("SETTP", f"p:{number}", "w")))
+    members[0].close()  # Five hundred at once.
+
+    async def is_right():
+        seen = {}
+        for event in client.events:
+            if event.get("presence") == "p" and event["is"] == "del":
+                seen.pop(event["key"], None)
+            elif event.get("presence") == "p":
+                seen[event["key"]] = event["token"]
+        return set(seen) == {key.decode() for key in await server.ask("KEYS", "p:*")}
+
+    await eventually(is_right, "the client knows who is there")
+    seen = {}
+    for event in client.events:
+        key = event.get("key")
+        if event.get("presence") == "p":
+            expect((event["is"] == "add") == (key not in seen), f"{event} of one that is {'not ' * (key not in seen)}known")
+            seen.pop(key, None) if event["is"] == "del" else seen.update({key: True})
+
+
+async def observer_sees_the_leader(stage):
+    server = await stage.start_server()
+    client = await stage.client(server)
+    await client.call("observe", id="o", prefix="lead")
+    await client.event(leader="o", token=None)
+    first, second = await server.raw(), await stage.raw(server)
+    token = await first.ask("SETTP", "lead", "host-1", "TOKEN")
+    await client.event(leader="o", token=token, value="host-1")
+    second.send("SETTP", "lead", "host-2", "TOKEN", "WAIT", 0)
+    await server.is_waited_for("lead")
+    first.close()
+    token = await asyncio.wait_for(second.reply(), PATIENCE)
+    await client.event(leader="o", token=token, value="host-2")
+    nobody = [event for event in client.events if event.get("leader") == "o" and event["token"] is None]
+    expect(len(nobody) == 1, "there was nobody for a moment")
