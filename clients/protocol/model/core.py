@@ -47,6 +47,8 @@ class Request:
         self.is_elected = call.get("elect", False)
         self.refusal = self.early = self.lease_from = self.granted = None
         self.floor = 0
+        self.was_granted = False
+        self.explained = set()  # Keys of which a push said that they are lost.
         self.unsettled = {}  # A key to release, and whether that is on the wire.
         self.depth = [name]  # All requests that share the hold.
         self.extension = None
@@ -180,7 +182,7 @@ class Core:
     def tick(self, now):
         self.now = now
         order = ("fence", "wait", "lease", "kept", "closed", "stuck", "greeting", "connect", "retry", "ping")
-        for what in order:
+        for what in order if any(left <= 0 for _, left, _ in self.timers()) else ():
             for name, left, request in list(self.timers()):
                 if name == what and left <= 0:
                     getattr(self, "on_" + what)(request)
@@ -211,6 +213,7 @@ class Core:
         self.give_up(request)
 
     def on_lease(self, request):
+        request.explained.update(request.keys)
         self.lose(request, "lease", [])
 
     def on_kept(self, request):
@@ -625,6 +628,7 @@ class Core:
             self.lose_all("connection")
         else:
             for request in self.requests:
+                request.was_sent_before |= any(request.unsettled.values())
                 request.unsettled = {key: False for key in request.unsettled}
                 if request.phase == "waiting":
                     request.phase = "asked"
@@ -715,6 +719,8 @@ class Core:
         request = self.at_place((is_temporary, key, label))
         if word == b"LOST":
             return self.told_lost(request, is_temporary, key, label, said)
+        if request is not None and word.isdigit():
+            request.was_granted = True
         if request is None or request.is_given_up or request.phase not in ("asked", "waiting"):
             if request is not None and request.is_given_up and not self.keeps("P-REL-4") and word.isdigit():
                 self.tell({"granted": request.id, "token": int(word)})
@@ -742,6 +748,7 @@ class Core:
             self.lose_all("ended")
             return self.drop("leave")
         if request is not None:
+            request.explained.add(key)
             if request.phase in ("asked", "waiting", "queued"):
                 if not request.is_given_up and self.keeps("P-LOSS-5"):
                     request.early = (reason, key)
@@ -781,6 +788,8 @@ class Core:
         sent = self.now
 
         def answered(reply):
+            if isinstance(reply, int) and reply > 1:
+                request.was_granted = True
             if request.phase != "asked":
                 return
             if isinstance(reply, list):  # SEQ: name and token.
@@ -814,6 +823,7 @@ class Core:
 
     def grant(self, request, token, lease_from):
         request.phase, request.token, request.granted = "held", token, self.now
+        request.was_granted = True
         request.refusal = None
         self.greatest = max(self.greatest, token)
         if request.call.get("lease"):
@@ -883,7 +893,6 @@ class Core:
                 request.unsettled[key] = True
                 was_sent = request.was_sent_before
                 self.send(request.release(key), lambda reply, key=key: self.released(request, key, was_sent, reply))
-        request.was_sent_before = True
 
     is_first_of_resume = False
 
@@ -908,9 +917,10 @@ class Core:
         self.refused = 0
         del request.unsettled[key]
         was_gone = code(reply) == "NOTHELD" or (request.is_temporary and reply == 0)
-        if was_gone and not request.is_given_up and not request.is_silent and not was_sent_before:
-            self.tell({"lost": request.depth[0], "reason": "deleted"})
-            request.is_silent = True
+        if was_gone and request.was_granted and key not in request.explained and not was_sent_before:
+            if not request.is_given_up and not request.is_silent:
+                self.tell({"lost": request.depth[0], "reason": "deleted"})
+                request.is_silent = True
             if self.keeps("P-REL-7"):
                 self.look("deleted", [])
         if not request.unsettled:
@@ -970,7 +980,7 @@ class Core:
         for request in list(self.requests):
             self.send_unsettled(request)
         self.is_first_of_resume = False
-        self.mine = {"is_resume": True, "entries": [], "reason": "connection", "held": list(self.requests)}
+        self.mine = {"is_resume": True, "pages": 0, "entries": [], "reason": "connection", "held": list(self.requests)}
         self.ask_mine([])
         self.watch_anew()
         return None
@@ -989,8 +999,9 @@ class Core:
     def look(self, reason, held):
         """P-LOSS-4, P-REL-7: what of this is still there, and what is there that nothing claims."""
         if self.mine:
+            self.is_to_look |= bool(self.mine["pages"])  # A page that came already is of before.
             return
-        self.mine = {"is_resume": False, "entries": [], "reason": reason, "held": held}
+        self.mine = {"is_resume": False, "pages": 0, "entries": [], "reason": reason, "held": held}
         self.ask_mine([])
 
     def ask_mine(self, cursor):
@@ -1002,11 +1013,17 @@ class Core:
             return self.found_error(mine, reply)
         cursor, entries = reply
         mine["entries"] += entries
+        mine["pages"] += 1
         if cursor != b"0":
             return self.ask_mine(["CURSOR", cursor])
         self.mine = None
         self.compare(mine)
+        if self.is_to_look:
+            self.is_to_look = False
+            self.look("deleted", [])
         return None
+
+    is_to_look = False
 
     def found_error(self, mine, error):
         if mine["is_resume"]:
