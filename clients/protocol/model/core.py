@@ -1100,6 +1100,8 @@ class Core:
             self.release_unclaimed(entry)
 
     def release_unclaimed(self, entry):
+        if entry[b"key"] is None:
+            return  # Its user may not read the name. It ends with the session.
         call = {"keys": [entry[b"key"]], "owner": entry[b"label"], "wait": 0}
         if entry[b"kind"] == b"temporary":
             call["temporary"] = b""

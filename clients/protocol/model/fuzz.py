@@ -225,7 +225,7 @@ class Client:
         self.core = Core((world.now, world.now), {"grace": GRACE} if has_session else {}, broken)
         self.told = self.core.told = []
         self.connection, self.attempt, self.frozen, self.inbox = None, 0, 0, []
-        self.number, self.asked, self.said = 0, {}, {}
+        self.number, self.asked, self.said, self.alarm = 0, {}, {}, None
 
     def hear(self, act):
         """At once, or when the process goes on."""
@@ -255,8 +255,13 @@ class Client:
             else:
                 self.leave()
         tick = core.next_tick()
+        self.alarm = None if tick is None else max(tick, self.world.now + 1)
         if tick is not None:
-            self.world.at(max(tick, self.world.now + 1), lambda: self.hear(lambda: None) if self.frozen <= self.world.now else None)
+            self.world.at(self.alarm, self.ring)
+
+    def ring(self):
+        if self.alarm == self.world.now and self.frozen <= self.world.now:
+            self.do(lambda: None)
 
     def reached(self, attempt):
         if attempt != self.attempt or self.connection:
