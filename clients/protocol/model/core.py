@@ -157,7 +157,7 @@ class Core:
         )
         yield from (("kept", until(*r.kept), r) for r in self.requests if r.phase == "kept")
         if self.closing_at:
-            yield "closed", until(self.closing_at, 2000), None
+            yield "closed", until(*self.closing_at), None
         if self.link == "greeting":
             yield "greeting", until(self.link_since, CONNECT_WITHIN), None
         if self.connect_at:
@@ -458,11 +458,11 @@ class Core:
         if kept and self.keeps("P-LEAST-3"):
             self.parting = [r.release(key) for r in others for key in r.keys] + [["SESSION.DETACH"]]
         if self.link == "up" and self.secret:
-            self.closing_at = self.now
+            self.closing_at = (self.now, 2000)
             self.part()
         elif self.secret:
             self.orders.append("connect")
-            self.link, self.closing_at = "opening", self.now
+            self.link, self.closing_at = "opening", (self.now, 1000)
         elif self.link != "none":
             self.drop("leave")
 
