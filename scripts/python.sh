@@ -3,7 +3,7 @@
 #
 #   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
-#   scripts/python.sh --lint       ruff, mypy
+#   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
 #
 # The environments are in target/python/, from PyPI. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail
@@ -34,9 +34,9 @@ mkdir -p "$ROOT"
 if [ "${1:-}" = --lint ]; then
     environment lint redis==8.1.0 pytest==8.4.2 mypy==1.18.2 ruff==0.14.0
     cd "$SOURCES"
-    "$ROOT/lint/bin/ruff" format --no-cache --config pyproject.toml --check . ../../packaging
+    "$ROOT/lint/bin/ruff" format --no-cache --config pyproject.toml --check . ../protocol ../../packaging
     "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet .
-    "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet --extend-ignore D1 ../../packaging # a script
+    "$ROOT/lint/bin/ruff" check --no-cache --config pyproject.toml --quiet --extend-ignore D1 ../protocol ../../packaging # programs
     exec "$ROOT/lint/bin/mypy" --cache-dir "$ROOT/lint/cache"
 fi
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Checks protocol.md, the vectors and the list of cases against each other; Python 3.9, standard library only.
+"""Checks protocol.md, the vectors and the list of cases against each other.
 
-    check.py            every vector fits the schema; every rule is shown, every rule that is named exists
-    check.py --write    and fills in the brackets of protocol.md
-    check.py --run      and runs the vectors against the model
-    check.py --mutants  and breaks one rule of the model after the other: some vector must notice
+Python 3.9, standard library only.
+
+check.py            every vector fits the schema; every rule is shown; every named rule exists
+check.py --write    and fills in the brackets of protocol.md
+check.py --run      and runs the vectors against the model
+check.py --mutants  and breaks one rule of the model after the other: some vector must notice
 """
 
 import json
@@ -15,8 +17,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 KINDS = {
-    "object": dict, "array": list, "string": str, "boolean": bool, "null": type(None),
-    "number": (int, float), "integer": int,
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "number": (int, float),
+    "integer": int,
 }
 INPUTS = ("call", "recv", "at", "stop", "connected", "broke", "unreached")
 
@@ -33,7 +40,9 @@ def faults(value, schema, root, at):
         return faults(value, root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root, at)
     if "anyOf" in schema:
         tries = [faults(value, each, root, at) for each in schema["anyOf"]]
-        return [] if any(not each for each in tries) else [f"{at}: {json.dumps(value)} fits nothing"]
+        return (
+            [] if any(not each for each in tries) else [f"{at}: {json.dumps(value)} fits nothing"]
+        )
     if "enum" in schema:
         is_one = any(value == each and type(value) is type(each) for each in schema["enum"])
         return [] if is_one else [f"{at}: {json.dumps(value)} is none of {schema['enum']}"]
@@ -87,7 +96,9 @@ def faults_of_vectors(found):
             faulty.append(f"{at}: there are two of this name")
         seen.add(vector.get("name"))
     for name, prelude in preludes().items():
-        faulty += faults(prelude["steps"], {"type": "array", "items": {"$ref": "#/$defs/step"}}, schema, name)
+        faulty += faults(
+            prelude["steps"], {"type": "array", "items": {"$ref": "#/$defs/step"}}, schema, name
+        )
     steps = [(vector["name"], step) for _, vector in found for step in vector.get("steps", [])]
     for name, step in steps:
         if sum(kind in step for kind in INPUTS) != 1:
@@ -113,7 +124,13 @@ def index(text, shown):
             rules.append(rule)
         if rule and line.startswith("  ["):
             is_inside = True
-            lines += textwrap.wrap(f"[{shown(rule)}]", 125, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+            lines += textwrap.wrap(
+                f"[{shown(rule)}]",
+                125,
+                initial_indent="  ",
+                subsequent_indent="  ",
+                break_on_hyphens=False,
+            )
         if not is_inside:
             lines.append(line)
         if is_inside and line.endswith("]"):
@@ -126,7 +143,9 @@ def main(options):
     cases = json.loads((HERE / "conform" / "cases.json").read_text())
     problems = faults_of_vectors(found)
     names = [case["name"] for case in cases]
-    problems += [f"conform: two cases are called {name}" for name in set(names) if names.count(name) > 1]
+    problems += [
+        f"conform: two cases are called {name}" for name in set(names) if names.count(name) > 1
+    ]
     by_rule = {}
     for _, vector in found:
         for rule in vector["rules"]:
@@ -144,7 +163,9 @@ def main(options):
     text, rules = index(page.read_text(), shown)
     problems += [f"two rules are called {rule}" for rule in set(rules) if rules.count(rule) > 1]
     problems += [f"nothing shows {rule}" for rule in rules if rule not in by_rule]
-    problems += [f"{by_rule[rule]} name {rule}, which is no rule" for rule in by_rule if rule not in rules]
+    problems += [
+        f"{by_rule[rule]} name {rule}, which is no rule" for rule in by_rule if rule not in rules
+    ]
     if "--write" in options:
         page.write_text(text)
     elif text != page.read_text():
@@ -152,7 +173,8 @@ def main(options):
     for problem in problems:
         print(problem)
     in_vectors = sum(bool(by_rule.get(rule, ([], []))[0]) for rule in rules)
-    print(f"{len(rules)} rules, {in_vectors} of them in {len(found)} vectors, all in these and {len(cases)} cases")
+    in_all = f"all in these and {len(cases)} cases"
+    print(f"{len(rules)} rules, {in_vectors} of them in {len(found)} vectors, {in_all}")
     failed = bool(problems)
     if "--run" in options or "--mutants" in options:
         from model import run

@@ -1,4 +1,7 @@
-"""Cases of level L3: temporary keys, watches, presence, elections. Names and purposes are in cases.json."""
+"""Cases of level L3: temporary keys, watches, presence, elections.
+
+Names and purposes are in cases.json.
+"""
 
 import asyncio
 import random
@@ -41,12 +44,21 @@ async def watch_has_no_gap(stage):
     await raw.ask("SET", "k", "1")
 
     async def is_there():
-        states = [event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"]
+        states = [
+            event["is"] in ("exists", "added")
+            for event in client.events
+            if event.get("watch") == "w"
+        ]
         return states and states[-1]
 
     await eventually(is_there, "the last state is right")
-    states = [event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"]
-    expect(all(one != other for one, other in zip(states, states[1:])), "a change is told twice, or one is missing")
+    states = [
+        event["is"] in ("exists", "added") for event in client.events if event.get("watch") == "w"
+    ]
+    expect(
+        all(one != other for one, other in zip(states, states[1:])),
+        "a change is told twice, or one is missing",
+    )
 
 
 async def presence_has_no_gap(stage):
@@ -61,7 +73,9 @@ async def presence_has_no_gap(stage):
     breaks = asyncio.create_task(breaking(stage, server, wire, 5))
     while not breaks.done():
         number = rng.randrange(2_500)
-        await members[number % 5].ask(*(("DELTP", f"p:{number}") if rng.random() < 0.6 else ("SETTP", f"p:{number}", "w")))
+        await members[number % 5].ask(
+            *(("DELTP", f"p:{number}") if rng.random() < 0.6 else ("SETTP", f"p:{number}", "w"))
+        )
     members[0].close()  # Five hundred at once.
 
     async def is_right():
@@ -78,7 +92,10 @@ async def presence_has_no_gap(stage):
     for event in client.events:
         key = event.get("key")
         if event.get("presence") == "p":
-            expect((event["is"] == "add") == (key not in seen), f"{event} of one that is {'not ' * (key not in seen)}known")
+            expect(
+                (event["is"] == "add") == (key not in seen),
+                f"{event} of one that is {'not ' * (key not in seen)}known",
+            )
             seen.pop(key, None) if event["is"] == "del" else seen.update({key: True})
 
 
@@ -95,5 +112,7 @@ async def observer_sees_the_leader(stage):
     first.close()
     token = await asyncio.wait_for(second.reply(), PATIENCE)
     await client.event(leader="o", token=token, value="host-2")
-    nobody = [event for event in client.events if event.get("leader") == "o" and event["token"] is None]
+    nobody = [
+        event for event in client.events if event.get("leader") == "o" and event["token"] is None
+    ]
     expect(len(nobody) == 1, "there was nobody for a moment")

@@ -1,14 +1,19 @@
-"""Cases of level L1: locks, leases, the fence, guarded writes. Names and purposes are in cases.json."""
+"""Cases of level L1: locks, leases, the fence, guarded writes.
+
+Names and purposes are in cases.json.
+"""
 
 import asyncio
 import json
 import os
 import random
 import signal
+from functools import partial
 
 from stage import PATIENCE, eventually, expect, now
 
-# With this setting D is 1.0 s (P-FENCE-1), and the server frees the locks of a silent peer 2.0 s after its last word.
+# With this setting D is 1.0 s (P-FENCE-1), and the server frees the locks of a silent peer 2.0 s
+# after its last word.
 PEER_TIMEOUT = ("--tether.peer-timeout", "2000")
 D = 1.0
 # Three times as long, where answers are late on purpose and the machine may be slow besides.
@@ -46,7 +51,10 @@ async def has_a_name(stage):
     name = (await server.info("k"))[b"holders"][0][b"name"].decode()
     parts = name.split(":")
     expect(len(parts) >= 3, f"the name is {name!r}: no host, pid and program")
-    expect(parts[1] == str(client.process.pid), f"the name is {name!r}: the pid is {client.process.pid}")
+    expect(
+        parts[1] == str(client.process.pid),
+        f"the name is {name!r}: the pid is {client.process.pid}",
+    )
 
 
 async def may_not_have_a_name(stage):
@@ -231,7 +239,9 @@ async def lease_in_silence(stage):
     wire.hole()
     lost = await client.event(lost="a")
     _, at = await asyncio.wait_for(granted, PATIENCE)
-    expect(lost["at"] - at < 1, f"lost {lost['at'] - at:.2f} s after the next one was granted the lock")
+    expect(
+        lost["at"] - at < 1, f"lost {lost['at'] - at:.2f} s after the next one was granted the lock"
+    )
 
 
 async def key_is_deleted(stage):
@@ -291,7 +301,9 @@ async def guarded_write_is_not_repeated(stage):
     wire = await stage.wire(server)
     client = await stage.client(wire)
     await client.acquire("a")
-    await client.call("guard", id="a", command=["SET", "y", "1"])  # Which makes the connection for data.
+    await client.call(
+        "guard", id="a", command=["SET", "y", "1"]
+    )  # Which makes the connection for data.
     await client.event(ran="a")
     wire.down.hold()
     await client.call("guard", id="a", command=["INCR", "x"])
@@ -302,7 +314,9 @@ async def guarded_write_is_not_repeated(stage):
     await eventually(was_run, "it is run")
     wire.reset()
     wire.down.let_go()
-    await client._until(lambda: client.has(not_run="a") or client.has(lost="a"), "the caller hears of it")
+    await client._until(
+        lambda: client.has(not_run="a") or client.has(lost="a"), "the caller hears of it"
+    )
     await client.acquire("b", "l")  # Whatever is tried again was tried by now.
     expect(await server.ask("GET", "x") == b"1", "it was run more than once")
 
@@ -364,7 +378,10 @@ async def fence_counts_from_sending(stage):
     giving_up = asyncio.create_task(wire.server_gives_up(2 * LONG_D - LONG_D / 4))
     await comes_before(client, "a", granted, "silence")
     lost = await client.event(lost="a")
-    expect(lost["at"] - cut_at < 1.25 * LONG_D, f"lost {lost['at'] - cut_at:.2f} s after the cut, with a fence of {LONG_D} s")
+    expect(
+        lost["at"] - cut_at < 1.25 * LONG_D,
+        f"lost {lost['at'] - cut_at:.2f} s after the cut, with a fence of {LONG_D} s",
+    )
     await giving_up
 
 
@@ -413,10 +430,14 @@ async def stays_open_while_work_stops(stage):
     await client.acquire("a")
     granted = raw.queue("k")
     await server.is_waited_for("k")
-    wire.down.is_hole = True  # It is silent, and the client's end of the connection would reach the server.
+    # The server is silent, but would see the client close the connection.
+    wire.down.is_hole = True
     lost = await client.event(lost="a", reason="silence")
     _, at = await asyncio.wait_for(granted, PATIENCE)
-    expect(at - lost["at"] > 1.8, f"the connection ended {at - lost['at']:.2f} s after the loss; the work may take 2 s to stop")
+    expect(
+        at - lost["at"] > 1.8,
+        f"the connection ended {at - lost['at']:.2f} s after the loss; work may take 2 s to stop",
+    )
 
 
 async def slow_answers_lose_nothing(stage):
@@ -453,7 +474,7 @@ async def wait_outlives_a_kill(stage):
         await server.is_waited_for("k")
         waiter = (await server.info("k"))[b"waiters"][0][b"client"]
         await server.ask("CLIENT", "KILL", "ID", waiter)
-        await eventually(lambda: gone(server, waiter), "the connection is gone")
+        await eventually(partial(gone, server, waiter), "the connection is gone")
     await server.is_waited_for("k")
     await holder.ask("LOCK.RELEASE", "k")
     await client.event(granted="a")
@@ -547,7 +568,10 @@ async def refused_release_loses_nothing(stage):
     server, client = await simple(stage)
     raw = await stage.raw(server)
     await client.acquire("other", "other")
-    for name, setting, off, on in (("a", "min-replicas-to-write", "1", "0"), ("b", "maxmemory", "1", "0")):
+    for name, setting, off, on in (
+        ("a", "min-replicas-to-write", "1", "0"),
+        ("b", "maxmemory", "1", "0"),
+    ):
         await client.acquire(name)
         granted = raw.queue("k")
         await server.is_waited_for("k")
@@ -734,7 +758,7 @@ async def fork_and_a_lock_of_its_own(stage):
 
 
 async def exec_keeps_no_socket(stage):
-    server, client = await simple(stage)
+    _, client = await simple(stage)
     await client.acquire("a")
     answer = await client.call("execute")
     expect(answer["sockets"] == [], f"the executed child has {answer['sockets']}")
@@ -754,7 +778,9 @@ async def server_without_pushes(stage):
     server = await stage.start_server("--tether.private-functions", "never")
     client = await stage.client(server)
     await client.call("acquire", id="a", keys=["k"])
-    event = await client._until(lambda: next((e for e in client.events if "a" in e.values()), None), "an outcome")
+    event = await client._until(
+        lambda: next((e for e in client.events if "a" in e.values()), None), "an outcome"
+    )
     if "granted" in event:
         return
     expect(event["error"] == "nopush", f"{event}")

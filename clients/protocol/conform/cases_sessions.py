@@ -28,7 +28,11 @@ async def break_loses_nothing(stage):
 
     async def is_back():
         holders = (await server.info("k"))[b"holders"]
-        return holders and holders[0][b"session"] == b"attached" and (await server.info("l"))[b"waiters"]
+        return (
+            holders
+            and holders[0][b"session"] == b"attached"
+            and (await server.info("l"))[b"waiters"]
+        )
 
     await eventually(is_back, "the session is resumed, and the request asked again")
     await holder.ask("LOCK.RELEASE", "l")
@@ -137,7 +141,9 @@ async def restart_with_older_files(stage):
 
     async def is_released():
         kept = (await server.info("kept"))[b"holders"]
-        return kept and kept[0][b"session"] == b"attached" and not (await server.info("k"))[b"holders"]
+        return (
+            kept and kept[0][b"session"] == b"attached" and not (await server.info("k"))[b"holders"]
+        )
 
     await eventually(is_released, "what nothing claims is released", 8)
     expect(await client.check("kept") == "held", "the other hold")
@@ -151,7 +157,9 @@ async def with_replica(stage, **options):
         return b"master_link_status:up" in await other.ask("INFO", "replication")
 
     await eventually(in_step, "the replica is in step")
-    client = await stage.client(one, others=[f"redis://127.0.0.1:{other.port}"], **{"grace": 10000, **options})
+    client = await stage.client(
+        one, others=[f"redis://127.0.0.1:{other.port}"], **{"grace": 10000, **options}
+    )
     return one, other, client
 
 
@@ -170,7 +178,11 @@ async def readonly_to_a_release(stage):
 
     async def is_released():
         info = await other.info("other")
-        return not (await other.info("k"))[b"holders"] and info[b"holders"] and info[b"holders"][0][b"session"] == b"attached"
+        return (
+            not (await other.info("k"))[b"holders"]
+            and info[b"holders"]
+            and info[b"holders"][0][b"session"] == b"attached"
+        )
 
     await eventually(is_released, "it is released at the new master", 9)
     expect(await client.check("other") == "held", "the other hold")
@@ -185,7 +197,11 @@ async def failover_command(stage):
 
     async def is_released():
         info = await other.info("other")
-        return not (await other.info("k"))[b"holders"] and info[b"holders"] and info[b"holders"][0][b"session"] == b"attached"
+        return (
+            not (await other.info("k"))[b"holders"]
+            and info[b"holders"]
+            and info[b"holders"][0][b"session"] == b"attached"
+        )
 
     await eventually(is_released, "it is released at the new master", 9)
     expect(await client.check("other") == "held", "the other hold")

@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the conformance cases against a client; see README.md. Python 3.9 on Linux, standard library only."""
+"""Runs the conformance cases against a client; see README.md.
+
+Python 3.9 on Linux, standard library only.
+"""
 
 import argparse
 import asyncio
@@ -25,7 +28,9 @@ def written():
     found = {}
     for module in (cases_locks, cases_sessions, cases_keys):
         for name, function in vars(module).items():
-            if inspect.iscoroutinefunction(function) and list(inspect.signature(function).parameters) == ["stage"]:
+            if inspect.iscoroutinefunction(function) and list(
+                inspect.signature(function).parameters
+            ) == ["stage"]:
                 found[name.lstrip("_").replace("_", "-")] = function
     return found
 
@@ -58,7 +63,11 @@ async def run(case, options, broken=""):
 async def notices(rule, listed, functions, options):
     """The first case of this rule that fails with a client that breaks it."""
     for case in listed:
-        if rule in case["rules"] and case["name"] in functions and await run(functions[case["name"]], options, rule):
+        if (
+            rule in case["rules"]
+            and case["name"] in functions
+            and await run(functions[case["name"]], options, rule)
+        ):
             return case["name"]
     return None
 
@@ -120,7 +129,11 @@ if __name__ == "__main__":
     parser.add_argument("--module", required=True, type=Path, help="libtether.so")
     parser.add_argument("--only", default="", help="cases with this in their name")
     parser.add_argument("--jobs", type=int, default=8, help="so many side by side")
-    parser.add_argument("--broken", metavar="RULES", help="run with a client that breaks one of these rules after the other: some case must fail")
+    parser.add_argument(
+        "--broken",
+        metavar="RULES",
+        help="run with a client that breaks one of these rules at a time: some case must fail",
+    )
     parser.add_argument("--verbose", action="store_true", help="also what was not run, and why")
     parser.add_argument("adapter", nargs="+", help="the adapter's command, behind --")
     options = parser.parse_args()

@@ -52,14 +52,19 @@ class Error(Exception):
 
 
 class Raw:
-    """A connection without a client library: it queues for the client's keys and says when it got them."""
+    """A connection without a client library.
+
+    It queues for the client's keys, and says when it got them.
+    """
 
     def __init__(self, reader, writer):
         self.reader, self.writer = reader, writer
 
     def send(self, *words):
         words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-        self.writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words))
+        self.writer.write(
+            b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+        )
 
     async def ask(self, *words):
         """The reply; an error is raised."""
@@ -86,6 +91,7 @@ class Raw:
 
     def queue(self, key, *options):
         """Waits for this lock; a task that gives the token and when it came."""
+
         async def granted():
             self.send("LOCK.ACQUIRE", key, *options, "WAIT", 0)
             reply = await self.reply()
@@ -94,7 +100,9 @@ class Raw:
             return reply, now()
 
         task = asyncio.create_task(granted())
-        task.add_done_callback(lambda task: task.cancelled() or task.exception())  # A case may be over before.
+        task.add_done_callback(
+            lambda task: task.cancelled() or task.exception()
+        )  # A case may be over before.
         return task
 
     def close(self):
@@ -108,7 +116,17 @@ class Server:
 
     async def start(self, *options, module=True):
         self.options = options or self.options
-        words = [self.stage.server, "--port", str(self.port), "--save", "", "--appendonly", "no", "--dir", str(self.folder)]
+        words = [
+            self.stage.server,
+            "--port",
+            str(self.port),
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+            "--dir",
+            str(self.folder),
+        ]
         words += ["--repl-diskless-sync-delay", "0", *self.options]
         if module:
             words += ["--loadmodule", str(self.stage.module)]
@@ -140,7 +158,10 @@ class Server:
 
     async def info(self, key):
         """LOCK.INFO as a dictionary, holders and waiters too."""
-        pairs = lambda flat: dict(zip(flat[::2], flat[1::2]))
+
+        def pairs(flat):
+            return dict(zip(flat[::2], flat[1::2]))
+
         reply = await self.ask("LOCK.INFO", key)
         if reply is None:
             return {b"holders": [], b"waiters": []}
@@ -161,7 +182,9 @@ class Server:
             await self.process.wait()
 
     def signal(self, number):
-        os.kill(self.process.pid, number)  # Popen's own would reap a process that asyncio waits for.
+        os.kill(
+            self.process.pid, number
+        )  # Popen's own would reap a process that asyncio waits for.
 
 
 class Direction:
@@ -346,6 +369,7 @@ class Client:
 
     async def event(self, within=PATIENCE, **like):
         """The first event that has these fields."""
+
         def look():
             return next((e for e in self.events if like.items() <= e.items()), None)
 
@@ -411,8 +435,12 @@ class Stage:
     async def client(self, at=None, **options):
         """An adapter; with a server or wire, one that has opened it."""
         process = await asyncio.create_subprocess_exec(
-            *self.adapter, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            stderr=(self.folder / "stderr").open("ab"), limit=1 << 24, env=self.environment,
+            *self.adapter,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=(self.folder / "stderr").open("ab"),
+            limit=1 << 24,
+            env=self.environment,
         )
         client = Client(process)
         self.clients.append(client)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the vectors against the core of tether-locks; it must be in PYTHONPATH. Prints each vector that fails, and where.
+"""Runs the vectors against the core of tether-locks, which must be in PYTHONPATH.
 
-That core begins with a connection that was greeted: vectors that begin with `new` are not run, nor are those of other levels.
+Prints each vector that fails, and where. That core begins with a connection that was greeted:
+vectors that begin with `new` are not run, nor are those of other levels.
 """
 
 import json
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from tether_locks.core import Core, Phase
 from tether_locks.errors import Deadlock, Lost, Refused, Taken, Unreachable
-from tether_locks.resp import Parser, encode
+from tether_locks.resp import Parser
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
@@ -31,11 +32,15 @@ def resp(frame):
         return b":%d\r\n" % frame
     if isinstance(frame, list):
         return b"*%d\r\n" % len(frame) + b"".join(map(resp, frame))
-    kind, value = next(iter(frame.items())) if isinstance(frame, dict) else ("hex", data(frame).hex())
+    kind, value = (
+        next(iter(frame.items())) if isinstance(frame, dict) else ("hex", data(frame).hex())
+    )
     if kind == "hex":
         return b"$%d\r\n%s\r\n" % (len(value) // 2, bytes.fromhex(value))
     if kind == "map":
-        return b"%%%d\r\n" % len(value) + b"".join(resp(name) + resp(each) for name, each in value.items())
+        return b"%%%d\r\n" % len(value) + b"".join(
+            resp(name) + resp(each) for name, each in value.items()
+        )
     if kind == "push":
         return b">" + resp(value)[1:]
     return {"simple": b"+", "error": b"-"}[kind] + value.encode() + b"\r\n"
@@ -63,9 +68,17 @@ class World:
         wait = step.get("wait")
         wait = None if wait == 0 else -(-wait // 1) if wait else 0
         try:
-            want = self.core.ask(self.now, tuple(map(data, step["keys"])), label, mode, wait, step.get("lease"))
+            want = self.core.ask(
+                self.now, tuple(map(data, step["keys"])), label, mode, wait, step.get("lease")
+            )
         except (Deadlock, Unreachable) as error:
-            self.events.append({"refused": step["id"], "error": ERRORS[type(error)], "code": ERRORS[type(error)].upper()})
+            self.events.append(
+                {
+                    "refused": step["id"],
+                    "error": ERRORS[type(error)],
+                    "code": ERRORS[type(error)].upper(),
+                }
+            )
             return
         self.wants[step["id"]], self.ids[want] = want, step["id"]
 
@@ -91,14 +104,27 @@ class World:
             return self.acquire(step)
         if step["call"] == "check":
             reason = core.lost(self.now, want)
-            return "held" if reason is None else "released" if reason == "released" else {"lost": reason}
+            return (
+                "held"
+                if reason is None
+                else "released"
+                if reason == "released"
+                else {"lost": reason}
+            )
         if step["call"] == "close":
             return core.end("closed")
         if step["call"] == "extend":
+
             def then(reply):
                 self.events.append({"extended" if reply == 1 else "not_extended": step["id"]})
+
             for key in want.keys:
-                core.call(self.now, ("LOCK.EXTEND", key, step["lease"], "OWNER", want.label), then, again=True)
+                core.call(
+                    self.now,
+                    ("LOCK.EXTEND", key, step["lease"], "OWNER", want.label),
+                    then,
+                    again=True,
+                )
             return None
         return {"release": core.release, "give_up": core.give_up}[step["call"]](self.now, want)
 
@@ -131,8 +157,14 @@ class World:
         sent = [[encoded(each) for each in words] for words in Parser().feed(core.output())]
         said = {"sent": sent, "events": self.events, "orders": orders}
         self.events = []
-        wrong = [f"{what}: {json.dumps(said[what])}, not {json.dumps(step.get(what, []))}" for what in said if said[what] != step.get(what, [])]
-        return wrong + ([f"gives {given}, not {step['gives']}"] if step.get("gives", given) != given else [])
+        wrong = [
+            f"{what}: {json.dumps(said[what])}, not {json.dumps(step.get(what, []))}"
+            for what in said
+            if said[what] != step.get(what, [])
+        ]
+        return wrong + (
+            [f"gives {given}, not {step['gives']}"] if step.get("gives", given) != given else []
+        )
 
 
 def verdict(vector):
@@ -149,7 +181,10 @@ def verdict(vector):
 
 passed = failed = skipped = 0
 for _, each in check.vectors():
-    is_known = not any("temporary" in step or step.get("call") in ("raise", "watch", "presence", "observe") for step in each["steps"])
+    is_known = not any(
+        "temporary" in step or step.get("call") in ("raise", "watch", "presence", "observe")
+        for step in each["steps"]
+    )
     if each["level"] not in ("L1", "L2") or each["begin"] == "new" or not is_known:
         skipped += 1
         continue

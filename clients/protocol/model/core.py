@@ -1,11 +1,13 @@
-"""The rules of protocol.md as a program: one connection at a time, calls and frames in, frames and events out.
+"""The rules of protocol.md as a program: calls and frames in, frames and events out.
 
-It exists to run the vectors: what they expect is what these rules say. It has no socket, no clock and no user; do not build a
-client on it. `broken` names rules that it then breaks, so that check.py can see the vectors notice.
+One connection at a time. It exists to run the vectors, which expect what these rules say. It has no
+socket, no clock and no user; do not build a client on it. `broken` names rules that it then breaks,
+so that check.py can see whether the vectors notice.
 """
 
 from __future__ import annotations
 
+from functools import partial
 
 MOMENTARY = {"BUSY", "LOADING", "CLUSTERDOWN", "TRYAGAIN"}
 UNWRITABLE = {"NOREPLICAS", "MISCONF", "OOM"}
@@ -27,7 +29,7 @@ def code(frame):
 
 
 class Request:
-    """`phase` is queued, asked, waiting, held, extending or kept (P-LEAST-2), releasing, or over."""
+    """`phase`: queued, asked, waiting, held, extending or kept (P-LEAST-2), releasing, or over."""
 
     def __init__(self, core, name, call):
         self.id = name
@@ -38,7 +40,9 @@ class Request:
         self.call = call
         self.task = call.get("task")
         if self.is_temporary and self.task is None and name is not None:
-            self.task = core.label({})  # Its label is everybody's, and would be the task (P-OWNER-6).
+            self.task = core.label(
+                {}
+            )  # Its label is everybody's, and would be the task (P-OWNER-6).
         self.wait = 0 if call.get("seq") else call.get("wait")  # None: for ever; 0: not at all.
         self.began = core.now
         self.phase = "queued"
@@ -142,6 +146,7 @@ class Core:
 
     def timers(self):
         """(what, how long until then)."""
+
         def until(stamp, ms):
             return ms - self.elapsed(stamp)
 
@@ -165,10 +170,10 @@ class Core:
         if self.fence is None:
             return
         yield "fence", until(self.vouched, self.fence), None
-        if self.link == "up" or self.link == "resuming":
-            if self.secret and self.holds() and self.keeps("P-FENCE-10"):
-                since = self.vouched if self.link == "up" else self.link_since
-                yield "stuck", until(since, self.fence / 2), None
+        is_linked = self.link in ("up", "resuming")
+        if is_linked and self.secret and self.holds() and self.keeps("P-FENCE-10"):
+            since = self.vouched if self.link == "up" else self.link_since
+            yield "stuck", until(since, self.fence / 2), None
         if self.link == "up":
             yield "ping", until(self.pinged, self.fence / 4), None
             if self.retry_at:
@@ -181,7 +186,18 @@ class Core:
 
     def tick(self, now):
         self.now = now
-        order = ("fence", "wait", "lease", "kept", "closed", "stuck", "greeting", "connect", "retry", "ping")
+        order = (
+            "fence",
+            "wait",
+            "lease",
+            "kept",
+            "closed",
+            "stuck",
+            "greeting",
+            "connect",
+            "retry",
+            "ping",
+        )
         for what in order if any(left <= 0 for _, left, _ in self.timers()) else ():
             for name, left, request in list(self.timers()):
                 if name == what and left <= 0:
@@ -196,7 +212,11 @@ class Core:
         self.lose_all("silence")
         self.secret = None
         if was_up:
-            stay = 0 if had_session or not self.keeps("P-FENCE-9") else self.client.get("stop_within", 0)
+            stay = (
+                0
+                if had_session or not self.keeps("P-FENCE-9")
+                else self.client.get("stop_within", 0)
+            )
             self.drop({"leave_after": stay} if stay else "leave")
 
     def on_wait(self, request):
@@ -286,7 +306,9 @@ class Core:
             return refuse("crossslot", "CROSSSLOT")
         request = Request(self, name, call)
         others = [self.places[p][-1] for p in request.places if self.places.get(p)]
-        standing = [r for r in others if r.phase != "releasing" and r.phase != "kept" and not r.is_given_up]
+        standing = [
+            r for r in others if r.phase != "releasing" and r.phase != "kept" and not r.is_given_up
+        ]
         if standing:
             if self.reenters(standing, request):
                 base = standing[0]
@@ -300,11 +322,18 @@ class Core:
             self.places.setdefault(place, []).append(request)
         self.need_link()
         self.send_if_first(request)
+        return None
 
     def reenters(self, standing, request):
         base = standing[0]
-        same = {"keys": base.keys, "mode": [base.call.get(n) for n in ("shared", "permits", "reentrant")]}
-        asked = {"keys": request.keys, "mode": [request.call.get(n) for n in ("shared", "permits", "reentrant")]}
+        same = {
+            "keys": base.keys,
+            "mode": [base.call.get(n) for n in ("shared", "permits", "reentrant")],
+        }
+        asked = {
+            "keys": request.keys,
+            "mode": [request.call.get(n) for n in ("shared", "permits", "reentrant")],
+        }
         is_named = request.call.get("reentrant") and request.call.get("owner") is not None
         return bool(is_named and base.phase == "held" and same == asked)
 
@@ -313,8 +342,12 @@ class Core:
 
     def release_call(self, name):
         request = self.find(name)
-        if request is None or request.phase in ("releasing", "kept", "extending") or request.is_given_up:
-            return
+        if (
+            request is None
+            or request.phase in ("releasing", "kept", "extending")
+            or request.is_given_up
+        ):
+            return None
         if request.phase != "held":
             return self.give_up(request)
         if len(request.depth) > 1:
@@ -325,12 +358,13 @@ class Core:
             return self.keep(request)
         request.phase = "releasing"
         self.send_releases(request, request.keys)
+        return None
 
     def give_up(self, request):
         if request.phase == "held":
             return self.release_call(request.id)
         if request.phase in ("releasing", "kept", "extending") or request.is_given_up:
-            return
+            return None
         request.is_given_up = True
         if request.phase == "queued" and not request.unsettled:
             if not request.is_silent:
@@ -338,6 +372,7 @@ class Core:
             return self.end(request)
         request.phase = "releasing"
         self.send_releases(request, request.keys if self.keeps("P-REL-2") else request.keys[:1])
+        return None
 
     def keep(self, request):
         """P-LEAST-2: the hold is extended to the rest, and kept unseen."""
@@ -351,12 +386,14 @@ class Core:
 
         def answered(key, reply):
             if request.phase != "extending":
-                return
+                return None
             if code(reply) in NOT_HERE and self.secret:
                 return self.leave()
             if code(reply) in MOMENTARY | UNWRITABLE:
                 self.tell_releasing(request, reply)
-                return self.try_again(lambda: self.keep(request) if request.phase == "extending" else None)
+                return self.try_again(
+                    lambda: self.keep(request) if request.phase == "extending" else None
+                )
             if isinstance(reply, Error):
                 return self.lose(request, "deleted", [key])
             waiting.discard(key)
@@ -364,11 +401,13 @@ class Core:
                 request.phase = "kept"
                 request.kept = (sent, rest)
                 self.tell({"released": request.id})
+            return None
 
         if self.link == "up":
             for key in request.keys:
                 words = ["LOCK.EXTEND", key, round_up(rest), "OWNER", request.label]
                 self.send(words, lambda reply, key=key: answered(key, reply))
+        return None
 
     def extend(self, name, lease):
         request = self.find(name)
@@ -376,28 +415,38 @@ class Core:
             return self.tell({"not_extended": name, "error": "lost", "code": "LOST"})
         request.extension = {"lease": lease, "keys": set(request.keys), "name": name}
         self.send_extension(request)
+        return None
 
     def send_extension(self, request):
         extension, sent = request.extension, self.now
 
         def answered(key, reply):
             if request.extension is not extension:
-                return
+                return None
             if code(reply) == "NOTHELD":
                 return self.lose(request, "deleted", [key])
             if isinstance(reply, Error):
                 request.extension = None
-                return self.tell({"not_extended": extension["name"], "error": "refused", "code": reply.code})
+                return self.tell(
+                    {"not_extended": extension["name"], "error": "refused", "code": reply.code}
+                )
             extension["keys"].discard(key)
             if not extension["keys"]:
                 request.extension = None
                 request.lease_from = (sent, extension["lease"])
                 self.tell({"extended": extension["name"]})
+            return None
 
         if self.link == "up":
             for key in request.keys:
                 if key in extension["keys"]:
-                    words = ["LOCK.EXTEND", key, round_up(extension["lease"]), "OWNER", request.label]
+                    words = [
+                        "LOCK.EXTEND",
+                        key,
+                        round_up(extension["lease"]),
+                        "OWNER",
+                        request.label,
+                    ]
                     self.send(words, lambda reply, key=key: answered(key, reply))
 
     def raise_token(self, name, token):
@@ -434,9 +483,17 @@ class Core:
             return {"lost": losses[-1]} if losses else "released"
         if request.phase != "held":
             return "released" if request.granted else "waiting"
-        if self.keeps("P-FENCE-4") and self.fence is not None and self.elapsed(self.vouched) >= self.fence:
+        if (
+            self.keeps("P-FENCE-4")
+            and self.fence is not None
+            and self.elapsed(self.vouched) >= self.fence
+        ):
             return {"lost": "silence"}
-        if request.lease_from and self.keeps("P-LEASE-2") and self.elapsed(request.lease_from[0]) >= request.lease_from[1]:
+        if (
+            request.lease_from
+            and self.keeps("P-LEASE-2")
+            and self.elapsed(request.lease_from[0]) >= request.lease_from[1]
+        ):
             return {"lost": "lease"}
         return "held"
 
@@ -508,7 +565,11 @@ class Core:
         self.link = "none"
         is_final = error[0] not in ("unreachable",)
         for request in list(self.requests):
-            if request.phase in ("queued",) and (request.wait == 0 or is_final) and not request.is_given_up:
+            if (
+                request.phase in ("queued",)
+                and (request.wait == 0 or is_final)
+                and not request.is_given_up
+            ):
                 self.fail(request, None, error)
         if is_final:
             for name in [*self.watches, *self.presences]:
@@ -548,6 +609,7 @@ class Core:
             self.send(["SESSION.START", "GRACE", self.client["grace"]], self.started)
         else:
             self.begin(self.answered_sent)
+        return None
 
     def started(self, reply):
         if isinstance(reply, Error):
@@ -556,6 +618,7 @@ class Core:
             return self.give_up_server(("refused", reply.code))
         self.secret = reply
         self.begin(self.answered_sent)
+        return None
 
     def begin(self, sent):
         """A new connection, which has nothing of a former one."""
@@ -670,10 +733,14 @@ class Core:
         self.replies.append((self.now, then))
 
     def recv(self, frame):
-        if self.fence is not None and self.elapsed(self.vouched) >= self.fence and self.keeps("P-FENCE-8"):
+        if (
+            self.fence is not None
+            and self.elapsed(self.vouched) >= self.fence
+            and self.keeps("P-FENCE-8")
+        ):
             self.tick(self.now)
         if self.link in ("none", "opening"):
-            return
+            return None
         if isinstance(frame, dict) and "push" in frame:
             return self.pushed(frame["push"])
         if not self.replies:
@@ -684,11 +751,12 @@ class Core:
         is_here = not self.keeps("P-FENCE-6") or code(reply) not in VOUCH_FOR_NOTHING
         if self.link == "up" and is_here:
             self.vouch(sent if self.keeps("P-FENCE-2") else self.now)
-        if self.link == "up" and not self.is_closed:
-            if code(reply) in NOT_HERE or (self.secret and code(reply) == "LOADING"):
-                self.not_here(then, reply)
-                return
+        is_not_here = code(reply) in NOT_HERE or (self.secret and code(reply) == "LOADING")
+        if self.link == "up" and not self.is_closed and is_not_here:
+            self.not_here(then, reply)
+            return None
         then(reply)
+        return None
 
     def not_here(self, then, reply):
         self.demoted()
@@ -722,7 +790,12 @@ class Core:
         if request is not None and word.isdigit():
             request.was_granted = True
         if request is None or request.is_given_up or request.phase not in ("asked", "waiting"):
-            if request is not None and request.is_given_up and not self.keeps("P-REL-4") and word.isdigit():
+            if (
+                request is not None
+                and request.is_given_up
+                and not self.keeps("P-REL-4")
+                and word.isdigit()
+            ):
                 self.tell({"granted": request.id, "token": int(word)})
             return None
         if word == b"TIMEOUT":
@@ -760,11 +833,12 @@ class Core:
                     request.is_silent = True
             elif request.phase == "held":
                 self.lose(request, reason, [key])
-            return
+            return None
         if not self.keeps("P-LOSS-4"):
-            return
+            return None
         candidates = [
-            r for r in self.requests
+            r
+            for r in self.requests
             if r.phase == "held" and r.is_temporary == is_temporary and r.label == label
         ]
         if len(candidates) == 1 and not is_temporary and candidates[0].call.get("owner") is None:
@@ -772,13 +846,21 @@ class Core:
             return self.lose(hold, reason, hold.keys if len(hold.keys) == 1 else [])
         if candidates:
             self.look(reason, candidates)
+        return None
 
     # ---- requests ----
 
     def send_if_first(self, request):
-        if self.link != "up" or self.mine_of_resume() or request.phase != "queued" or self.is_closed:
+        if (
+            self.link != "up"
+            or self.mine_of_resume()
+            or request.phase != "queued"
+            or self.is_closed
+        ):
             return
-        if self.keeps("P-OWNER-4") and any(self.places[p][0] is not request for p in request.places):
+        if self.keeps("P-OWNER-4") and any(
+            self.places[p][0] is not request for p in request.places
+        ):
             return
         request.phase = "asked"
         request.floor = self.greatest
@@ -791,7 +873,7 @@ class Core:
             if isinstance(reply, int) and reply > 1:
                 request.was_granted = True
             if request.phase != "asked":
-                return
+                return None
             if isinstance(reply, list):  # SEQ: name and token.
                 place = request.places[0]
                 self.places[place].remove(request)
@@ -852,6 +934,7 @@ class Core:
         request.phase = "releasing"
         request.is_given_up = True
         self.send_releases(request, left)
+        return None
 
     def say_lost(self, request, reason):
         if request.is_silent:
@@ -868,11 +951,17 @@ class Core:
         """It ends: lost for this reason if it was held, else with this error."""
         if request.phase == "held" and loss:
             self.say_lost(request, loss)
-        elif not request.is_silent and not request.is_given_up and error and request.phase in ("queued", "asked", "waiting"):
+        elif (
+            not request.is_silent
+            and not request.is_given_up
+            and error
+            and request.phase in ("queued", "asked", "waiting")
+        ):
             self.tell({"refused": request.id, "error": error[0], "code": error[1]})
         elif request.phase in ("releasing", "kept", "extending") and not self.is_closed:
             return self.settle(request)
         self.stand_again(request) if loss and not self.is_closed else self.end(request)
+        return None
 
     def stand_again(self, request):
         is_candidate = request.is_elected and not request.is_given_up
@@ -891,8 +980,8 @@ class Core:
         for key, is_on_wire in list(request.unsettled.items()):
             if not is_on_wire:
                 request.unsettled[key] = True
-                was_sent = request.was_sent_before
-                self.send(request.release(key), lambda reply, key=key: self.released(request, key, was_sent, reply))
+                then = partial(self.released, request, key, request.was_sent_before)
+                self.send(request.release(key), then)
 
     is_first_of_resume = False
 
@@ -917,7 +1006,12 @@ class Core:
         self.refused = 0
         del request.unsettled[key]
         was_gone = code(reply) == "NOTHELD" or (request.is_temporary and reply == 0)
-        if was_gone and request.was_granted and key not in request.explained and not was_sent_before:
+        if (
+            was_gone
+            and request.was_granted
+            and key not in request.explained
+            and not was_sent_before
+        ):
             if not request.is_given_up and not request.is_silent:
                 self.tell({"lost": request.depth[0], "reason": "deleted"})
                 request.is_silent = True
@@ -980,7 +1074,13 @@ class Core:
         for request in list(self.requests):
             self.send_unsettled(request)
         self.is_first_of_resume = False
-        self.mine = {"is_resume": True, "pages": 0, "entries": [], "reason": "connection", "held": list(self.requests)}
+        self.mine = {
+            "is_resume": True,
+            "pages": 0,
+            "entries": [],
+            "reason": "connection",
+            "held": list(self.requests),
+        }
         self.ask_mine([])
         self.watch_anew()
         return None
@@ -1077,27 +1177,31 @@ class Core:
             if request.phase in ("held", "kept", "extending") and request.token == entry[b"token"]:
                 return request
             is_new = entry[b"token"] > request.floor or not self.keeps("P-SESS-11")
-            if is_named and (request.phase == "releasing" or request.phase in ("asked", "waiting") and is_new):
+            if is_named and (
+                request.phase == "releasing" or (request.phase in ("asked", "waiting") and is_new)
+            ):
                 return request
         return None
 
     def compare_hold(self, request, entries, reason):
         if len(entries) >= len(request.keys):
-            return
+            return None
         there = [entry[b"key"] for entry in entries]
         gone = [key for key in request.keys if key not in there]
         if request.phase == "kept":
             return self.end(request)
         self.lose(request, reason, gone)
+        return None
 
     def compare_request(self, request, entries):
         if request.is_given_up:
-            return
+            return None
         if len(entries) == len(request.keys):
             return self.grant(request, entries[0][b"token"], self.now)
         request.phase, request.has_waited = "queued", True
         for entry in entries:
             self.release_unclaimed(entry)
+        return None
 
     def release_unclaimed(self, entry):
         if entry[b"key"] is None:
@@ -1180,6 +1284,7 @@ class Core:
             return self.send(["UNWATCHEX", key], lambda reply: self.unwatched(key))
         for name in watched["by"]:
             self.say_state(name, key, is_there)
+        return None
 
     def say_state(self, name, key, is_there):
         told = self.watches[name]["told"]

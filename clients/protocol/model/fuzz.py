@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
-"""Random histories of the model against a naive server and a bad wire: do the rules keep what they promise?
+"""Random histories of the model against a naive server and a bad wire.
+
+Do the rules keep what they promise?
 
     fuzz.py [--histories N] [--seed S] [--break RULE]
 
-Three clients ask for two keys on one server, while connections break, wires swallow bytes, processes stop, the server is busy, an
-operator deletes and renames. Always: what a client calls held is not another's at the server. At the end, when the faults are over and
-everybody has given up, nobody holds or waits. A seed is the whole story.
+Three clients ask for two keys on one server, while connections break, wires swallow bytes,
+processes stop, the server is busy, an operator deletes and renames. Always: no lock that a client
+calls held belongs to another at the server. At the end, when the faults are over and all clients
+have given up, no client holds or waits. The same seed gives the same history.
 """
 
 import argparse
 import heapq
 import random
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from model.core import Core, Error  # noqa: E402
+from model.core import Core, Error
 
 KEYS = (b"k", b"l")
 PEER_TIMEOUT, GRACE = 8000, 9000
@@ -74,7 +78,11 @@ class Server:
         for wait in [wait for wait in self.waits if wait.until is not None and wait.until <= now]:
             self.waits.remove(wait)
             wait.connection.push(wait.keys[0], b"TIMEOUT " + wait.label)
-        for session in [s for s in self.sessions.values() if s.detached is not None and s.detached + GRACE <= now]:
+        for session in [
+            s
+            for s in self.sessions.values()
+            if s.detached is not None and s.detached + GRACE <= now
+        ]:
             self.end_session(session)
         self.serve()
 
@@ -134,8 +142,13 @@ class Server:
     def acquire(self, connection, keys, options):
         label = options[options.index("OWNER") + 1]
         owner = self.owner(connection)
-        is_own = any(hold.owner is owner and hold.label == label for key in keys for hold in self.of(key))
-        waits = any(w.connection is connection and w.label == label and set(w.keys) & set(keys) for w in self.waits)
+        is_own = any(
+            hold.owner is owner and hold.label == label for key in keys for hold in self.of(key)
+        )
+        waits = any(
+            w.connection is connection and w.label == label and set(w.keys) & set(keys)
+            for w in self.waits
+        )
         if is_own or waits:
             return Error("DEADLOCK it is its own") if "WAIT" in options else None
         if not any(self.of(key) or any(key in wait.keys for wait in self.waits) for key in keys):
@@ -147,7 +160,11 @@ class Server:
 
     def do_lock_release(self, connection, rest):
         key, label, owner = rest[0], rest[2], self.owner(connection)
-        waits = [w for w in self.waits if w.connection is connection and w.label == label and key in w.keys]
+        waits = [
+            w
+            for w in self.waits
+            if w.connection is connection and w.label == label and key in w.keys
+        ]
         holds = [hold for hold in self.of(key) if hold.owner is owner and hold.label == label]
         self.waits = [wait for wait in self.waits if wait not in waits]
         self.holds = [hold for hold in self.holds if hold not in holds]
@@ -156,7 +173,13 @@ class Server:
     def do_lock_mine(self, connection, rest):
         owner = self.owner(connection)
         entries = [
-            {b"key": hold.key, b"kind": b"lock", b"label": hold.label, b"token": hold.token, b"state": b"held"}
+            {
+                b"key": hold.key,
+                b"kind": b"lock",
+                b"label": hold.label,
+                b"token": hold.token,
+                b"state": b"held",
+            }
             for hold in self.holds
             if hold.owner is owner
         ]
@@ -210,7 +233,11 @@ class Connection:
     def end(self, is_heard):
         """The client's side is over; the server hears of it soon, or when its patience is."""
         self.is_over = True
-        wait = self.world.random.choice((1, 50)) if is_heard and not self.is_hole else self.heard + PEER_TIMEOUT - self.world.now
+        wait = (
+            self.world.random.choice((1, 50))
+            if is_heard and not self.is_hole
+            else self.heard + PEER_TIMEOUT - self.world.now
+        )
         self.world.at(self.world.now + max(0, wait), self.gone)
 
     def gone(self):
@@ -250,8 +277,9 @@ class Client:
         for order in orders:
             if order == "connect":
                 self.attempt += 1
-                attempt = self.attempt
-                self.world.at(self.world.now + self.world.random.choice((1, 30, 400)), lambda: self.hear(lambda: self.reached(attempt)))
+                reached = partial(self.reached, self.attempt)
+                after = self.world.random.choice((1, 30, 400))
+                self.world.at(self.world.now + after, partial(self.hear, reached))
             else:
                 self.leave()
         tick = core.next_tick()
@@ -265,12 +293,13 @@ class Client:
 
     def reached(self, attempt):
         if attempt != self.attempt or self.connection:
-            return
+            return None
         if self.world.is_down:
             return self.core.unreached()
         self.connection = Connection(self.world, self)
         self.world.connections.append(self.connection)
         self.core.connected()
+        return None
 
     def leave(self):
         self.attempt += 1
@@ -285,13 +314,27 @@ class Client:
             self.hear(self.core.broke)
 
     def heard_of(self, event):
-        name = next((event[kind] for kind in ("granted", "refused", "lost", "released", "over") if kind in event), None)
+        name = next(
+            (
+                event[kind]
+                for kind in ("granted", "refused", "lost", "released", "over")
+                if kind in event
+            ),
+            None,
+        )
         if name is None:
             return
         kind = next(iter(event))
         before = self.said.setdefault(name, [])
         before.append(kind)
-        allowed = (["granted"], ["refused"], ["over"], ["granted", "lost"], ["granted", "released"], ["granted", "over"])
+        allowed = (
+            ["granted"],
+            ["refused"],
+            ["over"],
+            ["granted", "lost"],
+            ["granted", "released"],
+            ["granted", "over"],
+        )
         if before not in allowed:
             raise Violation(f"{name} was told {before}")
 
@@ -307,7 +350,9 @@ class Client:
 
     def act(self):
         pick = self.world.random.random()
-        open_ones = [name for name in self.asked if name not in self.said or self.said[name] == ["granted"]]
+        open_ones = [
+            name for name in self.asked if name not in self.said or self.said[name] == ["granted"]
+        ]
         if pick < 0.5 and len(open_ones) < 4:
             self.number += 1
             name = f"r{self.number}"
@@ -362,8 +407,14 @@ class World:
                 for key in client.asked[name]:
                     for hold in self.server.of(key):
                         secret = getattr(hold.owner, "secret", None)
-                        if hold.owner not in own and secret not in own and getattr(hold.owner, "client", None) is not client:
-                            raise Violation(f"{name} is held, and {key} is another's since {self.now}")
+                        if (
+                            hold.owner not in own
+                            and secret not in own
+                            and getattr(hold.owner, "client", None) is not client
+                        ):
+                            raise Violation(
+                                f"{name} is held, and {key} is another's since {self.now}"
+                            )
 
     def fault(self):
         pick, client = self.random.random(), self.random.choice(self.clients)
@@ -404,12 +455,22 @@ class World:
         self.run_until(self.now + 15_000)
         for client in self.clients:
             for name in client.asked:
-                client.hear(lambda client=client, name=name: client.core.find(name) and client.core.give_up(client.core.find(name)))
+                client.hear(
+                    lambda client=client, name=name: client.core.find(name)
+                    and client.core.give_up(client.core.find(name))
+                )
         self.run_until(self.now + 60_000)
-        left = [(hold.key, hold.label) for hold in self.server.holds] + [(wait.keys, wait.label) for wait in self.server.waits]
+        left = [(hold.key, hold.label) for hold in self.server.holds] + [
+            (wait.keys, wait.label) for wait in self.server.waits
+        ]
         if left:
             raise Violation(f"left at the end: {left}")
-        open_ones = [name for c in self.clients for name in c.asked if name not in c.said or c.said[name] == ["granted"]]
+        open_ones = [
+            name
+            for c in self.clients
+            for name in c.asked
+            if name not in c.said or c.said[name] == ["granted"]
+        ]
         if open_ones:
             raise Violation(f"nobody was told what became of {open_ones}")
 
@@ -429,7 +490,11 @@ def main():
             print(f"seed {seed}: {violation}", flush=True)
             if failed == 10:
                 break
-    print(f"{options.histories - failed} passed, {failed} failed" if failed < 10 else "10 failed, and no more were run")
+    print(
+        f"{options.histories - failed} passed, {failed} failed"
+        if failed < 10
+        else "10 failed, and no more were run"
+    )
     return int(failed > 0)
 
 

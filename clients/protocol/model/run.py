@@ -5,11 +5,40 @@ import json
 from .core import Core, Error
 
 # Rules that the model can break. Each is noticed by a vector.
-MUTANTS = (
-    "P-ACQ-6 P-ACQ-7 P-FENCE-2 P-FENCE-3 P-FENCE-4 P-FENCE-6 P-FENCE-7 P-FENCE-8 P-FENCE-9 P-FENCE-10 P-LEASE-2 P-LEAST-2 P-LEAST-3"
-    " P-LOSS-3 P-LOSS-4 P-LOSS-5 P-LOSS-6 P-LOSS-7 P-OWNER-1 P-OWNER-4 P-OWNER-8 P-PRES-2 P-REL-2 P-REL-4 P-REL-5 P-REL-7 P-SESS-2"
-    " P-SESS-6 P-SESS-8 P-SESS-10 P-SESS-11 P-WATCH-3"
-).split()
+MUTANTS = [
+    "P-ACQ-6",
+    "P-ACQ-7",
+    "P-FENCE-2",
+    "P-FENCE-3",
+    "P-FENCE-4",
+    "P-FENCE-6",
+    "P-FENCE-7",
+    "P-FENCE-8",
+    "P-FENCE-9",
+    "P-FENCE-10",
+    "P-LEASE-2",
+    "P-LEAST-2",
+    "P-LEAST-3",
+    "P-LOSS-3",
+    "P-LOSS-4",
+    "P-LOSS-5",
+    "P-LOSS-6",
+    "P-LOSS-7",
+    "P-OWNER-1",
+    "P-OWNER-4",
+    "P-OWNER-8",
+    "P-PRES-2",
+    "P-REL-2",
+    "P-REL-4",
+    "P-REL-5",
+    "P-REL-7",
+    "P-SESS-2",
+    "P-SESS-6",
+    "P-SESS-8",
+    "P-SESS-10",
+    "P-SESS-11",
+    "P-WATCH-3",
+]
 
 
 def decoded(frame):
@@ -74,7 +103,9 @@ class World:
 
     def call(self, step):
         core, name = self.core, step.get("id")
-        call = {k: v for k, v in step.items() if k not in ("call", "id", "sent", "events", "orders")}
+        call = {
+            k: v for k, v in step.items() if k not in ("call", "id", "sent", "events", "orders")
+        }
         for what in ("keys", "temporary", "owner", "prefix"):
             if what in call:
                 call[what] = decoded(call[what])
@@ -141,7 +172,10 @@ def verdict(vector, preludes, broken=()):
                 raise
             wrong = [repr(error)]
         if wrong:
-            return f"step {number - len(prelude['steps'])} {json.dumps(step)}\n      " + "\n      ".join(wrong)
+            return (
+                f"step {number - len(prelude['steps'])} {json.dumps(step)}\n      "
+                + "\n      ".join(wrong)
+            )
     return None
 
 

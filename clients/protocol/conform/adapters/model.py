@@ -1,4 +1,6 @@
-"""The adapter of the model: the rules of protocol.md with a socket below. It shows that the cases ask for what the rules say.
+"""The adapter of the model: the rules of protocol.md with a socket below.
+
+It shows that the cases ask for what the rules say.
 
 BROKEN=P-FENCE-2,P-REL-5 breaks these rules, so that the suite can be seen to notice.
 """
@@ -13,19 +15,31 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from model.core import Core, Error  # noqa: E402
-from model.run import encoded  # noqa: E402
+from model.core import Core, Error
+from model.run import encoded
 
 CALLS = (
-    "open", "acquire", "release", "give_up", "check", "close", "extend", "guard", "check_server", "fork", "execute",
+    "open", "acquire", "release", "give_up", "check", "close",
+    "extend", "guard", "check_server", "fork", "execute",
     "watch", "unwatch", "presence", "observe", "end",
 )  # fmt: skip
 HOPS = 2
+WITHOUT_PUSHES = (
+    "this server sends no pushes to this connection; on the server, run `tether qualify`"
+)
+
+# A program that prints what its descriptors are.
+LOOK = """import os
+folder = "/proc/self/fd"
+links = [f"{folder}/{name}" for name in os.listdir(folder)]
+print([os.readlink(link) for link in links if os.path.exists(link)])
+"""
 
 
 def clocks():
@@ -38,7 +52,9 @@ def say(**event):
 
 def packed(words):
     words = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in words)
+    return b"*%d\r\n" % len(words) + b"".join(
+        b"$%d\r\n%s\r\n" % (len(word), word) for word in words
+    )
 
 
 class Malformed(Exception):
@@ -107,7 +123,7 @@ class Shell:
         for event in events:
             self.told.append(event)
             if event.get("error") == "nopush":
-                event = {**event, "text": "this server sends no pushes to this connection; on the server, run `tether qualify`"}
+                event = {**event, "text": WITHOUT_PUSHES}
             say(**encoded(event))
         if out and self.writer:
             self.writer.write(b"".join(packed(words) for words in out))
@@ -140,7 +156,7 @@ class Shell:
                 continue
             except Error as error:
                 if number == self.number:
-                    self.do(lambda: self.core.failed_attempt(("refused", error.code)))
+                    self.do(partial(self.core.failed_attempt, ("refused", error.code)))
                 return
             if number != self.number:
                 writer.close()
@@ -159,7 +175,7 @@ class Shell:
                 if number != self.number:
                     return
                 is_map = isinstance(received, dict) and "push" not in received
-                self.do(lambda: self.core.recv({"map": received} if is_map else received))
+                self.do(partial(self.core.recv, {"map": received} if is_map else received))
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, Malformed):
             if number == self.number:
                 self.writer.close()
@@ -233,7 +249,11 @@ class Shell:
         gives = self.core.check(name)
         request = self.core.find(name)
         if gives != "held":
-            return say(lost=name, reason=gives["lost"]) if name not in [e.get("lost") for e in self.told] else None
+            return (
+                say(lost=name, reason=gives["lost"])
+                if name not in [e.get("lost") for e in self.told]
+                else None
+            )
         try:
             if self.data is None:
                 address = self.addresses[0]
@@ -249,7 +269,11 @@ class Shell:
         if not isinstance(reply, Error):
             return say(ran=name, reply=encoded(reply)) if command else say(checked=name)
         if reply.code == "STALE":
-            return say(lost=name, reason="stale") if name not in [e.get("lost") for e in self.told] else None
+            return (
+                say(lost=name, reason="stale")
+                if name not in [e.get("lost") for e in self.told]
+                else None
+            )
         return say(not_run=name, error="refused", code=reply.code)
 
 
@@ -271,9 +295,15 @@ class Adapter:
             self.shell = Shell(call)
             return {}
         if call["call"] == "execute":
-            look = "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')])"
-            listing = subprocess.run([sys.executable, "-c", look], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, close_fds=False, check=True)
-            return {"sockets": [name for name in ast.literal_eval(listing.stdout.decode()) if name.startswith("socket")]}
+            listing = subprocess.run(
+                [sys.executable, "-c", LOOK],
+                stdout=subprocess.PIPE,
+                stdin=subprocess.DEVNULL,
+                close_fds=False,
+                check=True,
+            )
+            names = ast.literal_eval(listing.stdout.decode())
+            return {"sockets": [name for name in names if name.startswith("socket")]}
         if call["call"] == "fork":
             if not os.fork():
                 self.child(call["input"])

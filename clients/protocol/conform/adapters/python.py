@@ -1,4 +1,4 @@
-"""The adapter of tether-locks, the Python client (asyncio). It must be importable, or in PYTHONPATH."""
+"""The adapter of tether-locks, the Python client (asyncio), which must be in PYTHONPATH."""
 
 import ast
 import asyncio
@@ -10,9 +10,17 @@ import threading
 import time
 
 import redis.asyncio
+
 import tether_locks
 from tether_locks.asyncio import Locks
 from tether_locks.errors import Deadlock, Lost, Refused, Taken, Unreachable
+
+# A program that prints what its descriptors are.
+LOOK = """import os
+folder = "/proc/self/fd"
+links = [f"{folder}/{name}" for name in os.listdir(folder)]
+print([os.readlink(link) for link in links if os.path.exists(link)])
+"""
 
 
 def say(**event):
@@ -26,7 +34,10 @@ def error_of(error):
     if isinstance(error, Deadlock):
         return {"error": "deadlock", "code": "DEADLOCK"}
     if isinstance(error, Taken):
-        return {"error": "taken", "code": "QUARANTINE" if text.startswith("QUARANTINE") else "TAKEN"}
+        return {
+            "error": "taken",
+            "code": "QUARANTINE" if text.startswith("QUARANTINE") else "TAKEN",
+        }
     if isinstance(error, Unreachable):
         return {"error": "closed" if "closed" in text else "unreachable", "code": "UNREACHABLE"}
     if isinstance(error, Refused):
@@ -48,7 +59,9 @@ class Adapter:
         return task
 
     def open(self, call):
-        seconds = {name: call[name] / 1000 for name in ("grace", "stop_within", "fence") if name in call}
+        seconds = {
+            name: call[name] / 1000 for name in ("grace", "stop_within", "fence") if name in call
+        }
         options = {name: call[name] for name in ("username", "password") if name in call}
         self.url = call["url"]
         self.locks = Locks(call["url"], **seconds, **options)
@@ -144,7 +157,13 @@ class Adapter:
         if held is None:
             return {"gives": "waiting"}
         reason = held.lost
-        return {"gives": "held" if reason is None else "released" if reason == "released" else {"lost": reason}}
+        return {
+            "gives": "held"
+            if reason is None
+            else "released"
+            if reason == "released"
+            else {"lost": reason}
+        }
 
     def guard(self, call):
         self.begin(self.guarded(call["id"], call["command"]))
@@ -171,10 +190,14 @@ class Adapter:
     def execute(self, call):
         """The sockets that an executed child has."""
         listing = subprocess.run(
-            [sys.executable, "-c", "import os; print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd') if os.path.exists(f'/proc/self/fd/{n}')])"],
-            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, close_fds=False, check=True,
+            [sys.executable, "-c", LOOK],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            close_fds=False,
+            check=True,
         )
-        return {"sockets": [name for name in ast.literal_eval(listing.stdout.decode()) if name.startswith("socket")]}
+        names = ast.literal_eval(listing.stdout.decode())
+        return {"sockets": [name for name in names if name.startswith("socket")]}
 
     def fork(self, call):
         if os.fork():
@@ -184,7 +207,9 @@ class Adapter:
                 call = json.loads(line)
                 if call["call"] == "check":
                     say(done=call["n"], child=True, **self.check(call))
-                elif call["call"] == "acquire":  # The threads' client, since a loop does not survive a fork.
+                elif (
+                    call["call"] == "acquire"
+                ):  # The threads' client, since a loop does not survive a fork.
                     locks = tether_locks.Locks(self.url)
                     held = locks.lock(call["keys"][0]).acquire()
                     say(done=call["n"], child=True, token=held.token)
@@ -216,7 +241,19 @@ class Adapter:
         say(done=call["n"], **answer)
 
 
-CALLS = ("open", "acquire", "release", "give_up", "check", "close", "extend", "guard", "check_server", "fork", "execute")
+CALLS = (
+    "open",
+    "acquire",
+    "release",
+    "give_up",
+    "check",
+    "close",
+    "extend",
+    "guard",
+    "check_server",
+    "fork",
+    "execute",
+)
 
 
 async def main():
