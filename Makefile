@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python dist monitoring
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform dist monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,7 +23,9 @@ build: ## the module in release mode: target/release/libtether.so; PROFILE=1 as 
 test: ## the module and its documents: unit tests, simulation, integration tests on a real server (installs what is missing)
 	@scripts/test.sh
 
-test-clients: ## the clients: Rust, the command line, and Python with two versions of redis-py
+test-clients: ## the clients: Rust, the command line, and Python with two versions of redis-py; the vectors of the clients' protocol
+	@scripts/need.sh python
+	@python3 clients/protocol/check.py --run
 	@scripts/test.sh --clients
 
 test-servers: ## the integration tests on the servers on which each change is tested: Redis 7.0 and 8.0, Valkey 8.0 and 9.1
@@ -63,6 +65,10 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 
 python: build ## of test-clients, only the Python package; PYTEST="-k orphans" a part
 	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
+
+conform: build ## how a client keeps the clients' protocol, on real servers and a faulty wire; the model, unless CONFORM="--only fence -- ADAPTER"
+	@scripts/need.sh python $(if $(SERVER),,server)
+	@python3 clients/protocol/conform/conform.py --server "$${SERVER:-$$(scripts/need.sh --server-path)}" --module target/release/libtether.so $(CONFORM)
 
 dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
 	@scripts/dist.sh $(DIST)

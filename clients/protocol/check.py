@@ -152,7 +152,9 @@ def main(options):
             by_rule.setdefault(rule, ([], []))[0].append(vector["name"])
     for case in cases:
         for rule in case["rules"]:
-            by_rule.setdefault(rule, ([], []))[1].append(case["name"])
+            is_written = "not_written" not in case
+            name = case["name"] + ("" if is_written else " (not written)")
+            by_rule.setdefault(rule, ([], []))[1].append(name)
 
     def shown(rule):
         ours, theirs = by_rule.get(rule, ([], []))
@@ -173,8 +175,9 @@ def main(options):
     for problem in problems:
         print(problem)
     in_vectors = sum(bool(by_rule.get(rule, ([], []))[0]) for rule in rules)
-    in_all = f"all in these and {len(cases)} cases"
-    print(f"{len(rules)} rules, {in_vectors} of them in {len(found)} vectors, {in_all}")
+    print(f"{len(rules)} rules, {in_vectors} of them in {len(found)} vectors")
+    not_written = sum("not_written" in case for case in cases)
+    print(f"{len(cases)} cases, of which {not_written} are not written")
     failed = bool(problems)
     if "--run" in options or "--mutants" in options:
         from model import run

@@ -50,9 +50,10 @@ async def has_a_name(stage):
     await client.acquire("a")
     name = (await server.info("k"))[b"holders"][0][b"name"].decode()
     parts = name.split(":")
-    expect(len(parts) >= 3, f"the name is {name!r}: no host, pid and program")
+    is_ours = len(parts) >= 4 and parts[0] == "tether"
+    expect(is_ours, f"the name is {name!r}, not tether:<host>:<pid>:<program>")
     expect(
-        parts[1] == str(client.process.pid),
+        parts[2] == str(client.process.pid),
         f"the name is {name!r}: the pid is {client.process.pid}",
     )
 
@@ -95,12 +96,7 @@ async def module_is_missing(stage):
 
 async def replica_is_followed_to_its_master(stage):
     master = await stage.start_server()
-    replica = await stage.start_server("--replicaof", f"127.0.0.1 {master.port}")
-
-    async def in_step():
-        return b"master_link_status:up" in await replica.ask("INFO", "replication")
-
-    await eventually(in_step, "the replica is in step")
+    replica = await stage.start_replica(master)
     client = await stage.client(replica)
     await client.acquire("a")
     expect(len((await master.info("k"))[b"holders"]) == 1, "it is not held at the master")

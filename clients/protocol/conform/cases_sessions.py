@@ -151,12 +151,7 @@ async def restart_with_older_files(stage):
 
 async def with_replica(stage, **options):
     one = await stage.start_server()
-    other = await stage.start_server("--replicaof", f"127.0.0.1 {one.port}")
-
-    async def in_step():
-        return b"master_link_status:up" in await other.ask("INFO", "replication")
-
-    await eventually(in_step, "the replica is in step")
+    other = await stage.start_replica(one)
     client = await stage.client(
         one, others=[f"redis://127.0.0.1:{other.port}"], **{"grace": 10000, **options}
     )
@@ -164,7 +159,7 @@ async def with_replica(stage, **options):
 
 
 async def change_places(one, other):
-    await one.ask("WAIT", 1, 5000)
+    await eventually(one.has_replica_in_step, "the replica is in step")
     await other.ask("REPLICAOF", "NO", "ONE")
     await one.ask("REPLICAOF", "127.0.0.1", other.port)
 

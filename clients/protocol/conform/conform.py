@@ -35,9 +35,18 @@ def written():
     return found
 
 
-async def levels(options):
+async def asked(options, names):
+    """What the adapter says of itself, and which of these commands the server has."""
     async with Stage(options.server, options.module, options.adapter) as stage:
-        return (await stage.client()).hello
+        hello = (await stage.client()).hello
+        server = await stage.start_server()
+        known = await server.ask("COMMAND", "INFO", *names) if names else []
+        return hello, {name for name, row in zip(names, known) if row}
+
+
+def commands_of(case):
+    """What it needs of the server, beside what the stage offers."""
+    return [need for need in case["needs"] if need.isupper()]
 
 
 async def run(case, options, broken=""):
@@ -90,22 +99,25 @@ async def run_broken(listed, functions, options):
 async def main(options):
     listed = json.loads((HERE / "cases.json").read_text())
     functions = written()
-    unknown = set(functions) - {case["name"] for case in listed}
-    if unknown:
-        sys.exit(f"cases.json does not list {sorted(unknown)}")
+    promised = {case["name"] for case in listed if "not_written" not in case}
+    if set(functions) != promised:
+        sys.exit(f"cases.json and cases_*.py differ: {sorted(set(functions) ^ promised)}")
     if options.broken:
         return await run_broken(listed, functions, options)
-    hello = await levels(options)
+    names = sorted({name for case in listed for name in commands_of(case)})
+    hello, commands = await asked(options, names)
     print(f"{hello['hello']}: {', '.join(hello['levels'])}")
     verdicts = {"passed": 0, "failed": 0, "skipped": 0, "not written": 0}
     room = asyncio.Semaphore(options.jobs)
 
     async def one(case):
-        name, began = case["name"], now()
+        name, missing = case["name"], set(commands_of(case)) - commands
+        if "not_written" in case:
+            return name, "not written", case["not_written"], 0
         if case["level"] not in hello["levels"]:
             return name, "skipped", f"the client has no {case['level']}", 0
-        if name not in functions:
-            return name, "not written", "", 0
+        if missing:
+            return name, "skipped", f"the server has no {', '.join(sorted(missing))}", 0
         async with room:
             began = now()
             why = await run(functions[name], options)
@@ -115,11 +127,15 @@ async def main(options):
     for task in asyncio.as_completed([one(case) for case in wanted]):
         name, verdict, why, took = await task
         verdicts[verdict] += 1
-        if verdict in ("passed", "failed") or options.verbose:
-            print(f"{verdict}: {name} ({took:.1f} s)", flush=True)
-        if why and (verdict == "failed" or options.verbose):
+        if verdict in ("skipped", "not written"):
+            print(f"{verdict}: {name}: {why}")
+            continue
+        print(f"{verdict}: {name} ({took:.1f} s)", flush=True)
+        if why:
             print("  " + why.replace("\n", "\n  "), flush=True)
-    print(", ".join(f"{number} {verdict}" for verdict, number in verdicts.items()))
+    word = "FAILED" if verdicts["failed"] else "ok"
+    counts = "; ".join(f"{number} {verdict}" for verdict, number in verdicts.items())
+    print(f"test result: {word}. {counts}")
     return int(verdicts["failed"] > 0)
 
 
@@ -134,8 +150,12 @@ if __name__ == "__main__":
         metavar="RULES",
         help="run with a client that breaks one of these rules at a time: some case must fail",
     )
-    parser.add_argument("--verbose", action="store_true", help="also what was not run, and why")
-    parser.add_argument("adapter", nargs="+", help="the adapter's command, behind --")
+    parser.add_argument(
+        "adapter",
+        nargs="*",
+        default=[sys.executable, str(HERE / "adapters" / "model.py")],
+        help="the adapter's command, behind -- (default: the model's)",
+    )
     options = parser.parse_args()
     options.module = options.module.resolve()
     sys.exit(asyncio.run(main(options)))

@@ -170,6 +170,15 @@ class Server:
             info[who] = [pairs(each) for each in info[who]]
         return info
 
+    async def has_replica_in_step(self):
+        """Whether a replica acknowledged everything so far within a second."""
+        raw = await self.raw()
+        try:
+            await raw.ask("SET", "in-step", "1")  # WAIT waits for what its own connection wrote.
+            return await raw.ask("WAIT", 1, 1000) >= 1
+        finally:
+            raw.close()
+
     async def is_waited_for(self, key, by=1):
         await eventually(lambda: self._waits(key, by), f"{by} wait for {key}")
 
@@ -421,6 +430,12 @@ class Stage:
         server = Server(self, folder)
         self.ends.push_async_callback(server.stop)
         return await server.start(*options, module=module)
+
+    async def start_replica(self, master):
+        """One that acknowledges, which it does some time after its link is up."""
+        replica = await self.start_server("--replicaof", f"127.0.0.1 {master.port}")
+        await eventually(master.has_replica_in_step, "the replica is in step")
+        return replica
 
     async def wire(self, server):
         wire = await Wire(server).start()

@@ -187,7 +187,8 @@ def run(found, preludes, with_mutants):
         if why:
             failed += 1
             print(f"  {vector['name']}: {why}")
-    print(f"{len(found) - failed} passed, {failed} failed")
+    word = "FAILED" if failed else "ok"
+    print(f"test result: {word}. {len(found) - failed} passed; {failed} failed")
     if not with_mutants:
         return failed > 0
     for rule in MUTANTS:

@@ -194,7 +194,7 @@ class Shell:
             words = ["HELLO", "3"]
             if address.password:
                 words += ["AUTH", address.username or "default", address.password]
-            name = f"{socket.gethostname()}:{os.getpid()}:{os.path.basename(sys.argv[0])}"
+            name = f"tether:{socket.gethostname()}:{os.getpid()}:{os.path.basename(sys.argv[0])}"
             writer.write(packed(words) + packed(["CLIENT", "SETNAME", name]) + packed(["ROLE"]))
             hello, _, role = await frame(reader), await frame(reader), await frame(reader)
             if isinstance(hello, Error):
