@@ -273,12 +273,9 @@ impl Event<'_> {
             {
                 Timing::Late
             }
-            Event::Drop { .. }
-            | Event::Gone { .. }
-            | Event::Release { .. }
-            | Event::Watch { .. }
-            | Event::Unwatch { .. }
-            | Event::Made { .. } => Timing::Any,
+            // The time of the hold that ends is counted.
+            Event::Drop { .. } | Event::Gone { .. } | Event::Release { .. } => Timing::Late,
+            Event::Watch { .. } | Event::Unwatch { .. } | Event::Made { .. } => Timing::Any,
             _ => Timing::Exact,
         }
     }

@@ -40,6 +40,7 @@ pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::mine::{Own, OwnState};
 pub use inspect::sessions::SessionLine;
+pub use inspect::survey::{Survey, Surveyed};
 pub use inspect::why::Step;
 pub use limits::{LOSSES_LOGGED_APART, Limits};
 pub use mode::{Mode, ModeKind};
@@ -50,6 +51,7 @@ pub use record::{
 };
 pub use rules::acks::Counted;
 pub use rules::sequence::SequenceName;
+pub use state::durations::Durations;
 pub use storage::bytes::Bytes;
 pub use storage::few::Few;
 pub use tables::{Engine, Totals};
@@ -66,6 +68,8 @@ use storage::arena::Id;
 /// Current counts, for INFO. O(1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
+    /// Keys with a hold, whoever their owner is or was.
+    pub held_keys: usize,
     pub temporary_keys: usize,
     /// Holds of locks: one per owner and key. Includes those of pending grants.
     pub holds: usize,
@@ -337,14 +341,20 @@ impl Engine {
         self.tokens.last_given()
     }
 
-    /// This quantile of the waiting times of grants that had to wait, in microseconds; 0 before the first.
-    pub fn wait_quantile_us(&self, share: f64) -> u64 {
-        self.waits.quantile(share)
+    /// The times from request to grant, of the grants that were waited for.
+    pub fn wait_times(&self) -> &Durations {
+        &self.wait_times
+    }
+
+    /// The times from grant to end of all holds that have ended, except those of other servers.
+    pub fn hold_times(&self) -> &Durations {
+        &self.hold_times
     }
 
     pub fn gauges(&self) -> Gauges {
         let dead = self.clients.dead();
         Gauges {
+            held_keys: self.keys.held_count() - self.keys.retired_count(),
             temporary_keys: self.holds.temporary(),
             holds: self.holds.len() - self.holds.temporary(),
             grants_pending: self.holds.acks.len(),

@@ -6,6 +6,7 @@
 use crate::engine::limits::{Budget, Limits};
 use crate::engine::mode::Mode;
 use crate::engine::state::clients::Clients;
+use crate::engine::state::durations::Durations;
 use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::{Cursor, Keys};
 use crate::engine::state::queues::Queues;
@@ -14,7 +15,6 @@ use crate::engine::state::rows::{HeldKey, Hold, Name, Waiter};
 use crate::engine::state::sessions::Sessions;
 use crate::engine::state::timers::Timers;
 use crate::engine::state::tokens::Tokens;
-use crate::engine::state::wait_times::WaitTimes;
 use crate::engine::state::watches::Watches;
 use crate::engine::storage::arena::Id;
 use crate::engine::types::{ClientId, Digest, Loss, LostRight, Moment};
@@ -25,9 +25,7 @@ use std::collections::VecDeque;
 pub struct Totals {
     /// Holds released because their connection or session had ended.
     pub keys_removed_by_disconnect: u64,
-    /// Holds that their living owner lost.
-    pub lost: u64,
-    /// All losses by reason, in the order of [`Loss::ALL`], those of ended owners included.
+    /// Holds that their owner did not end, by reason, in the order of [`Loss::ALL`].
     pub lost_by: [u64; Loss::ALL.len()],
     pub grants: u64,
     /// Releases after which the key was granted to one or more waiters in the same step.
@@ -39,6 +37,23 @@ pub struct Totals {
     pub deadlocks_refused: u64,
     /// Deadlock searches that hit their step limit.
     pub deadlock_searches_cut: u64,
+}
+
+impl Totals {
+    /// Holds that their owner did not end.
+    pub fn lost(&self) -> u64 {
+        self.lost_by.iter().sum()
+    }
+
+    /// Those whose owner had not ended.
+    pub fn lost_by_living_owners(&self) -> u64 {
+        let of_ended = [Loss::Died, Loss::Killed, Loss::Promoted];
+        self.lost()
+            - of_ended
+                .map(|why| self.lost_by[why as usize])
+                .iter()
+                .sum::<u64>()
+    }
 }
 
 /// See `rules/sweep.rs`.
@@ -85,7 +100,10 @@ pub struct Engine {
     /// While fewer losses than that are closed, grants are emitted, too: the log wants the next holder of each lost key.
     pub(super) losses_closed: u64,
     pub(super) renewals: Renewals,
-    pub(super) waits: WaitTimes,
+    /// From request to grant, of the grants that were waited for.
+    pub(super) wait_times: Durations,
+    /// From grant to end.
+    pub(super) hold_times: Durations,
     pub(super) limits: Limits,
     pub(super) totals: Totals,
     pub(super) now: Moment,

@@ -232,13 +232,12 @@ pub enum Loss {
     Died,
     /// Its connection was closed by `CLIENT KILL`, and its session, if any, was not resumed in time.
     Killed,
-    /// Its connection was one of the previous master, and this server was promoted. Only in the log.
+    /// Its connection was one of the previous master, and this server was promoted.
     Promoted,
 }
 
 impl Loss {
-    /// The reasons that are counted.
-    pub const ALL: [Loss; 11] = [
+    pub const ALL: [Loss; 12] = [
         Loss::Lease,
         Loss::Deleted,
         Loss::Expired,
@@ -250,6 +249,7 @@ impl Loss {
         Loss::Ended,
         Loss::Died,
         Loss::Killed,
+        Loss::Promoted,
     ];
 
     pub fn name(self) -> &'static str {

@@ -35,6 +35,8 @@ pub struct Outbox {
     shares: HashMap<ClientId, usize>,
     /// Clients whose pushes were partly dropped, to be closed.
     over_limit: HashSet<ClientId>,
+    /// Pushes dropped over the limit, counted for each client.
+    dropped: u64,
     cancelled: Cancelled,
     /// Some queued pushes are grants from inside a transaction.
     grants_in_exec: bool,
@@ -95,6 +97,17 @@ impl Outbox {
     /// Whether no push is queued. O(1).
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.withheld.is_empty()
+    }
+
+    /// How many pushes are queued, whoever their recipients are. O(clients with withheld pushes).
+    pub fn len(&self) -> usize {
+        let withheld = self.withheld.values().map(|kept| kept.pushes.len());
+        self.count + withheld.sum::<usize>()
+    }
+
+    /// How many pushes were dropped since the start, counted for each client. O(1).
+    pub fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Decides how a push is sent.
@@ -165,6 +178,7 @@ impl Outbox {
                 }
             }
         }
+        let all = to.len();
         to.retain(|client| {
             let share = shares.entry(*client).or_default();
             *share += bytes;
@@ -173,6 +187,7 @@ impl Outbox {
             }
             !over_limit.contains(client)
         });
+        self.dropped += (all - to.len()) as u64;
     }
 
     pub fn is_any_over_limit(&self) -> bool {
@@ -311,10 +326,11 @@ impl Outbox {
     /// Withholds pushes to a client, and all that follow, up to the limit.
     pub fn withhold(&mut self, client: ClientId, pushes: &[Push]) {
         let kept = self.withheld.entry(client).or_default();
-        for push in pushes {
+        for (place, push) in pushes.iter().enumerate() {
             kept.bytes += cost(push);
             if kept.bytes > BYTES_MAX {
                 self.over_limit.insert(client);
+                self.dropped += (pushes.len() - place) as u64;
                 return;
             }
             kept.pushes.push(push.clone());

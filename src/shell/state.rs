@@ -1,6 +1,6 @@
 //! The shell's state, in one place that only the server's main thread accesses.
 
-use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Token};
+use crate::engine::{Cause, ClientId, Db, Effect, Engine, Moment, Survey, Token};
 use crate::policy::attribution::RecentClients;
 use crate::policy::blocked::Blocked;
 use crate::policy::io_threads::IoThreads;
@@ -170,6 +170,8 @@ pub struct Shell {
     pub filters_commands: Cell<bool>,
     pub subscribed_to_event_loop: Cell<bool>,
     pub pushes_sent: Cell<u64>,
+    /// What INFO has found of the oldest wait and hold, and of the longest queue.
+    pub survey: Scoped<Survey>,
     /// When the last token was last broadcast to the cluster.
     pub epoch_sent_at: Cell<Moment>,
     /// This node gained slots, or is about to.

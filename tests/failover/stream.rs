@@ -189,7 +189,7 @@ fn replicated(server: &Server) -> String {
     set_two_channels(&replica);
     replica.follow(server);
     let told = of_both_kinds(|| replica.append_only_text());
-    assert_eq!(tether(&replica, "records_refused"), 0);
+    assert_eq!(tether(&replica, "records_refused_total"), 0);
     told
 }
 

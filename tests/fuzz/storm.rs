@@ -50,11 +50,11 @@ pub fn storms(first_seed: u64, commands: usize) {
 
 /// What INFO counts of a storm.
 const WHAT: [&str; 6] = [
-    "pushes_sent",
+    "pushes_sent_total",
     "grants_total",
     "handoffs_total",
     "timeouts_total",
-    "deadlocks_refused",
+    "deadlocks_refused_total",
     "lost_total",
 ];
 

@@ -138,13 +138,13 @@ impl Stage {
     fn totals(&mut self) -> Totals {
         let info = info(&mut self.observer);
         Totals {
-            lost: info["lost_total"],
+            lost: lost_by_living_owners(&info),
             reasons: REASONS.map(|words| lost(&info, words)),
-            removed_by_disconnect: info["keys_removed_by_disconnect"],
+            removed_by_disconnect: info["removed_by_disconnect_total"],
             grants: info["grants_total"],
             handoffs: info["handoffs_total"],
             timeouts: info["timeouts_total"],
-            deadlocks_refused: info["deadlocks_refused"],
+            deadlocks_refused: info["deadlocks_refused_total"],
             ..Totals::default()
         }
     }
@@ -421,9 +421,8 @@ impl<'a> Trial<'a> {
                 "sessions_detached",
                 self.left_over + world.sessions.len() as u64 - attached,
             ),
-            ("lost_total", before.lost.wrapping_add(totals.lost)),
             (
-                "keys_removed_by_disconnect",
+                "removed_by_disconnect_total",
                 before
                     .removed_by_disconnect
                     .wrapping_add(totals.removed_by_disconnect),
@@ -438,7 +437,7 @@ impl<'a> Trial<'a> {
                 before.timeouts.wrapping_add(totals.timeouts),
             ),
             (
-                "deadlocks_refused",
+                "deadlocks_refused_total",
                 before
                     .deadlocks_refused
                     .wrapping_add(totals.deadlocks_refused),
@@ -447,6 +446,13 @@ impl<'a> Trial<'a> {
             if info[name] != expected {
                 return Err(format!("{name} is {} and not {expected}", info[name]));
             }
+        }
+        let (got, expected) = (
+            lost_by_living_owners(&info),
+            before.lost.wrapping_add(totals.lost),
+        );
+        if got != expected {
+            return Err(format!("lost by living owners: {got} and not {expected}"));
         }
         let reasons = before.reasons.into_iter().zip(totals.reasons);
         let reasons = reasons.map(|(before, more)| before.wrapping_add(more));
@@ -493,7 +499,13 @@ fn as_one_cause(heard: &mut Vec<Heard>) {
 
 /// How many holds ended for one of these reasons.
 fn lost(info: &HashMap<String, u64>, words: &[&str]) -> u64 {
-    words.iter().map(|word| info[&format!("lost_{word}")]).sum()
+    let count = |word| info[&format!("lost_{word}_total")];
+    words.iter().map(count).sum()
+}
+
+/// How many holds their living owners lost.
+fn lost_by_living_owners(info: &HashMap<String, u64>) -> u64 {
+    info["lost_total"] - lost(info, &["died", "killed", "promoted"])
 }
 
 /// The module's numbers.

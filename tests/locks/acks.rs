@@ -89,7 +89,7 @@ fn a_grant_is_told_once_so_many_replicas_have_it() {
     }
     assert_eq!(owner.call("SETTP k v ACKS 2"), int(1));
     assert_eq!(pending(&line.master), 0);
-    assert_eq!(tether(&line.master, "grants_withdrawn"), 0);
+    assert_eq!(tether(&line.master, "grants_withdrawn_total"), 0);
 }
 
 #[test]
@@ -124,7 +124,10 @@ fn what_is_not_acknowledged_in_time_is_withdrawn() {
         assert_eq!(watcher.next_pushes(2), pushes, "{request}");
         assert_eq!(watcher.call("EXISTS k l"), int(0), "{request}");
     }
-    assert_eq!(tether(&line.master, "grants_withdrawn"), FORMS.len() as i64);
+    assert_eq!(
+        tether(&line.master, "grants_withdrawn_total"),
+        FORMS.len() as i64
+    );
     assert_eq!(tether(&line.master, "lost_total"), 0);
     assert_eq!(
         tether(&line.master, "holds") + tether(&line.master, "temporary_keys"),

@@ -338,9 +338,11 @@ fn check(server: &Server, run: &Run<'_>, served: &[usize]) {
     );
     let granted = tether(server, "grants_total");
     assert!(granted >= grants.len() as i64, "{granted} {}", grants.len());
-    for none in ["timeouts_total", "deadlocks_refused", "lost_total"] {
+    for none in ["timeouts_total", "deadlocks_refused_total"] {
         assert_eq!(tether(server, none), 0, "{none}");
     }
+    let died = tether(server, "lost_died_total") + tether(server, "lost_killed_total");
+    assert_eq!(tether(server, "lost_total"), died);
 }
 
 #[test]

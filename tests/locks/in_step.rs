@@ -62,7 +62,7 @@ fn who_asked_for_nothing_stays_in_step_whatever_becomes_of_its_keys() {
             cause.iter().for_each(|command| _ = other.run(command));
             stays_in_step(&server, &mut holder, &format!("{resp3} {cause:?}"));
             assert_eq!(tether(&server, "lost_total"), 7, "{cause:?}");
-            assert_eq!(tether(&server, "pushes_sent"), 0, "{cause:?}");
+            assert_eq!(tether(&server, "pushes_sent_total"), 0, "{cause:?}");
         }
     }
 }
@@ -114,7 +114,7 @@ fn who_asked_for_nothing_stays_in_step_when_its_keys_lapse_are_evicted_or_writte
             };
             stays_in_step(&server, &mut holder, &format!("{resp3} {cause}"));
             assert_eq!(tether(&server, "lost_total"), count, "{cause}");
-            assert_eq!(tether(&server, "pushes_sent"), 0, "{cause}");
+            assert_eq!(tether(&server, "pushes_sent_total"), 0, "{cause}");
             holder.run("FLUSHALL");
             assert_eq!(
                 tether(&server, "holds") + tether(&server, "temporary_keys"),
@@ -135,7 +135,7 @@ fn who_asked_for_nothing_stays_in_step_when_its_server_becomes_a_replica() {
             .run(["REPLICAOF", "127.0.0.1", &free_port().to_string()]);
         stays_in_step(&server, &mut holder, &format!("{resp3}"));
         assert_eq!(tether(&server, "lost_total"), 7);
-        assert_eq!(tether(&server, "pushes_sent"), 0);
+        assert_eq!(tether(&server, "pushes_sent_total"), 0);
     }
 }
 

@@ -218,13 +218,16 @@ fn info_counts_grants_handoffs_time_outs_deadlocks_and_losses() {
         "waiters",
         "grants_total",
         "handoffs_total",
-        "keys_removed_by_disconnect",
+        "removed_by_disconnect_total",
         "timeouts_total",
-        "deadlocks_refused",
+        "deadlocks_refused_total",
         "lost_total",
     ];
     assert_eq!(totals(&all), [0; 9]);
-    assert_eq!(totals(&["wait_usec_p50", "wait_usec_p99"]), [0, 0]);
+    assert_eq!(
+        totals(&["wait_seconds_count", "hold_seconds_count"]),
+        [0, 0]
+    );
     one.run_all(&[
         "SETTP a v NOTIFY",
         "LOCK.ACQUIRE b NOTIFY",
@@ -247,39 +250,120 @@ fn info_counts_grants_handoffs_time_outs_deadlocks_and_losses() {
     two.run("DEL c");
     assert_eq!(one.next_push(), "lock c LOST deleted");
     assert_eq!(totals(&all), [1, 2, 0, 4, 1, 0, 2, 1, 1]);
-    let sent = tether(&server, "pushes_sent");
+    let sent = tether(&server, "pushes_sent_total");
     assert_eq!(sent, 2, "a time-out and a loss");
     queue(&server, &mut two, "SETTP a v WAIT 0");
     quit(&server, one);
     assert_eq!(two.read_reply(), int(1));
-    assert_eq!(totals(&all), [1, 1, 0, 5, 2, 2, 2, 1, 1]);
+    assert_eq!(totals(&all), [1, 1, 0, 5, 2, 2, 2, 1, 3]);
     quit(&server, two);
-    assert_eq!(totals(&all), [0, 0, 0, 5, 2, 4, 2, 1, 1]);
+    assert_eq!(totals(&all), [0, 0, 0, 5, 2, 4, 2, 1, 5]);
 }
 
 #[test]
-fn info_tells_how_long_grants_had_to_be_waited_for() {
+fn info_tells_how_long_grants_were_waited_for_and_keys_held() {
     let server = Server::start();
     let (mut one, mut two) = (server.resp3(), server.resp3());
     one.run("LOCK.ACQUIRE k");
     queue(&server, &mut two, "LOCK.ACQUIRE k WAIT 0");
     one.run("LOCK.EXTEND k 100");
     two.read_reply().number();
-    for name in ["wait_usec_p50", "wait_usec_p99"] {
-        let waited = tether(&server, name);
-        assert!((20_000..5_000_000).contains(&waited), "{name}: {waited}");
+    // The lease was over after 100 ms: of the waits and the holds one took longer than 50 ms.
+    for what in ["wait", "hold"] {
+        let buckets = buckets(&server, what);
+        assert_eq!(at(&buckets, "0.05"), 0, "{what}: {buckets:?}");
+        assert_eq!(at(&buckets, "60"), 1, "{what}: {buckets:?}");
+        let sum = seconds(&server, &format!("{what}_seconds_sum"));
+        assert!((0.05..60.0).contains(&sum), "{what}: {sum}");
     }
-    // Most come soon: a place, and the key at once.
     two.run("LOCK.RELEASE k");
     for _ in 0..20 {
         one.run("LOCK.ACQUIRE k OWNER a");
         queue_push(&mut one, "LOCK.ACQUIRE k OWNER b WAIT 0 PUSH");
         one.run_all(&["LOCK.RELEASE k OWNER a", "LOCK.RELEASE k OWNER b"]);
     }
-    let (half, most) = (
-        tether(&server, "wait_usec_p50"),
-        tether(&server, "wait_usec_p99"),
+    one.run_all(&["SETTP t v", "SETTP t v", "DELTP t", "SETTP d v", "DEL d"]);
+    assert_eq!(at(&buckets(&server, "wait"), "60"), 21);
+    assert_eq!(at(&buckets(&server, "hold"), "60"), 1 + 1 + 40 + 2);
+    // Of a key in an own space of its own, and of an owner that goes.
+    one.run_all(&["SELECT 3", "LOCK.ACQUIRE a", "FLUSHDB", "LOCK.ACQUIRE b"]);
+    quit(&server, one);
+    eventually_equal("all holds", 46, || at(&buckets(&server, "hold"), "+Inf"));
+}
+
+/// The upper bounds and counts of a histogram: cumulative, to `+Inf`, which is the count.
+fn buckets(server: &Server, what: &str) -> Vec<(String, i64)> {
+    let buckets = info_text(server, &format!("{what}_seconds_bucket"));
+    let buckets: Vec<_> = buckets
+        .split(',')
+        .map(|bucket| {
+            let (bound, count) = bucket.split_once('=').expect("a bound and a count");
+            (bound.to_owned(), count.parse().expect("a number"))
+        })
+        .collect();
+    assert!(buckets.is_sorted_by_key(|(_, count)| *count), "{buckets:?}");
+    assert_eq!(
+        buckets.last().unwrap(),
+        &(
+            "+Inf".to_owned(),
+            tether(server, &format!("{what}_seconds_count"))
+        )
     );
-    assert!(half < most, "{half} {most}");
-    assert!(most >= 20_000, "{most}");
+    let bounds = ["0.001", "0.5", "1", "3600", "86400"];
+    for bound in bounds {
+        at(&buckets, bound);
+    }
+    buckets
+}
+
+fn at(buckets: &[(String, i64)], bound: &str) -> i64 {
+    let found = buckets.iter().find(|(known, _)| known == bound);
+    found
+        .unwrap_or_else(|| panic!("{bound} is no bound: {buckets:?}"))
+        .1
+}
+
+fn info_text(server: &Server, name: &str) -> String {
+    let info = server.info("tether");
+    let line = info
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("tether_{name}:")));
+    line.unwrap_or_else(|| panic!("{name} is missing in\n{info}"))
+        .to_owned()
+}
+
+fn seconds(server: &Server, name: &str) -> f64 {
+    info_text(server, name).parse().expect("seconds")
+}
+
+#[test]
+fn info_tells_the_oldest_wait_the_oldest_hold_and_the_longest_queue() {
+    let server = Server::start();
+    let gauges = |names: [&str; 2]| names.map(|name| tether(&server, name));
+    let oldest =
+        || ["oldest_hold_seconds", "oldest_waiter_seconds"].map(|name| seconds(&server, name));
+    assert_eq!(oldest(), [0.0, 0.0]);
+    assert_eq!(gauges(["held_keys", "longest_queue"]), [0, 0]);
+    let (mut one, mut two, mut three) = (server.resp3(), server.resp3(), server.resp3());
+    one.run_all(&["LOCK.ACQUIRE k", "SETTP t v", "LOCK.ACQUIRE s SHARED"]);
+    two.run("LOCK.ACQUIRE s SHARED");
+    queue(&server, &mut two, "LOCK.ACQUIRE k WAIT 0");
+    queue(&server, &mut three, "LOCK.ACQUIRE k WAIT 0");
+    assert_eq!(gauges(["held_keys", "longest_queue"]), [3, 2]);
+    eventually("both grow", || match oldest() {
+        [hold, wait] if hold >= 0.05 && wait >= 0.05 => Ok(()),
+        oldest => Err(format!("{oldest:?}")),
+    });
+    let [hold, wait] = oldest();
+    assert!(wait <= hold + 0.01, "{wait} {hold}");
+    quit(&server, one);
+    two.read_reply().number();
+    assert_eq!(gauges(["held_keys", "longest_queue"]), [2, 1]);
+    quit(&server, three);
+    eventually_equal("nobody waits", 0.0, || {
+        seconds(&server, "oldest_waiter_seconds")
+    });
+    quit(&server, two);
+    eventually_equal("nothing is held", [0.0, 0.0], oldest);
+    assert_eq!(gauges(["held_keys", "longest_queue"]), [0, 0]);
 }

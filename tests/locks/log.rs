@@ -228,7 +228,7 @@ fn many_of_one_connection_are_one_entry() {
     few.run("LOCK.ACQUIRE few");
     drop(owner);
     eventually_equal("all are gone", 250, || {
-        server.gauge("tether", "tether_lost_died")
+        server.gauge("tether", "tether_lost_died_total")
     });
     let entries = log(&mut operator, "LOCK.LOG");
     assert_eq!(entries.len(), 1);
@@ -236,7 +236,7 @@ fn many_of_one_connection_are_one_entry() {
     assert_eq!(field(&entries[0], "key"), bulk("k0"));
     drop(few);
     eventually_equal("the last", 251, || {
-        server.gauge("tether", "tether_lost_died")
+        server.gauge("tether", "tether_lost_died_total")
     });
     assert_eq!(reasons(&mut operator).last().unwrap(), "few died");
 }
@@ -406,7 +406,8 @@ fn a_promoted_server_says_how_many_holds_of_its_former_master_ended() {
     let line = "promoted: 3 holds of the former master ended";
     assert!(replica.log().contains(line));
     eventually_equal("holds", 0, || replica.gauge("tether", "tether_holds"));
-    assert_eq!(replica.gauge("tether", "tether_lost_total"), 0);
+    let lost = ["tether_lost_total", "tether_lost_promoted_total"];
+    assert_eq!(replica.gauges("tether", lost), [3, 3]);
 }
 
 /// Also where its peer has gone in a way that leaves no address.
@@ -423,7 +424,7 @@ fn an_entry_has_the_address_of_a_connection_that_is_no_more() {
         .find_map(|field| field.strip_prefix("addr="));
     owner.reset();
     eventually_equal("it is gone", 1, || {
-        server.gauge("tether", "tether_lost_died")
+        server.gauge("tether", "tether_lost_died_total")
     });
     let entries = log(&mut operator, "LOCK.LOG");
     assert_eq!(field(&entries[0], "addr").text(), addr.expect("an address"));

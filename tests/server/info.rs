@@ -36,13 +36,16 @@ fn info_counts_what_happened() {
     drop(owner);
     assert_eq!(watcher.next_pushes(4).len(), 4);
     for (name, count) in [
-        ("keys_removed_by_disconnect", 2),
-        ("pushes_sent", 5),
-        ("lost_total", 1),
-        ("lost_deleted", 1),
-        ("lost_died", 2),
-        ("lost_killed", 0),
+        ("removed_by_disconnect_total", 2),
+        ("pushes_sent_total", 5),
+        ("lost_total", 3),
+        ("lost_deleted_total", 1),
+        ("lost_died_total", 2),
+        ("lost_killed_total", 0),
         ("grants_total", 3),
+        ("hold_seconds_count", 3),
+        ("pushes_dropped_total", 0),
+        ("pushes_waiting", 0),
     ] {
         eventually_equal(name, count, || gauge(&server, name));
     }
@@ -56,8 +59,8 @@ fn every_field_for_keys_and_watches_is_there() {
         "temporary_keys",
         "watches",
         "watched_keys",
-        "pushes_sent",
-        "keys_removed_by_disconnect",
+        "pushes_sent_total",
+        "removed_by_disconnect_total",
         "lost_total",
         "grants_total",
     ] {

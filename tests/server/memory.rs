@@ -73,7 +73,7 @@ fn a_hundred_thousand_connections_that_take_a_key_and_go_leave_nothing() {
         },
     );
     assert_eq!(
-        server.gauge("tether", "tether_keys_removed_by_disconnect"),
+        server.gauge("tether", "tether_removed_by_disconnect_total"),
         110_000
     );
 }

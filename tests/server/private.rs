@@ -69,7 +69,7 @@ fn without_private_functions_all_but_pushes_works() {
         assert!(waiter.refused(["LOCK.RELEASE", key]).starts_with("NOTHELD"));
     }
     assert_eq!(waiter.call("DELTP t"), int(0));
-    assert_eq!(server.gauge("tether", "tether_pushes_sent"), 0);
+    assert_eq!(server.gauge("tether", "tether_pushes_sent_total"), 0);
     // Another module's calls and scripts find a server that goes on.
     waiter.run_all(&["SESSION.START", "SETTP t v", "DEBUG RELOAD"]);
     assert_eq!(waiter.call("DELTP t"), int(1));

@@ -70,7 +70,7 @@ fn when_the_grace_is_over_everything_goes() {
         next.refused(["SESSION.RESUME", &secret])
             .starts_with("NOSESSION")
     );
-    assert_eq!(tether(&server, "keys_removed_by_disconnect"), 3);
+    assert_eq!(tether(&server, "removed_by_disconnect_total"), 3);
 }
 
 #[test]

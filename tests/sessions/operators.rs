@@ -98,7 +98,7 @@ fn a_killed_session_loses_what_it_holds_and_its_connection_stays() {
     );
     assert_eq!(operator.call("EXISTS a b c"), int(1));
     assert_eq!(sessions(&server), [0, 0]);
-    assert_eq!(tether(&server, "lost_ended"), 3);
+    assert_eq!(tether(&server, "lost_ended_total"), 3);
     let log = operator.run("LOCK.LOG").items();
     assert_eq!(field(&log[0], "reason"), bulk("ended"));
     assert_eq!(log.len(), 3);
@@ -156,7 +156,7 @@ fn very_many_holds_of_a_killed_session_go_in_slices() {
     let mut operator = server.resp3();
     let id = id_of(&mut operator);
     assert_eq!(kill(&mut operator, &id), int(MANY));
-    assert_eq!(tether(&server, "lost_ended"), MANY);
+    assert_eq!(tether(&server, "lost_ended_total"), MANY);
     // None of them refuses anybody from now on.
     assert!(operator.call("LOCK.ACQUIRE k4999").number() > 0);
     assert_eq!(client.next_pushes(MANY as usize).len(), MANY as usize);

@@ -211,7 +211,7 @@ impl Trial {
             }
         }
         for (what, got, expected) in [
-            ("lost", totals.lost, model.lost),
+            ("lost", totals.lost_by_living_owners(), model.lost),
             (
                 "removed by disconnect",
                 totals.keys_removed_by_disconnect,

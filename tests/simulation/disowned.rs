@@ -76,7 +76,7 @@ fn what_is_lost_between_two_names_is_told_and_its_key_removed() {
                 _ => false,
             };
             assert!(effects.iter().any(is_loss), "{event:?}: {effects:?}");
-            assert_eq!(engine.totals().lost, 1);
+            assert_eq!(engine.totals().lost_by_living_owners(), 1);
             let key = Key { name: b"b", ..KEY };
             let by = Cause::Server;
             tell(&mut engine, Event::MovedTo { key, by });
@@ -100,7 +100,7 @@ fn what_never_arrives_is_lost() {
         let now = Moment::default();
         engine.handle(now, Event::MovedFrom { key: KEY }, &mut effects);
         engine.handle(now, event, &mut effects);
-        assert_eq!(engine.totals().lost, 1, "{event:?}");
+        assert_eq!(engine.totals().lost_by_living_owners(), 1, "{event:?}");
         engine.handle(now, Event::Tick, &mut effects);
         assert!(engine.is_idle());
     }

@@ -233,7 +233,13 @@ fn on_a_replica_nobody_loses_what_the_masters_stream_ends() {
     let (by, why) = (Cause::Server, Loss::Deleted);
     let key = key("a");
     server.tell(Event::Gone { key, by, why });
-    assert_eq!((server.engine.totals().lost, server.holds()), (0, (0, 0)));
+    assert_eq!(
+        (
+            server.engine.totals().lost_by_living_owners(),
+            server.holds()
+        ),
+        (0, (0, 0))
+    );
 }
 
 #[test]
@@ -280,7 +286,13 @@ fn what_connections_hold_is_lost_by_a_load_and_goes_after_it() {
     server.tell(Event::LoadBegins);
     assert_eq!(server.lost(1), [Loss::Flushed; 2]);
     assert_eq!(server.lost(2), [Loss::Flushed]);
-    assert_eq!((server.engine.totals().lost, server.holds()), (3, (0, 0)));
+    assert_eq!(
+        (
+            server.engine.totals().lost_by_living_owners(),
+            server.holds()
+        ),
+        (3, (0, 0))
+    );
     server.inherit("a", Mode::Temporary);
     server.inherit("b", LOCK);
     server.tell(Event::LoadEnded);
@@ -311,7 +323,7 @@ fn a_connection_goes_on_with_its_session_which_has_what_the_file_says() {
         server.tell(Event::LoadBegins);
         let expected = if notify { &[Loss::Flushed; 2][..] } else { &[] };
         assert_eq!(server.lost(now), expected);
-        assert_eq!(server.engine.totals().lost, 2);
+        assert_eq!(server.engine.totals().lost_by_living_owners(), 2);
         server.hear(&told);
         let (by, why, gone) = (Cause::Server, Loss::Deleted, key("gone"));
         server.tell(Event::Gone { key: gone, by, why });
@@ -319,7 +331,13 @@ fn a_connection_goes_on_with_its_session_which_has_what_the_file_says() {
         server.work();
         let gauges = server.engine.gauges();
         assert_eq!((gauges.sessions_attached, gauges.sessions_detached), (1, 0));
-        assert_eq!((server.engine.totals().lost, server.holds()), (2, (0, 1)));
+        assert_eq!(
+            (
+                server.engine.totals().lost_by_living_owners(),
+                server.holds()
+            ),
+            (2, (0, 1))
+        );
         assert_eq!(server.resume(now, 1), Reply::Integer(1));
         // As if it had resumed it.
         let (key, by, why) = (key("a"), Cause::Server, Loss::Deleted);

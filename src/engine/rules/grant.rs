@@ -59,6 +59,7 @@ impl Engine {
         let stays = grant.terms.mode.is_lock() && self.keeps_lock(key, replaced);
         let hold = match replaced {
             Some(replaced) => {
+                self.record_hold_time(replaced);
                 let record = &mut self.keys[key];
                 self.holds
                     .transfer(record, &mut self.clients, replaced, grant);

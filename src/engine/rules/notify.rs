@@ -50,7 +50,6 @@ impl Engine {
             return self.note_end(id, effects);
         }
         let owner_id = if owner.is_living() { owner.id } else { NOBODY };
-        self.totals.lost += 1;
         self.note_loss(id, why, effects);
         let hold = &self.holds[id];
         if owner_id == NOBODY || !self.wants_loss_push(id) {
@@ -94,6 +93,7 @@ impl Engine {
     pub(in crate::engine) fn log_foreign_holds(&mut self, effects: &mut Vec<Effect>) {
         if let Some(hold) = self.clients.first_foreign_hold() {
             let count = self.clients.foreign_holds() as u64;
+            self.totals.lost_by[Loss::Promoted as usize] += count;
             self.log_loss(hold, Loss::Promoted, count, effects);
         }
     }

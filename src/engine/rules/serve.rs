@@ -74,6 +74,7 @@ impl Engine {
     fn release_unawaited(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
         let key = self.holds[hold].key;
         if self.holds.is_plain_and_only(&self.keys[key], hold) {
+            self.record_hold_time(hold);
             self.holds.remove_plain(&mut self.clients, hold);
             return self.remove(key, effects);
         }
@@ -89,8 +90,19 @@ impl Engine {
     /// Ends a hold, and nothing that follows from that.
     #[inline]
     pub(in crate::engine) fn remove_hold(&mut self, hold: Id<Hold>) {
+        self.record_hold_time(hold);
         let (keys, clients) = (&mut self.keys, &mut self.clients);
         self.holds.remove(keys, clients, &mut self.timers, hold);
+    }
+
+    /// Counts the time of a hold that ends. A replica counts none, and of another server's holds the beginning is not known.
+    #[inline]
+    pub(in crate::engine) fn record_hold_time(&mut self, hold: Id<Hold>) {
+        let Hold { client, header, .. } = self.holds[hold];
+        if !self.is_replica && !self.clients.is_foreign(client) {
+            let held_ms = header.since().held_ms(self.now);
+            self.hold_times.record(held_ms * 1000);
+        }
     }
 
     /// Removes the record of a key without holds, and deletes the key. O(1).
@@ -334,7 +346,7 @@ impl Engine {
     ) {
         let (asked, mut waiter) = self.dequeue(waiter);
         let owner = self.clients.owner(waiter.client);
-        self.waits.record(self.now.us_since(waiter.since));
+        self.wait_times.record(self.now.us_since(waiter.since));
         let terms = waiter.terms.borrowed();
         let token = self.next_token(effects);
         if let Some(acks) = terms.acks {

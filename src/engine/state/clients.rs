@@ -300,6 +300,11 @@ impl Clients {
         assert_eq!((waits, watches), (self.dead.waits, self.dead.watches));
     }
 
+    /// The slots of all records, for cursors.
+    pub fn arena(&self) -> &Arena<Client> {
+        &self.records
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (Id<Client>, &Client)> {
         self.records.iter()
     }

@@ -666,6 +666,11 @@ impl Keys {
         spaces.filter_map(move |space| self.probe_held(hash, *space, key.name))
     }
 
+    /// How many keys are left to sweep. O(1).
+    pub fn retired_count(&self) -> usize {
+        self.retired
+    }
+
     /// Whether any key is left to sweep. O(1).
     #[inline]
     pub fn has_retired(&self) -> bool {

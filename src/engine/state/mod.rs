@@ -8,12 +8,13 @@
 //!   watches.rs            watches                 sessions.rs  what only sessions have
 //!   tokens.rs             fencing tokens          timers.rs    deadlines
 //!   task.rs               hash key of a task      acks.rs      grants that wait for acknowledgements
-//!   wait_times.rs         histogram of wait times
+//!   durations.rs          histogram of durations
 //!   renewals.rs           cursor of the TTL backstop's refresh
 //! ```
 
 pub(in crate::engine) mod acks;
 pub(in crate::engine) mod clients;
+pub(in crate::engine) mod durations;
 pub(in crate::engine) mod header;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
@@ -24,5 +25,4 @@ pub(in crate::engine) mod sessions;
 pub(in crate::engine) mod task;
 pub(in crate::engine) mod timers;
 pub(in crate::engine) mod tokens;
-pub(in crate::engine) mod wait_times;
 pub(in crate::engine) mod watches;

@@ -36,7 +36,7 @@ fn a_circle_is_refused_though_thousands_wait_for_one_of_its_keys() {
         &["apple", "pear"],
         &ids,
     );
-    assert_eq!(tether(&server, "deadlock_searches_cut"), 0);
+    assert_eq!(tether(&server, "deadlock_searches_cut_total"), 0);
     // Behind all of them the cycle is the same, and so is the answer.
     let _more = crowd(&server, "pear");
     assert_deadlock(
@@ -45,7 +45,7 @@ fn a_circle_is_refused_though_thousands_wait_for_one_of_its_keys() {
         &["apple", "pear"],
         &ids,
     );
-    assert_eq!(tether(&server, "deadlocks_refused"), 2);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 2);
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn what_is_too_much_to_look_at_waits_and_is_counted() {
     let _tasks = crowd(&server, "pear");
     queue(&server, &mut two, "LOCK.ACQUIRE apple WAIT 0");
     queue(&server, &mut one, "LOCK.ACQUIRE pear WAIT 0");
-    assert_eq!(tether(&server, "deadlock_searches_cut"), 1);
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlock_searches_cut_total"), 1);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
     // It waits like any other.
     assert_eq!(waiters(&server, "apple").len(), 1);
     assert_eq!(free.call(["CLIENT", "UNBLOCK", &id]), int(1));

@@ -21,7 +21,7 @@ fn a_semaphore_with_a_holder_outside_the_circle_goes_on() {
     two.read_reply().number();
     assert_eq!(two.call("LOCK.RELEASE pen"), int(0));
     one.read_reply().number();
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_cycle_through_permits_of_several_holders_together_is_not_searched_for() {
     );
     // Neither holder alone keeps the second client waiting, so its time limit ends the third's wait.
     assert_eq!(third.call("LOCK.ACQUIRE pen WAIT 50"), null());
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
     assert_eq!(third.call("LOCK.RELEASE seats"), int(0));
     two.read_reply().number();
 }
@@ -64,7 +64,7 @@ fn a_lease_ends_by_itself_and_so_does_the_circle() {
             "{told:?}"
         );
         assert_eq!(told[1], push("lock apple LOST lease"));
-        assert_eq!(tether(&server, "deadlocks_refused"), 0);
+        assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
         waits.then_some(())
     });
 }
@@ -103,7 +103,7 @@ fn a_chain_is_no_circle() {
     assert_eq!(two.read_reply(), int(1));
     two.run("DELTP pear");
     assert_eq!(third.read_reply(), int(1));
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
 }
 
 #[test]

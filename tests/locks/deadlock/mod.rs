@@ -43,7 +43,7 @@ fn two_that_wait_for_each_other_s_temporary_keys_are_a_circle() {
     assert_deadlock(&mut two, "SETTP apple v WAIT 0", &["apple", "pear"], &ids);
     let timed = "SETTP apple v TOKEN WAIT 60000 PUSH";
     assert_deadlock(&mut two, timed, &["apple", "pear"], &ids);
-    assert_eq!(tether(&server, "deadlocks_refused"), 2);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 2);
     // Everything goes on as if it had not asked.
     assert_eq!(waiters(&server, "pear"), [ids[0]]);
     assert_eq!(waiters(&server, "apple"), [0; 0]);
@@ -221,7 +221,7 @@ fn a_circle_in_a_transaction_is_no_circle_since_nobody_waits_there() {
     two.run_all(&["MULTI", "SETTP apple v WAIT 0", "LOCK.ACQUIRE pear"]);
     let replies = two.run("EXEC").items();
     assert_eq!(replies[0], int(0));
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
     two.run("DELTP pear");
     assert_eq!(one.read_reply(), int(1));
 }

@@ -59,14 +59,14 @@ fn an_owner_has_a_lock_once_in_whatever_way() {
     for request in WAYS {
         let server = Server::start();
         let mut client = server.resp3();
-        let refused = tether(&server, "deadlocks_refused");
+        let refused = tether(&server, "deadlocks_refused_total");
         let token = client.run(request).number();
         assert_once(&mut client, request);
         assert_eq!(depth(&server, "k"), 1, "{request}");
         assert_eq!(tether(&server, "waiters"), 0, "{request}");
         assert_eq!(tether(&server, "grants_total"), 1, "{request}");
         assert_eq!(
-            tether(&server, "deadlocks_refused"),
+            tether(&server, "deadlocks_refused_total"),
             refused + 3,
             "{request}"
         );

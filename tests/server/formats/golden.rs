@@ -136,7 +136,7 @@ fn assert_is_read(server: &Server, secret: &str, token: i64, last: i64, what: &s
     let (mut other, mut client) = (server.resp3(), server.resp3());
     let sessions = ["tether_sessions_attached", "tether_sessions_detached"];
     assert_eq!(server.gauges("tether", sessions), [0, 1], "{what}");
-    assert_eq!(line::tether(server, "records_refused"), 0, "{what}");
+    assert_eq!(line::tether(server, "records_refused_total"), 0, "{what}");
     // What connections had refuses nobody, and what came later has greater tokens.
     for request in [
         "LOCK.ACQUIRE plainlock",

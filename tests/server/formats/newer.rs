@@ -116,7 +116,7 @@ fn session_of(server: &Server) -> String {
 }
 
 fn assert_refused_one(server: &Server) {
-    assert_eq!(line::tether(server, "records_refused"), 1);
+    assert_eq!(line::tether(server, "records_refused_total"), 1);
     let log = server.log();
     let words = format!("TETHER.HOLD, written by {NEWER}, makes no sense to this {THIS}");
     assert!(log.contains(&words), "no {words} in {log}");
@@ -203,7 +203,7 @@ fn a_replica_that_refused_something_grants_nothing_once_it_is_promoted() {
     let mut client = replica.resp3();
     client.run(["REPLICAOF", "127.0.0.1", &port.to_string()]);
     eventually("what is refused", || {
-        let refused = line::tether(&replica, "records_refused");
+        let refused = line::tether(&replica, "records_refused_total");
         (refused > 0).then_some(()).ok_or(refused.to_string())
     });
     assert_refused_one(&replica);
