@@ -359,7 +359,7 @@ fn info_tells_the_oldest_wait_the_oldest_hold_and_the_longest_queue() {
     quit(&server, one);
     two.read_reply().number();
     assert_eq!(gauges(["held_keys", "longest_queue"]), [2, 1]);
-    quit(&server, three);
+    drop(three);
     eventually_equal("nobody waits", 0.0, || {
         seconds(&server, "oldest_waiter_seconds")
     });

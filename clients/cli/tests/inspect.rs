@@ -522,6 +522,37 @@ fn who_names_holders_and_waiters() {
     assert_eq!(all["waiters"][0]["label"], "job:8");
 }
 
+#[test]
+fn host_and_process_of_a_client_have_their_own_columns() {
+    let server = Server::start();
+    let (mut one, mut other) = (server.resp3(), server.resp3());
+    one.run("CLIENT SETNAME tether:web1:42:backup");
+    other.run("CLIENT SETNAME tether:web2:43:report");
+    one.run("LOCK.ACQUIRE k");
+    other.run("LOCK.ACQUIRE k WAIT 0 PUSH");
+    let said = succeed(&server, &["who", "k"]);
+    let rows = cells(&said);
+    assert_eq!(rows[1][2..5], ["NAME", "HOST", "PID"]);
+    assert_eq!(rows[2][2..5], ["backup", "web1", "42"]);
+    assert_eq!(rows[4][2..5], ["report", "web2", "43"]);
+    let named = |said: &str| {
+        let rows = cells(said);
+        let columns = ["backup", "web1", "42"];
+        let is_it = |row: &&Vec<&str>| row.windows(3).any(|cells| cells == columns);
+        rows.iter().filter(is_it).count()
+    };
+    for arguments in [&["why", "k"][..], &["top", "--once"]] {
+        let said = succeed(&server, arguments);
+        assert_eq!(named(&said), 1, "{said}");
+    }
+    server.resp3().run("DEL k");
+    let said = succeed(&server, &["log"]);
+    assert_eq!(named(&said), 1, "{said}");
+    // For scripts it is one word, as the server has it.
+    let entry = json(&succeed(&server, &["log", "--json"]));
+    assert_eq!(entry["name"], "tether:web1:42:backup");
+}
+
 /// A name is any bytes, and may be meant to steer the terminal of whoever looks.
 #[test]
 fn names_are_shown_escaped() {
@@ -801,32 +832,6 @@ fn no_server_is_another_exit_code() {
             .status();
         assert_eq!(status.unwrap().code(), Some(69), "{arguments:?}");
     }
-}
-
-/// INFO has one field that is no number, which says how the module knows the server.
-#[test]
-fn metrics_have_every_number_of_info() {
-    let server = Server::start();
-    let mut client = server.resp3();
-    client.run("LOCK.ACQUIRE report");
-    let metrics = succeed(&server, &["metrics"]);
-    let info = server.info("tether");
-    let fields = info
-        .lines()
-        .filter_map(|line| line.trim_end().split_once(':'));
-    let numbers = fields
-        .filter(|(_, value)| value.parse::<u64>().is_ok())
-        .count();
-    let samples: Vec<_> = metrics
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
-    // Besides, whether the server answers, and whether the module has stopped.
-    assert_eq!(samples.len(), numbers + 2, "{metrics}\n{info}");
-    assert!(
-        samples.contains(&"tether_holds 1") && samples.contains(&"tether_up 1"),
-        "{metrics}"
-    );
 }
 
 fn get(address: &str, request: &str) -> String {

@@ -85,7 +85,7 @@ fn the_sessions_of_the_readme_are_what_one_sees() {
     ];
     path.extend(env::split_paths(&env::var_os("PATH").unwrap()));
     let (mut holder, mut waiter) = (server.resp3(), server.resp3());
-    holder.run("CLIENT SETNAME worker");
+    holder.run("CLIENT SETNAME tether:web1:4711:worker");
     let entries = entries();
     for Entry { typed, shown } in &entries {
         if typed == "tether ls" {

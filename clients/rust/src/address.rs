@@ -199,13 +199,13 @@ fn parse(url: &str) -> RedisResult<ConnectionInfo> {
     Ok(address.set_redis_settings(settings.set_protocol(ProtocolVersion::RESP3)))
 }
 
-/// Host, process and program, so that a list of clients says who somebody is.
+/// `tether:<host>:<pid>:<program>`, which `tether who` decodes, so that a list of clients says who somebody is.
 fn own_name() -> String {
     let program = std::env::args_os().next().unwrap_or_default();
     let program = Path::new(&program).file_name().unwrap_or_default();
     let system = rustix::system::uname();
     fit_name(&format!(
-        "{}:{}:{}",
+        "tether:{}:{}:{}",
         system.nodename().to_string_lossy(),
         std::process::id(),
         program.to_string_lossy()
@@ -271,7 +271,8 @@ mod tests {
         assert_eq!(fit_name("a b\n\u{e9}-\u{202e}c"), "a_b__-_c");
         assert_eq!(fit_name(&"x".repeat(1000)).len(), LONGEST_NAME);
         let parts: Vec<_> = own_name().split(':').map(str::to_owned).collect();
-        assert_eq!(parts[1], std::process::id().to_string());
+        assert_eq!(parts[0], "tether");
+        assert_eq!(parts[2], std::process::id().to_string());
     }
 
     #[test]

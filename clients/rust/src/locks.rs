@@ -70,7 +70,8 @@ impl Builder {
     }
 
     /// What lists of clients call this connection (`CLIENT SETNAME`), and so what says who holds a lock. Characters that the server
-    /// does not take become `_`. Default: host, process and program.
+    /// does not take become `_`. Default:
+    /// `tether:<host>:<pid>:<program>`, which `tether who` shows in three columns.
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self

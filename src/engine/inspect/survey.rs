@@ -9,7 +9,7 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::tables::Engine;
 use crate::engine::types::Moment;
 
-/// The slots of each table that one look visits. 4,096 clients are found with two cache misses each: half a millisecond.
+/// The slots of each table that one look visits. 4,096 clients cost a cache miss each for their oldest hold.
 const CLIENTS_PER_LOOK: usize = 4096;
 const NAMES_PER_LOOK: usize = 8192;
 
@@ -120,7 +120,9 @@ impl Engine {
         let wait = self.queues.of_client(&self.clients, id).next();
         let holds = self.holds.of_client(&self.clients, id);
         let mut holds = holds.take(HOLDS_PER_CLIENT);
-        let hold = holds.find(|hold| self.is_living(*hold));
+        // Mostly nothing was flushed, and no key need be looked at.
+        let is_flushed = |hold| self.keys.has_retired() && !self.is_living(hold);
+        let hold = holds.find(|hold| !is_flushed(*hold));
         let since = |held_ms: u64| Moment(now.0.saturating_sub(held_ms * 1000));
         Oldest {
             wait: wait.map(|wait| self.queues[wait].since),

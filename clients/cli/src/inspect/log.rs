@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{found, print, print_json, text};
+use super::{found, names, print, print_json, text};
 use crate::options::Log;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -27,18 +27,20 @@ pub fn log(url: &str, options: &Log) -> Result<u8, Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_millis() as i64);
         let rows: Vec<_> = entries.iter().map(|entry| row(entry, now)).collect();
+        let [name, host, pid] = names::TITLES;
         let titles = [
-            "AGO", "KEY", "LABEL", "TOKEN", "REASON", "HELD", "CLIENT", "ADDRESS", "NAME", "USER",
-            "WAITERS", "NEXT", "COUNT",
+            "AGO", "KEY", "LABEL", "TOKEN", "REASON", "HELD", "CLIENT", "ADDRESS", name, host, pid,
+            "USER", "WAITERS", "NEXT", "COUNT",
         ];
         print(&text::table(titles, &rows))?;
     }
     found(&mut server, !entries.is_empty(), OF_A_REPLICA)
 }
 
-fn row(entry: &Map, now: i64) -> [String; 13] {
+fn row(entry: &Map, now: i64) -> [String; 15] {
     let ended = entry.number("time-ms").unwrap_or(now);
     let held = entry.number("held-ms");
+    let [name, host, pid] = names::of(entry);
     [
         text::time(now - ended),
         entry.text("key"),
@@ -48,7 +50,9 @@ fn row(entry: &Map, now: i64) -> [String; 13] {
         held.map_or(String::new(), text::time),
         entry.text("client"),
         entry.text("addr"),
-        entry.text("name"),
+        name,
+        host,
+        pid,
         entry.text("user"),
         entry.text("waiters"),
         entry.text("next-token"),

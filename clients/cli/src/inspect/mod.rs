@@ -1,6 +1,7 @@
 //! What looks at a server, and `tether kick`.
 //!
 //! - server.rs: the connection, and why there is none    reply.rs: what replies hold    text.rs: names, times and tables for people
+//! - names.rs: the names of connections
 //! - list.rs: `tether ls`    who.rs: `tether who`    watch.rs: `tether watch`    kick.rs: `tether kick`
 //! - why.rs: `tether why`    log.rs: `tether log`    sessions.rs: `tether sessions`
 //! - doctor/: `tether doctor`    metrics/: `tether metrics`    top/: `tether top`
@@ -10,6 +11,7 @@ mod kick;
 mod list;
 mod log;
 mod metrics;
+mod names;
 mod reply;
 mod server;
 mod sessions;

@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{REPLICA, found, print, print_json, text};
+use super::{REPLICA, found, names, print, print_json, text};
 use crate::options::Who;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -46,21 +46,25 @@ fn described(name: &str, key: &Map) -> Result<String, Failure> {
     let mut described = format!("{name}: {kind}, {holders}, {waiters}\n");
     let rows: Vec<_> = key.maps("holders")?.iter().map(holder).collect();
     if !rows.is_empty() {
+        let [name, host, pid] = names::TITLES;
         let titles = [
-            "HOLDER", "ADDRESS", "NAME", "USER", "LABEL", "TOKEN", "PERMITS", "DEPTH", "HELD",
-            "LEASE",
+            "HOLDER", "ADDRESS", name, host, pid, "USER", "LABEL", "TOKEN", "PERMITS", "DEPTH",
+            "HELD", "LEASE",
         ];
         described.push_str(&text::table(titles, &rows));
     }
     let rows: Vec<_> = key.maps("waiters")?.iter().map(waiter).collect();
     if !rows.is_empty() {
-        let titles = ["WAITER", "ADDRESS", "NAME", "LABEL", "ASKS FOR", "WAITING"];
+        let [name, host, pid] = names::TITLES;
+        let titles = [
+            "WAITER", "ADDRESS", name, host, pid, "LABEL", "ASKS FOR", "WAITING",
+        ];
         described.push_str(&text::table(titles, &rows));
     }
     Ok(described)
 }
 
-fn holder(holder: &Map) -> [String; 10] {
+fn holder(holder: &Map) -> [String; 12] {
     let client = match holder.text("session").as_str() {
         "detached" => "(detached)".to_owned(),
         "attached" => format!("{} (session)", holder.text("client")),
@@ -68,10 +72,13 @@ fn holder(holder: &Map) -> [String; 10] {
     };
     let time = |name| holder.number(name).map_or(String::new(), text::time);
     let permits = holder.number("permits").filter(|count| *count > 0);
+    let [name, host, pid] = names::of(holder);
     [
         client,
         holder.text("addr"),
-        holder.text("name"),
+        name,
+        host,
+        pid,
         holder.text("user"),
         holder.text("label"),
         holder.text("token"),
@@ -82,11 +89,14 @@ fn holder(holder: &Map) -> [String; 10] {
     ]
 }
 
-fn waiter(waiter: &Map) -> [String; 6] {
+fn waiter(waiter: &Map) -> [String; 8] {
+    let [name, host, pid] = names::of(waiter);
     [
         waiter.text("client"),
         waiter.text("addr"),
-        waiter.text("name"),
+        name,
+        host,
+        pid,
         waiter.text("label"),
         waiter.text("mode"),
         waiter

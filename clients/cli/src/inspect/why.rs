@@ -2,7 +2,7 @@
 
 use super::reply::Map;
 use super::server::{Failure, Server};
-use super::{NOTHING, REPLICA, print, print_json, text};
+use super::{NOTHING, REPLICA, names, print, print_json, text};
 use crate::options::Why;
 use redis::cmd;
 use std::os::unix::ffi::OsStrExt;
@@ -28,11 +28,14 @@ fn described(name: &str, steps: &[Map]) -> String {
     let rows: Vec<_> = steps.iter().filter(is_holder).map(holder).collect();
     let mut described = String::new();
     if !rows.is_empty() {
+        let [name, host, pid] = names::TITLES;
         let titles = [
             "KEY",
             "HOLDER",
             "ADDRESS",
-            "NAME",
+            name,
+            host,
+            pid,
             "USER",
             "LABEL",
             "HELD",
@@ -60,18 +63,21 @@ fn described(name: &str, steps: &[Map]) -> String {
     described
 }
 
-fn holder(step: &Map) -> [String; 10] {
+fn holder(step: &Map) -> [String; 12] {
     let client = match step.text("session").as_str() {
         "detached" => "(detached)".to_owned(),
         "attached" => format!("{} (session)", step.text("client")),
         _ => step.text("client"),
     };
     let time = |name| step.number(name).map_or(String::new(), text::time);
+    let [name, host, pid] = names::of(step);
     [
         step.text("key"),
         client,
         step.text("addr"),
-        step.text("name"),
+        name,
+        host,
+        pid,
         step.text("user"),
         step.text("label"),
         time("held-ms"),

@@ -137,12 +137,16 @@ fn request(url: String, options: &options::Run) -> Request {
     }
 }
 
-/// Host, process and command, so that `tether who` and the server's list of clients say whose lock it is.
+/// Host, process and command as `tether who` decodes them, so that `tether who` and the server's list of clients say whose lock it is.
 fn client_name(command: &OsStr) -> String {
     let command = Path::new(command).file_name().unwrap_or(command);
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
-    format!("{host}:{}:{}", process::id(), command.to_string_lossy())
+    format!(
+        "tether:{host}:{}:{}",
+        process::id(),
+        command.to_string_lossy()
+    )
 }
 
 /// Ends with the signal that ends a program which has nothing to do with it.

@@ -549,6 +549,7 @@ fn the_server_is_told_whose_lock_it_is() {
     let running = world.start_work(&[]);
     let name = format!(":{}:sh ", running.pid().as_raw_nonzero());
     let clients = format!("{:?}", world.server.resp3().call("CLIENT LIST"));
+    assert!(clients.contains(" name=tether:"), "{clients}");
     assert!(clients.contains(&name), "{name} is not in {clients}");
 }
 

@@ -10,9 +10,12 @@ import itertools
 import math
 import os
 import random
+import socket
 import ssl
+import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -386,7 +389,7 @@ class Locks:
                 del settings[name]
         _check_hostname(kind, settings, isinstance(server, str) or "ssl_check_hostname" in options)
         settings.update(protocol=3, retry=Retry(NoBackoff(), 0))
-        settings.setdefault("client_name", "tether-locks")
+        settings.setdefault("client_name", _client_name())
         self._make = functools.partial(kind, **settings)
         if grace is not None:
             milliseconds(grace)
@@ -578,6 +581,13 @@ def is_generator(function: Callable[..., Any]) -> bool:
     """Whether its body runs when what it returns is iterated over."""
     kinds = (inspect.isgeneratorfunction, inspect.isasyncgenfunction)
     return any(is_one(each) for each in _called(function) for is_one in kinds)
+
+
+def _client_name() -> str:
+    """`tether:<host>:<pid>:<program>`, as `tether who` decodes it, in characters that a name may have."""
+    program = Path(sys.argv[0]).name if sys.argv else ""
+    name = f"tether:{socket.gethostname()}:{os.getpid()}:{program}"
+    return "".join(c if "!" <= c <= "~" else "_" for c in name)
 
 
 def _called(function: Callable[..., Any]) -> tuple[Any, Any]:

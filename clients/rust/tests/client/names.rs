@@ -15,7 +15,7 @@ async fn a_connection_is_called_by_host_process_and_program() {
         .unwrap();
     let info = holder(&server, "a");
     let own = format!(":{}:client-", std::process::id());
-    assert!(info.contains(&own), "{info}");
+    assert!(info.contains("tether:") && info.contains(&own), "{info}");
     let named = Locks::builder(&url(&server)).client_name("night job\u{e9}");
     let named = soon(named.grace(Duration::from_secs(20)).connect())
         .await

@@ -1,4 +1,4 @@
-//! INFO tether in the text format of Prometheus.
+//! INFO tether in the text format of Prometheus. The names are those of INFO, but for labels.
 
 use crate::inspect::server::field;
 use std::fmt::Write;
@@ -6,88 +6,155 @@ use std::fmt::Write;
 enum Kind {
     Gauge,
     Counter,
-    /// A quantile of the time from request to grant, in microseconds.
-    Wait(&'static str),
 }
 
-/// A field of INFO and what it becomes: its kind, its name and what it says.
-type Metric = (&'static str, Kind, &'static str, &'static str);
+use Kind::{Counter, Gauge};
 
-use Kind::{Counter, Gauge, Wait};
+impl Kind {
+    fn name(&self) -> &'static str {
+        match self {
+            Gauge => "gauge",
+            Counter => "counter",
+        }
+    }
+}
 
-const WAIT: &str = "tether_wait_seconds";
+/// A number of INFO.
+type Metric = (Kind, &'static str, &'static str);
 
 #[rustfmt::skip]
-const METRICS: [Metric; 32] = [
-    ("tether_temporary_keys", Gauge, "tether_temporary_keys", "Temporary keys."),
-    ("tether_holds", Gauge, "tether_holds", "Holds of locks: one for each owner of each key."),
-    ("tether_grants_pending", Gauge, "tether_grants_pending", "Grants that wait for acknowledgements of replicas."),
-    ("tether_waiters", Gauge, "tether_waiters", "Requests that wait."),
-    ("tether_watches", Gauge, "tether_watches", "Watches: pairs of a connection and a key."),
-    ("tether_watched_keys", Gauge, "tether_watched_keys", "Keys with a watcher."),
-    ("tether_sessions_attached", Gauge, "tether_sessions_attached", "Sessions that have a connection."),
-    ("tether_sessions_detached", Gauge, "tether_sessions_detached", "Sessions that have none, and whose grace runs."),
-    ("tether_pushes_sent", Counter, "tether_pushes_total", "Pushes of any kind, counted for each connection."),
-    ("tether_grants_total", Counter, "tether_grants_total", "Grants of temporary keys and locks."),
-    ("tether_handoffs_total", Counter, "tether_handoffs_total", "Times that a key was handed over in the step in which it became free."),
-    ("tether_keys_removed_by_disconnect", Counter, "tether_removed_by_disconnect_total", "Keys and holds given back because their connection had ended."),
-    ("tether_timeouts_total", Counter, "tether_timeouts_total", "Waits whose time was over."),
-    ("tether_grants_withdrawn", Counter, "tether_grants_withdrawn_total", "Grants that too few replicas acknowledged."),
-    ("tether_deadlocks_refused", Counter, "tether_deadlocks_refused_total", "Requests refused with DEADLOCK."),
-    ("tether_deadlock_searches_cut", Counter, "tether_deadlock_searches_cut_total", "Requests that wait although the search for a cycle was cut."),
-    ("tether_lost_total", Counter, "tether_lost_total", "Holds that ended otherwise than by their owner, including leases."),
-    ("tether_lost_lease", Counter, "tether_lost_lease_total", "Holds that ended by a lease that was over."),
-    ("tether_lost_deleted", Counter, "tether_lost_deleted_total", "Holds that ended by a deleted key."),
-    ("tether_lost_expired", Counter, "tether_lost_expired_total", "Holds that ended by a key whose time to live was over."),
-    ("tether_lost_evicted", Counter, "tether_lost_evicted_total", "Holds that ended by an evicted key."),
-    ("tether_lost_flushed", Counter, "tether_lost_flushed_total", "Holds that ended by a flush."),
-    ("tether_lost_overwritten", Counter, "tether_lost_overwritten_total", "Holds that ended by a key that was overwritten."),
-    ("tether_lost_moved", Counter, "tether_lost_moved_total", "Holds that ended by a slot that moved."),
-    ("tether_lost_demoted", Counter, "tether_lost_demoted_total", "Holds that ended by a server that became a replica."),
-    ("tether_lost_ended", Counter, "tether_lost_ended_total", "Holds that ended by a session that was ended."),
-    ("tether_lost_died", Counter, "tether_lost_died_total", "Holds that ended by a connection that ended."),
-    ("tether_lost_killed", Counter, "tether_lost_killed_total", "Holds that ended by a connection that was killed."),
-    ("tether_records_refused", Counter, "tether_records_refused_total", "Records of files and of the master that this version does not understand."),
-    ("tether_last_token", Gauge, "tether_last_token", "The last token given."),
-    ("tether_wait_usec_p50", Wait("0.5"), WAIT, "The time from request to grant, of grants that were waited for."),
-    ("tether_wait_usec_p99", Wait("0.99"), WAIT, ""),
+const METRICS: [Metric; 22] = [
+    (Gauge, "tether_held_keys", "Keys that have a holder: temporary keys and locks."),
+    (Gauge, "tether_temporary_keys", "Temporary keys."),
+    (Gauge, "tether_holds", "Holds of locks: one for each owner of each key."),
+    (Gauge, "tether_grants_pending", "Grants that wait for acknowledgements of replicas."),
+    (Gauge, "tether_waiters", "Requests that wait."),
+    (Gauge, "tether_longest_queue", "The most requests that wait for one key."),
+    (Gauge, "tether_oldest_waiter_seconds", "How long the oldest waiting request has waited."),
+    (Gauge, "tether_oldest_hold_seconds", "The age of the oldest hold."),
+    (Gauge, "tether_watches", "Watches: pairs of a connection and a key."),
+    (Gauge, "tether_watched_keys", "Keys with a watcher."),
+    (Gauge, "tether_sessions_attached", "Sessions that have a connection."),
+    (Gauge, "tether_sessions_detached", "Sessions that have none, and whose grace runs."),
+    (Gauge, "tether_quarantine_left_seconds", "What is left of the quarantine after the start."),
+    (Gauge, "tether_last_token", "The last token given."),
+    (Counter, "tether_grants_total", "Grants of temporary keys and locks."),
+    (Counter, "tether_handoffs_total", "Times that a key was handed over in the step in which it became free."),
+    (Counter, "tether_timeouts_total", "Waits whose time was over."),
+    (Counter, "tether_removed_by_disconnect_total", "Keys and holds given back because their connection had ended."),
+    (Counter, "tether_grants_withdrawn_total", "Grants that too few replicas acknowledged."),
+    (Counter, "tether_deadlocks_refused_total", "Requests refused with DEADLOCK."),
+    (Counter, "tether_deadlock_searches_cut_total", "Requests that wait although the search for a cycle was cut."),
+    (Counter, "tether_records_refused_total", "Records of files and of the master that this version does not understand."),
+];
+
+/// Fields `<prefix>_<value of the label>_total`, which add up to `<prefix>_total`.
+struct Labelled {
+    prefix: &'static str,
+    label: &'static str,
+    help: &'static str,
+}
+
+const LABELLED: [Labelled; 2] = [
+    Labelled {
+        prefix: "tether_lost",
+        label: "reason",
+        help: "Holds that their owner did not end.",
+    },
+    Labelled {
+        prefix: "tether_pushes",
+        label: "state",
+        help: "Pushes that were sent, and that were dropped since too many waited for one connection.",
+    },
+];
+
+const WAITING: Metric = (
+    Gauge,
+    "tether_pushes_waiting",
+    "Pushes that wait to be sent.",
+);
+
+const HISTOGRAMS: [(&str, &str); 2] = [
+    (
+        "tether_wait_seconds",
+        "The time from request to grant, of grants that were waited for.",
+    ),
+    (
+        "tether_hold_seconds",
+        "The time from grant to end, of holds that ended.",
+    ),
 ];
 
 const UP: &str = "tether_up";
 const UP_HELP: &str = "Whether the server answers and has the module.";
 const FAULT: &str = "tether_fault";
 const FAULT_HELP: &str = "Whether the module has stopped after a fault.";
+const BUILD: &str = "tether_build_info";
+const BUILD_HELP: &str = "The module's version and commit, and the server's name and version.";
 
 /// None if that is not of a server with the module.
 pub fn metrics(info: &str) -> Option<String> {
     field(info, "tether_holds")?;
     let mut text = single(UP, UP_HELP, true);
     text.push_str(&single(FAULT, FAULT_HELP, field(info, FAULT).is_some()));
-    for (known, kind, name, help) in METRICS {
-        let Some(value) = field(info, known).and_then(|value| value.parse::<u64>().ok()) else {
-            continue;
-        };
-        if !help.is_empty() {
-            let kind = match kind {
-                Gauge => "gauge",
-                Counter => "counter",
-                Wait(_) => "summary",
-            };
-            head(&mut text, name, kind, help);
+    build(&mut text, info);
+    for (kind, name, help) in METRICS.iter().chain([&WAITING]) {
+        if let Some(value) = number(info, name) {
+            head(&mut text, name, kind.name(), help);
+            sample(&mut text, name, &[], value);
         }
-        // Writing to a string does not fail.
-        let _ = match kind {
-            Gauge | Counter => writeln!(text, "{name} {value}"),
-            Wait(quantile) => {
-                let (seconds, rest) = (value / 1_000_000, value % 1_000_000);
-                writeln!(
-                    text,
-                    "{name}{{quantile=\"{quantile}\"}} {seconds}.{rest:06}"
-                )
-            }
-        };
+    }
+    for family in LABELLED {
+        labelled(&mut text, info, &family);
+    }
+    for (name, help) in HISTOGRAMS {
+        histogram(&mut text, info, name, help);
     }
     Some(text)
+}
+
+fn number<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    field(info, name).filter(|value| value.parse::<f64>().is_ok())
+}
+
+fn build(text: &mut String, info: &str) {
+    let of = |name| field(info, name).unwrap_or("");
+    let labels = [
+        ("version", of("tether_version")),
+        ("commit", of("tether_commit")),
+        ("server", of("tether_server")),
+    ];
+    head(text, BUILD, "gauge", BUILD_HELP);
+    sample(text, BUILD, &labels, "1");
+}
+
+fn labelled(text: &mut String, info: &str, family: &Labelled) {
+    let name = format!("{}_total", family.prefix);
+    head(text, &name, "counter", family.help);
+    for (known, value) in info.lines().filter_map(|line| line.split_once(':')) {
+        let label = known.strip_prefix(family.prefix).and_then(|rest| {
+            let rest = rest.strip_prefix('_')?;
+            rest.strip_suffix("_total")
+        });
+        if let Some(label) = label {
+            sample(text, &name, &[(family.label, label)], value.trim_end());
+        }
+    }
+}
+
+/// `tether_wait_seconds_bucket:0.001=3,+Inf=4`
+fn histogram(text: &mut String, info: &str, name: &str, help: &str) {
+    let part = |end: &str| field(info, &format!("{name}_{end}"));
+    let (Some(buckets), Some(sum), Some(count)) = (part("bucket"), part("sum"), part("count"))
+    else {
+        return;
+    };
+    head(text, name, "histogram", help);
+    for (bound, count) in buckets.split(',').filter_map(|one| one.split_once('=')) {
+        sample(text, &format!("{name}_bucket"), &[("le", bound)], count);
+    }
+    sample(text, &format!("{name}_sum"), &[], sum);
+    sample(text, &format!("{name}_count"), &[], count);
 }
 
 /// Where no server answers.
@@ -98,12 +165,25 @@ pub fn down() -> String {
 fn single(name: &str, help: &str, is_so: bool) -> String {
     let mut text = String::new();
     head(&mut text, name, "gauge", help);
-    text.push_str(&format!("{name} {}\n", u8::from(is_so)));
+    sample(&mut text, name, &[], if is_so { "1" } else { "0" });
     text
 }
 
+// Writing to a string does not fail.
+
 fn head(text: &mut String, name: &str, kind: &str, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+fn sample(text: &mut String, name: &str, labels: &[(&str, &str)], value: &str) {
+    text.push_str(name);
+    for (at, (label, value)) in labels.iter().enumerate() {
+        let begin = if at == 0 { '{' } else { ',' };
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+        let _ = write!(text, "{begin}{label}=\"{value}\"");
+    }
+    let end = if labels.is_empty() { "" } else { "}" };
+    let _ = writeln!(text, "{end} {value}");
 }
 
 #[cfg(test)]
@@ -111,9 +191,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_and_times_are_told() {
-        let info = "# tether\r\ntether_holds:3\r\ntether_grants_total:12\r\ntether_wait_usec_p50:70\r\n\
-                    tether_wait_usec_p99:2000003\r\ntether_private_functions:known\r\n";
+    fn counts_and_times_are_printed() {
+        let info = "# tether\r\ntether_holds:3\r\ntether_oldest_hold_seconds:0.5\r\ntether_grants_total:12\r\n\
+                    tether_lost_total:3\r\ntether_lost_lease_total:2\r\ntether_lost_died_total:1\r\n\
+                    tether_wait_seconds_bucket:0.001=3,+Inf=4\r\ntether_wait_seconds_sum:7.25\r\n\
+                    tether_wait_seconds_count:4\r\ntether_pushes_sent_total:6\r\ntether_pushes_waiting:0\r\n\
+                    tether_version:0.2.0\r\ntether_commit:1234567\r\ntether_server:Valkey 9.1.0\r\n\
+                    tether_private_functions:known\r\n";
         let expected = "\
 # HELP tether_up Whether the server answers and has the module.
 # TYPE tether_up gauge
@@ -121,16 +205,34 @@ tether_up 1
 # HELP tether_fault Whether the module has stopped after a fault.
 # TYPE tether_fault gauge
 tether_fault 0
+# HELP tether_build_info The module's version and commit, and the server's name and version.
+# TYPE tether_build_info gauge
+tether_build_info{version=\"0.2.0\",commit=\"1234567\",server=\"Valkey 9.1.0\"} 1
 # HELP tether_holds Holds of locks: one for each owner of each key.
 # TYPE tether_holds gauge
 tether_holds 3
+# HELP tether_oldest_hold_seconds The age of the oldest hold.
+# TYPE tether_oldest_hold_seconds gauge
+tether_oldest_hold_seconds 0.5
 # HELP tether_grants_total Grants of temporary keys and locks.
 # TYPE tether_grants_total counter
 tether_grants_total 12
+# HELP tether_pushes_waiting Pushes that wait to be sent.
+# TYPE tether_pushes_waiting gauge
+tether_pushes_waiting 0
+# HELP tether_lost_total Holds that their owner did not end.
+# TYPE tether_lost_total counter
+tether_lost_total{reason=\"lease\"} 2
+tether_lost_total{reason=\"died\"} 1
+# HELP tether_pushes_total Pushes that were sent, and that were dropped since too many waited for one connection.
+# TYPE tether_pushes_total counter
+tether_pushes_total{state=\"sent\"} 6
 # HELP tether_wait_seconds The time from request to grant, of grants that were waited for.
-# TYPE tether_wait_seconds summary
-tether_wait_seconds{quantile=\"0.5\"} 0.000070
-tether_wait_seconds{quantile=\"0.99\"} 2.000003
+# TYPE tether_wait_seconds histogram
+tether_wait_seconds_bucket{le=\"0.001\"} 3
+tether_wait_seconds_bucket{le=\"+Inf\"} 4
+tether_wait_seconds_sum 7.25
+tether_wait_seconds_count 4
 ";
         assert_eq!(metrics(info).unwrap(), expected);
     }
@@ -145,5 +247,12 @@ tether_wait_seconds{quantile=\"0.99\"} 2.000003
     fn without_the_module_there_is_nothing() {
         assert_eq!(metrics(""), None);
         assert!(down().ends_with("tether_up 0\n"));
+    }
+
+    #[test]
+    fn a_label_cannot_end_its_quotes() {
+        let mut text = String::new();
+        sample(&mut text, "n", &[("a", "x\"y\\"), ("b", "z")], "1");
+        assert_eq!(text, "n{a=\"x\\\"y\\\\\",b=\"z\"} 1\n");
     }
 }

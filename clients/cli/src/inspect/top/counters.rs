@@ -70,8 +70,8 @@ impl Counters {
     pub fn losses(&self) -> impl Iterator<Item = (&str, u64)> {
         let lines = self.info.lines().filter_map(|line| line.split_once(':'));
         lines.filter_map(|(name, value)| {
-            let reason = name.strip_prefix("tether_lost_")?;
-            (reason != "total").then_some((reason, value.trim_end().parse().ok()?))
+            let reason = name.strip_prefix("tether_lost_")?.strip_suffix("_total")?;
+            Some((reason, value.trim_end().parse().ok()?))
         })
     }
 

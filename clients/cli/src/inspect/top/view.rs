@@ -2,6 +2,7 @@
 
 use super::Look;
 use super::keys::BusyKey;
+use crate::inspect::names;
 use crate::inspect::reply::{Map, json_of};
 use crate::inspect::text::{shown, table, time};
 use serde_json::{Value as Json, json};
@@ -24,13 +25,16 @@ pub fn text(look: &Look, longest_name: Option<usize>) -> String {
         .iter()
         .map(|key| row(key, longest_name.unwrap_or(usize::MAX)))
         .collect();
+    let [name, host, pid] = names::TITLES;
     let titles = [
         "KEY",
         "WAITERS",
         "WAITING",
         "HELD",
         "HOLDER",
-        "NAME",
+        name,
+        host,
+        pid,
         "ADDRESS",
         "IDLE",
         "MODE",
@@ -101,11 +105,11 @@ fn losses(look: &Look) -> String {
 
 fn newly_lost(look: &Look, reason: &str) -> Option<u64> {
     let (earlier, _) = look.earlier?;
-    let name = format!("tether_lost_{reason}");
+    let name = format!("tether_lost_{reason}_total");
     Some(look.counters.growth(earlier, &name))
 }
 
-fn row(key: &BusyKey, longest_name: usize) -> [String; 10] {
+fn row(key: &BusyKey, longest_name: usize) -> [String; 12] {
     let of_holder = |name| key.holder.as_ref().map(|holder: &Map| holder.text(name));
     let of_holder = |name| of_holder(name).unwrap_or_default();
     let mut holder = match of_holder("session").as_str() {
@@ -124,13 +128,16 @@ fn row(key: &BusyKey, longest_name: usize) -> [String; 10] {
         redis::Value::BulkString(name) => shown(name),
         _ => String::new(),
     };
+    let [name, host, pid] = key.holder.as_ref().map(names::of).unwrap_or_default();
     [
         cut(shown(&key.name)),
         key.waiters.to_string(),
         spent(key.waiting_ms),
         spent(key.held_ms()),
         holder,
-        cut(of_holder("name")),
+        cut(name),
+        cut(host),
+        pid,
         of_holder("addr"),
         spent(key.idle_ms),
         key.kind.clone(),
