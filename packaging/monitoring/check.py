@@ -4,8 +4,8 @@
     check.py SERVER MODULE TETHER
 
 The exporter's metrics are those of `tether metrics`, by name, labels and value; `promtool check
-metrics` has no complaint; every alert and every panel asks for metrics that there are; and the alert
-for a server that is gone or lacks the module speaks.
+metrics` has no complaint; every alert and every panel asks for metrics that there are; and the
+alert for a server that is gone or lacks the module speaks.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def check_format(tether: list[str]) -> None:
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=text_of(tether), capture_output=True, text=True
     )
-    assert checked.returncode == 0 and not checked.stderr, checked
+    assert (checked.returncode, checked.stderr) == (0, ""), checked
 
 
 def expressions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -49,6 +50,16 @@ def test_a_lock_is_held_within_its_block(server: Server) -> None:
             assert held.token > token
 
     tell(server, story)
+
+
+def test_a_connection_is_named_by_host_process_and_program(server: Server) -> None:
+    async def names(**options: Any) -> set[str]:
+        async with Locks(server.url, **options) as locks, locks.lock("a"):
+            return {client["name"] for client in server.client.client_list()}
+
+    own = asyncio.run(names())
+    assert any(re.fullmatch(rf"tether:[!-~]+:{os.getpid()}:[!-~]*", name) for name in own), own
+    assert "mine" in asyncio.run(names(client_name="mine"))
 
 
 def test_a_taken_lock_is_waited_for_as_long_as_was_said(server: Server) -> None:

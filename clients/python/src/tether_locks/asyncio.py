@@ -584,7 +584,7 @@ def is_generator(function: Callable[..., Any]) -> bool:
 
 
 def _client_name() -> str:
-    """`tether:<host>:<pid>:<program>`, as `tether who` decodes it, in characters that a name may have."""
+    """Return `tether:<host>:<pid>:<program>`, which `tether who` decodes."""
     program = Path(sys.argv[0]).name if sys.argv else ""
     name = f"tether:{socket.gethostname()}:{os.getpid()}:{program}"
     return "".join(c if "!" <= c <= "~" else "_" for c in name)
