@@ -94,7 +94,7 @@ fn a_task_is_one_of_its_connection() {
     // Each of them waits for the other one's lock as another task than holds the other's.
     queue_push(&mut one, "LOCK.ACQUIRE pear OWNER b TASK u WAIT 0 PUSH");
     queue_push(&mut two, "LOCK.ACQUIRE apple OWNER c TASK t WAIT 0 PUSH");
-    assert_eq!(tether(&server, "deadlocks_refused"), 0);
+    assert_eq!(tether(&server, "deadlocks_refused_total"), 0);
     // The first one's task t waits for nothing; the second one's waits for that.
     may_wait(&mut one, "plum", "LOCK.ACQUIRE plum TASK u");
     let message = one.refused("LOCK.ACQUIRE plum OWNER d TASK t WAIT 0 PUSH");
