@@ -11,8 +11,8 @@ local function tell(name, value)
 end
 
 local build = { tether_version = '', tether_commit = '', tether_server = '' }
--- The samples of this one are those by reason.
-local sum = 'tether_lost_total'
+-- The samples of the first are those by reason; the second is no number, though it may look like one.
+local untold = { tether_lost_total = true, tether_server_build_id = true }
 
 for name, value in string.gmatch(redis.call('INFO', 'tether'), '(tether_[%w_]+):([^\r\n]*)') do
     module = 1
@@ -30,7 +30,7 @@ for name, value in string.gmatch(redis.call('INFO', 'tether'), '(tether_[%w_]+):
         for bound, count in string.gmatch(value, '([^,=]+)=(%d+)') do
             tell(name .. '|le=' .. bound, count)
         end
-    elseif name ~= sum and tonumber(value) then
+    elseif not untold[name] and tonumber(value) then
         tell(name, value)
     end
 end
