@@ -201,7 +201,7 @@ fn one(server: &Server, listens: Listens<'_>) -> Result<u64, Fault> {
     let info = client.run("INFO tether")?;
     match crate::inspect::field(&info, "tether_fault") {
         Some(fault) => Err(Fault::Found(format!("the module has stopped: {fault}"))),
-        None => client.gauge("tether", "tether_pushes_sent"),
+        None => client.gauge("tether", "tether_pushes_sent_total"),
     }
 }
 
