@@ -42,7 +42,7 @@ impl Generator {
         if world.quarantine_ends.is_some() && self.random.per_mille(30) {
             return Some(Step::QuarantineOver);
         }
-        if world.quarantine_ends.is_some() && self.scope.meetings > 0 && self.random.per_mille(200)
+        if world.quarantine_ends.is_some() && self.scope.meetings > 0 && self.random.per_mille(450)
         {
             let command = self.ask_for_any();
             return Some(Step::Run { who, command });
