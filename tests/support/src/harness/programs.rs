@@ -131,7 +131,7 @@ impl Posing {
 pub fn copy_of_server(folder: &Path, edit: impl Fn(&mut Vec<u8>)) -> PathBuf {
     let server = server_binary();
     let program = folder.join("redis-server");
-    fs::copy(&server, &program).expect("a copy");
+    cp(&server, &program);
     let mut binary = program.clone();
     if fs::read(&server).expect("the program").starts_with(b"#!") {
         // As scripts/servers.sh has it: bin/ and lib/ are beside the script.
@@ -143,12 +143,20 @@ pub fn copy_of_server(folder: &Path, edit: impl Fn(&mut Vec<u8>)) -> PathBuf {
         fs::create_dir(folder.join("bin")).expect("a folder");
         std::os::unix::fs::symlink(from.join("lib"), folder.join("lib")).expect("a link");
         binary = folder.join("bin").join(name);
-        fs::copy(from.join("bin").join(name), &binary).expect("a copy");
+        cp(&from.join("bin").join(name), &binary);
     }
     let mut text = fs::read(&binary).expect("the program");
     edit(&mut text);
-    fs::write(&binary, text).expect("the program");
+    let edited = folder.join("edited");
+    fs::write(&edited, text).expect("the program");
+    cp(&edited, &binary);
     program
+}
+
+/// By another process: a file that this one wrote could be open in the child of another thread, and then does not start.
+fn cp(from: &Path, to: &Path) {
+    let copied = Command::new("cp").args([from, to]).status();
+    assert!(copied.expect("cp").success(), "{}", to.display());
 }
 
 /// Replaces all that is `old`, which must be there, by as many bytes.
