@@ -206,16 +206,23 @@ mod tests {
         let (mut engine, mut survey) = (Engine::default(), Survey::default());
         let clients = 3 * CLIENTS_PER_LOOK as u64;
         for client in 1..=clients {
-            // The last one is the oldest.
-            acquire(
-                &mut engine,
-                1000 + client % clients,
-                client,
-                &client.to_string(),
-                false,
-            );
+            acquire(&mut engine, 1000, client, &client.to_string(), false);
         }
-        engine.now = Moment::default();
+        // The last one is the oldest now.
+        for client in 1..clients {
+            let name = client.to_string();
+            let release = Event::Release {
+                client: ClientId(client),
+                key: Key {
+                    db: Db(0),
+                    name: name.as_bytes(),
+                },
+                label: b"",
+                all: true,
+            };
+            tell(&mut engine, 2000, release);
+            acquire(&mut engine, 2000, client, &name, false);
+        }
         let mut ages: Vec<_> = (0..3)
             .map(|_| found(&engine, &mut survey, 60_000).1)
             .collect();
