@@ -56,13 +56,14 @@ fn the_table_of_commands_is_the_modules() {
 
 fn row(spec: &Spec) -> String {
     let places = match spec.keys {
-        KeyPlaces::First => "the first",
+        KeyPlaces::First | KeyPlaces::Prefix => "the first",
         KeyPlaces::All => "all",
         KeyPlaces::Numbered => "as many as said",
         KeyPlaces::Nowhere => "none",
     };
     let access = match (spec.keys, spec.access) {
         (KeyPlaces::Nowhere, _) => "",
+        (KeyPlaces::Prefix, _) => ", to route by",
         (_, Access::Look) => ", to read",
         (_, Access::Write | Access::Release | Access::Withdraw) => ", to write",
     };
@@ -168,7 +169,8 @@ fn check_keys(client: &mut Client, spec: &Spec) {
         KeyPlaces::First => (&["a", "1", "x"][..], &["a"][..]),
         KeyPlaces::All => (&["a", "b", "c"][..], &["a", "b", "c"][..]),
         KeyPlaces::Numbered => (&["2", "a", "b", "ALL"][..], &["a", "b"][..]),
-        KeyPlaces::Nowhere => return,
+        // The server routes by a prefix, and calls it no key.
+        KeyPlaces::Nowhere | KeyPlaces::Prefix => return,
     };
     let arguments = &arguments[..arguments.len().min(if spec.arity > 0 {
         spec.arity as usize - 1

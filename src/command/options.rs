@@ -36,8 +36,10 @@ pub(super) const ACKTIMEOUT: Word = word(18, "ACKTIMEOUT", 1);
 pub(super) const TASK: Word = word(19, "TASK", 1);
 pub(super) const CURSOR: Word = word(20, "CURSOR", 1);
 pub(super) const SEQ: Word = word(21, "SEQ", 0);
+pub(super) const AFTER: Word = word(22, "AFTER", 1);
+pub(super) const KEYSONLY: Word = word(23, "KEYSONLY", 0);
 
-const WORDS: usize = 22;
+const WORDS: usize = 24;
 
 /// Default of ACKTIMEOUT.
 const ACKTIMEOUT_MS: u64 = 1000;

@@ -4,8 +4,8 @@
 mod tests;
 
 use super::options::{
-    ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS, OF_TEMPORARY,
-    OWNER, Options, RESET, SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
+    AFTER, ALL, Ask, CLIENT, COUNT, CURSOR, GRACE, KEY, KEYSONLY, MATCH, NOTIFY, OF_LOCK, OF_LOCKS,
+    OF_TEMPORARY, OWNER, Options, RESET, SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
 use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
@@ -46,6 +46,16 @@ pub enum Request<'a, 'b> {
     /// Without keys: every watch of the connection.
     Unwatchex {
         keys: &'b [&'a [u8]],
+    },
+    Watchtp {
+        prefix: &'a [u8],
+        /// With the next page.
+        goes_on: bool,
+        keys_only: bool,
+    },
+    /// Without a prefix: every such watch of the connection.
+    Unwatchtp {
+        prefix: Option<&'a [u8]>,
     },
     /// `LOCK.ACQUIRE` (one key) and `LOCK.MACQUIRE`.
     Acquire {
@@ -152,6 +162,7 @@ pub enum BadInput {
     AcktimeoutWithoutAcks,
     ReentrantAcks,
     Exclude(&'static str, &'static str),
+    EmptyPrefix,
     /// A command that `LOCK.GUARD` refuses to run.
     Unguarded(&'static str),
 }
@@ -182,6 +193,7 @@ impl fmt::Display for BadInput {
             }
             BadInput::PushWithoutWait => write!(f, "option PUSH needs WAIT"),
             BadInput::AcktimeoutWithoutAcks => write!(f, "option ACKTIMEOUT needs ACKS"),
+            BadInput::EmptyPrefix => write!(f, "the prefix is empty"),
             BadInput::ReentrantAcks => write!(f, "options ACKS and REENTRANT exclude each other"),
             BadInput::Unguarded(command) => write!(f, "LOCK.GUARD does not run '{command}'"),
             BadInput::Exclude(one, other) => {
@@ -250,6 +262,11 @@ fn parse_any<'a, 'b>(verb: Verb, arguments: &'b [&'a [u8]]) -> Result<Request<'a
         }
         (Verb::Watchex, keys @ [_, ..]) => Ok(Request::Watchex { keys }),
         (Verb::Unwatchex, keys) => Ok(Request::Unwatchex { keys }),
+        (Verb::Watchtp, [prefix, options @ ..]) => watchtp(prefix, options),
+        (Verb::Unwatchtp, []) => Ok(Request::Unwatchtp { prefix: None }),
+        (Verb::Unwatchtp, [prefix]) => Ok(Request::Unwatchtp {
+            prefix: Some(prefix),
+        }),
         (Verb::Acquire, [_, options @ ..]) => {
             let ask = Options::read(options, OF_LOCK)?.ask_for_lock()?;
             let keys = &arguments[..1];
@@ -308,6 +325,8 @@ fn parse_session<'a, 'b>(
             | Verb::Deltp
             | Verb::Watchex
             | Verb::Unwatchex
+            | Verb::Watchtp
+            | Verb::Unwatchtp
             | Verb::Acquire
             | Verb::Macquire
             | Verb::Release
@@ -330,6 +349,19 @@ fn parse_session<'a, 'b>(
             _,
         ) => Err(BadInput::WrongArity),
     }
+}
+
+/// The server knows with which name a page goes on.
+fn watchtp<'a, 'b>(prefix: &'a [u8], options: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
+    if prefix.is_empty() {
+        return Err(BadInput::EmptyPrefix);
+    }
+    let options = Options::read(options, &[AFTER, KEYSONLY])?;
+    Ok(Request::Watchtp {
+        prefix,
+        goes_on: options.has(AFTER),
+        keys_only: options.has(KEYSONLY),
+    })
 }
 
 fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {

@@ -7,6 +7,8 @@ pub enum Verb {
     Deltp,
     Watchex,
     Unwatchex,
+    Watchtp,
+    Unwatchtp,
     Acquire,
     Macquire,
     Release,
@@ -50,6 +52,8 @@ pub enum KeyPlaces {
     First,
     /// All arguments.
     All,
+    /// The first argument, if any, begins the names of keys: a cluster routes by it, and no right to it is needed.
+    Prefix,
     /// The first argument is their number; they follow it.
     Numbered,
     /// None.
@@ -190,6 +194,37 @@ pub const TABLE: &[Spec] = &[
         arguments: &[Argument {
             optional: true,
             ..KEYS
+        }],
+    },
+    Spec {
+        verb: Verb::Watchtp,
+        name: "watchtp",
+        arity: -2,
+        flags: "readonly deny-oom deny-script",
+        categories: "keyspace read slow",
+        access: Access::Look,
+        keys: KeyPlaces::Prefix,
+        summary: "Returns the temporary keys with a prefix, and from then on pushes each change of them.",
+        complexity: "O(log N + M) with N the number of temporary keys and M that of the keys returned",
+        arguments: &[
+            required("prefix", ArgumentKind::String),
+            option("AFTER", "key", ArgumentKind::String),
+            option("KEYSONLY", "keysonly", ArgumentKind::Flag),
+        ],
+    },
+    Spec {
+        verb: Verb::Unwatchtp,
+        name: "unwatchtp",
+        arity: -1,
+        flags: "readonly fast deny-script no-mandatory-keys",
+        categories: "keyspace read fast",
+        access: Access::Look,
+        keys: KeyPlaces::Prefix,
+        summary: "Ends watches of this connection: of the prefix given, or of all prefixes.",
+        complexity: "O(N) with N the number of watches that end",
+        arguments: &[Argument {
+            optional: true,
+            ..required("prefix", ArgumentKind::String)
         }],
     },
     Spec {

@@ -13,6 +13,8 @@ impl Engine {
     pub fn check_invariants(&self) {
         self.watches.check(&self.keys, &self.clients);
         self.holds.check(&self.keys, &self.clients);
+        self.prefixes.check(&self.clients);
+        self.check_presence();
         self.queues.check(&self.keys, &self.clients);
         self.sessions.check(&self.clients);
         self.keys.check(self.in_transit);

@@ -57,6 +57,8 @@ pub enum Effect {
     Persist(KeyBuf),
     /// Send a frame to each of these connections, in this order.
     Push { to: Vec<ClientId>, push: Push },
+    /// Tell who watches prefixes of a temporary key that it came, changed or went.
+    Presence(Box<Presence>),
     /// From now on pushes may go to this connection at any time.
     EnablePush(ClientId),
     /// From now on this connection's death matters: notice it soon.
@@ -67,6 +69,92 @@ pub enum Effect {
     Lost(Box<Lost>),
     /// Somebody was granted this key, whose loss is perhaps in the log.
     NextHolder { key: KeyBuf, token: Token },
+}
+
+/// A change of a temporary key. The shell adds its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Presence {
+    /// Each connection once.
+    pub to: Vec<Viewer>,
+    pub key: KeyBuf,
+    /// `Added`, `Set` or `Gone`.
+    pub change: PresenceChange,
+}
+
+/// A connection that watches a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Viewer {
+    pub client: ClientId,
+    pub keys_only: bool,
+    /// See [`WatchPrefix`](crate::engine::WatchPrefix).
+    pub sight: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PresenceChange {
+    Added(Token),
+    /// It has another owner, with this token, or another value.
+    Set(Token),
+    Gone(Token, Gone),
+    /// Of a prefix: all keys are gone.
+    Flushed,
+    /// Of a prefix: the watch is over.
+    Over(Over),
+}
+
+/// How a temporary key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    Lost(Loss),
+    /// By its owner, or its owner never heard of the grant.
+    Released,
+    Renamed,
+}
+
+impl Gone {
+    pub fn name(self) -> &'static str {
+        match self {
+            Gone::Lost(loss) => loss.name(),
+            Gone::Released => "released",
+            Gone::Renamed => "renamed",
+        }
+    }
+}
+
+/// Why a watch of a prefix is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    NoPermission,
+    Moved,
+    Swapped,
+    Demoted,
+    /// Another data set was loaded.
+    Loaded,
+}
+
+impl Over {
+    pub fn name(self) -> &'static str {
+        match self {
+            Over::NoPermission => "noperm",
+            Over::Moved => "moved",
+            Over::Swapped => "swapped",
+            Over::Demoted => "demoted",
+            Over::Loaded => "loaded",
+        }
+    }
+}
+
+/// A page of the snapshot of a watch. The shell adds the values, and may return less:
+/// [`Event::PageCut`](super::event::Event::PageCut).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotPage {
+    pub client: ClientId,
+    pub prefix: KeyBuf,
+    pub keys_only: bool,
+    /// Names and tokens, sorted.
+    pub entries: Vec<(Bytes, Token)>,
+    /// No other key has the prefix.
+    pub is_last: bool,
 }
 
 /// A hold that its owner did not end; or many that ended at once.
@@ -98,6 +186,8 @@ pub enum Reply {
     Null,
     /// Whether each of the keys asked for exists; a single one is not wrapped in an array.
     States(Vec<bool>),
+    /// Of a watch of a prefix.
+    Page(Box<SnapshotPage>),
     /// A new session's secret, which is kept nowhere.
     Secret(Box<[u8]>),
     /// The key that was made, and its token.
@@ -235,6 +325,14 @@ pub enum Refusal {
     },
     /// Acknowledgements were asked for without a session.
     AcksWithoutSession,
+    /// Keys of this database are still being sorted, for the first watch of a prefix.
+    IndexIncomplete,
+    /// A page was asked for without a watch.
+    NotWatched,
+    /// Of the prefixes that are watched in a database.
+    TooManyPrefixLengths {
+        limit: usize,
+    },
     /// There is no such session, or no session.
     NoSession,
     /// The connection has a session already.
@@ -328,6 +426,15 @@ pub enum News {
     Failed(Kind, Box<Refusal>),
     /// `<kind> <key> LOST <why>`
     Lost(Kind, Loss, NameFrom),
+    /// `watchtp <key> ...`, or of a prefix
+    Presence(Box<(PresenceChange, Option<Bytes>)>),
+}
+
+impl News {
+    /// With the key's value, if it is told.
+    pub fn of_presence(change: PresenceChange, value: Option<Bytes>) -> News {
+        News::Presence(Box::new((change, value)))
+    }
 }
 
 #[cfg(test)]

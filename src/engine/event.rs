@@ -66,6 +66,19 @@ pub struct Start<'a> {
     pub user: &'a [u8],
 }
 
+/// `WATCHTP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchPrefix<'a> {
+    pub client: ClientId,
+    /// Not empty.
+    pub prefix: Key<'a>,
+    /// With the next page of a watch.
+    pub goes_on: bool,
+    pub keys_only: bool,
+    /// What the connection may see, as a number: it has another when its user or the user's rights are others.
+    pub sight: u64,
+}
+
 /// Each event up to `BlockRefused` emits one reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event<'a> {
@@ -110,6 +123,13 @@ pub enum Event<'a> {
     },
     /// `UNWATCHEX` without keys.
     UnwatchAll { client: ClientId },
+    /// `WATCHTP`.
+    WatchPrefix(WatchPrefix<'a>),
+    /// `UNWATCHTP`, of one prefix or of all.
+    UnwatchPrefix {
+        client: ClientId,
+        prefix: Option<Key<'a>>,
+    },
     /// Replicated.
     Start(Start<'a>),
     /// `SESSION.RESUME` of the session with this digest. Writes nothing.
@@ -134,6 +154,17 @@ pub enum Event<'a> {
     /// `SESSION.DETACH`. Writes nothing.
     Detach { client: ClientId },
 
+    /// Of the last page that a connection was answered with for this prefix only the keys up to this name were returned.
+    PageCut {
+        client: ClientId,
+        prefix: Key<'a>,
+        last: &'a [u8],
+    },
+    /// What these connections may see is not what it was when they began to watch prefixes: their watches end.
+    SightLost { clients: &'a [ClientId] },
+    /// A watched prefix belongs to another server now (its slot moved in a cluster): its watches end.
+    PrefixElsewhere { prefix: Key<'a> },
+
     /// `CLIENT UNBLOCK`: the wait of a blocked connection ends as at its timeout.
     Unblocked { client: ClientId },
     /// The server refused `Effect::Block`: the wait ends.
@@ -152,6 +183,8 @@ pub enum Event<'a> {
     Replaced { key: Key<'a>, by: Cause },
     /// Another client wrote a string to an [orphaned](super::Engine::is_orphaned) key: the key is that client's now.
     TakenOver { key: Key<'a> },
+    /// A client wrote to a key, which stays; at the end of the step, and once for each key.
+    Changed { key: Key<'a> },
     /// A key was removed, other than by an effect.
     Gone { key: Key<'a>, by: Cause, why: Loss },
     /// A key was renamed or moved; `MovedTo` follows.
@@ -260,6 +293,8 @@ impl Event<'_> {
                 | Event::Elsewhere { .. }
                 | Event::Disowned { .. }
                 | Event::Found { .. }
+                | Event::Changed { .. }
+                | Event::SightLost { .. }
         )
     }
 

@@ -20,6 +20,8 @@ pub struct Limits {
     pub steps_per_event: usize,
     /// Compatible waiters served by the event that frees their key. At least one.
     pub compatible_grants_per_event: usize,
+    /// Keys of one page of WATCHTP. At least one.
+    pub keys_per_page: usize,
 }
 
 impl Limits {
@@ -32,6 +34,7 @@ impl Limits {
         sessions_per_user: 32_768,
         steps_per_event: 1000,
         compatible_grants_per_event: 128,
+        keys_per_page: 1000,
     };
 }
 
@@ -97,6 +100,15 @@ pub(in crate::engine) const SLOTS_PER_RENEWAL: usize = 64;
 
 /// After this many losses of one owner at once, further ones share one log entry.
 pub const LOSSES_LOGGED_APART: u32 = 100;
+
+// ---- watches of prefixes ----
+
+/// Different lengths of the prefixes that are watched in a database: a change of a temporary key looks each of them up.
+pub(in crate::engine) const PREFIX_LENGTHS: usize = 32;
+
+/// The first WATCHTP of a database visits so many times as many slots of held keys as an event has steps; more are indexed in
+/// slices.
+pub(in crate::engine) const SLOTS_INDEXED_PER_STEP: usize = 4;
 
 // ---- deadlock search ----
 

@@ -34,8 +34,11 @@ mod tables;
 mod terms;
 mod types;
 
-pub use effect::{Effect, Lost, NameFrom, News, Push, Refusal, Reply, Waits};
-pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing};
+pub use effect::{
+    Effect, Gone, Lost, NameFrom, News, Over, Presence, PresenceChange, Push, Refusal, Reply,
+    SnapshotPage, Viewer, Waits,
+};
+pub use event::{Acquire, Event, KeySnapshot, Raise, Start, Timing, WatchPrefix};
 pub use inspect::current::Stale;
 pub use inspect::inspection::{Holder, KeyInspection, KeyLine, Page, Waiting, Walk};
 pub use inspect::mine::{Own, OwnState};
@@ -132,7 +135,7 @@ impl Engine {
             Event::BlockRefused { client } => self.block_refused(client, effects),
             Event::Abandoned { client, granted } => {
                 self.unblock(client);
-                self.take_back(client, granted);
+                self.take_back(client, granted, effects);
             }
             Event::Made { key } => self.made(key, effects),
             Event::Replaced { key, by } => self.replaced(key, by, effects),
@@ -167,6 +170,26 @@ impl Engine {
             Event::RenewAll => self.renew_all(),
             Event::Renew { steps } => self.with_budget(steps, Self::renew, effects),
             Event::Work { steps } => self.with_budget(steps, Self::work, effects),
+            about_prefixes => self.route_presence(about_prefixes, effects),
+        }
+    }
+
+    #[cold]
+    fn route_presence(&mut self, event: Event<'_>, effects: &mut Vec<Effect>) {
+        match event {
+            Event::WatchPrefix(ask) => self.watch_prefix(ask, effects),
+            Event::UnwatchPrefix { client, prefix } => {
+                self.unwatch_prefix(client, prefix, effects);
+            }
+            Event::PageCut {
+                client,
+                prefix,
+                last,
+            } => self.page_cut(client, prefix, last),
+            Event::SightLost { clients } => self.lose_sight(clients, effects),
+            Event::PrefixElsewhere { prefix } => self.prefix_elsewhere(prefix, effects),
+            Event::Changed { key } => self.changed(key, effects),
+            other => unreachable!("{other:?} is about no prefix"),
         }
     }
 
@@ -359,7 +382,7 @@ impl Engine {
             holds: self.holds.len() - self.holds.temporary(),
             grants_pending: self.holds.acks.len(),
             waiters: self.queues.len() - dead.waits,
-            watches: self.watches.len() - dead.watches,
+            watches: self.watches.len() + self.prefixes.len() - dead.watches,
             watched_keys: self.watches.watched_keys(),
             sessions_attached: self.clients.attached(),
             sessions_detached: self.sessions.len() - self.clients.attached(),

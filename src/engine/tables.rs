@@ -9,6 +9,7 @@ use crate::engine::state::clients::Clients;
 use crate::engine::state::durations::Durations;
 use crate::engine::state::holds::Holds;
 use crate::engine::state::keys::{Cursor, Keys};
+use crate::engine::state::prefixes::Prefixes;
 use crate::engine::state::queues::Queues;
 use crate::engine::state::renewals::Renewals;
 use crate::engine::state::rows::{HeldKey, Hold, Name, Waiter};
@@ -70,6 +71,7 @@ pub struct Engine {
     pub(super) keys: Keys,
     pub(super) clients: Clients,
     pub(super) watches: Watches,
+    pub(super) prefixes: Prefixes,
     pub(super) holds: Holds,
     pub(super) queues: Queues,
     pub(super) sessions: Sessions,

@@ -38,8 +38,9 @@ pub struct Outbox {
     /// Pushes dropped over the limit, counted for each client.
     dropped: u64,
     cancelled: Cancelled,
-    /// Some queued pushes are grants from inside a transaction.
+    /// Some queued pushes are grants from inside a transaction, or about watches of prefixes.
     grants_in_exec: bool,
+    sights_in_exec: bool,
     /// Clients whose transactions ran commands of the module since pushes were queued.
     in_exec: HashSet<ClientId>,
     /// A flush was seen whose reply may be outstanding.
@@ -115,6 +116,7 @@ impl Outbox {
         if let (false, &[client]) = (now.in_exec, &*to)
             && now.executing_client == Some(client)
             && !is_watch(&push)
+            && !is_sight(&push)
         {
             return Post::InFront(client, push);
         }
@@ -125,6 +127,7 @@ impl Outbox {
             return Post::Now(to, push);
         }
         self.grants_in_exec |= now.in_exec && is_grant(&push);
+        self.sights_in_exec |= now.in_exec && is_sight(&push);
         self.enqueue(to, push);
         let is_full = self.count >= QUEUED_PUSHES_MAX;
         if is_full && !must_wait {
@@ -242,7 +245,24 @@ impl Outbox {
         self.drop_cancelled();
         let in_exec = std::mem::take(&mut self.in_exec);
         if std::mem::take(&mut self.grants_in_exec) {
-            self.drop_released_grants(&in_exec, holds);
+            self.drop_released_grants(&in_exec, &holds);
+        }
+        if std::mem::take(&mut self.sights_in_exec) {
+            self.drop_unwanted_sights(holds);
+        }
+    }
+
+    /// Drops what is about watches of prefixes that the same transaction has ended, or has begun again.
+    fn drop_unwanted_sights(&mut self, holds: impl Fn(ClientId, &Push, Token) -> bool) {
+        self.count = 0;
+        for run in std::mem::take(&mut self.waiting) {
+            for push in run.pushes {
+                let mut to = run.to.clone();
+                to.retain(|id| !is_sight(&push) || holds(*id, &push, Token::default()));
+                if !to.is_empty() {
+                    self.append(to, push);
+                }
+            }
         }
     }
 
@@ -376,7 +396,16 @@ impl Cancelled {
 
 /// A push's memory, at most. Not less than on the wire.
 fn cost(push: &Push) -> usize {
-    PUSH_BYTES + push.key.name.len() + push.label().len()
+    let value = match push.news() {
+        News::Presence(news) => news.1.as_ref().map_or(0, |value| value.len()),
+        _ => 0,
+    };
+    PUSH_BYTES + push.key.name.len() + push.label().len() + value
+}
+
+/// Whether it is about watches of prefixes.
+fn is_sight(push: &Push) -> bool {
+    matches!(push.news(), News::Presence(_))
 }
 
 fn is_watch(push: &Push) -> bool {

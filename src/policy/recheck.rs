@@ -12,23 +12,32 @@ pub struct RecheckReason {
     pub restored: bool,
     /// It is a temporary key that may have lost its TTL.
     pub untimed: bool,
+    /// Its value was written, and somebody watches a prefix of it.
+    pub changed: bool,
 }
 
 impl RecheckReason {
+    const NONE: RecheckReason = RecheckReason {
+        overwritten: false,
+        restored: false,
+        untimed: false,
+        changed: false,
+    };
     pub const OVERWRITTEN: RecheckReason = RecheckReason {
         overwritten: true,
-        restored: false,
-        untimed: false,
+        ..Self::NONE
     };
     pub const RESTORED: RecheckReason = RecheckReason {
-        overwritten: false,
         restored: true,
-        untimed: false,
+        ..Self::NONE
     };
     pub const UNTIMED: RecheckReason = RecheckReason {
-        overwritten: false,
-        restored: false,
         untimed: true,
+        ..Self::NONE
+    };
+    pub const CHANGED: RecheckReason = RecheckReason {
+        changed: true,
+        ..Self::NONE
     };
 
     fn or(self, other: RecheckReason) -> RecheckReason {
@@ -36,6 +45,7 @@ impl RecheckReason {
             overwritten: self.overwritten || other.overwritten,
             restored: self.restored || other.restored,
             untimed: self.untimed || other.untimed,
+            changed: self.changed || other.changed,
         }
     }
 }
@@ -92,6 +102,17 @@ impl Queue {
             self.keys.remove(&key.db);
         }
         Some(entry.reason)
+    }
+
+    /// Who watches a prefix of this key was told of its value.
+    pub fn value_told(&mut self, key: Key<'_>) {
+        if let Some(reason) = self.take(key) {
+            let changed = false;
+            let other = RecheckReason { changed, ..reason };
+            if other != RecheckReason::NONE {
+                self.add(key, other);
+            }
+        }
     }
 
     /// A key is renamed or moved away from this name.
@@ -188,6 +209,18 @@ mod tests {
             at(0, "a", RecheckReason::UNTIMED),
         ];
         assert_eq!(all(queue), expected);
+    }
+
+    #[test]
+    fn a_value_that_was_told_is_not_looked_at_for_that() {
+        let mut queue = queue(&[
+            (0, "a", RecheckReason::CHANGED),
+            (0, "b", RecheckReason::CHANGED.or(RecheckReason::UNTIMED)),
+        ]);
+        for name in ["a", "b", "c"] {
+            queue.value_told(key(0, name));
+        }
+        assert_eq!(all(queue), [at(0, "b", RecheckReason::UNTIMED)]);
     }
 
     #[test]

@@ -160,6 +160,14 @@ impl SlotSet {
         (set, importing)
     }
 
+    /// The slots that a node serves, from its `CLUSTER NODES`: those that it owns or imports, or those of its master.
+    pub fn served(nodes: &str) -> SlotSet {
+        let own = own_line(nodes);
+        let master = own.split(' ').nth(3).filter(|id| *id != "-");
+        let line = master.and_then(|id| nodes.lines().find(|line| line.starts_with(id)));
+        SlotSet::of_line(line.unwrap_or(own)).0
+    }
+
     fn add(&mut self, first: u64, last: u64) {
         for slot in first..=last.min(SLOTS as u64 - 1) {
             self.0[slot as usize / 64] |= 1 << (slot % 64);
@@ -300,6 +308,42 @@ pub fn slot_of(name: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_names_with_a_whole_hash_tag_are_in_its_slot() {
+        for (prefix, is_whole) in [
+            ("{a}", true),
+            ("m:{a}:", true),
+            ("{a}{}", true),
+            ("}{a}", true),
+            ("", false),
+            ("m", false),
+            ("{a", false),
+            ("{}", false),
+            ("{}{a}", false),
+            ("a}", false),
+        ] {
+            assert_eq!(hash_tag(prefix.as_bytes()).is_some(), is_whole, "{prefix}");
+            let slots =
+                ["", "x", "}", "{y}"].map(|rest| slot_of(format!("{prefix}{rest}").as_bytes()));
+            assert!(!is_whole || slots.iter().all(|slot| *slot == slots[0]));
+        }
+    }
+
+    #[test]
+    fn a_replica_serves_its_masters_slots() {
+        let nodes = "aa 1:1@1 master - 0 0 1 connected 0-9\n\
+                     bb 1:2@2 myself,slave aa 0 0 1 connected\n\
+                     cc 1:3@3 master - 0 0 2 connected 10-19";
+        let served = |nodes: &str| {
+            let slots = SlotSet::served(nodes);
+            [5, 15].map(|slot| slots.has(slot))
+        };
+        assert_eq!(served(nodes), [true, false]);
+        let nodes = nodes.replace("bb 1:2@2 myself,slave aa", "bb 1:2@2 slave aa");
+        let nodes = nodes.replace("cc 1:3@3 master", "cc 1:3@3 myself,master");
+        assert_eq!(served(&nodes), [false, true]);
+    }
 
     #[test]
     fn the_server_is_asked_while_a_slot_may_be_gone() {

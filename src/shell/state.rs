@@ -10,7 +10,7 @@ use crate::policy::recheck::Queue;
 use crate::policy::release::Release;
 use crate::policy::rights::Rights;
 use crate::policy::server::{Server, Wanted};
-use crate::policy::slots::{OwnSlots, Slots};
+use crate::policy::slots::{OwnSlots, SlotSet, Slots};
 use crate::shell::sys::main_thread::MainThread;
 use crate::shell::sys::raw::{
     BlockHandle, Callback, CommandFilter, Listener, OnAbandoned, OnAnswer, OnKey, Text, Timer,
@@ -62,6 +62,9 @@ pub struct Callbacks {
     /// A blocked client disconnected, or the server replied to it.
     pub on_abandoned: OnAbandoned,
 }
+
+/// By the name of the user: when the server was asked last, and the number.
+pub type Sights = HashMap<Box<[u8]>, (Moment, u64)>;
 
 /// The fields that every command reads come first, in adjacent cache lines; `repr(C)` keeps them there.
 #[derive(Default)]
@@ -148,6 +151,10 @@ pub struct Shell {
     pub replicas_changed: Cell<bool>,
     pub slots: Scoped<Slots>,
     pub own_slots: Scoped<OwnSlots>,
+    /// The slots of prefixes that may be watched, as last polled, and when.
+    pub prefix_slots: Scoped<Option<(Moment, SlotSet)>>,
+    /// What users may see, as numbers; see `server/rights.rs`.
+    pub sights: Scoped<Sights>,
     /// Keys of migrated slots may have been deleted since the last recheck.
     pub trims: Cell<bool>,
     pub settings: Cell<Settings>,
@@ -165,6 +172,7 @@ pub struct Shell {
     pub subscribed_to_keys: Cell<bool>,
     pub subscribed_to_new_keys: Cell<bool>,
     pub subscribed_to_overwrites: Cell<bool>,
+    pub subscribed_to_values: Cell<bool>,
     pub subscribed_to_server_events: Cell<bool>,
     pub subscribed_to_settings: Cell<bool>,
     pub filters_commands: Cell<bool>,

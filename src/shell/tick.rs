@@ -28,6 +28,7 @@ fn go_off(ctx: Ctx<'_>) {
     shell().has_started.set(true);
     recheck::handle_deferred(ctx, KeyScope::All);
     slots::check_owned(ctx);
+    slots::check_prefixes(ctx);
     acks::count_replicas_if_changed(ctx);
     acks::count_due(ctx);
     acks::stop_if_idle();

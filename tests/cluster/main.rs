@@ -12,6 +12,7 @@ mod locks;
 mod matrix;
 mod moving;
 mod nodes;
+mod prefixes;
 mod resharding;
 mod routing;
 mod running;

@@ -85,7 +85,7 @@ fn histories(first_seed: u64, steps: usize) {
 }
 
 /// Histories in which nothing happens prove nothing.
-const FLOORS: [Floor; 18] = [
+const FLOORS: [Floor; 20] = [
     ("handoffs", |all| all.handoffs, 3_000),
     ("lost", |all| all.lost, 1_000),
     ("deadlocks refused", |all| all.deadlocks_refused, 150),
@@ -104,6 +104,8 @@ const FLOORS: [Floor; 18] = [
     ("loads", |all| all.loads, 50),
     ("restarts", |all| all.restarts, 20),
     ("removed", |all| all.removed_by_disconnect, 1_000),
+    ("pages", |all| all.pages, 100),
+    ("sights", |all| all.sights, 200),
 ];
 
 /// Takes random steps, and panics with the seed and the shortest history that fails. What came about.

@@ -4,7 +4,8 @@ use crate::harness::{Client, Server, built, bulk, eventually, eventually_within}
 use crate::log::Compared;
 use crate::look;
 use crate::model::command::{Mode, NAMES, Spot, Who};
-use crate::model::replies::{Heard, Tokens, check};
+use crate::model::presence::{Beliefs, Sight, is_sight};
+use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::rights::{Rights, USERS, rules};
 use crate::model::step::{Ending, Step};
 use crate::model::world::{Limits, Outcome, REASONS, Totals, World};
@@ -187,6 +188,7 @@ pub struct Trial<'a> {
     left_over: u64,
     tokens: Tokens,
     logged: Compared,
+    beliefs: Beliefs,
     taken: usize,
     /// What comes of the step that was taken.
     outcome: Outcome,
@@ -212,6 +214,7 @@ impl<'a> Trial<'a> {
             stage,
             tokens: Tokens::default(),
             logged,
+            beliefs: Beliefs::default(),
             taken: 0,
             outcome: Outcome::default(),
         }
@@ -330,7 +333,12 @@ impl<'a> Trial<'a> {
         let taken = self.taken;
         let heard = self.outcome.heard.clone();
         let is_push = |heard: &Heard| matches!(heard, Heard::Pushes(_) | Heard::InFront(_));
-        self.hear(|who| heard[who].iter().any(is_push) || !(taken + who).is_multiple_of(4));
+        let watchers: Vec<Who> = self.world.prefixes.iter().map(|watch| watch.who).collect();
+        self.hear(|who| {
+            heard[who].iter().any(is_push)
+                || watchers.contains(&who)
+                || !(taken + who).is_multiple_of(4)
+        });
         let mut disagreement = self.disagreement_so_far();
         let deadline = Instant::now() + SOON;
         while disagreement.is_err() && Instant::now() < deadline {
@@ -344,9 +352,10 @@ impl<'a> Trial<'a> {
     /// What was taken to be known so that they agree is not if they do not.
     fn disagreement_so_far(&mut self) -> Result<(), String> {
         let (tokens, logged) = (self.tokens.clone(), self.logged.clone());
+        let beliefs = self.beliefs.clone();
         let disagreement = self.disagreement();
         if disagreement.is_err() {
-            (self.tokens, self.logged) = (tokens, logged);
+            (self.tokens, self.logged, self.beliefs) = (tokens, logged, beliefs);
         }
         disagreement
     }
@@ -372,12 +381,17 @@ impl<'a> Trial<'a> {
             seen.compare(&self.world, ids, &mut self.tokens)?;
         }
         for (who, expected) in self.outcome.heard.iter().enumerate() {
-            if self.world.client(who).is_some() {
-                let heard = self.players.heard(who);
-                check(expected, heard, &mut self.tokens)
-                    .map_err(|what| format!("client {who}: {what}"))?;
+            if self.world.client(who).is_none() {
+                self.beliefs.forget(who);
+                continue;
             }
+            let (sights, heard) = sights(expected, self.players.heard(who));
+            check(expected, &heard, &mut self.tokens)
+                .map_err(|what| format!("client {who}: {what}"))?;
+            self.beliefs.see(who, &sights)?;
         }
+        self.beliefs.compare(&self.world, &mut self.tokens)?;
+        self.world.totals.sights = self.beliefs.pushes;
         self.compare_log()?;
         self.compare_info()
     }
@@ -401,6 +415,7 @@ impl<'a> Trial<'a> {
         let temporary = temporary
             .filter(|hold| hold.mode == Mode::Temporary)
             .count();
+        let watches = world.watches.len() + world.prefixes.len();
         let mut watched: Vec<Spot> = world.watches.iter().map(|watch| watch.spot).collect();
         watched.sort_unstable();
         watched.dedup();
@@ -414,7 +429,7 @@ impl<'a> Trial<'a> {
             ("temporary_keys", temporary as u64),
             ("holds", (world.holds.len() - temporary) as u64),
             ("waiters", world.waiters.len() as u64),
-            ("watches", world.watches.len() as u64),
+            ("watches", watches as u64),
             ("watched_keys", watched.len() as u64),
             ("sessions_attached", attached),
             (
@@ -484,6 +499,30 @@ impl<'a> Trial<'a> {
         }
         Ok(())
     }
+}
+
+/// What one has seen of its watches of prefixes, and what else it has heard.
+fn sights(expected: &[Heard], heard: &[Arrival]) -> (Vec<Sight>, Vec<Arrival>) {
+    let mut replies = expected.iter().filter_map(|heard| match heard {
+        Heard::Reply { reply, .. } => Some(reply),
+        Heard::Pushes(_) | Heard::InFront(_) => None,
+    });
+    let (mut sights, mut others) = (Vec::new(), Vec::new());
+    for arrival in heard {
+        match arrival {
+            Arrival::Push(sentence) if is_sight(sentence) => {
+                sights.push(Sight::Push(sentence.clone()));
+                continue;
+            }
+            Arrival::Reply(got) => {
+                let expected: Option<&Reply> = replies.next();
+                sights.extend(expected.into_iter().flat_map(|reply| Sight::of(reply, got)));
+            }
+            Arrival::Push(_) => {}
+        }
+        others.push(arrival.clone());
+    }
+    (sights, others)
 }
 
 /// Pushes that follow each other come in any order.

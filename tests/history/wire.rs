@@ -2,7 +2,8 @@
 
 use crate::harness::Frame;
 use crate::model::command::{
-    Acks, Ask, Command, Kind, LABELS, Label, Mode, Name, Past, Raised, Replies, Task, Wait,
+    Acks, Ask, Command, Kind, LABELS, Label, Mode, Name, PREFIXES, Past, Raised, Replies, Task,
+    Wait,
 };
 use crate::model::replies::Reply;
 use crate::model::sequence::bytes_of;
@@ -52,6 +53,28 @@ fn with_keys(command: &str, keys: &[Name]) -> Words {
     std::iter::once(bytes(command)).chain(keys).collect()
 }
 
+fn prefix_words(command: &Command) -> Words {
+    match command {
+        Command::Watchtp {
+            prefix,
+            goes_on,
+            keys_only,
+        } => {
+            let mut words = words!["WATCHTP", PREFIXES[*prefix]];
+            // The server knows where it goes on.
+            words.extend(goes_on.then(|| words!["AFTER", "x"]).into_iter().flatten());
+            words.extend(keys_only.then(|| bytes("KEYSONLY")));
+            words
+        }
+        Command::Unwatchtp { prefix } => {
+            let mut words = words!["UNWATCHTP"];
+            words.extend(prefix.map(|prefix| bytes(PREFIXES[prefix])));
+            words
+        }
+        other => unreachable!("{other:?} is about no prefix"),
+    }
+}
+
 impl Book {
     pub fn words(&self, command: &Command) -> Words {
         match command {
@@ -75,6 +98,7 @@ impl Book {
             Command::Deltp { keys } => with_keys("DELTP", keys),
             Command::Watchex { keys } => with_keys("WATCHEX", keys),
             Command::Unwatchex { keys } => with_keys("UNWATCHEX", keys),
+            Command::Watchtp { .. } | Command::Unwatchtp { .. } => prefix_words(command),
             Command::Start { grace_ms } => {
                 words!["SESSION.START", "GRACE", grace_ms.to_string()]
             }

@@ -25,5 +25,6 @@ mod swapped;
 mod taken_away;
 mod threads;
 mod watchex;
+mod watchtp;
 
 use tether_testing::{harness, line};

@@ -7,11 +7,11 @@ use crate::model::command::{
 use crate::model::replies::{Reply, Tokens};
 use crate::model::sequence;
 use crate::model::sessions::Number;
-use crate::words::key_of;
+use crate::words::{key_of, prefix_of};
 use std::num::NonZeroU32;
 use tether::engine::{
     Acquire, AskedAcks, Attributes, ClientId, Digest, Event, Form, Key, KeySnapshot, Mode, Raise,
-    SequenceName, SessionId, SessionRecord, Start, Terms, Token, Wait,
+    SequenceName, SessionId, SessionRecord, Start, Terms, Token, Wait, WatchPrefix,
 };
 
 impl Machine {
@@ -80,8 +80,9 @@ impl Machine {
             }
             other => self.request(client, db, other),
         }
-        self.end_turn(who);
         let reply = self.reply.take().expect("each command is answered");
+        self.see_reply(who, command, &reply);
+        self.end_turn(who);
         self.line(client).expect("it is there").blocked = reply == Reply::Blocked;
         match reply {
             Reply::Refused(what) if what.starts_with('!') => Err(what),
@@ -145,7 +146,37 @@ impl Machine {
                     },
                 );
             }
+            Command::Watchtp { .. } | Command::Unwatchtp { .. } => {
+                self.about_prefixes(client, db, command);
+            }
             about_sessions => self.about_sessions(client, about_sessions),
+        }
+    }
+
+    fn about_prefixes(&mut self, client: ClientId, db: usize, command: &Command) {
+        match command {
+            Command::Watchtp {
+                prefix,
+                goes_on,
+                keys_only,
+            } => {
+                let (goes_on, keys_only) = (*goes_on, *keys_only);
+                let prefix = prefix_of(db, *prefix);
+                let sight = 0;
+                let watch = WatchPrefix {
+                    client,
+                    prefix,
+                    goes_on,
+                    keys_only,
+                    sight,
+                };
+                self.tell(None, Event::WatchPrefix(watch));
+            }
+            Command::Unwatchtp { prefix } => {
+                let prefix = prefix.map(|prefix| prefix_of(db, prefix));
+                self.tell(None, Event::UnwatchPrefix { client, prefix });
+            }
+            other => unreachable!("{other:?} is about no prefix"),
         }
     }
 

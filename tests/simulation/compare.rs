@@ -189,7 +189,11 @@ impl Trial {
             ("holds", gauges.holds, world.holds.len() - temporary),
             ("waiters", gauges.waiters, world.waiters.len()),
             ("pending grants", gauges.grants_pending, world.grants.len()),
-            ("watches", gauges.watches, world.watches.len()),
+            (
+                "watches",
+                gauges.watches,
+                world.watches.len() + world.prefixes.len(),
+            ),
             (
                 "watched keys",
                 gauges.watched_keys,

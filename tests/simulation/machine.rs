@@ -3,17 +3,18 @@
 //! What a server tells a module of each change is in `keyspace.rs`. Every order is held against what
 //! must be true when it is given.
 
-use crate::model::command::{Spot, Who};
+use crate::model::command::{Command, Spot, Who};
+use crate::model::presence::{Page, Sight};
 use crate::model::replies::{Arrival, Reply, Tokens};
 use crate::model::rights::{Rights, User};
 use crate::model::world::Fact;
 use crate::twins::Twins;
 use crate::users::Users;
 use crate::words::{answer, key_of, refuse_circle, sentence, spot_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tether::engine::{
     Acquire, ClientId, Effect, Engine, Event, Key, KeySnapshot, KeyState, Limits, Moment, News,
-    Push, SessionRecord, Timing, Token,
+    Presence, Push, SessionRecord, Timing, Token,
 };
 use tether::policy::losses::LossLog;
 
@@ -30,6 +31,8 @@ pub struct Machine {
     next_id: u64,
     pub now: Moment,
     heard: Vec<Vec<Arrival>>,
+    /// What everyone has seen of its watches of prefixes.
+    pub(super) seen: Vec<Vec<Sight>>,
     /// Pushes wait here until a transaction is over.
     outbox: Vec<(Vec<ClientId>, Push)>,
     pub(super) in_exec: bool,
@@ -38,7 +41,7 @@ pub struct Machine {
     /// Whose command is executed outside a transaction.
     pub(super) turn: Option<ClientId>,
     /// What that one's watches have it hear after its reply.
-    behind: Vec<String>,
+    behind: Vec<(bool, String)>,
     /// The engine's last answer.
     pub(super) reply: Option<Reply>,
     /// The keys that orders were about, in order.
@@ -92,6 +95,7 @@ impl Machine {
             next_id: 1,
             now: Moment(0),
             heard: vec![Vec::new(); places],
+            seen: vec![Vec::new(); places],
             outbox: Vec::new(),
             in_exec: false,
             gives_back: None,
@@ -180,13 +184,16 @@ impl Machine {
             Fact::ExecBegins => self.in_exec = true,
             Fact::ExecEnds => {
                 self.in_exec = false;
-                for (to, push) in self.outbox_without_what_was_given_back() {
+                for (mut to, push) in self.outbox_without_what_was_given_back() {
+                    // As the shell does.
+                    to.retain(|client| self.engine.wants(*client, &push));
                     self.deliver(&to, &push);
                 }
             }
             Fact::Ended { who } => {
                 let line = self.lines[*who].take().expect("a connection ends once");
                 self.heard[*who].clear();
+                self.seen[*who].clear();
                 let client = line.id;
                 self.tell(None, Event::Ended { client });
                 assert!(!self.engine.knows_client(client));
@@ -337,6 +344,9 @@ impl Machine {
                     false => self.deliver(&to, &push),
                 }
             }
+            Effect::Presence(presence) => {
+                self.perform(in_command, asked, pushed(*presence));
+            }
             Effect::EnablePush(client) => {
                 let line = self.line(client).expect("who is attended lives");
                 assert!(!std::mem::replace(&mut line.attended, true));
@@ -379,6 +389,26 @@ impl Machine {
         told.map(|at| all[at].clone()).collect()
     }
 
+    /// Its watches of prefixes are answered so.
+    pub(super) fn see_reply(&mut self, who: Who, command: &Command, reply: &Reply) {
+        let (Command::Watchtp { .. } | Command::Unwatchtp { .. }) = command else {
+            return;
+        };
+        let expected = match *command {
+            Command::Watchtp {
+                prefix, goes_on, ..
+            } => Reply::Page(Page {
+                prefix,
+                goes_on,
+                next: Vec::new(),
+                entries: Vec::new(),
+            }),
+            Command::Unwatchtp { prefix } => Reply::Unwatched(prefix, 0),
+            _ => return,
+        };
+        self.seen[who].extend(Sight::of(&expected, reply));
+    }
+
     fn answer_once(&mut self, reply: Reply) {
         let former = self.reply.replace(reply);
         assert_eq!(former, None, "a second answer to one command");
@@ -398,12 +428,17 @@ impl Machine {
     /// A command has been answered: what comes after its reply comes.
     pub(super) fn end_turn(&mut self, who: Who) {
         self.turn = None;
-        let behind = self.behind.drain(..).map(Arrival::Push);
-        self.heard[who].extend(behind);
+        for (is_sight, sentence) in self.behind.drain(..) {
+            match is_sight {
+                true => self.seen[who].push(Sight::Push(sentence)),
+                false => self.heard[who].push(Arrival::Push(sentence)),
+            }
+        }
     }
 
     fn deliver(&mut self, to: &[ClientId], push: &Push) {
-        let is_watch = matches!(push.news(), News::Added | News::Deleted);
+        let is_sight = matches!(push.news(), News::Presence(_));
+        let is_watch = is_sight || matches!(push.news(), News::Added | News::Deleted);
         for client in to {
             let Some(who) = self.who(*client) else {
                 // It has ended meanwhile, in the same transaction.
@@ -412,9 +447,20 @@ impl Machine {
             let line = self.line(*client).expect("it was just found");
             assert!(line.attended, "pushes to who was never attended");
             match is_watch && self.turn == Some(*client) {
-                true => self.behind.push(sentence(push)),
+                true => self.behind.push((is_sight, sentence(push))),
+                false if is_sight => self.seen[who].push(Sight::Push(sentence(push))),
                 false => self.heard[who].push(Arrival::Push(sentence(push))),
             }
         }
     }
+}
+
+/// A change without its value, to each once.
+fn pushed(presence: Presence) -> Effect {
+    let Presence { to, key, change } = presence;
+    let to: Vec<ClientId> = to.iter().map(|viewer| viewer.client).collect();
+    let once: BTreeSet<_> = to.iter().collect();
+    assert_eq!(once.len(), to.len(), "two pushes for one change");
+    let push = Push::new(key, News::of_presence(change, None), b"");
+    Effect::Push { to, push }
 }

@@ -19,6 +19,7 @@ mod listing;
 mod log;
 mod machine;
 mod mine;
+mod prefixes;
 mod random_worlds;
 mod refused;
 mod renewals;

@@ -21,12 +21,15 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
         watches: 3,
         keys: 2,
         together: 1,
+        page: 2,
     };
     let count = steps.div_ceil(PER_WORLD).max(1);
     let mut all = Totals::default();
     for (seed, n) in (first_seed..).zip(0..count) {
         // The size follows from the seed, so that the seed is the whole story.
         let (places, names, limits) = SIZES[seed as usize % SIZES.len()];
+        let page = if seed.is_multiple_of(2) { 1 } else { 1000 };
+        let limits = Limits { page, ..limits };
         let scope = Scope {
             places,
             names,
@@ -58,7 +61,7 @@ fn worlds(first_seed: u64, steps: usize, check_every: usize) {
 }
 
 /// Worlds in which nothing happens prove nothing.
-const FLOORS: [Floor; 17] = [
+const FLOORS: [Floor; 19] = [
     ("handoffs", |all| all.handoffs, 600),
     ("lost", |all| all.lost, 1_000),
     ("removed", |all| all.removed_by_disconnect, 300),
@@ -76,6 +79,8 @@ const FLOORS: [Floor; 17] = [
     ("graces over", |all| all.graces_over, 30),
     ("loads", |all| all.loads, 80),
     ("waits lost", |all| all.waits_lost, 20),
+    ("pages", |all| all.pages, 100),
+    ("sights", |all| all.sights, 1_000),
 ];
 
 #[test]

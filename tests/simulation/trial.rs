@@ -5,6 +5,7 @@ use crate::machine::Machine;
 use crate::model::acks::no_acks;
 use crate::model::command::{Command, DATABASES, Spot, Who};
 use crate::model::generate::{Generator, Scope};
+use crate::model::presence::Beliefs;
 use crate::model::queues::Waiter;
 use crate::model::replies::{Arrival, Heard, Reply, Tokens, check};
 use crate::model::shrink::shortest;
@@ -21,6 +22,7 @@ pub struct Trial {
     pub machine: Machine,
     pub tokens: Tokens,
     pub logged: Compared,
+    pub beliefs: Beliefs,
     scope: Scope,
     taken: usize,
     /// The engine looks through all that it knows after so many steps.
@@ -33,6 +35,7 @@ impl Trial {
             watches_per_client: limits.watches as u32,
             keys_per_client: limits.keys as u32,
             compatible_grants_per_event: limits.together,
+            keys_per_page: limits.page,
             ..tether::engine::Limits::default()
         };
         Trial {
@@ -40,6 +43,7 @@ impl Trial {
             machine: Machine::new(scope.places, engine_limits),
             tokens: Tokens::default(),
             logged: Compared::default(),
+            beliefs: Beliefs::default(),
             scope,
             taken: 0,
             check_every,
@@ -64,6 +68,7 @@ impl Trial {
         self.compare_state(self.scope)?;
         self.world.put_in_order(&self.tokens);
         self.compare_heard(&outcome)?;
+        self.compare_beliefs()?;
         self.world.check_rules()?;
         if !self.machine.engine.has_work(self.machine.now) {
             self.world.check_nobody_is_forgotten()?;
@@ -83,7 +88,21 @@ impl Trial {
         self.compare_state(self.scope)?;
         self.world.put_in_order(&self.tokens);
         self.machine.heard();
-        Ok(())
+        self.compare_beliefs()
+    }
+
+    /// Who watches prefixes knows what there is.
+    fn compare_beliefs(&mut self) -> Result<(), String> {
+        for who in 0..self.scope.places {
+            let seen = std::mem::take(&mut self.machine.seen[who]);
+            if self.world.client(who).is_none() {
+                self.beliefs.forget(who);
+                continue;
+            }
+            self.beliefs.see(who, &seen)?;
+        }
+        self.world.totals.sights = self.beliefs.pushes;
+        self.beliefs.compare(&self.world, &mut self.tokens)
     }
 
     fn begin_step(&mut self) {

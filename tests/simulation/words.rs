@@ -1,18 +1,38 @@
 //! The engine's words in the model's.
 
 use crate::model::acks::no_acks;
-use crate::model::command::{LABELS, Spot};
+use crate::model::command::{LABELS, PREFIXES, Spot};
 use crate::model::replies::{self, Kind, Reply};
 use crate::model::sequence::{bytes_of, name_of};
 use tether::engine::{
-    Acquire, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, Push, Refusal,
-    Reply as Said, Waits,
+    Acquire, Bytes, ClientId, Db, Engine, Key, KeyBuf, Kind as Sort, Moment, News, PresenceChange,
+    Push, Refusal, Reply as Said, Token, Waits,
 };
 
 pub fn key_of(db: usize, name: usize) -> Key<'static> {
     let db = Db(db as u32);
     let name = bytes_of(name);
     Key { db, name }
+}
+
+pub fn prefix_of(db: usize, prefix: usize) -> Key<'static> {
+    let db = Db(db as u32);
+    let name = PREFIXES[prefix];
+    Key { db, name }
+}
+
+/// As the shell would send it, without values.
+pub fn sight(name: &[u8], change: PresenceChange) -> String {
+    let words = match change {
+        PresenceChange::Added(token) => format!("ADD {}", token.0),
+        PresenceChange::Set(token) => format!("SET {}", token.0),
+        PresenceChange::Gone(token, why) => format!("DEL {} {}", token.0, why.name()),
+        PresenceChange::Flushed => "FLUSHED".to_owned(),
+        PresenceChange::Over(why) => format!("END {}", why.name()),
+    };
+    let text = std::str::from_utf8(name);
+    let name = text.map_or_else(|_| name.escape_ascii().to_string(), str::to_owned);
+    format!("watchtp {name} {words}")
 }
 
 pub fn spot_of(key: &KeyBuf) -> Spot {
@@ -30,6 +50,7 @@ pub fn sentence(push: &Push) -> String {
         Sort::Lock => Kind::Lock,
     };
     let (news, words) = match push.news() {
+        News::Presence(news) => return sight(&push.key.name, news.0),
         News::Added => (replies::News::Added, "ADD".to_owned()),
         News::Deleted => (replies::News::Deleted, "DEL".to_owned()),
         News::Lost(sort, why, _) => {
@@ -71,6 +92,16 @@ pub fn answer(reply: Said) -> Reply {
             let (name, token) = (Reply::Text(name.to_vec()), Reply::Int(token.0 as i64));
             return Reply::Array(vec![name, token]);
         }
+        Said::Page(page) => {
+            let next = page.entries.last().filter(|_| !page.is_last);
+            let next = next.map_or(Vec::new(), |(name, _)| name.to_vec());
+            let entry = |(name, token): &(Bytes, Token)| {
+                let token = Reply::Int(token.0 as i64);
+                Reply::Array(vec![Reply::Text(name.to_vec()), token, Reply::Null])
+            };
+            let entries = page.entries.iter().map(entry).collect();
+            return Reply::Array(vec![Reply::Text(next), Reply::Array(entries)]);
+        }
         Said::Secret(secret) => {
             // Those of the machine are their sessions' numbers.
             let number = std::str::from_utf8(&secret)
@@ -96,6 +127,9 @@ pub fn answer(reply: Said) -> Reply {
         Refusal::SequenceTaken => "ERR the names that this sequence",
         Refusal::TooManySessions { .. } => "ERR too many sessions",
         Refusal::TooManyExtras { .. } => "ERR too many locks",
+        Refusal::IndexIncomplete => "TRYAGAIN",
+        Refusal::NotWatched => "ERR this connection does not watch",
+        Refusal::TooManyPrefixLengths { .. } => "ERR too many lengths",
         Refusal::WrongType => "WRONGTYPE",
         Refusal::NotHeld => "NOTHELD",
         Refusal::HeldOtherwise => "ERR this owner holds the lock in another way",

@@ -234,3 +234,40 @@ fn of_an_option_that_others_have_it_is_said_who_knows_it() {
         assert_eq!(parsed(verb, line), Err(words.to_owned()), "{verb:?} {line}");
     }
 }
+
+#[test]
+fn a_prefix_is_watched_in_pages() {
+    let watch = |goes_on, keys_only| {
+        let prefix = b"p".as_slice();
+        Ok(Request::Watchtp {
+            prefix,
+            goes_on,
+            keys_only,
+        })
+    };
+    for (words, expected) in [
+        (vec![&b"p"[..]], watch(false, false)),
+        (vec![b"p", b"after", b""], watch(true, false)),
+        (
+            vec![b"p", b"KEYSONLY", b"AFTER", b"KEYSONLY"],
+            watch(true, true),
+        ),
+        (vec![b""], Err(BadInput::EmptyPrefix)),
+        (vec![b"p", b"AFTER"], Err(BadInput::Incomplete("AFTER"))),
+        (vec![], Err(BadInput::WrongArity)),
+    ] {
+        assert_eq!(parse(Verb::Watchtp, &words), expected, "{words:?}");
+    }
+    for (words, expected) in [
+        (vec![], Ok(Request::Unwatchtp { prefix: None })),
+        (
+            vec![&b""[..]],
+            Ok(Request::Unwatchtp {
+                prefix: Some(&b""[..]),
+            }),
+        ),
+        (vec![b"a", b"b"], Err(BadInput::WrongArity)),
+    ] {
+        assert_eq!(parse(Verb::Unwatchtp, &words), expected, "{words:?}");
+    }
+}

@@ -5,7 +5,7 @@
 //! and its holds become those of a dead client. A replica promoted in between may keep the hold for its session, which finds
 //! out when it resumes.
 
-use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
+use crate::engine::effect::{Effect, Gone, Refusal, Reply, WaitEnd};
 use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::state::rows::{Client, Death, Hold, PendingGrant, Requester};
 use crate::engine::storage::arena::Id;
@@ -162,6 +162,7 @@ impl Engine {
             if lease.is_some() {
                 self.holds.set_lease(&mut self.timers, *hold, lease);
             }
+            self.show(self.holds[*hold].key, effects);
         }
         effects.push(grant.requester.told(WaitEnd::Granted(token)));
     }
@@ -208,14 +209,23 @@ impl Engine {
     }
 
     /// A connection was unblocked with this grant, and will not learn of it.
-    pub(in crate::engine) fn take_back(&mut self, client: ClientId, granted: Option<Token>) {
+    pub(in crate::engine) fn take_back(
+        &mut self,
+        client: ClientId,
+        granted: Option<Token>,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(client) = self.clients.find(client) else {
             return;
         };
         let owner = self.clients.owner(client);
         let holds = self.holds.of_client(&self.clients, owner);
         let granted = holds.filter(|hold| Some(self.holds[*hold].token) == granted);
-        self.orphan(&granted.collect::<Few<_>>());
+        let granted: Few<_> = granted.collect();
+        for hold in &granted {
+            self.hide_held(self.holds[*hold].key, Gone::Released, effects);
+        }
+        self.orphan(&granted);
     }
 
     /// Withdraws the grant for which a connection is blocked; returns its reply.

@@ -2,9 +2,10 @@
 
 use crate::engine::effect::Refusal;
 use crate::engine::event::KeySnapshot;
-use crate::engine::limits::{Limits, MOST_EXTRAS};
-use crate::engine::state::rows::{Client, Hold};
+use crate::engine::limits::{Limits, MOST_EXTRAS, PREFIX_LENGTHS};
+use crate::engine::state::rows::{Client, Hold, PrefixWatch};
 use crate::engine::storage::arena::Id;
+use crate::engine::storage::bytes::Bytes;
 use crate::engine::tables::Engine;
 use crate::engine::types::Key;
 
@@ -36,9 +37,11 @@ impl Engine {
             ..
         } = self.limits;
         let own = &self.clients[client];
-        let room = (watches_per_client as usize).saturating_sub(own.watch_count as usize);
-        let own_bytes = (watch_bytes_per_client as usize).saturating_sub(own.watch_bytes);
-        let all_bytes = (watch_bytes as usize).saturating_sub(self.watches.watched_bytes());
+        let room = (watches_per_client as usize).saturating_sub(own.watches() as usize);
+        let own_bytes = own.watch_bytes + own.prefix_bytes;
+        let own_bytes = (watch_bytes_per_client as usize).saturating_sub(own_bytes);
+        let all_bytes = self.watches.watched_bytes() + self.prefixes.bytes();
+        let all_bytes = (watch_bytes as usize).saturating_sub(all_bytes);
         let bytes: usize = seen.iter().map(|seen| seen.key.name.len()).sum();
         if seen.len() <= room && bytes <= own_bytes.min(all_bytes) {
             return Ok(());
@@ -68,6 +71,50 @@ impl Engine {
             return Err(Refusal::TooManyWatchBytes { limit, of_client });
         }
         Ok(())
+    }
+
+    /// Whether a connection can watch this prefix, or go on with this watch of it, and be told of keys up to this name.
+    pub(in crate::engine) fn check_prefix(
+        &self,
+        client: Id<Client>,
+        prefix: Key<'_>,
+        watch: Option<Id<PrefixWatch>>,
+        told: Option<&Bytes>,
+    ) -> Result<(), Refusal> {
+        let Limits {
+            watches_per_client,
+            watch_bytes_per_client,
+            watch_bytes,
+            ..
+        } = self.limits;
+        let own = &self.clients[client];
+        let is_new = watch.is_none();
+        if is_new && own.watches() >= watches_per_client {
+            let limit = watches_per_client;
+            return Err(Refusal::TooManyWatches { limit });
+        }
+        let before = watch.and_then(|watch| self.prefixes.told(watch));
+        let length = |told: Option<&Bytes>| told.map_or(0, |told| told.len());
+        let new = if is_new { prefix.name.len() } else { 0 };
+        let bytes = own.watch_bytes + own.prefix_bytes + new + length(told) - length(before);
+        if bytes > watch_bytes_per_client as usize && new + length(told) > length(before) {
+            let (limit, of_client) = (watch_bytes_per_client, true);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        if !is_new || self.prefixes.find(prefix).is_some() {
+            return Ok(());
+        }
+        let all = self.watches.watched_bytes() + self.prefixes.bytes() + new;
+        if all > watch_bytes as usize {
+            let (limit, of_client) = (watch_bytes, false);
+            return Err(Refusal::TooManyWatchBytes { limit, of_client });
+        }
+        match self.prefixes.has_room_for(prefix) {
+            true => Ok(()),
+            false => Err(Refusal::TooManyPrefixLengths {
+                limit: PREFIX_LENGTHS,
+            }),
+        }
     }
 
     /// Whether this user can start one more session. Sessions from files and from a master are never refused, but count.

@@ -76,6 +76,7 @@ impl Engine {
         if let Some(name) = name {
             self.set_state(name, grant.terms.mode.key_state(), effects);
         }
+        self.show(key, effects);
     }
 
     /// Whether the lock at a key stays as it is for the next holder. A TTL set by a client belongs to the living holders; without

@@ -3,7 +3,7 @@
 //! Nothing here emits a write: the shell may be in the middle of another client's command. The waiters of a key that is free
 //! now are served when the shell may write.
 
-use crate::engine::effect::{Effect, News, Push, Refusal};
+use crate::engine::effect::{Effect, Gone, News, Push, Refusal};
 use crate::engine::event::{Event, KeySnapshot};
 use crate::engine::state::rows::{HeldKey, Hold, Name};
 use crate::engine::storage::arena::Id;
@@ -94,6 +94,7 @@ impl Engine {
         if let Some(held) = self.keys.find_held(key) {
             let holds: Few<_> = self.holds.all_of_key(&self.keys, held).collect();
             self.withdraw_pending_of(&holds, effects);
+            self.hide_held(held, Gone::Renamed, effects);
             self.keys.detach(held);
             self.in_transit = Some(held);
         }
@@ -121,6 +122,7 @@ impl Engine {
             }
         }
         self.keys.attach(held, key);
+        self.show(held, effects);
         // Its holders may admit who waits here.
         if let Some(name) = self.keys.find_name(key) {
             self.mark_ready(name);
@@ -215,6 +217,7 @@ impl Engine {
         why: Loss,
         effects: &mut Vec<Effect>,
     ) {
+        self.hide_held(held, Gone::Lost(why), effects);
         while let Some(hold) = self.keys[held].holds.head() {
             self.lose_hold(hold, by, why, effects);
         }

@@ -4,7 +4,7 @@
 //! until then such a key is *orphaned*: it exists, but blocks nobody. Releases are deferred while the server must not write.
 //! Its watches and waits are *dead*, and reaped in slices: no push, no grant, and nobody waits behind them.
 
-use crate::engine::effect::{Effect, Refusal, Reply, WaitEnd};
+use crate::engine::effect::{Effect, Gone, Over, Refusal, Reply, WaitEnd};
 use crate::engine::limits::Budget;
 use crate::engine::state::clients::DeadCounts;
 use crate::engine::state::rows::{Client, Death, Hold, Name, Waiter};
@@ -39,11 +39,16 @@ impl Engine {
     /// Continues the sweep after a flush, and reaps dead watches and queue entries; a wait is reaped whole.
     pub(in crate::engine) fn reap(&mut self, effects: &mut Vec<Effect>) {
         self.sweep(effects);
+        self.build_indexes();
         while !self.budget.is_spent()
             && let Some(client) = self.clients.first_to_reap()
         {
             match self.clients[client].waiting.head() {
                 Some(waiter) => self.remove_dead_wait(waiter),
+                None if self.clients[client].watch_count == 0 => {
+                    self.reap_prefix_watch(client);
+                    self.budget.spend(1);
+                }
                 None => {
                     let (keys, clients) = (&mut self.keys, &mut self.clients);
                     self.watches.remove_first(keys, clients, client);
@@ -150,7 +155,12 @@ impl Engine {
         if is_settled {
             self.note_end(hold, effects);
         }
-        self.release(hold, effects);
+        let why = match self.clients[client].death() {
+            Some(Death::Lost { why, .. }) => Gone::Lost(why),
+            Some(Death::Closed | Death::Withdrawn { .. }) => Gone::Released,
+            None => Gone::Lost(Loss::Promoted),
+        };
+        self.release(hold, why, effects);
         self.totals.keys_removed_by_disconnect += u64::from(is_counted);
         self.clients.forget_if_done(client);
     }
@@ -221,7 +231,7 @@ impl Engine {
     ) {
         self.notify_lost(hold, why, effects);
         let client = self.holds[hold].client;
-        self.release(hold, effects);
+        self.release(hold, Gone::Lost(why), effects);
         self.clients.forget_if_done(client);
     }
 
@@ -268,6 +278,7 @@ impl Engine {
     /// This server became a replica: all waits fail, and connections lose their holds. Sessions keep theirs until the master's
     /// stream says otherwise.
     pub(in crate::engine) fn demoted(&mut self, redirect: bool, effects: &mut Vec<Effect>) {
+        self.end_all_prefixes(Over::Demoted, effects);
         for key in self.keys_waited_for() {
             let key = key.as_key();
             match redirect {

@@ -11,6 +11,7 @@
 //!   notify.rs      who is told of a loss          sweep.rs    flushes, exchanges of databases, and what follows in slices
 //!   acks.rs        grants that replicas are to acknowledge
 //!   admission.rs   who wants more than there can be             epochs.rs   epochs of tokens, and the clock
+//!   presence.rs    temporary keys that come, change and go, for who watches their prefix
 //! ```
 
 pub(in crate::engine) mod acks;
@@ -21,6 +22,7 @@ pub(in crate::engine) mod grant;
 pub(in crate::engine) mod keyspace;
 pub(in crate::engine) mod lifecycle;
 pub(in crate::engine) mod notify;
+pub(in crate::engine) mod presence;
 pub(in crate::engine) mod quarantine;
 pub(in crate::engine) mod renewals;
 pub(in crate::engine) mod replication;

@@ -4,7 +4,7 @@
 //! full. A replica keeps each key for the *foreign client* or for sessions, never for both: while a session holds a key, its
 //! other holders do not matter there.
 
-use crate::engine::effect::Effect;
+use crate::engine::effect::{Effect, Over};
 use crate::engine::event::Event;
 use crate::engine::limits::Budget;
 use crate::engine::mode::Mode;
@@ -160,6 +160,7 @@ impl Engine {
             self.set_state(name, held.terms.mode.key_state(), effects);
         }
         let key = self.keys.get_or_insert_held(self.keys.lookup(at), at);
+        let shown = self.shown_token(key);
         let is_gone = |id: &Id<Hold>| {
             let client = self.holds[*id].client;
             let is_itself = client == owner && self.holds.has_label(*id, &held.terms.label);
@@ -180,6 +181,7 @@ impl Engine {
         self.holds.set_depths(hold, (held.depth, held.shared_below));
         // A lock may have a TTL: that is not replicated.
         self.mark_timed(key, held.timed || held.terms.mode.is_lock());
+        self.show_difference(key, shown, effects);
     }
 
     fn apply_freed(
@@ -203,9 +205,11 @@ impl Engine {
             return;
         }
         let mode = self.holds.mode(hold);
+        // A temporary key is still shown as what it was.
+        let token = self.shown_token(key);
         self.forget_hold(hold);
         if self.keys[key].holds.is_empty() {
-            self.add_ownerless_hold(key, mode, None);
+            self.add_ownerless_hold(key, mode, token);
         }
     }
 
@@ -227,8 +231,10 @@ impl Engine {
         let key = self.keys.get_or_insert_held(lookup, key);
         if lookup.held.is_none() {
             // The usual case, by the million: skip the checks below.
-            return self.add_ownerless_hold(key, mode, token);
+            self.add_ownerless_hold(key, mode, token);
+            return self.show(key, effects);
         }
+        let shown = self.shown_token(key);
         // A master knows the holders of its keys, unless it is loading.
         let is_known = !self.is_replica && !self.loading;
         if is_known && self.living_holds(key).next().is_some() {
@@ -243,10 +249,11 @@ impl Engine {
             if let Some(token) = token.filter(|_| !self.is_living(hold)) {
                 self.holds[hold].token = token;
             }
-            return;
+            return self.show_difference(key, shown, effects);
         }
         self.forget_holds(self.holds.all_of_key(&self.keys, key).collect());
         self.add_ownerless_hold(key, mode, token);
+        self.show_difference(key, shown, effects);
     }
 
     /// Adds many temporary keys at once, as when an RDB file is loaded; equivalent to an [`Event::Inherited`] for each. The tokens are
@@ -298,6 +305,7 @@ impl Engine {
 
     /// A load begins: drops all holds and sessions. The data set says what exists from now on.
     pub(in crate::engine) fn load_begins(&mut self, effects: &mut Vec<Effect>) {
+        self.end_all_prefixes(Over::Loaded, effects);
         self.keys.retire(None, Cause::Server);
         self.keys.forget_states();
         self.budget = Budget::unlimited();

@@ -1,6 +1,6 @@
 //! The commands that acquire nothing. Each is answered by exactly one [`Effect::Reply`].
 
-use crate::engine::effect::{Effect, Refusal, Reply};
+use crate::engine::effect::{Effect, Gone, Refusal, Reply};
 use crate::engine::event::{KeySnapshot, Raise};
 use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Hold, Waiter};
@@ -28,7 +28,7 @@ impl Engine {
                     if self.give_up_pending(hold) {
                         self.release_after_death(hold, effects);
                     } else {
-                        self.release(hold, effects);
+                        self.release(hold, Gone::Released, effects);
                         deleted += 1;
                     }
                 }
@@ -149,7 +149,7 @@ impl Engine {
     fn release_depth(&mut self, hold: Id<Hold>, all: bool, effects: &mut Vec<Effect>) -> u32 {
         let left = if all { 0 } else { self.holds.depth(hold) - 1 };
         if left == 0 {
-            self.release(hold, effects);
+            self.release(hold, Gone::Released, effects);
         } else {
             let serves = self.holds.lower(&mut self.keys, hold);
             self.replicate_hold(hold, effects);
@@ -220,6 +220,7 @@ impl Engine {
         };
         self.holds.raise(hold, token);
         self.replicate_raise(hold, effects);
+        self.show(self.holds[hold].key, effects);
         Ok(token)
     }
 

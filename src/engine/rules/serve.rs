@@ -1,6 +1,6 @@
 //! Handing keys over: the waiter at the head of the queue is granted its keys as soon as all of them are free.
 
-use crate::engine::effect::{Effect, Refusal, WaitEnd};
+use crate::engine::effect::{Effect, Gone, Refusal, WaitEnd};
 use crate::engine::event::KeySnapshot;
 use crate::engine::limits::STEPS_PER_GRANT;
 use crate::engine::rules::grant::Making;
@@ -42,10 +42,17 @@ impl Engine {
 
     /// Ends a hold and hands its key over in the same step; if no waiter can be served, the key is deleted with its last hold.
     /// O(1) per waiter served.
-    pub(in crate::engine) fn release(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+    /// `why` is for those who watch prefixes.
+    pub(in crate::engine) fn release(
+        &mut self,
+        hold: Id<Hold>,
+        why: Gone,
+        effects: &mut Vec<Effect>,
+    ) {
         let key = self.holds[hold].key;
+        let shown = self.shown_token(key);
         let Some(name) = self.name_of(key, effects) else {
-            return self.release_unawaited(hold, effects);
+            return self.release_unawaited(hold, (shown, why), effects);
         };
         let (freed, grants) = (self.freed(hold), self.totals.grants);
         let next_waiter = self.next_waiter(name, hold);
@@ -63,6 +70,7 @@ impl Engine {
         let others = self.limits.compatible_grants_per_event - usize::from(next_waiter.is_some());
         self.serve(name, others, effects);
         self.totals.handoffs += u64::from(self.totals.grants > grants);
+        self.hide_if_ended(key, shown, why, effects);
         if self.keys[key].holds.is_empty() {
             self.remove(key, effects);
             self.set_state(name, KeyState::Absent, effects);
@@ -71,15 +79,24 @@ impl Engine {
     }
 
     /// The same for a key without watchers and waiters.
-    fn release_unawaited(&mut self, hold: Id<Hold>, effects: &mut Vec<Effect>) {
+    fn release_unawaited(
+        &mut self,
+        hold: Id<Hold>,
+        (shown, why): (Option<Token>, Gone),
+        effects: &mut Vec<Effect>,
+    ) {
         let key = self.holds[hold].key;
         if self.holds.is_plain_and_only(&self.keys[key], hold) {
+            if let Some(token) = shown {
+                self.hide(key, token, why, effects);
+            }
             self.record_hold_time(hold);
             self.holds.remove_plain(&mut self.clients, hold);
             return self.remove(key, effects);
         }
         let freed = self.freed(hold);
         self.remove_hold(hold);
+        self.hide_if_ended(key, shown, why, effects);
         if self.keys[key].holds.is_empty() {
             self.remove(key, effects);
         } else if let Some(freed) = freed {

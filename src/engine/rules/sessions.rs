@@ -1,6 +1,6 @@
 //! SESSION.START, RESUME, DETACH, END and KILL.
 
-use crate::engine::effect::{Effect, Refusal, Reply};
+use crate::engine::effect::{Effect, Gone, Refusal, Reply};
 use crate::engine::event::Start;
 use crate::engine::record::SessionRecord;
 use crate::engine::state::rows::{Client, Death, Session};
@@ -130,7 +130,7 @@ impl Engine {
             return effects.push(Effect::Reply(Reply::Refused(Refusal::NoSession)));
         };
         let count = self.clients[session].hold_count.into();
-        self.end_held_by(session, later, effects);
+        self.end_held_by(session, later, Gone::Released, effects);
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
@@ -155,7 +155,7 @@ impl Engine {
                 self.notify_lost(hold, Loss::Ended, effects);
             }
         }
-        self.end_held_by(session, later, effects);
+        self.end_held_by(session, later, Gone::Lost(Loss::Ended), effects);
         effects.push(Effect::Reply(Reply::Integer(count)));
     }
 
@@ -173,14 +173,20 @@ impl Engine {
     }
 
     /// Ends a session: releases its holds, within the budget, and orphans the rest. Later grants belong to the connection itself.
-    fn end_held_by(&mut self, session: Id<Client>, later: bool, effects: &mut Vec<Effect>) {
+    fn end_held_by(
+        &mut self,
+        session: Id<Client>,
+        later: bool,
+        why: Gone,
+        effects: &mut Vec<Effect>,
+    ) {
         self.clients.detach(session);
         while !later
             && let Some(hold) = self.clients[session].holding.head()
             && self.budget.spend(1)
         {
             if !self.sweep_hold(hold, effects) {
-                self.release(hold, effects);
+                self.release(hold, why, effects);
             }
         }
         if let Some(former) = self.sessions.remove(&mut self.timers, session) {

@@ -23,6 +23,7 @@ impl Engine {
         effects: &mut Vec<Effect>,
     ) {
         self.keys.retire(db, by);
+        self.prefixes.flushed(db);
         // Losses found in a file were reported before.
         if self.loading {
             self.budget = Budget::unlimited();
@@ -35,12 +36,14 @@ impl Engine {
         if one != other {
             self.withdraw_pending_in([one, other], effects);
             self.keys.swap_databases(one, other);
+            self.prefixes.swapped([one, other]);
+            self.sweep_prefixes(effects);
         }
     }
 
     /// Whether the sweep after a flush is unfinished. O(1).
     pub fn is_flushing(&self) -> bool {
-        self.keys.has_retired() || self.has_absent_to_report()
+        self.keys.has_retired() || self.has_absent_to_report() || self.prefixes.is_any_behind()
     }
 
     /// Whether watchers and waiters have yet to be notified of a flush. Nobody is notified while loading.
@@ -50,6 +53,7 @@ impl Engine {
 
     /// Sweeps slots of names and of held keys.
     pub(in crate::engine) fn sweep(&mut self, effects: &mut Vec<Effect>) {
+        self.sweep_prefixes(effects);
         while self.has_absent_to_report() && self.budget.spend(1) {
             let name = self.sweeps.names.visit(self.keys.name_arena());
             if let Some(name) = name.filter(|name| self.keys.is_absent_if_stale(*name)) {

@@ -45,6 +45,9 @@ impl Client {
             watching: Chain::default(),
             watch_count: 0,
             watch_bytes: 0,
+            prefixes: Chain::default(),
+            prefix_count: 0,
+            prefix_bytes: 0,
             holding: Chain::default(),
             hold_count: 0,
             waiting: Chain::default(),
@@ -92,7 +95,12 @@ impl Client {
     }
 
     fn owes_nothing(&self) -> bool {
-        self.hold_count + self.wait_count + self.watch_count == 0
+        self.hold_count + self.wait_count + self.watches() == 0
+    }
+
+    /// Of names and of prefixes.
+    pub fn watches(&self) -> u32 {
+        self.watch_count + self.prefix_count
     }
 }
 
@@ -172,7 +180,7 @@ impl Clients {
         let record = &mut self.records[id];
         record.kind = ClientKind::Dead(death);
         self.by_id.remove(&record.id);
-        let (waits, watches) = (record.wait_count, record.watch_count);
+        let (waits, watches) = (record.wait_count, record.watches());
         if record.owes_nothing() {
             self.records.remove(id);
             return;
@@ -213,7 +221,7 @@ impl Clients {
         self.dead.waits -= less.waits;
         self.dead.watches -= less.watches;
         let record = &self.records[id];
-        if record.wait_count + record.watch_count == 0 {
+        if record.wait_count + record.watches() == 0 {
             self.reaping.remove(&mut self.records, id);
             self.remove_if_unlisted(id);
         }
@@ -287,7 +295,7 @@ impl Clients {
         };
         let holders = dead().filter(|(_, record)| record.hold_count > 0);
         assert_eq!(self.orphaners().count(), holders.count());
-        let reaping = dead().filter(|(_, record)| record.wait_count + record.watch_count > 0);
+        let reaping = dead().filter(|(_, record)| record.wait_count + record.watches() > 0);
         assert_eq!(self.reaping.iter(&self.records).count(), reaping.count());
         let foreign = dead().find(|(_, record)| matches!(record.kind, ClientKind::Foreign));
         assert_eq!(self.foreign, foreign.map(|(id, _)| id));
@@ -295,7 +303,7 @@ impl Clients {
         for (_, record) in dead() {
             assert!(!record.owes_nothing());
             waits += record.wait_count as usize;
-            watches += record.watch_count as usize;
+            watches += record.watches() as usize;
         }
         assert_eq!((waits, watches), (self.dead.waits, self.dead.watches));
     }

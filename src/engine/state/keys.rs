@@ -9,6 +9,7 @@
 //! event or a look says what state their keys are in. After FLUSH that is known: the keys are absent.
 
 mod check;
+mod shown;
 
 use crate::engine::mode::Modes;
 use crate::engine::state::rows::{Flags, HeldKey, Name, SpaceId};
@@ -16,6 +17,7 @@ use crate::engine::storage::arena::{Arena, Id};
 use crate::engine::storage::bytes::Bytes;
 use crate::engine::storage::chain::Chain;
 use crate::engine::storage::index::{self, Index};
+use crate::engine::storage::sorted::Sorted;
 use crate::engine::types::{Cause, Db, Key, KeyState};
 use hashbrown::DefaultHashBuilder;
 use std::cell::Cell;
@@ -26,6 +28,7 @@ impl Flags {
     // Of held keys.
     const TIMED: u8 = 1;
     const LOCK: u8 = 2;
+    const SHOWN: u8 = 4;
     // Of names.
     const PRESENT: u8 = 1;
     const READY: u8 = 2;
@@ -141,11 +144,28 @@ pub(in crate::engine) struct Retired {
     pub number: u32,
 }
 
+/// See `shown.rs`.
+#[derive(Default)]
+struct Shown {
+    sorted: Sorted<HeldKey>,
+    /// While it is built: the next slot to visit.
+    next_slot: usize,
+}
+
+/// A page of an index.
+pub(in crate::engine) struct ShownPage {
+    pub keys: Vec<Id<HeldKey>>,
+    /// No key with the prefix follows.
+    pub is_last: bool,
+}
+
 struct Space {
     /// Its database; of a retired space, the database when it was retired.
     db: Db,
     keys: u32,
     retired: Option<Retired>,
+    /// See `shown.rs`.
+    shown: Option<Box<Shown>>,
 }
 
 #[derive(Clone, Copy)]
@@ -184,6 +204,9 @@ pub(in crate::engine) struct Keys {
     retired: usize,
     /// Stale names, by what is known of their keys.
     stale: Stale,
+    /// Spaces with an index, and those of them whose index is being built.
+    indexes: usize,
+    building: Vec<SpaceId>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -417,8 +440,13 @@ impl Keys {
             self.last_held.set(None);
         }
         let HeldKey {
-            name, hash, space, ..
+            name,
+            hash,
+            space,
+            flags,
+            ..
         } = self.held.remove(id);
+        debug_assert!(!flags.has(Flags::SHOWN) || self.spaces[space.0 as usize].retired.is_some());
         self.held_index.remove(mix(hash, space.0), id);
         (self.remove_from_space(space), name)
     }
@@ -580,6 +608,7 @@ impl Keys {
             db,
             keys: 0,
             retired: None,
+            shown: None,
         };
         if let Some(free) = self.free.pop() {
             self.spaces[free.0 as usize] = space;
@@ -604,7 +633,9 @@ impl Keys {
                 self.spaces[space as usize].retired = Some(Retired { by, number });
                 self.retired += keys as usize;
                 self.retired_spaces.push(SpaceId(space));
-                self.databases[place].space = self.new_space(of);
+                let new = self.new_space(of);
+                self.inherit_index(SpaceId(space), new);
+                self.databases[place].space = new;
             }
             self.begin_epoch(place, true);
         }

@@ -10,6 +10,7 @@
 //!   task.rs               hash key of a task      acks.rs      grants that wait for acknowledgements
 //!   durations.rs          histogram of durations
 //!   renewals.rs           cursor of the TTL backstop's refresh
+//!   prefixes.rs           watches of temporary keys by prefix
 //! ```
 
 pub(in crate::engine) mod acks;
@@ -18,6 +19,7 @@ pub(in crate::engine) mod durations;
 pub(in crate::engine) mod header;
 pub(in crate::engine) mod holds;
 pub(in crate::engine) mod keys;
+pub(in crate::engine) mod prefixes;
 pub(in crate::engine) mod queues;
 pub(in crate::engine) mod renewals;
 pub(in crate::engine) mod rows;

@@ -18,6 +18,7 @@
 //!                        request
 //!
 //!     PendingGrant: a grant with ACKS that replicas have not acknowledged yet, and its holds
+//!     Prefix --watchers-- PrefixWatch --prefixes-- Client
 //! ```
 //!
 //! A `HeldKey` is a key that a client holds: RENAME, MOVE and SWAPDB move it, a flush deletes it. A `Name` is where clients watch
@@ -95,6 +96,10 @@ pub(in crate::engine) struct Client {
     pub watch_count: u32,
     /// The summed lengths of the names it watches.
     pub watch_bytes: usize,
+    pub prefixes: Chain<PrefixWatch, { PrefixWatch::BY_CLIENT }>,
+    pub prefix_count: u32,
+    /// The summed lengths of the prefixes it watches, and of the names up to which it was told.
+    pub prefix_bytes: usize,
     pub holding: Chain<Hold, { Hold::BY_CLIENT }>,
     pub hold_count: u32,
     pub waiting: Chain<Waiter, { Waiter::BY_CLIENT }>,
@@ -160,6 +165,39 @@ pub(in crate::engine) struct Watch {
     pub(super) client: Id<Client>,
     pub(super) by_name: Link<Watch>,
     pub(super) by_client: Link<Watch>,
+}
+
+// ---- watches of prefixes (prefixes.rs) ----
+
+/// A prefix that is watched. It exists while it has a watcher.
+pub(in crate::engine) struct Prefix {
+    pub(super) name: Bytes,
+    /// The name's.
+    pub(super) hash: u32,
+    pub(super) db: Db,
+    /// Of its database, as its watchers know it.
+    pub(super) seen: Changes,
+    pub(super) watchers: Chain<PrefixWatch, { PrefixWatch::BY_PREFIX }>,
+}
+
+/// How often all keys of a database went, or became others, since a prefix of it is watched.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Changes {
+    pub flushes: u32,
+    pub swaps: u32,
+}
+
+/// A connection watches the temporary keys with a prefix; at most one row per pair.
+pub(in crate::engine) struct PrefixWatch {
+    pub prefix: Id<Prefix>,
+    pub client: Id<Client>,
+    /// It is told of keys up to this name; of all, if none: its snapshot is complete.
+    pub(super) told: Option<Bytes>,
+    pub keys_only: bool,
+    /// What its connection may see, in the shell's word; the same for all watches of a connection.
+    pub sight: u64,
+    pub(super) by_prefix: Link<PrefixWatch>,
+    pub(super) by_client: Link<PrefixWatch>,
 }
 
 // ---- holds (holds.rs) ----
@@ -295,6 +333,8 @@ macro_rules! links {
 links! {
     Watch: BY_NAME = 0, by_name;
     Watch: BY_CLIENT = 1, by_client;
+    PrefixWatch: BY_PREFIX = 0, by_prefix;
+    PrefixWatch: BY_CLIENT = 1, by_client;
     Hold: BY_KEY = 0, by_key;
     Hold: BY_CLIENT = 1, by_client;
     Extra: BY_TASK = 0, by_task;

@@ -179,7 +179,7 @@ impl Sessions {
                 assert_eq!(clients[attached].id, record.id);
             }
             if record.is_session() {
-                assert!((record.wait_count, record.watch_count) == (0, 0));
+                assert!((record.wait_count, record.watches()) == (0, 0));
                 assert!(self.all.contains_key(&id));
                 living += 1;
             }

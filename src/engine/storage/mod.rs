@@ -5,6 +5,7 @@
 //!   generation.rs  detects stale ids in debug builds
 //!   index.rs       hash index of ids                 overflow.rs   hash index for the tail of long lists
 //!   few.rs         list with inline capacity         bytes.rs      byte string with inline capacity
+//!   sorted.rs      ids in the order of names
 //! ```
 
 pub(in crate::engine) mod arena;
@@ -14,3 +15,4 @@ pub(in crate::engine) mod few;
 pub(in crate::engine) mod generation;
 pub(in crate::engine) mod index;
 pub(in crate::engine) mod overflow;
+pub(in crate::engine) mod sorted;

@@ -1,7 +1,7 @@
 //! What the outbox decides: when pushes are written, in what order, and which are dropped.
 
 use super::*;
-use crate::engine::{Db, Kind, Loss, NameFrom};
+use crate::engine::{Bytes, Db, Kind, Loss, NameFrom, PresenceChange};
 
 const ANN: ClientId = ClientId(1);
 const BOB: ClientId = ClientId(2);
@@ -338,4 +338,51 @@ fn what_is_kept_back_is_bounded_too() {
     outbox.withhold(ANN, &[added("c")]);
     assert_eq!(Vec::from_iter(outbox.take_over_limit()), [ANN]);
     assert_eq!(outbox.take_withheld(ANN).len(), BYTES_MAX / MB);
+}
+
+fn sight(name: &str) -> Push {
+    let change = PresenceChange::Added(Token(7));
+    said(
+        name,
+        News::of_presence(change, Some(Bytes::from(&b"v"[..]))),
+    )
+}
+
+#[test]
+fn what_a_transaction_tells_of_prefixes_is_sent_to_who_still_wants_it() {
+    let mut outbox = Outbox::default();
+    for push in [sight("k"), added("k"), sight("l")] {
+        outbox.post(vec![ANN, BOB], push, IN_EXEC);
+    }
+    let wants = |client: ClientId, push: &Push, _: Token| client == BOB || *push.key.name == *b"l";
+    let taken = told(&outbox.take(wants));
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let expected: Vec<(Vec<u64>, Vec<String>)> =
+        vec![(vec![2], names(&["k"])), (vec![1, 2], names(&["k", "l"]))];
+    assert_eq!(taken, expected);
+}
+
+#[test]
+fn what_is_told_of_prefixes_follows_the_reply_and_is_cancelled_with_no_key() {
+    let mut outbox = Outbox::default();
+    let executing = Circumstances {
+        executing_client: Some(ANN),
+        must_wait: true,
+        ..OUTSIDE
+    };
+    let post = outbox.post(vec![ANN], sight("k"), executing);
+    assert_eq!(post, Post::Queued(Until::Soon));
+    let name = b"k".as_slice();
+    outbox.cancel(ANN, Some(&[Key { db: Db(0), name }]));
+    assert_eq!(take(&mut outbox).len(), 1);
+}
+
+#[test]
+fn a_value_counts_towards_the_limit() {
+    let value = Bytes::from(&*vec![b'v'; 4096]);
+    let push = said(
+        "k",
+        News::of_presence(PresenceChange::Set(Token(7)), Some(value)),
+    );
+    assert_eq!(cost(&push), PUSH_BYTES + 1 + 4096);
 }

@@ -6,11 +6,12 @@
 //! key pays for that, and not every server can unsubscribe.
 
 use crate::engine::{Cause, ClientId, Engine, Event, Key, Loss};
+use crate::policy::recheck::RecheckReason;
 use crate::shell::bridge::recheck;
 use crate::shell::bridge::tell::{handle, redirect_waiters};
 use crate::shell::delivery::push;
 use crate::shell::guard::guard;
-use crate::shell::server::{attribution, client_db, cluster};
+use crate::shell::server::{attribution, client_db, cluster, subscriptions};
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, Str};
 use redis_module::raw as c;
@@ -90,6 +91,11 @@ impl<'a> KeyspaceEvent<'a> {
         if is_set && shell().engine.with(|engine| engine.is_orphaned(key)) {
             // The value belongs to the client that wrote it, and stays when the orphaned hold is released.
             return handle(ctx, Event::TakenOver { key });
+        }
+        if class & subscriptions::VALUES != 0
+            && shell().engine.with(|engine| engine.is_value_watched(key))
+        {
+            recheck::recheck_soon(key, RecheckReason::CHANGED);
         }
         if is_set || name == b"persist" {
             return recheck::key_overwritten(key);

@@ -1,9 +1,12 @@
 //! Performs the engine's effects, one at a time. Never calls the engine: returns what follows from an effect.
 
-use crate::engine::{ClientId, Effect, GrantRecord, Key, KeyBuf, KeyState, Mode};
+use crate::engine::{
+    Bytes, ClientId, Effect, GrantRecord, Key, KeyBuf, KeyState, Mode, Presence, Reply,
+    SnapshotPage,
+};
 use crate::policy::blocked::Answer;
 use crate::shell::bridge::losses;
-use crate::shell::delivery::{blocked, push, replication, reply};
+use crate::shell::delivery::{blocked, presence, push, replication, reply};
 use crate::shell::server::{attribution, epochs, io_threads, keepalive, replicas, subscriptions};
 use crate::shell::state::{self, shell};
 use crate::shell::sys::at_end::meanwhile;
@@ -31,11 +34,16 @@ pub enum Follows {
     Renewed(KeyBuf),
     /// The key's state differs from what the engine assumed.
     Found(KeyBuf, KeyState),
+    /// Of the page for this client and prefix only the keys up to this name were returned.
+    PageCut(ClientId, KeyBuf, Bytes),
+    /// What these clients may see is not what it was.
+    SightLost(Vec<ClientId>),
 }
 
 /// Performs one effect.
 pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Effect) -> Follows {
     match effect {
+        Effect::Reply(Reply::Page(page)) => return send_page(ctx, *page),
         Effect::Reply(answer) => reply::send(ctx, &answer),
         Effect::Block => {
             if !blocked::block(ctx) {
@@ -85,6 +93,7 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
             replicate(ctx, in_command, || replication::replicate(ctx, &record));
         }
         Effect::Push { to, push } => push::send(ctx, to, push),
+        Effect::Presence(change) => return push_presence(ctx, *change),
         Effect::EnablePush(client) => {
             subscriptions::to_keys(ctx);
             io_threads::enable_push(ctx, client);
@@ -102,6 +111,26 @@ pub fn perform(ctx: Ctx<'_>, in_command: Option<&CommandContext<'_>>, effect: Ef
         Effect::NextHolder { key, token } => losses::change(|log| log.granted(key.as_key(), token)),
     }
     Follows::Nothing
+}
+
+fn send_page(ctx: Ctx<'_>, page: SnapshotPage) -> Follows {
+    match presence::send_page(ctx, &page) {
+        Some(last) => Follows::PageCut(page.client, page.prefix, last),
+        None => Follows::Nothing,
+    }
+}
+
+fn push_presence(ctx: Ctx<'_>, change: Presence) -> Follows {
+    if shell().has_deferred.get() {
+        // It is told with its value.
+        let rechecks = &shell().rechecks;
+        rechecks.with_mut(|queue| queue.value_told(change.key.as_key()));
+    }
+    let blind = presence::push(ctx, change);
+    match blind.is_empty() {
+        true => Follows::Nothing,
+        false => Follows::SightLost(blind),
+    }
 }
 
 /// Longer values are not cached.

@@ -211,6 +211,9 @@ fn recheck_one(ctx: Ctx<'_>, key: Key<'_>, reason: RecheckReason) {
     if reason.untimed {
         check_ttl(ctx, key);
     }
+    if reason.changed {
+        handle(ctx, Event::Changed { key });
+    }
 }
 
 pub fn databases_swapped(one: Db, other: Db) {

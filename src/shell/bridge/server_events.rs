@@ -136,6 +136,9 @@ unsafe extern "C" fn on_swap(
         recheck::databases_swapped(one, other);
         handle(ctx, Event::Swapped { one, other });
         slices::recheck_after_swap(ctx);
+        if shell().engine.with(Engine::is_flushing) {
+            timer::wake_in_ms(0);
+        }
     });
 }
 

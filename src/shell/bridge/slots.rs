@@ -68,6 +68,36 @@ pub fn check_owned(ctx: Ctx<'_>) {
     shell.own_slots.with_mut(|own| own.confirm(slots));
 }
 
+/// While prefixes are watched: ends the watches of those in slots that this node, or its master, serves no longer.
+pub fn check_prefixes(ctx: Ctx<'_>) {
+    const INTERVAL_MS: u64 = 1000;
+    let (shell, now) = (shell(), clock::now());
+    if !shell.server.get().is_cluster || !shell.engine.with(Engine::watches_prefixes) {
+        return;
+    }
+    let polled = shell
+        .prefix_slots
+        .with(|last| last.as_ref().map(|(at, _)| *at));
+    let ago_ms = polled.map(|at| now.ms_since(at));
+    if let Some(left_ms) = ago_ms.and_then(|ago_ms| INTERVAL_MS.checked_sub(ago_ms + 1)) {
+        return timer::wake_in_ms(left_ms + 1);
+    }
+    timer::wake_in_ms(INTERVAL_MS);
+    let slots = SlotSet::served(&ctx.cluster_nodes());
+    let before = shell
+        .prefix_slots
+        .with_mut(|last| last.replace((now, slots.clone())));
+    if before.is_some_and(|(_, before)| before == slots) {
+        return;
+    }
+    for prefix in shell.engine.with(Engine::watched_prefixes) {
+        if !slots.has(slot_of(&prefix.name)) {
+            let prefix = prefix.as_key();
+            handle(ctx, Event::PrefixElsewhere { prefix });
+        }
+    }
+}
+
 /// Ends holds and waits in all slots outside `slots`. If nothing may be written now, ends only the waits and returns false.
 fn end_all_outside(ctx: Ctx<'_>, slots: &SlotSet) -> bool {
     let known = shell().engine.with(Engine::keys_of_the_living);

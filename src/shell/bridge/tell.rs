@@ -143,6 +143,14 @@ fn follow_up(ctx: Ctx<'_>, first: Follows) {
             }
             Step::Tell(Follows::Nothing) => continue,
             Step::Tell(Follows::BlockRefused(client)) => effects_of(Event::BlockRefused { client }),
+            Step::Tell(Follows::PageCut(client, prefix, last)) => effects_of(Event::PageCut {
+                client,
+                prefix: prefix.as_key(),
+                last: &last,
+            }),
+            Step::Tell(Follows::SightLost(clients)) => {
+                effects_of(Event::SightLost { clients: &clients })
+            }
             Step::Tell(Follows::Renewed(key)) => effects_of(Event::Renewed { key: key.as_key() }),
             Step::Tell(Follows::Found(key, state)) => {
                 let effects = effects_of(found_event(ctx, key.as_key(), state));

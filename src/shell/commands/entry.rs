@@ -3,7 +3,7 @@
 use crate::command::{self, Access, Ask, BadInput, KeyPlaces, Request, Spec, TABLE, Verb};
 use crate::engine::{
     Acquire, ClientId, Db, Engine, Event, Few, Form, Key, KeySnapshot, Raise, SessionId, Start,
-    Token, Wait,
+    Token, Wait, WatchPrefix,
 };
 use crate::shell::bridge::perform::CommandContext;
 use crate::shell::bridge::recheck::{self, KeyScope};
@@ -19,6 +19,7 @@ use crate::shell::server::{
 use crate::shell::state::shell;
 use crate::shell::sys::raw::{self, Ctx, OpenKey, Str};
 use crate::shell::sys::{clock, secret, shim};
+use crate::shell::timer;
 use redis_module::raw as c;
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -245,6 +246,15 @@ impl<'c> Caller<'c> {
             }),
             Request::Watchex { keys } => self.watchex(keys),
             Request::Unwatchex { keys } => self.unwatchex(keys),
+            Request::Watchtp {
+                prefix,
+                goes_on,
+                keys_only,
+            } => self.watchtp(prefix, goes_on, keys_only),
+            Request::Unwatchtp { prefix } => self.handle(Event::UnwatchPrefix {
+                client: self.client,
+                prefix: prefix.map(|prefix| self.key(prefix)),
+            }),
             Request::Why { key } => why::answer(ctx, self.strings[0], self.key(key)),
             about_sessions => self.answer_about_sessions(about_sessions),
         }
@@ -483,6 +493,28 @@ impl<'c> Caller<'c> {
             client: self.client,
             seen: &seen,
         });
+    }
+
+    fn watchtp(&self, prefix: &[u8], goes_on: bool, keys_only: bool) {
+        if let Some(error) = places::refuse_untagged(prefix) {
+            return self.ctx.reply_error(error);
+        }
+        if !self.may_push() {
+            return;
+        }
+        subscriptions::to_values(self.ctx);
+        rights::observe(self.ctx);
+        self.handle(Event::WatchPrefix(WatchPrefix {
+            client: self.client,
+            prefix: self.key(prefix),
+            goes_on,
+            keys_only,
+            sight: rights::sight_of(self.ctx, self.client),
+        }));
+        let is_to_go_on = |engine: &Engine| engine.is_building_index();
+        if shell().server.get().is_cluster || shell().engine.with(is_to_go_on) {
+            timer::wake_in_ms(0);
+        }
     }
 
     fn unwatchex(&self, names: &[&[u8]]) {

@@ -14,7 +14,7 @@ pub fn keys_of<'a, 's>(
     strings: &'a [Str<'s>],
 ) -> &'a [Str<'s>] {
     match places {
-        KeyPlaces::Nowhere => &[],
+        KeyPlaces::Nowhere | KeyPlaces::Prefix => &[],
         KeyPlaces::First => &strings[..strings.len().min(1)],
         KeyPlaces::All => strings,
         KeyPlaces::Numbered => match request {
@@ -42,9 +42,9 @@ pub fn refuse_cross_slot(keys: &[Str<'_>]) -> Option<&'static str> {
     crosses.then_some(CROSSSLOT)
 }
 
-/// Refuses a sequence whose names would be in other slots than the key that the server routes by.
-pub fn refuse_untagged(key: Str<'_>) -> Option<&'static str> {
-    let crosses = shell().server.get().is_cluster && hash_tag(key.bytes()).is_none();
+/// Refuses a sequence, or a prefix, whose names would be in other slots than the one that the server routes by.
+pub fn refuse_untagged(key: &[u8]) -> Option<&'static str> {
+    let crosses = shell().server.get().is_cluster && hash_tag(key).is_none();
     crosses.then_some(CROSSSLOT)
 }
 

@@ -23,7 +23,7 @@ fn command(ctx: Ctx<'_>, spec: &Spec, entry: c::RedisModuleCmdFunc) -> bool {
     let flags = c_string(spec.flags);
     // Legacy key positions; the key specifications are complete.
     let (first, last, step) = match spec.keys {
-        KeyPlaces::First => (1, 1, 1),
+        KeyPlaces::First | KeyPlaces::Prefix => (1, 1, 1),
         KeyPlaces::All => (1, -1, 1),
         // A cluster routes by the first key.
         KeyPlaces::Numbered => (2, 2, 1),
@@ -115,6 +115,10 @@ fn key_specs(spec: &Spec) -> [c::RedisModuleCommandKeySpec; 3] {
     };
     match spec.keys {
         KeyPlaces::First => [range(1, 0, flags), zeroed(), zeroed()],
+        KeyPlaces::Prefix => {
+            let routed = u64::from(c::REDISMODULE_CMD_KEY_RO | c::REDISMODULE_CMD_KEY_NOT_KEY);
+            [range(1, 0, routed), zeroed(), zeroed()]
+        }
         KeyPlaces::All => [range(1, -1, flags), zeroed(), zeroed()],
         KeyPlaces::Numbered => {
             // A cluster routes by ranges only. The second specification, which includes this key, is for ACL checks.

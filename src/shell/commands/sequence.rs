@@ -13,7 +13,7 @@ const BYTES_PER_STEP: usize = 1024;
 /// The first of the next names that nobody has; after as many steps as an event has, the last one tried, which the engine refuses.
 /// An error in the server's words if the caller may not make it.
 pub fn next_name(ctx: Ctx<'_>, key: Str<'_>) -> Result<Text, String> {
-    if let Some(error) = places::refuse_untagged(key) {
+    if let Some(error) = places::refuse_untagged(key.bytes()) {
         return Err(error.to_owned());
     }
     tell::settle_flush(ctx);

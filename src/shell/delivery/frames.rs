@@ -1,6 +1,6 @@
 //! Encodes pushes, byte for byte.
 
-use crate::engine::{ClientId, Kind, NameFrom, News, Push, Token};
+use crate::engine::{ClientId, Kind, NameFrom, News, PresenceChange, Push, Token};
 use crate::shell::delivery::reply;
 use crate::shell::sys::raw::{Ctx, Text};
 
@@ -19,6 +19,12 @@ pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
             text = format!("FAILED {}", reply::code(ctx, refusal));
             (kind_name(*kind), text.as_bytes())
         }
+        News::Presence(news) => {
+            return (
+                Text::new(&head(b"watchtp", &push.key.name)),
+                Text::new(&presence_payload(news.0, news.1.as_deref())),
+            );
+        }
         News::Lost(kind, why, _) => {
             text = format!("LOST {}", why.name());
             (kind_name(*kind), text.as_bytes())
@@ -34,6 +40,21 @@ pub fn texts(ctx: Ctx<'_>, to: &[ClientId], push: &Push) -> (Text, Text) {
         label => Text::new(&[payload, b" ", label].concat()),
     };
     (head, payload)
+}
+
+/// A key that has no value to tell has no third word.
+fn presence_payload(change: PresenceChange, value: Option<&[u8]>) -> Vec<u8> {
+    let text = match change {
+        PresenceChange::Added(token) => format!("ADD {}", token.0),
+        PresenceChange::Set(token) => format!("SET {}", token.0),
+        PresenceChange::Gone(token, why) => format!("DEL {} {}", token.0, why.name()),
+        PresenceChange::Flushed => "FLUSHED".to_owned(),
+        PresenceChange::Over(why) => format!("END {}", why.name()),
+    };
+    match value {
+        Some(value) => [text.as_bytes(), b" ", value].concat(),
+        None => text.into_bytes(),
+    }
 }
 
 /// Whether the clients may see the key's name. A client knows the name that it asked for, but not one that another client

@@ -4,10 +4,12 @@
 //!   push.rs      when pushes are sent            frames.rs       their bytes
 //!   reply.rs     replies and error texts
 //!   blocked.rs   answers to blocked clients      replication.rs  session records
+//!   presence.rs  values for watches of prefixes
 //! ```
 
 pub(in crate::shell) mod blocked;
 pub(in crate::shell) mod frames;
+pub(in crate::shell) mod presence;
 pub(in crate::shell) mod push;
 pub(in crate::shell) mod replication;
 pub(in crate::shell) mod reply;

@@ -10,7 +10,7 @@
 //! its memory; pushes to the client that sent it wait for that. Pushes to many clients are batched for a moment on all
 //! servers, since more may follow.
 
-use crate::engine::{ClientId, Key, Push, Token};
+use crate::engine::{ClientId, Key, News, Push, Token};
 use crate::policy::attribution::field;
 use crate::policy::outbox::{BYTES_MAX, Circumstances, Outbox, Post, Run, Until};
 use crate::shell::delivery::frames;
@@ -137,12 +137,13 @@ fn send_others(ctx: Ctx<'_>) {
     }
 }
 
-/// Whether a client still holds what it was granted.
+/// Whether a client still holds what it was granted, or watches what this is about.
 fn holds(client: ClientId, push: &Push, token: Token) -> bool {
     let key = push.key.as_key();
-    shell()
-        .engine
-        .with(|engine| engine.holds_as(client, key, token))
+    shell().engine.with(|engine| match push.news() {
+        News::Presence(_) => engine.wants(client, push),
+        _ => engine.holds_as(client, key, token),
+    })
 }
 
 /// Closes the clients for which too much was queued. Call it when no command is executing: during the client's own command

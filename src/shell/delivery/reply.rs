@@ -23,6 +23,8 @@ pub fn send(ctx: Ctx<'_>, reply: &Reply) {
             ctx.reply_bulk(name);
             ctx.reply_integer(token.0 as i64);
         }
+        // It is written with values, by `presence.rs`.
+        Reply::Page(_) => ctx.reply_null(),
         Reply::Refused(Refusal::Elsewhere { key }) => {
             ctx.reply_error(&cluster::redirection(ctx, key.as_key()));
         }
@@ -58,10 +60,7 @@ fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         ),
         Refusal::SequenceTaken => SEQUENCE_TAKEN.to_owned(),
         Refusal::TooManySessions { limit, of_user } => too_many_sessions(*limit, *of_user),
-        Refusal::TooManyExtras { limit } => format!(
-            "ERR too many keys are held or waited for with a label, a task, a lease, permits or a \
-             depth (a server remembers {limit})"
-        ),
+        Refusal::TooManyExtras { limit } => too_many_extras(*limit),
         Refusal::WrongType => {
             "WRONGTYPE Operation against a key holding the wrong kind of value".to_owned()
         }
@@ -118,6 +117,26 @@ fn error_text(ctx: Ctx<'_>, refusal: &Refusal) -> String {
         Refusal::WaitsForIt => "DEADLOCK this owner waits for the key already".to_owned(),
         Refusal::Standstill(waits) => would_block_itself(waits),
         Refusal::Deadlock { cycle } => deadlock(ctx, cycle),
+        about_prefixes => prefix_error(about_prefixes),
+    }
+}
+
+fn too_many_extras(limit: usize) -> String {
+    format!(
+        "ERR too many keys are held or waited for with a label, a task, a lease, permits or a \
+             depth (a server remembers {limit})"
+    )
+}
+
+fn prefix_error(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::NotWatched => {
+            "ERR this connection does not watch the prefix; begin without AFTER".to_owned()
+        }
+        Refusal::TooManyPrefixLengths { limit } => format!(
+            "ERR too many lengths of prefixes are watched in this database (at most {limit})"
+        ),
+        _ => "TRYAGAIN the index of this database's temporary keys is being built".to_owned(),
     }
 }
 

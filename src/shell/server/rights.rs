@@ -4,13 +4,14 @@
 //! command filter records commands that change the ACL. When a waiter's turn has come that has waited since before the last
 //! change, the server is asked whether its user may still run the request.
 
-use crate::engine::{ClientId, Form, Key, Moment, NoRight};
+use crate::engine::{ClientId, Engine, Form, Key, Moment, NoRight};
 use crate::policy::rights::ALWAYS;
 use crate::shell::server::subscriptions;
 use crate::shell::state::shell;
-use crate::shell::sys::raw::{self, Ctx, Text};
+use crate::shell::sys::raw::{self, Ctx, Str, Text};
 use crate::shell::sys::scoped::without_callbacks;
 use redis_module::raw as c;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Starts recording ACL changes: called in the command that enqueues the first waiter.
 pub fn observe(ctx: Ctx<'_>) {
@@ -101,6 +102,77 @@ pub fn may_see(ctx: Ctx<'_>, key: Key<'_>, commands: &[&[u8]]) -> bool {
         ctx.may_give_in(key.db, &[command.as_str(), name.as_str()])
     };
     ctx.may_read(name.as_str()) && (key.db == ctx.db() || commands.iter().any(may_give))
+}
+
+/// What a client may see, as a number that is another one when its user or the user's rights are others; 0 if its user is gone.
+pub fn sight_of(ctx: Ctx<'_>, client: ClientId) -> u64 {
+    match ctx.user_name_of(client) {
+        Some(name) => sight_of_user(ctx, client, name.as_str().bytes()),
+        None => 0,
+    }
+}
+
+/// The server is asked again only if a right may have changed since it was asked last.
+fn sight_of_user(ctx: Ctx<'_>, client: ClientId, name: &[u8]) -> u64 {
+    /// Of more users than that all are forgotten.
+    const USERS_KEPT: usize = 1024;
+    let shell = shell();
+    let known = shell.sights.with(|sights| sights.get(name).copied());
+    if let Some((asked, sight)) = known
+        && !shell.rights.may_have_changed_since(asked)
+    {
+        return sight;
+    }
+    let Some(user) = ctx.user_of(client) else {
+        return 0;
+    };
+    let now = shell.engine.with(Engine::now);
+    let sight = hash_of(name, &user.rules());
+    shell.sights.with_mut(|sights| {
+        if sights.len() >= USERS_KEPT {
+            sights.clear();
+        }
+        sights.insert(name.into(), (now, sight));
+    });
+    sight
+}
+
+fn hash_of(name: &[u8], rules: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (name, rules).hash(&mut hasher);
+    // 0 is nobody's.
+    hasher.finish() | 1
+}
+
+/// Which of the clients that a change is told to may still see what they saw, and may read this key. Asks once for each user.
+pub struct Readers<'a> {
+    ctx: Ctx<'a>,
+    key: Str<'a>,
+    users: Vec<(Text, u64, bool)>,
+}
+
+impl<'a> Readers<'a> {
+    pub fn new(ctx: Ctx<'a>, key: Str<'a>) -> Self {
+        let users = Vec::new();
+        Readers { ctx, key, users }
+    }
+
+    /// Its sight, and whether it may read the key.
+    pub fn look(&mut self, client: ClientId) -> (u64, bool) {
+        let Some(name) = self.ctx.user_name_of(client) else {
+            return (0, false);
+        };
+        let bytes = name.as_str().bytes();
+        let mut known = self.users.iter();
+        if let Some((_, sight, may_read)) = known.find(|its| its.0.as_str().bytes() == bytes) {
+            return (*sight, *may_read);
+        }
+        let sight = sight_of_user(self.ctx, client, bytes);
+        let user = self.ctx.user_of(client);
+        let may_read = user.is_some_and(|user| user.may_read(self.key));
+        self.users.push((name, sight, may_read));
+        (sight, may_read)
+    }
 }
 
 /// The command that enqueued the waiter.

@@ -62,6 +62,25 @@ pub fn to_overwrites(ctx: Ctx<'_>) {
     }
 }
 
+/// Writes of any value. Called in the command that adds the first watch of a prefix: temporary keys are strings, until another
+/// client stores something else there.
+pub fn to_values(ctx: Ctx<'_>) {
+    const CLASSES: c_int = VALUES & !c::REDISMODULE_NOTIFY_STRING;
+    to_overwrites(ctx);
+    if !shell().subscribed_to_values.replace(true) {
+        ctx.listen_to_keys(CLASSES, callbacks().on_key);
+    }
+}
+
+/// The classes of events that tell of a written value.
+pub const VALUES: c_int = c::REDISMODULE_NOTIFY_STRING
+    | c::REDISMODULE_NOTIFY_LIST
+    | c::REDISMODULE_NOTIFY_SET
+    | c::REDISMODULE_NOTIFY_HASH
+    | c::REDISMODULE_NOTIFY_ZSET
+    | c::REDISMODULE_NOTIFY_STREAM
+    | c::REDISMODULE_NOTIFY_MODULE;
+
 /// Server events that matter only once the engine knows a connection, a key or a token. The server scans all listeners for
 /// each event, and since Redis 7.2 each overwritten value is one.
 pub fn to_server_events(ctx: Ctx<'_>) {

@@ -12,6 +12,7 @@ impl Keys {
             self.held.len()
         );
         assert_eq!(self.name_index.len(), self.names.len());
+        self.check_indexes();
         let mut keys = vec![0; self.spaces.len()];
         for (id, held) in self.held.iter() {
             keys[held.space.0 as usize] += 1;

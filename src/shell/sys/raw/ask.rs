@@ -5,7 +5,7 @@ use crate::policy::attribution::field;
 use crate::shell::sys::raw::api_state::api_state;
 use crate::shell::sys::raw::calls::{api, call, have, is_in_uncaused_event};
 use crate::shell::sys::raw::context::{Ctx, detached};
-use crate::shell::sys::raw::strings::{Str, pointers_of};
+use crate::shell::sys::raw::strings::{Str, Text, pointers_of};
 use crate::shell::sys::scoped::assert_nothing_borrowed;
 use crate::shell::sys::shim;
 use redis_module::raw;
@@ -94,7 +94,7 @@ impl Ctx<'_> {
     }
 
     /// The caller's user, if the user exists.
-    fn user(self) -> Option<User> {
+    pub fn user(self) -> Option<User> {
         // SAFETY: the table, the context; the name is ours.
         unsafe {
             let name = api!(RedisModule_GetCurrentUserName(self.as_ptr()));
@@ -115,6 +115,15 @@ impl Ctx<'_> {
         unsafe {
             let name = api!(RedisModule_GetClientUserNameById(self.as_ptr(), client.0));
             User::of_name(name)
+        }
+    }
+
+    /// The name of a client's user. None if there is no such client.
+    pub fn user_name_of(self, client: ClientId) -> Option<Text> {
+        // SAFETY: the table, the context; the name is ours.
+        unsafe {
+            let name = api!(RedisModule_GetClientUserNameById(self.as_ptr(), client.0));
+            Text::own(name)
         }
     }
 
@@ -299,6 +308,19 @@ impl User {
             check(self.0.as_ptr(), pointers_of(words), count, db, null_mut())
         };
         allowed == raw::REDISMODULE_OK as c_int
+    }
+
+    /// The user's rules, as `ACL LIST` shows them; empty on servers that do not tell them.
+    pub fn rules(&self) -> Vec<u8> {
+        if !have!(RedisModule_GetModuleUserACLString) {
+            return Vec::new();
+        }
+        // SAFETY: the table; what is got is our own.
+        let rules = unsafe {
+            let rules = api!(RedisModule_GetModuleUserACLString(self.0.as_ptr()));
+            Text::own(rules)
+        };
+        rules.map_or_else(Vec::new, |rules| rules.as_str().bytes().to_vec())
     }
 
     pub fn may_read(&self, key: Str<'_>) -> bool {

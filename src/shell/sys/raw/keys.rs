@@ -358,6 +358,24 @@ impl OpenKey<'_> {
         }
     }
 
+    /// A copy of the string at a key that is open for reading; none if it is no string, or longer than this.
+    pub fn string(&self, most_bytes: usize) -> Option<Vec<u8>> {
+        // SAFETY: the table; an open key, or null, which the server takes for an absent one. The bytes are as many as it says, and
+        // are copied before the server is called again.
+        unsafe {
+            let is_string =
+                hot!(RedisModule_KeyType(self.0)) == raw::REDISMODULE_KEYTYPE_STRING as c_int;
+            if !is_string || api!(RedisModule_ValueLength(self.0)) > most_bytes {
+                return None;
+            }
+            let mut length = 0;
+            let mode = raw::REDISMODULE_READ as c_int;
+            let there: *const u8 = api!(RedisModule_StringDMA(self.0, &mut length, mode)).cast();
+            let is_there = !there.is_null() && length <= most_bytes;
+            is_there.then(|| std::slice::from_raw_parts(there, length).to_vec())
+        }
+    }
+
     /// Overwrites a string without a TTL by a value of the same length, in place. Much cheaper than replacing the value;
     /// but the value is copied, so it must be short. (Redis 8 does not notice when a module changes a string's length, and
     /// would miscount its `keysizes`.) False if that is not possible.

@@ -51,6 +51,14 @@ impl Text {
         Text(NonNull::new(string).expect("the server aborts when it has no memory"))
     }
 
+    /// Takes a string over; none for null.
+    ///
+    /// # Safety
+    /// The string is null, or the caller's own.
+    pub(super) unsafe fn own(string: *mut raw::RedisModuleString) -> Option<Text> {
+        NonNull::new(string).map(Text)
+    }
+
     /// Keeps a string of the server's: no other string gets its address meanwhile. `None` if the server would copy it.
     pub fn keep(string: Str<'_>) -> Option<Text> {
         // SAFETY: the table, the string. A null context means that we free it ourselves.

@@ -43,7 +43,9 @@ impl World {
                 let one = |command| self.allows_command(*who, command) && !is_single(command);
                 let all: Vec<&Command> = commands.iter().collect();
                 let skips = |command: &Command| matches!(command, Command::Replies { .. });
-                let starts = |command: &Command| matches!(command, Command::Start { .. });
+                let starts = |command: &Command| {
+                    matches!(command, Command::Start { .. } | Command::Watchtp { .. })
+                };
                 self.is_free(*who)
                     && !self.is_told_only_messages(*who)
                     && !(commands.iter().any(skips) && commands.iter().any(starts))
@@ -67,7 +69,9 @@ impl World {
                     && !(self.slow && self.is_order_of_graces_open_after_load(*goes))
             }
             Step::Rights { user, rights } => {
-                self.slow || self.is_order_of_losses_said(*user, rights)
+                self.slow
+                    || !self.watches_prefixes_of_user(*user)
+                        && self.is_order_of_losses_said(*user, rights)
             }
             Step::Restart { .. } => !self.slow,
             Step::QuarantineOver => !self.slow && self.quarantine_ends.is_some(),
@@ -187,6 +191,9 @@ impl World {
         if !self.allows_about_hearing(who, command) || !self.allows_to_let_go(who, command) {
             return false;
         }
+        if !self.allows_prefixes(who, command) {
+            return false;
+        }
         let in_multi = self.is_in_multi(who);
         let oneself = *command == Command::Kill { who };
         // In which order leases end that end at once is not said.
@@ -219,6 +226,14 @@ impl World {
             Command::Start { .. } => answered,
             _ => true,
         })
+    }
+
+    /// Of which database a push about a prefix is, and of which of two watches in one transaction, is not said.
+    fn allows_prefixes(&self, who: Who, command: &Command) -> bool {
+        let watches = |part: &Command| matches!(part, Command::Watchtp { .. });
+        let heard = !self.is_unanswered(who) && !self.is_told_only_messages(who);
+        !command.parts().iter().any(watches)
+            || heard && !self.is_in_multi(who) && !self.watches_prefixes_elsewhere(who)
     }
 
     /// A session's grace begins, as with the end of its connection.
@@ -284,6 +299,11 @@ impl World {
             return false;
         }
         if !self.slow && parts().any(Command::is_write) && self.is_order_of_leases_open() {
+            return false;
+        }
+        let watches = |part: &Command| matches!(part, Command::Watchtp { .. });
+        let selects = |part: &Command| matches!(part, Command::Select { .. });
+        if parts().any(watches) && parts().any(selects) {
             return false;
         }
         let lets_go = parts().any(|part| *part == Command::Detach);

@@ -216,6 +216,7 @@ impl World {
         let before = self.spots();
         let withdrawn = self.withdraw_all_that_go(|_| true);
         self.databases.swap(0, 1);
+        self.prefixes.clear();
         for hold in &mut self.holds {
             hold.spot.db = 1 - hold.spot.db;
         }
@@ -264,6 +265,7 @@ impl World {
     /// A load begins as a flush does.
     fn lose_all(&mut self) {
         self.changed(None, Change::LoadBegins);
+        self.prefixes.clear();
         let mut pushes = Vec::new();
         for spot in self.spots() {
             pushes.extend(self.lose(spot, None, Loss::Flushed));

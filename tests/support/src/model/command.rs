@@ -8,7 +8,11 @@ pub type Who = usize;
 pub type Name = usize;
 
 /// Keys are bytes: one is empty, one would break a line.
-pub const NAMES: [&[u8]; 5] = [b"a", b"b", b"c", b"", b"\xff\r\n d"];
+pub const NAMES: [&[u8]; 5] = [b"a", b"ab", b"abc", b"", b"\xff\r\n d"];
+/// What some of them begin with.
+pub const PREFIXES: [&[u8]; 3] = [b"a", b"ab", b"\xff\r"];
+/// One of these.
+pub type Prefix = usize;
 pub const DATABASES: usize = 2;
 
 /// What tells owners apart. Labels are bytes, too.
@@ -77,6 +81,17 @@ pub enum Command {
     /// Without keys: all of them.
     Unwatchex {
         keys: Vec<Name>,
+    },
+
+    Watchtp {
+        prefix: Prefix,
+        /// With the next page.
+        goes_on: bool,
+        keys_only: bool,
+    },
+    /// Without a prefix: all of them.
+    Unwatchtp {
+        prefix: Option<Prefix>,
     },
 
     Start {
@@ -321,7 +336,13 @@ impl Command {
     }
 
     fn is_look(&self) -> bool {
-        matches!(self, Command::Watchex { .. } | Command::Unwatchex { .. })
+        matches!(
+            self,
+            Command::Watchex { .. }
+                | Command::Unwatchex { .. }
+                | Command::Watchtp { .. }
+                | Command::Unwatchtp { .. }
+        )
     }
 
     /// The keys of one of the module's that write.

@@ -65,6 +65,7 @@ impl World {
         self.heard[who].clear();
         self.pending[who].clear();
         self.watches.retain(|watch| watch.who != who);
+        self.prefixes.retain(|watch| watch.who != who);
         let lost = |waiter: &&super::queues::Waiter| waiter.who == who && waiter.push;
         self.totals.pushes_given_up += self.waiters.iter().filter(lost).count() as u64;
         self.waiters.retain(|waiter| waiter.who != who);

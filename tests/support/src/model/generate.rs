@@ -1,7 +1,7 @@
 //! Which step comes next: drawn at random, a little in favour of what makes things meet.
 
 use super::around::Around;
-use super::command::{Command, DATABASES, Kind, NAMES, Name, Past, Spot, Who};
+use super::command::{Command, DATABASES, Kind, NAMES, Name, PREFIXES, Past, Spot, Who};
 use super::sessions::Session;
 use super::step::{Ending, Step};
 use super::world::{Connection, World};
@@ -299,12 +299,23 @@ impl Generator {
     }
 
     fn ours(&mut self) -> Command {
-        match self.random.below(38) {
+        match self.random.below(46) {
             0..2 => Command::Sequence {
                 key: self.name(),
                 value: self.value(),
                 notify: self.notify(),
                 acks: None,
+            },
+            37..44 => Command::Watchtp {
+                prefix: self.random.below(PREFIXES.len()),
+                goes_on: self.random.per_mille(400),
+                keys_only: self.random.per_mille(200),
+            },
+            44 => Command::Unwatchtp {
+                prefix: match self.random.below(3) {
+                    0 => None,
+                    _ => Some(self.random.below(PREFIXES.len())),
+                },
             },
             2..19 => Command::Settp {
                 key: self.name(),

@@ -30,6 +30,12 @@ impl World {
             Command::Deltp { keys } => self.deltp(turn, keys),
             Command::Watchex { keys } => self.watchex(turn, keys),
             Command::Unwatchex { keys } => self.unwatchex(turn, keys),
+            Command::Watchtp {
+                prefix,
+                goes_on,
+                keys_only,
+            } => self.watchtp(turn, *prefix, *goes_on, *keys_only),
+            Command::Unwatchtp { prefix } => self.unwatchtp(turn, *prefix),
             Command::Start { grace_ms } => self.start_session(turn.who, *grace_ms),
             Command::Resume { session, notify } => self.resume(turn.who, *session, *notify),
             Command::EndSession => self.end_session(turn.who),
@@ -73,7 +79,8 @@ impl World {
         all.extend(&spots);
         all.sort_unstable();
         all.dedup();
-        if all.len() > self.limits.watches && all.len() > self.watched_by(turn.who).len() {
+        let count = all.len() + self.prefixes_of(turn.who).count();
+        if count > self.limits.watches && all.len() > self.watched_by(turn.who).len() {
             return Reply::refused("ERR too many watches");
         }
         for spot in &spots {

@@ -1,6 +1,7 @@
 //! Replies and pushes; whether what came is what was to come.
 
 use super::command::{LABELS, Label, Name, Spot};
+use super::presence::Page;
 use super::sequence::{bytes_of, learn};
 use super::sessions::Number;
 pub use super::tokens::Tokens;
@@ -27,6 +28,9 @@ pub enum Reply {
     Blocked,
     Text(Vec<u8>),
     Array(Vec<Reply>),
+    /// That of WATCHTP, and of UNWATCHTP: how many.
+    Page(Page),
+    Unwatched(Option<usize>, i64),
     /// An error; of an expected one only the beginning is given.
     Refused(String),
 }
@@ -51,6 +55,8 @@ impl Reply {
                 _ => false,
             },
             (Reply::Secret(session), Reply::Text(text)) => tokens.is_secret(*session, text),
+            (Reply::Page(page), Reply::Array(_)) => page.is_met_by(got, tokens),
+            (Reply::Unwatched(_, count), Reply::Int(got)) => count == got,
             (Reply::Refused(beginning), Reply::Refused(error)) => error.starts_with(beginning),
             (Reply::Array(expected), Reply::Array(got)) => {
                 expected.len() == got.len()
@@ -249,7 +255,7 @@ impl Push {
 }
 
 /// As the tests' harness shows an element.
-fn readable(bytes: &[u8]) -> String {
+pub(super) fn readable(bytes: &[u8]) -> String {
     let text = std::str::from_utf8(bytes);
     text.map_or_else(|_| bytes.escape_ascii().to_string(), str::to_owned)
 }

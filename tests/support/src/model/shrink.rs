@@ -1,6 +1,6 @@
 //! The shortest history that still fails: steps are cut out as long as it goes on failing.
 
-use super::command::{Ask, Command};
+use super::command::{Ask, Command, PREFIXES};
 use super::step::Step;
 use std::time::{Duration, Instant};
 
@@ -150,6 +150,11 @@ fn simpler_commands(command: &Command) -> Vec<Command> {
             .collect(),
         Command::Unwatchex { keys } => without_one(keys)
             .map(|keys| Command::Unwatchex { keys })
+            .collect(),
+        Command::Unwatchtp { prefix: None } => (0..PREFIXES.len())
+            .map(|prefix| Command::Unwatchtp {
+                prefix: Some(prefix),
+            })
             .collect(),
         Command::Deltp { keys } => without_one(keys)
             .map(|keys| Command::Deltp { keys })

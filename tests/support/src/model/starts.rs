@@ -130,6 +130,7 @@ impl World {
         self.totals.pushes_given_up += pushes as u64;
         self.waiters.clear();
         self.watches.clear();
+        self.prefixes.clear();
         for who in 0..self.clients.len() {
             if self.client(who).is_some() {
                 self.end(who);

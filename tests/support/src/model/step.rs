@@ -126,7 +126,7 @@ impl Step {
     /// Whether somebody asks to be told of a key, or to have it later.
     pub fn watches_or_waits(&self) -> bool {
         self.has(|part| {
-            matches!(part, Command::Watchex { .. })
+            matches!(part, Command::Watchex { .. } | Command::Watchtp { .. })
                 || part.wait().is_some()
                 || part.acks().is_some()
         })

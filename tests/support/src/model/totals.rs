@@ -65,6 +65,10 @@ pub struct Totals {
     /// Keys that ended between the two names of a held one.
     pub between: u64,
     pub restarts: u64,
+    /// Pages of watches of prefixes that were not empty.
+    pub pages: u64,
+    /// Pushes to who watches prefixes.
+    pub sights: u64,
 }
 
 impl Totals {
@@ -122,6 +126,8 @@ impl Totals {
             overdue_in_exec: self.overdue_in_exec + other.overdue_in_exec,
             between: self.between + other.between,
             restarts: self.restarts + other.restarts,
+            pages: self.pages + other.pages,
+            sights: self.sights + other.sights,
         }
     }
 }

@@ -8,6 +8,7 @@ pub use super::connections::Connection;
 use super::endings::Ending;
 pub use super::entry::{Entry, Value};
 use super::holds::Hold;
+use super::presence::PrefixWatch;
 use super::queues::Waiter;
 use super::replies::{Heard, Push, Reply, Serial};
 use super::rights::{Rights, USERS};
@@ -28,6 +29,8 @@ pub struct Limits {
     pub keys: usize,
     /// So many who go together are served in one step, and the others as soon as may be.
     pub together: usize,
+    /// So many keys are told at once to who watches a prefix.
+    pub page: usize,
 }
 
 impl Limits {
@@ -36,6 +39,7 @@ impl Limits {
         watches: 65_536,
         keys: 65_536,
         together: 128,
+        page: 1000,
     };
 }
 
@@ -114,6 +118,7 @@ pub struct World {
     pub last_serial: Serial,
     pub clients: Vec<Option<Connection>>,
     pub watches: Vec<Watch>,
+    pub prefixes: Vec<PrefixWatch>,
     pub limits: Limits,
     /// What the users may do.
     pub rights: [Rights; USERS],
@@ -181,6 +186,7 @@ impl World {
             last_serial: 0,
             clients: (0..places).map(|_| None).collect(),
             watches: Vec::new(),
+            prefixes: Vec::new(),
             limits,
             rights: Default::default(),
             blocks_subscribed: true,

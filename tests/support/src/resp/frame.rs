@@ -91,7 +91,10 @@ impl Frame {
         let [Frame::Bulk(kind), Frame::Bulk(_), Frame::Bulk(_)] = items.as_slice() else {
             return false;
         };
-        matches!(kind.as_slice(), b"watchex" | b"settp" | b"lock")
+        matches!(
+            kind.as_slice(),
+            b"watchex" | b"watchtp" | b"settp" | b"lock"
+        )
     }
 }
 

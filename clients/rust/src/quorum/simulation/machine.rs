@@ -360,7 +360,9 @@ impl Machine {
                 }
                 other => format!("ERR {other:?}"),
             }),
-            Answer::Secret(_) | Answer::States(_) | Answer::Made { .. } => Reply::Other,
+            Answer::Secret(_) | Answer::States(_) | Answer::Made { .. } | Answer::Page(_) => {
+                Reply::Other
+            }
         }
     }
 

@@ -1,0 +1,116 @@
+//! What watches of prefixes return and push: the engine says which temporary keys; their values are read here, and left out is
+//! what a user may not read.
+
+use crate::engine::{
+    Bytes, ClientId, Key, News, Presence, PresenceChange, Push, SnapshotPage, Viewer,
+};
+use crate::shell::delivery::push;
+use crate::shell::server::rights::Readers;
+use crate::shell::sys::raw::{Ctx, Str, Text, have};
+use redis_module::raw as c;
+use std::ffi::c_int;
+
+/// Longer values are not told.
+const VALUE_MAX_BYTES: usize = 4096;
+
+/// A page has no more keys after so many bytes: very many clients may ask for one at once.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// Pushes a change to those who may read the key. Returns those who may not see any longer what they saw when they began to
+/// watch; they get nothing.
+pub fn push(ctx: Ctx<'_>, presence: Presence) -> Vec<ClientId> {
+    let Presence { to, key, change } = presence;
+    let name = Text::new(&key.name);
+    let mut readers = Readers::new(ctx, name.as_str());
+    let (mut with_value, mut without, mut blind) = (Vec::new(), Vec::new(), Vec::new());
+    for viewer in to {
+        let Viewer {
+            client,
+            keys_only,
+            sight,
+        } = viewer;
+        match readers.look(client) {
+            (now, _) if now != sight => blind.push(client),
+            (_, false) => {}
+            (_, true) if keys_only => without.push(client),
+            (_, true) => with_value.push(client),
+        }
+    }
+    let has_value = matches!(change, PresenceChange::Added(_) | PresenceChange::Set(_));
+    let value = match has_value && !with_value.is_empty() {
+        true => value(ctx, key.as_key(), name.as_str()),
+        false => None,
+    };
+    if value.is_none() {
+        with_value.append(&mut without);
+    }
+    for (to, value) in [(with_value, value), (without, None)] {
+        if !to.is_empty() {
+            let news = News::of_presence(change, value);
+            push::send(ctx, to, Push::new(key.clone(), news, b""));
+        }
+    }
+    blind
+}
+
+/// The value of a temporary key, without side effects where the server can do that.
+fn value(ctx: Ctx<'_>, key: Key<'_>, name: Str<'_>) -> Option<Bytes> {
+    let mode = match have!(RedisModule_CommandFilterGetClientId) {
+        true => c::REDISMODULE_READ | c::REDISMODULE_OPEN_KEY_NOEFFECTS,
+        false => c::REDISMODULE_READ | c::REDISMODULE_OPEN_KEY_NOTOUCH,
+    };
+    let open = ctx.in_db(key.db).open_as(name, mode as c_int);
+    let value = open.string(VALUE_MAX_BYTES)?;
+    Some(Bytes::from(&*value))
+}
+
+/// Replies with a page of a snapshot. If only a part of it was returned, returns the name up to which.
+pub fn send_page(ctx: Ctx<'_>, page: &SnapshotPage) -> Option<Bytes> {
+    let user = ctx.user();
+    let mut shown = Vec::new();
+    let (mut bytes, mut cut) = (0, None);
+    let mut looked: Option<&Bytes> = None;
+    for (name, token) in &page.entries {
+        if bytes >= PAGE_BYTES {
+            cut = looked.cloned();
+            break;
+        }
+        looked = Some(name);
+        let text = Text::new(name);
+        if !user
+            .as_ref()
+            .is_some_and(|user| user.may_read(text.as_str()))
+        {
+            continue;
+        }
+        let key = Key {
+            db: page.prefix.db,
+            name,
+        };
+        let value = match page.keys_only {
+            true => None,
+            false => value(ctx, key, text.as_str()),
+        };
+        bytes += name.len() + value.as_ref().map_or(0, |value| value.len());
+        shown.push((name, token, value));
+    }
+    // It says no name that the user may not read, and need not: the server knows where the next page begins.
+    let last = shown.last().map_or(&page.prefix.name, |(name, ..)| *name);
+    ctx.reply_array(2);
+    ctx.reply_bulk(if page.is_last && cut.is_none() {
+        b""
+    } else {
+        last
+    });
+    ctx.reply_array(shown.len());
+    for (name, token, value) in shown {
+        ctx.reply_array(3);
+        ctx.reply_bulk(name);
+        ctx.reply_integer(token.0 as i64);
+        match value {
+            Some(value) => ctx.reply_bulk(&value),
+            None => ctx.reply_null(),
+        }
+    }
+    cut
+}

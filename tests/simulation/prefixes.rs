@@ -1,0 +1,264 @@
+//! Watches of prefixes where there is very much: indexes that are built in slices, flushes that are told in slices, limits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use tether::engine::{
+    Acquire, Cause, ClientId, Db, Effect, Engine, Event, Form, Key, KeySnapshot, KeyState, Limits,
+    Mode, Moment, News, PresenceChange, Refusal, Reply, SnapshotPage, Terms, Token, WatchPrefix,
+};
+
+const WATCHER: ClientId = ClientId(1);
+const OWNER: ClientId = ClientId(2);
+
+#[derive(Default)]
+struct World {
+    engine: Engine,
+    /// What the watcher is told: names and changes.
+    told: Vec<(Vec<u8>, PresenceChange)>,
+}
+
+impl World {
+    fn handle(&mut self, event: Event<'_>) -> Option<Reply> {
+        let mut effects = Vec::new();
+        self.engine.handle(Moment(1), event, &mut effects);
+        let mut answer = None;
+        for effect in effects {
+            match effect {
+                Effect::Reply(reply) => answer = Some(reply),
+                Effect::Presence(presence) => {
+                    assert!(presence.to.iter().all(|viewer| viewer.client == WATCHER));
+                    self.told
+                        .push((presence.key.name.to_vec(), presence.change));
+                }
+                Effect::Push { push, .. } => {
+                    if let News::Presence(news) = push.news() {
+                        self.told.push((push.key.name.to_vec(), news.0));
+                    }
+                }
+                _ => {}
+            }
+        }
+        answer
+    }
+
+    fn settp(&mut self, name: &str) -> Token {
+        let seen = [KeySnapshot {
+            key: key(name),
+            state: KeyState::Absent,
+        }];
+        let reply = self.handle(Event::Acquire(Acquire {
+            client: OWNER,
+            seen: &seen,
+            terms: Terms::of(Mode::Temporary),
+            value: b"v",
+            wait: None,
+            form: Form::SettpToken,
+            in_command: true,
+        }));
+        match reply {
+            Some(Reply::Integer(token)) if token > 0 => Token(token as u64),
+            other => panic!("{name} gets {other:?}"),
+        }
+    }
+
+    fn deltp(&mut self, name: &str) {
+        let keys = &[key(name)];
+        let client = OWNER;
+        let reply = self.handle(Event::Drop { client, keys });
+        assert_eq!(reply, Some(Reply::Integer(1)));
+    }
+
+    fn watch(&mut self, prefix: &str, goes_on: bool) -> Result<SnapshotPage, Refusal> {
+        let reply = self.handle(Event::WatchPrefix(WatchPrefix {
+            client: WATCHER,
+            prefix: key(prefix),
+            goes_on,
+            keys_only: false,
+            sight: 7,
+        }));
+        match reply {
+            Some(Reply::Page(page)) => Ok(*page),
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What the rest of the pages have, too.
+    fn snapshot(&mut self, prefix: &str) -> BTreeMap<Vec<u8>, Token> {
+        let mut all = BTreeMap::new();
+        let mut page = self.watch(prefix, false).expect("an index");
+        loop {
+            let entries = page.entries.iter();
+            all.extend(entries.map(|(name, token)| (name.to_vec(), *token)));
+            if page.is_last {
+                return all;
+            }
+            page = self.watch(prefix, true).expect("a watch");
+        }
+    }
+}
+
+fn key(name: &str) -> Key<'_> {
+    let (db, name) = (Db(0), name.as_bytes());
+    Key { db, name }
+}
+
+fn limits(steps: usize) -> Limits {
+    Limits {
+        steps_per_event: steps,
+        keys_per_page: 10,
+        keys_per_client: u32::MAX,
+        watches_per_client: 10_000,
+        ..Limits::DEFAULT
+    }
+}
+
+/// Whatever comes and goes meanwhile.
+#[test]
+fn an_index_is_built_in_slices() {
+    const KEYS: usize = 3_000;
+    let mut world = World::default();
+    world.engine.set_limits(limits(64));
+    let mut there = BTreeMap::new();
+    for number in 0..KEYS {
+        let name = format!("k{:05}", number * 7919 % KEYS);
+        let token = world.settp(&name);
+        there.insert(name.into_bytes(), token);
+    }
+    assert_eq!(world.watch("k", false), Err(Refusal::IndexIncomplete));
+    let mut slices = 0;
+    while world.engine.is_building_index() {
+        slices += 1;
+        world.handle(Event::Reap { steps: 50 });
+        let (goes, comes) = (format!("k{slices:05}"), format!("new{slices}"));
+        world.deltp(&goes);
+        there.remove(goes.as_bytes());
+        let token = world.settp(&comes);
+        there.insert(comes.into_bytes(), token);
+        world.engine.check_invariants();
+    }
+    assert!(
+        (KEYS / 50 - 10..KEYS / 50 + 10).contains(&slices),
+        "{slices}"
+    );
+    let mut shown = world.snapshot("k");
+    shown.extend(world.snapshot("n"));
+    assert_eq!(shown, there);
+    assert_eq!(world.told, []);
+}
+
+/// Each prefix is told of it once, before it is told of anything else.
+#[test]
+fn a_flush_is_told_in_slices_and_before_what_follows() {
+    const PREFIXES: usize = 2_000;
+    let mut world = World::default();
+    world.engine.set_limits(limits(100));
+    for number in 0..PREFIXES {
+        world.watch(&format!("{number:04}"), false).expect("room");
+    }
+    world.settp("0007x");
+    world.told.clear();
+    let (db, by) = (None, Cause::Server);
+    world.handle(Event::Flushed { db, by });
+    assert!(world.told.len() <= 100 && world.engine.is_flushing());
+    world.settp("1999x");
+    let place = |told: &[(Vec<u8>, PresenceChange)], name: &str| {
+        told.iter().position(|(of, _)| of == name.as_bytes())
+    };
+    let (flushed, added) = (place(&world.told, "1999"), place(&world.told, "1999x"));
+    assert!(
+        flushed.is_some() && flushed < added,
+        "{flushed:?} {added:?}"
+    );
+    // A second one, in the middle of the first: once more for those who know of that already.
+    world.handle(Event::Flushed { db, by });
+    while world.engine.is_flushing() {
+        let before = world.told.len();
+        world.handle(Event::Reap { steps: 50 });
+        assert!(world.told.len() - before <= 50);
+    }
+    let flushed = world
+        .told
+        .iter()
+        .filter(|(_, told)| *told == PresenceChange::Flushed);
+    let mut times = BTreeMap::<_, u32>::new();
+    flushed.for_each(|(prefix, _)| *times.entry(prefix.clone()).or_default() += 1);
+    assert_eq!(times.len(), PREFIXES);
+    assert!(times.values().all(|times| (1..=2).contains(times)));
+    world.engine.check_invariants();
+}
+
+#[test]
+fn after_an_exchange_of_databases_no_prefix_is_watched_and_indexes_go_along() {
+    const PREFIXES: usize = 500;
+    let mut world = World::default();
+    world.engine.set_limits(limits(100));
+    world.settp("0001x");
+    for number in 0..PREFIXES {
+        world.watch(&format!("{number:04}"), false).expect("room");
+    }
+    let (one, other) = (Db(0), Db(5));
+    world.handle(Event::Swapped { one, other });
+    while world.engine.is_flushing() {
+        world.handle(Event::Reap { steps: 50 });
+    }
+    let over: BTreeSet<_> = world
+        .told
+        .iter()
+        .map(|(prefix, _)| prefix.clone())
+        .collect();
+    assert_eq!((over.len(), world.told.len()), (PREFIXES, PREFIXES));
+    assert_eq!(world.engine.gauges().watches, 0);
+    assert!(world.snapshot("0001").is_empty());
+    world.handle(Event::Swapped { one, other });
+    assert_eq!(world.snapshot("0001").len(), 1);
+    world.engine.check_invariants();
+}
+
+/// Up to which name it was told counts, too: those can be long.
+#[test]
+fn the_names_of_pages_count_towards_the_limit_of_bytes() {
+    let mut world = World::default();
+    world.engine.set_limits(Limits {
+        watch_bytes_per_client: 1000,
+        ..limits(100)
+    });
+    for number in 0..30 {
+        world.settp(&format!("a{}{number:02}", "x".repeat(600)));
+    }
+    assert!(!world.watch("a", false).expect("room").is_last);
+    let refused = world.watch("ax", false);
+    assert!(
+        matches!(refused, Err(Refusal::TooManyWatchBytes { .. })),
+        "{refused:?}"
+    );
+    while !world.watch("a", true).expect("room").is_last {}
+    assert!(!world.watch("ax", false).expect("room").is_last);
+    let (client, prefix) = (WATCHER, None);
+    world.handle(Event::UnwatchPrefix { client, prefix });
+    assert_eq!(world.engine.gauges().watches, 0);
+    world.engine.check_invariants();
+}
+
+#[test]
+fn who_sees_otherwise_watches_no_longer() {
+    let mut world = World::default();
+    for prefix in ["a", "ab", "b"] {
+        world.watch(prefix, false).expect("room");
+    }
+    let clients = &[WATCHER];
+    world.handle(Event::SightLost { clients });
+    assert_eq!(world.told.len(), 3);
+    world.settp("abc");
+    assert_eq!((world.told.len(), world.engine.gauges().watches), (3, 0));
+    world.watch("a", false).expect("room");
+    world.watch("b", false).expect("room");
+    let reply = world.handle(Event::WatchPrefix(WatchPrefix {
+        client: WATCHER,
+        prefix: key("b"),
+        goes_on: true,
+        keys_only: false,
+        sight: 8,
+    }));
+    assert_eq!(reply, Some(Reply::Refused(Refusal::NotWatched)));
+    assert_eq!((world.told.len(), world.engine.gauges().watches), (5, 0));
+}
