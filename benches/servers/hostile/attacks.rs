@@ -349,6 +349,38 @@ pub const ATTACKS: &[Attack] = &[
         let by = watches(ground);
         ground.once(by, "LOCK.LIST 0 COUNT 1")
     }),
+    single("LOCK.MINE of very many locks", |ground| {
+        let by = locks(ground);
+        ground.once(by, "LOCK.MINE")
+    }),
+    many("LOCK.MINE of very many locks, one at a time", |ground| {
+        let by = locks(ground);
+        ground.again(by, "LOCK.MINE COUNT 1")
+    }),
+    many("LOCK.MINE of very many locks again and again", |ground| {
+        let by = locks(ground);
+        ground.again(by, "LOCK.MINE")
+    })
+    .beside(|ground| {
+        let by = ground.connect();
+        // As many elements as a page has, with the maps' names.
+        let elements: Vec<_> = (0..22_000).map(|n| format!("name:{n}")).collect();
+        for part in elements.chunks(1000) {
+            ground.run(by, &format!("RPUSH list {}", part.join(" ")));
+        }
+        ground.again(by, "LRANGE list 0 -1")
+    }),
+    many("a wait that is given up whole again and again", |ground| {
+        ground.connect_and("LOCK.ACQUIRE l");
+        let tasks = ground.connect();
+        let waits = (0..ground.many).map(|n| format!("LOCK.ACQUIRE l OWNER {n} WAIT 0 PUSH"));
+        ground.run_each(tasks, waits);
+        ground.in_turn(tasks, &["LOCK.ACQUIRE l WAIT 0 PUSH", "LOCK.RELEASE l ALL"])
+    }),
+    single("LOCK.RELEASE ALL of one request for 1,024 keys", |ground| {
+        let [_, by] = waits_for_many_keys(ground);
+        ground.once(by, "LOCK.RELEASE 0:0 ALL")
+    }),
     single("LOCK.INFO of a lock with very many readers", |ground| {
         let by = readers(ground);
         ground.once(by, "LOCK.INFO b")
