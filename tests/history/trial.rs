@@ -380,6 +380,7 @@ impl<'a> Trial<'a> {
         for seen in &seen {
             seen.compare(&self.world, ids, &mut self.tokens)?;
         }
+        let mut seen = Vec::new();
         for (who, expected) in self.outcome.heard.iter().enumerate() {
             if self.world.client(who).is_none() {
                 self.beliefs.forget(who);
@@ -388,6 +389,10 @@ impl<'a> Trial<'a> {
             let (sights, heard) = sights(expected, self.players.heard(who));
             check(expected, &heard, &mut self.tokens)
                 .map_err(|what| format!("client {who}: {what}"))?;
+            seen.push((who, sights));
+        }
+        // What others were answered says what keys are called.
+        for (who, sights) in seen {
             self.beliefs.see(who, &sights)?;
         }
         self.beliefs.compare(&self.world, &mut self.tokens)?;
