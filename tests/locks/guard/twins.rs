@@ -4,6 +4,7 @@
 use super::guarded;
 use crate::harness::*;
 use std::collections::BTreeMap;
+use tether::command::TABLE;
 use tether_testing::grammar::{Command, Vocabulary, commands_with_keys};
 use tether_testing::random::{Random, seed, steps};
 
@@ -436,10 +437,7 @@ fn commands_of_other_modules_are_the_bare_ones_in_transactions_and_run_nowhere_e
         .map(|info| info[0].text().to_lowercase())
         .collect();
     let is_ours = |name: &&String| {
-        ["settp", "deltp", "watchex", "unwatchex"].contains(&name.as_str())
-            || ["lock.", "session.", "tether."]
-                .iter()
-                .any(|begin| name.starts_with(begin))
+        name.starts_with("tether.") || TABLE.iter().any(|spec| spec.name == **name)
     };
     let names: Vec<_> = names.iter().filter(|name| !is_ours(name)).collect();
     say(&format!("commands of built-in modules: {names:?}"));
