@@ -96,6 +96,14 @@ impl World {
         self.server.gauge("tether", "tether_holds")
     }
 
+    /// The script of [`WORK`] writes, sooner or later.
+    fn eventually_at_work(&self) {
+        eventually("work", || match self.is_at_work() {
+            true => Ok(()),
+            false => Err("nothing is written".to_owned()),
+        });
+    }
+
     /// Whether the script of [`WORK`] is at work: it writes all the time.
     fn is_at_work(&self) -> bool {
         let size = || fs::metadata(self.file("work")).map_or(0, |about| about.len());
@@ -352,7 +360,7 @@ fn what_nohup_ignores_stays_ignored() {
 fn a_lock_that_is_taken_away_ends_the_command() {
     let world = World::new();
     let mut running = world.start_work(&SHORT);
-    assert!(world.is_at_work());
+    world.eventually_at_work();
     world.server.resp3().run("DEL report");
     let (code, said) = running.end();
     assert_eq!(code, 79);
@@ -449,7 +457,7 @@ fn next_grant_finds_nobody_at_work(world: &World) {
 fn a_runner_that_is_killed_takes_the_work_along() {
     let world = World::new();
     let running = world.start_work(&SHORT);
-    assert!(world.is_at_work());
+    world.eventually_at_work();
     running.signal(Signal::KILL);
     next_grant_finds_nobody_at_work(&world);
 }
@@ -481,7 +489,7 @@ fn so_does_a_process_group_that_is_killed() {
 fn a_guard_that_is_killed_is_replaced_by_the_runner() {
     let world = World::new();
     let mut running = world.start_work(&SHORT);
-    assert!(world.is_at_work());
+    world.eventually_at_work();
     kill_process(running.guard(), Signal::KILL).unwrap();
     let (code, said) = running.end();
     assert_eq!(
