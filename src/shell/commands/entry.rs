@@ -499,6 +499,9 @@ impl<'c> Caller<'c> {
         if let Some(error) = places::refuse_untagged(prefix) {
             return self.ctx.reply_error(error);
         }
+        if let Some(error) = cluster::redirect_unserved(self.ctx, self.key(prefix)) {
+            return self.ctx.reply_error(&error);
+        }
         if !self.may_push() {
             return;
         }

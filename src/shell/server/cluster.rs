@@ -4,7 +4,7 @@
 //! command has passed that check, and a key handed to a waiter is created without a command.
 
 use crate::engine::{Cause, Key, Loss};
-use crate::policy::slots::{SlotOwner, Slots, find, slot_of, slots_importing_to_master};
+use crate::policy::slots::{SlotOwner, SlotSet, Slots, find, slot_of, slots_importing_to_master};
 use crate::shell::server::attribution;
 use crate::shell::state::shell;
 use crate::shell::sys::clock;
@@ -59,6 +59,14 @@ pub fn redirection(ctx: Ctx<'_>, key: Key<'_>) -> String {
         SlotOwner::Here => "TRYAGAIN the key's slot was on its way to another server".to_owned(),
         SlotOwner::Nowhere => "CLUSTERDOWN Hash slot not served".to_owned(),
     }
+}
+
+/// The redirection error if neither this node nor its master serves the slot of a key. Redis 8.6 does not route commands whose only
+/// key is no key of the keyspace. O(slots).
+pub fn redirect_unserved(ctx: Ctx<'_>, key: Key<'_>) -> Option<String> {
+    let is_served = || SlotSet::served(&ctx.cluster_nodes()).has(slot_of(key.name));
+    let is_elsewhere = shell().server.get().is_cluster && !is_served();
+    is_elsewhere.then(|| redirection(ctx, key))
 }
 
 /// The client that removed a key. A key deleted because its slot left was removed by no client, although the last client
