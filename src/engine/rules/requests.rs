@@ -6,7 +6,7 @@ use crate::engine::mode::Mode;
 use crate::engine::state::rows::{Client, Hold, Waiter};
 use crate::engine::storage::arena::Id;
 use crate::engine::tables::Engine;
-use crate::engine::types::{ClientId, Key, Token};
+use crate::engine::types::{ClientId, Key, Kind, Token};
 
 impl Engine {
     /// DELTP: releases temporary keys and cancels waits for them.
@@ -19,18 +19,12 @@ impl Engine {
         let mut deleted = 0;
         if let Some(client) = self.clients.find(client) {
             for name in keys {
-                let is_temporary = |waiter: &Waiter| !waiter.terms.mode.is_lock();
-                self.give_up_waiting(client, *name, b"", is_temporary);
+                // A pending hold counts as a wait.
+                self.give_up_request(client, *name, b"", Kind::Temporary, effects);
                 let hold = self.hold_of_record(client, *name, b"");
-                let mode = hold.map(|hold| self.holds.mode(hold));
-                if let (Some(hold), Some(Mode::Temporary)) = (hold, mode) {
-                    // A pending hold counts as a wait.
-                    if self.give_up_pending(hold) {
-                        self.release_after_death(hold, effects);
-                    } else {
-                        self.release(hold, Gone::Released, effects);
-                        deleted += 1;
-                    }
+                if let Some(hold) = hold.filter(|hold| !self.holds.mode(*hold).is_lock()) {
+                    self.release(hold, Gone::Released, effects);
+                    deleted += 1;
                 }
             }
         }
@@ -114,7 +108,9 @@ impl Engine {
         all: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let gave_up = all && self.give_up_lock(client, key, label, effects);
+        let asker = self.clients.find(client).filter(|_| all);
+        let gave_up =
+            asker.is_some_and(|asker| self.give_up_request(asker, key, label, Kind::Lock, effects));
         let reply = match self.lock_of(client, key, label, effects) {
             Some(hold) => Reply::Integer(self.release_depth(hold, all, effects).into()),
             None if gave_up => Reply::Integer(0),
@@ -123,21 +119,19 @@ impl Engine {
         effects.push(Effect::Reply(reply));
     }
 
-    /// Ends an owner's wait for a lock, and withdraws its pending grant; returns whether there was either.
-    fn give_up_lock(
+    /// Ends an owner's wait for a key of this kind, and withdraws its pending grant; returns whether there was either.
+    fn give_up_request(
         &mut self,
-        client: ClientId,
+        client: Id<Client>,
         key: Key<'_>,
         label: &[u8],
+        kind: Kind,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let Some(client) = self.clients.find(client) else {
-            return false;
-        };
-        let is_lock = |waiter: &Waiter| waiter.terms.mode.is_lock();
-        let waited = self.give_up_waiting(client, key, label, is_lock);
+        let is_meant = |mode: Mode| mode.is_lock() == (kind == Kind::Lock);
+        let waited = self.give_up_waiting(client, key, label, |waiter| is_meant(waiter.terms.mode));
         match self.hold_of_record(client, key, label) {
-            Some(hold) if self.holds.mode(hold).is_lock() && self.give_up_pending(hold) => {
+            Some(hold) if is_meant(self.holds.mode(hold)) && self.give_up_pending(hold) => {
                 self.release_after_death(hold, effects);
                 true
             }

@@ -192,6 +192,7 @@ impl Prefixes {
 
     fn insert(&mut self, prefix: Key<'_>) -> Id<Prefix> {
         let Key { db, name } = prefix;
+        let hash = self.hash(prefix);
         let at = self.database_index(db).unwrap_or_else(|at| {
             let (changes, lengths) = (Changes::default(), Vec::new());
             let watched = Watched {
@@ -209,7 +210,6 @@ impl Prefixes {
             Err(at) => lengths.insert(at, (name.len(), 1)),
         }
         self.bytes += name.len();
-        let hash = index::fold(self.hasher.hash_one(prefix));
         let id = self.all.insert(Prefix {
             name: name.into(),
             hash,
