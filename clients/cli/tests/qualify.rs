@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use tempfile::TempDir;
 use tether_testing::harness::{
     Posing, Server, bulk, copy_of_server, eventually, module, replace, say, server_binary,
@@ -215,18 +215,22 @@ fn a_server_that_crashes_is_refused_and_nothing_else_crashes() {
     assert!(said.contains("the server ended by signal "), "{said}");
 }
 
+/// One that has begun, and the rest of what it prints.
+fn begun(folder: &TempDir) -> (Child, BufReader<ChildStdout>) {
+    let mut command = qualify(&server_binary(), folder);
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut printed = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    printed.read_line(&mut line).unwrap();
+    assert!(line.starts_with("# "), "{line}");
+    (process, printed)
+}
+
 #[test]
 fn a_signal_leaves_neither_files_nor_servers() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let folder = folder();
-        let mut process = qualify(&server_binary(), &folder)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut printed = BufReader::new(process.stdout.take().unwrap());
-        let mut line = String::new();
-        printed.read_line(&mut line).unwrap();
-        assert!(line.starts_with("# "), "{line}");
+        let (mut process, _printed) = begun(&folder);
         kill_process(Pid::from_child(&process), signal).unwrap();
         let status = process.wait().unwrap();
         assert_eq!(status.signal(), Some(signal.as_raw()));
@@ -237,12 +241,7 @@ fn a_signal_leaves_neither_files_nor_servers() {
 #[test]
 fn its_servers_end_with_it() {
     let folder = folder();
-    let mut process = qualify(&server_binary(), &folder)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut printed = BufReader::new(process.stdout.take().unwrap());
-    printed.read_line(&mut String::new()).unwrap();
+    let (mut process, mut printed) = begun(&folder);
     process.kill().unwrap();
     process.wait().unwrap();
     // A server has inherited nothing of the output, so what is left of it is named by its folder.

@@ -164,6 +164,21 @@ async def change_places(one, other):
     await one.ask("REPLICAOF", "127.0.0.1", other.port)
 
 
+async def is_released_at(master, client):
+    """The new master has no hold of `k`, and the session goes on there with the hold of `other`."""
+
+    async def is_released():
+        info = await master.info("other")
+        return (
+            not (await master.info("k"))[b"holders"]
+            and info[b"holders"]
+            and info[b"holders"][0][b"session"] == b"attached"
+        )
+
+    await eventually(is_released, "it is released at the new master", 9)
+    expect(await client.check("other") == "held", "the other hold")
+
+
 async def readonly_to_a_release(stage):
     one, other, client = await with_replica(stage)
     await client.acquire("a")
@@ -171,16 +186,7 @@ async def readonly_to_a_release(stage):
     await change_places(one, other)
     await client.call("release", id="a")
 
-    async def is_released():
-        info = await other.info("other")
-        return (
-            not (await other.info("k"))[b"holders"]
-            and info[b"holders"]
-            and info[b"holders"][0][b"session"] == b"attached"
-        )
-
-    await eventually(is_released, "it is released at the new master", 9)
-    expect(await client.check("other") == "held", "the other hold")
+    await is_released_at(other, client)
 
 
 async def failover_command(stage):
@@ -190,16 +196,7 @@ async def failover_command(stage):
     await one.ask("FAILOVER")
     await client.call("release", id="a")
 
-    async def is_released():
-        info = await other.info("other")
-        return (
-            not (await other.info("k"))[b"holders"]
-            and info[b"holders"]
-            and info[b"holders"][0][b"session"] == b"attached"
-        )
-
-    await eventually(is_released, "it is released at the new master", 9)
-    expect(await client.check("other") == "held", "the other hold")
+    await is_released_at(other, client)
 
 
 async def demotion_with_a_session(stage):
