@@ -10,6 +10,7 @@
 #   scripts/need.sh valgrind                 to count instructions
 #   scripts/need.sh llvm-profdata            to record how the module's code is used
 #   scripts/need.sh objcopy dpkg-shlibdeps debootstrap   to make a release, and to try its package in a new Debian
+#   scripts/need.sh jansson libevent libev libuv clang clang-format   to test the C client
 #   scripts/need.sh prometheus prometheus-redis-exporter to check the alerts; never started as services
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
@@ -73,9 +74,15 @@ has() {
         zookeeper) command -v java >/dev/null && any /usr/share/java/zookeeper.jar ;;
         llvm-profdata) profdata_path >/dev/null ;;
         hiredis) any /usr/include/hiredis/hiredis.h /opt/homebrew/include/hiredis/hiredis.h /usr/local/include/hiredis/hiredis.h ;;
+        jansson) has_header jansson.h ;;
+        libevent) has_header event2/event.h ;;
+        libev) has_header ev.h ;;
+        libuv) has_header uv.h ;;
         *) command -v "$1" >/dev/null ;;
     esac
 }
+
+has_header() { any /usr/include/"$1" /usr/include/*-linux-*/"$1" /opt/homebrew/include/"$1" /usr/local/include/"$1"; }
 
 # ---- which package is it? -------------------------------------------------------------------------------------
 
@@ -89,6 +96,10 @@ apt_package() {
         python) echo python3 python3-venv ;;
         ip) echo iproute2 ;;
         hiredis) echo libhiredis-dev ;;
+        jansson) echo libjansson-dev ;;
+        libevent | libev) echo "$1-dev" ;;
+        libuv) echo libuv1-dev ;;
+        clang | clang-format) echo "$1" ;;
         objcopy) echo binutils ;;
         dpkg-shlibdeps) echo dpkg-dev ;;
         debootstrap) echo debootstrap ;;
@@ -118,7 +129,8 @@ brew_package() {
         libclang | llvm-profdata) echo llvm ;;
         server | redis-cli) echo redis ;;
         python) echo python3 ;;
-        hiredis) echo hiredis ;;
+        hiredis | jansson | libevent | libev | libuv | clang-format) echo "$1" ;;
+        clang) echo llvm ;;
         node | npm) echo node ;;
         tclsh) echo tcl-tk ;;
         postgresql) echo postgresql ;;
