@@ -5,6 +5,7 @@
 #   scripts/need.sh server redis-cli         to run it: redis-server or valkey-server
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
+#   scripts/need.sh go                       Go, for its client
 #   scripts/need.sh tclsh                    to run the servers' own tests
 #   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
@@ -70,6 +71,7 @@ has() {
         python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
         node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
+        go) go version 2>/dev/null | grep -qE 'go1\.(2[4-9]|[3-9][0-9])' ;;
         postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
         zookeeper) command -v java >/dev/null && any /usr/share/java/zookeeper.jar ;;
         llvm-profdata) profdata_path >/dev/null ;;
@@ -104,6 +106,7 @@ apt_package() {
         dpkg-shlibdeps) echo dpkg-dev ;;
         debootstrap) echo debootstrap ;;
         node) echo nodejs ;;
+        go) apt_go ;;
         npm) echo npm ;;
         tclsh) echo tcl ;;
         valgrind) echo valgrind ;;
@@ -124,6 +127,11 @@ apt_server() {
     done
 }
 
+# Old releases have a Go that is too old for the client.
+apt_go() {
+    LC_ALL=C apt-cache policy golang-go | grep -qE 'Candidate: .*1\.(2[4-9]|[3-9][0-9])' && echo golang-go
+}
+
 brew_package() {
     case $1 in
         libclang | llvm-profdata) echo llvm ;;
@@ -132,6 +140,7 @@ brew_package() {
         hiredis | jansson | libevent | libev | libuv | clang-format) echo "$1" ;;
         clang) echo llvm ;;
         node | npm) echo node ;;
+        go) echo go ;;
         tclsh) echo tcl-tk ;;
         postgresql) echo postgresql ;;
         etcd) echo etcd ;;
@@ -148,6 +157,7 @@ by_hand() {
         redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
         node | npm) echo "Node.js 16 or later with npm: the packages nodejs and npm" ;;
+        go) echo "Go 1.24 or later, as go on PATH: the package golang-go where it is as new, else from the Go project" ;;
         llvm-profdata) echo "llvm-profdata: rustup component add llvm-tools, or LLVM 19 or later; or set LLVM_PROFDATA to it" ;;
         ip) echo "ip: the package iproute2 (Linux only)" ;;
         *) echo "$1" ;;

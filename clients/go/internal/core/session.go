@@ -1,0 +1,251 @@
+package core
+
+import (
+	"slices"
+
+	"tether/internal/resp"
+)
+
+// mine is a LOCK.MINE that is under way.
+type mine struct {
+	isResume bool
+	pages    int
+	entries  []resp.Value
+	reason   string     // Of the loss of what it does not list,
+	holds    []*Request // of these.
+}
+
+// entry is one hold that LOCK.MINE lists.
+type entry struct {
+	key       string
+	isNamed   bool // The user may read its name.
+	temporary bool
+	label     string
+	token     int64
+}
+
+func (c *Core) isResuming() bool { return c.mine != nil && c.mine.isResume }
+
+// resumed handles the answer to SESSION.RESUME.
+func (c *Core) resumed(reply resp.Value) {
+	switch {
+	case c.closed && reply.Kind == resp.Error:
+		c.parted(reply)
+		return
+	case c.closed:
+		c.part()
+		return
+	case reply.Code() == "NOSESSION": // P-SESS-7
+		c.sessionIsOver()
+		return
+	case reply.Kind == resp.Error: // P-SESS-4
+		c.Orders = append(c.Orders, Order{})
+		c.cut()
+		c.reconnect()
+		return
+	}
+	c.vouch(c.answeredSent)
+	c.pinged = c.now
+	c.link = up
+	all := c.all()
+	c.sendFirst = true // P-SESS-5
+	c.mine = &mine{isResume: true, reason: "connection", holds: all}
+	for _, r := range all {
+		c.sendUnsettled(r)
+	}
+	c.sendFirst = false
+	c.askMine()
+	c.watchAnew()
+}
+
+// P-SESS-7
+func (c *Core) sessionIsOver() {
+	c.secret = ""
+	c.nextFence, c.fence = c.fence, 0
+	c.loseAll("connection", false)
+	c.link = greeting
+	c.startSession()
+}
+
+// look asks what is there: of these holds, and of what nothing claims (P-LOSS-4, P-REL-7).
+func (c *Core) look(reason string, holds []*Request) {
+	if c.mine != nil {
+		under := c.mine
+		if under.pages > 0 { // A page that came already is of before.
+			if c.lookAgain == nil {
+				c.lookAgain = &mine{reason: reason}
+			}
+			under = c.lookAgain
+		}
+		under.add(reason, holds)
+		return
+	}
+	c.mine = &mine{reason: reason, holds: holds}
+	c.askMine()
+}
+
+// add has a LOCK.MINE that is under way decide about these holds, too.
+func (m *mine) add(reason string, holds []*Request) {
+	for _, r := range holds {
+		if !slices.Contains(m.holds, r) {
+			m.holds = append(m.holds, r)
+			m.reason = reason
+		}
+	}
+}
+
+func (c *Core) askMine(words ...string) {
+	c.send(append([]string{"LOCK.MINE"}, words...), c.found)
+}
+
+func (c *Core) found(reply resp.Value) {
+	m := c.mine
+	if reply.Kind == resp.Error || len(reply.Items) < 2 {
+		c.notFound(m, reply)
+		return
+	}
+	m.entries = append(m.entries, reply.Items[1].Items...)
+	m.pages++
+	if cursor := reply.Items[0].Str; cursor != "0" {
+		c.askMine("CURSOR", cursor)
+		return
+	}
+	c.mine = nil
+	c.compare(m)
+	if next := c.lookAgain; next != nil {
+		c.lookAgain = nil
+		c.look(next.reason, next.holds)
+	}
+}
+
+func (c *Core) notFound(m *mine, reply resp.Value) {
+	code := reply.Code()
+	switch {
+	case m.isResume && (isMomentary(code) || isUnwritable(code)): // P-SESS-4
+		c.leave()
+	case m.isResume: // P-SESS-7
+		c.mine = nil
+		c.send([]string{"SESSION.END"}, func(resp.Value) {})
+		c.sessionIsOver()
+	case isMomentary(code):
+		c.mine = nil
+		c.tryAgain(func() { c.look(m.reason, m.holds) })
+	default:
+		c.mine = nil
+		for _, r := range m.holds {
+			c.lose(r, m.reason)
+		}
+	}
+}
+
+// compare decides by label and token, whatever the key is called now (P-SESS-6).
+func (c *Core) compare(m *mine) {
+	byLabel := map[place][]*Request{}
+	for _, r := range c.all() {
+		at := place{temporary: r.want.Temporary, label: r.label}
+		byLabel[at] = append(byLabel[at], r)
+	}
+	var unclaimed []entry
+	found := map[*Request][]entry{}
+	for _, item := range m.entries {
+		if !item.Get("state").IsString("held") {
+			continue
+		}
+		key := item.Get("key")
+		each := entry{
+			key.Str, key.Kind == resp.String, item.Get("kind").IsString("temporary"), item.Get("label").Str, item.Get("token").Int,
+		}
+		if r := claimant(byLabel[place{temporary: each.temporary, label: each.label}], each); r != nil {
+			found[r] = append(found[r], each)
+		} else {
+			unclaimed = append(unclaimed, each)
+		}
+	}
+	for _, r := range m.holds {
+		switch {
+		case r.phase == held || r.phase == kept || r.phase == extending:
+			c.compareHold(r, found[r], m.reason)
+		case r.phase == asked && m.isResume:
+			c.compareRequest(r, found[r])
+		}
+	}
+	for _, each := range unclaimed {
+		c.releaseUnclaimed(each)
+	}
+	if m.isResume {
+		c.goOnAfterResume()
+	}
+}
+
+func (c *Core) goOnAfterResume() {
+	for _, r := range c.all() {
+		if r.phase == extending {
+			c.keep(r)
+		}
+		if r.extension != nil {
+			c.sendExtension(r)
+		}
+		if r.checking != nil {
+			c.sendChecks(r)
+		}
+		c.sendIfFirst(r)
+		c.sendUnsettled(r)
+	}
+}
+
+// claimant is whose hold this is, of the requests with its label.
+func claimant(requests []*Request, each entry) *Request {
+	for _, r := range requests {
+		isNamed := slices.Contains(r.keys, each.key)
+		isNew := each.token > r.floor // P-SESS-11
+		switch {
+		case (r.phase == held || r.phase == kept || r.phase == extending) && r.token == each.token,
+			isNamed && r.phase == releasing,
+			isNamed && isNew && (r.phase == asked || r.phase == waiting),
+			r.want.Seq && isNew && r.phase == asked:
+			return r
+		}
+	}
+	return nil
+}
+
+func (c *Core) compareHold(r *Request, entries []entry, reason string) {
+	switch {
+	case len(entries) >= len(r.keys):
+	case r.phase == kept:
+		c.end(r)
+	default:
+		gone := slices.DeleteFunc(slices.Clone(r.keys), func(key string) bool {
+			return slices.ContainsFunc(entries, func(each entry) bool { return each.key == key })
+		})
+		c.lose(r, reason, gone...)
+	}
+}
+
+func (c *Core) compareRequest(r *Request, entries []entry) {
+	if len(entries) == len(r.keys) {
+		c.grant(r, entries[0].token, c.now)
+		return
+	}
+	r.hasWaited = true
+	c.setPhase(r, queued)
+	for _, each := range entries {
+		c.releaseUnclaimed(each)
+	}
+}
+
+// releaseUnclaimed releases what the server has and nobody here: a request before all others at that place.
+func (c *Core) releaseUnclaimed(each entry) {
+	if !each.isNamed { // It ends with the session.
+		return
+	}
+	want := Want{Keys: []string{each.key}, Temporary: each.temporary}
+	r := &Request{want: want, phase: over, heapAt: -1, explained: map[string]bool{}, keys: want.Keys, label: each.label}
+	r.base, r.claims, r.silent, r.givenUp = r, []*Request{r}, true, true
+	r.element = c.requests.PushBack(r)
+	for _, at := range r.places() {
+		c.places[at] = slices.Insert(c.places[at], 0, r)
+	}
+	c.setPhase(r, releasing)
+	c.sendReleases(r, r.keys)
+}

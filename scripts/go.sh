@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The Go client of clients/go:
+#
+#   scripts/go.sh [GO-TEST..]     its tests, with the race detector; among them the vectors of clients/protocol
+#                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires)
+#   scripts/go.sh --lint          gofmt, go vet, staticcheck
+#   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter
+#
+# Modules come from Go's module proxy. The last line of a run is in cargo's form, which .ci/run sums.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ROOT=$PWD
+SERVER=${TETHER_SERVER:-}
+[ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
+TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
+export TETHER_SERVER TETHER_MODULE GOFLAGS="${GOFLAGS:-} -buildvcs=false"
+
+scripts/need.sh go cc
+cd clients/go
+
+case ${1:-} in
+    --lint)
+        unformatted=$(gofmt -l .)
+        [ -z "$unformatted" ] || { printf 'go: gofmt would change: %s\n' "$unformatted" >&2; exit 1; }
+        go vet ./...
+        exec go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+        ;;
+    --conform)
+        shift
+        mkdir -p "$ROOT/target/go"
+        go build -o "$ROOT/target/go/conform" ./internal/conform
+        exec python3 -B ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- "$ROOT/target/go/conform"
+        ;;
+esac
+
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+status=0
+go test -race -count=1 -v "$@" ./... >"$output" 2>&1 || status=$?
+grep -vE '^ *(=== |--- (PASS|SKIP))' "$output" || true
+count() { grep -cE "^ *--- $1" "$output" || true; }
+[ $status = 0 ] && word=ok || word=FAILED
+echo "test result: $word. $(count PASS) passed; $(count FAIL) failed; $(count SKIP) ignored"
+exit $status
