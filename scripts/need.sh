@@ -6,6 +6,7 @@
 #   scripts/need.sh python ip hiredis        to test it: venv, network namespaces, the C client's library,
 #   scripts/need.sh node npm                 and Node.js with its package manager
 #   scripts/need.sh go                       Go, for its client
+#   scripts/need.sh java mvn                 a JDK of 17 or later, and Maven, for the Java client
 #   scripts/need.sh tclsh                    to run the servers' own tests
 #   scripts/need.sh c++                      to fuzz it
 #   scripts/need.sh valgrind                 to count instructions
@@ -72,6 +73,7 @@ has() {
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
         node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
         go) go version 2>/dev/null | grep -qE 'go1\.(2[4-9]|[3-9][0-9])' ;;
+        java) javac -version 2>&1 | grep -qE 'javac (1[7-9]|[2-9][0-9])' ;;
         postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
         zookeeper) command -v java >/dev/null && any /usr/share/java/zookeeper.jar ;;
         llvm-profdata) profdata_path >/dev/null ;;
@@ -108,6 +110,8 @@ apt_package() {
         node) echo nodejs ;;
         go) apt_go ;;
         npm) echo npm ;;
+        java) echo default-jdk-headless ;;
+        mvn) echo maven ;;
         tclsh) echo tcl ;;
         valgrind) echo valgrind ;;
         llvm-profdata) echo llvm-19 ;;
@@ -141,6 +145,8 @@ brew_package() {
         clang) echo llvm ;;
         node | npm) echo node ;;
         go) echo go ;;
+        java) echo openjdk ;;
+        mvn) echo maven ;;
         tclsh) echo tcl-tk ;;
         postgresql) echo postgresql ;;
         etcd) echo etcd ;;
@@ -158,6 +164,8 @@ by_hand() {
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
         node | npm) echo "Node.js 16 or later with npm: the packages nodejs and npm" ;;
         go) echo "Go 1.24 or later, as go on PATH: the package golang-go where it is as new, else from the Go project" ;;
+        java) echo "a JDK of 17 or later, as javac on PATH: the package default-jdk-headless" ;;
+        mvn) echo "Maven 3.8 or later: the package maven" ;;
         llvm-profdata) echo "llvm-profdata: rustup component add llvm-tools, or LLVM 19 or later; or set LLVM_PROFDATA to it" ;;
         ip) echo "ip: the package iproute2 (Linux only)" ;;
         *) echo "$1" ;;

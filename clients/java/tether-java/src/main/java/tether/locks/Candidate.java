@@ -1,0 +1,191 @@
+package tether.locks;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+
+/**
+ * A candidate of an election. It stands again after each term, at the end of the queue, until it is closed. A term is a
+ * {@link Hold}: {@link Hold#close} resigns, and the loss of the hold ends the term.
+ */
+public final class Candidate implements AutoCloseable {
+    private final ClientContext context;
+    private final Node node;
+    private final List<String> keys;
+    private final Terms terms = new Terms();
+    private final ReentrantLock lock = new ReentrantLock();
+    private CompletableFuture<Hold> next = new CompletableFuture<>();
+    private volatile Hold term;
+    private volatile Consumer<? super Hold> onElected;
+
+    Candidate(ClientContext context, Node node, Ask ask) {
+        this.context = context;
+        this.node = node;
+        keys = ask.keys.stream().map(Resp::textOf).toList();
+        node.post(core -> core.acquire(terms, ask));
+    }
+
+    /**
+     * Waits until this candidate leads.
+     *
+     * @return the term that is going on
+     * @throws InterruptedException the thread was interrupted; the candidate stands on
+     * @throws TetherException the server refuses the candidate, or it was closed
+     */
+    public Hold awaitTerm() throws InterruptedException {
+        while (true) {
+            Hold hold = Futures.get(stage());
+            if (hold.isHeld()) {
+                return hold;
+            }
+            forget(hold);
+        }
+    }
+
+    /**
+     * The term that is going on, or the next one.
+     *
+     * @return completes on the client's executor when this candidate leads
+     */
+    public CompletionStage<Hold> nextTerm() {
+        return context.outside(stage());
+    }
+
+    /**
+     * Calls this at the begin of each term, on the client's executor; at once if one is going on.
+     *
+     * @param action is given the term
+     */
+    public void onElected(Consumer<? super Hold> action) {
+        onElected = action;
+        Hold hold = term;
+        if (hold != null) {
+            context.executor.execute(() -> action.accept(hold));
+        }
+    }
+
+    /**
+     * Whether this candidate leads at this moment.
+     *
+     * @return as {@link Hold#isHeld} of the term says
+     */
+    public boolean isLeading() {
+        Hold hold = term;
+        return hold != null && hold.isHeld();
+    }
+
+    /** Resigns if it leads, which is waited for as by {@link Hold#close}, and stands no more. */
+    @Override
+    public void close() {
+        Hold hold = term;
+        node.post(core -> core.giveUp(terms));
+        if (hold != null) {
+            hold.close();
+        }
+    }
+
+    private CompletableFuture<Hold> stage() {
+        lock.lock();
+        try {
+            return next;
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    /** That term is over. */
+    private void forget(Hold hold) {
+        lock.lock();
+        try {
+            if (next.getNow(null) == hold) {
+                next = new CompletableFuture<>();
+            }
+        } finally {
+            lock.unlock();
+        }
+    }
+
+    private final class Terms implements RequestListener {
+        private long began = System.nanoTime();
+
+        @Override
+        public void granted(Request request, long token, String key) {
+            Hold hold = new Hold(context, node, this, request, token);
+            term = hold;
+            Duration waited = Duration.ofNanos(System.nanoTime() - began);
+            context.observe(observer -> observer.granted(keys, token, waited));
+            stage().complete(hold);
+            Consumer<? super Hold> action = onElected;
+            if (action != null) {
+                context.executor.execute(() -> action.accept(hold));
+            }
+        }
+
+        @Override
+        public void refused(Problem problem) {
+            context.observe(observer -> observer.refused(keys, problem.failure()));
+            stage().completeExceptionally(TetherException.of(problem));
+        }
+
+        @Override
+        public void lost(String reason) {
+            Hold hold = ended();
+            if (hold != null) {
+                hold.lost(reason);
+            }
+        }
+
+        @Override
+        public void releasing(Problem problem) {
+            if (term != null) {
+                term.releasing(problem);
+            }
+        }
+
+        @Override
+        public void released() {
+            Hold hold = ended();
+            if (hold != null) {
+                hold.released();
+            }
+        }
+
+        @Override
+        public void over() {
+            stage().completeExceptionally(TetherException.of(Problem.CLOSED));
+        }
+
+        @Override
+        public void extended() {
+            term.extended(null);
+        }
+
+        @Override
+        public void notExtended(Problem problem) {
+            if (term != null) {
+                term.extended(problem);
+            }
+        }
+
+        @Override
+        public void checked(Problem problem) {
+            if (term != null) {
+                term.checked(problem);
+            }
+        }
+
+        /** The term that ends now. */
+        private Hold ended() {
+            Hold hold = term;
+            term = null;
+            began = System.nanoTime();
+            if (hold != null) {
+                forget(hold);
+            }
+            return hold;
+        }
+    }
+}

@@ -1,0 +1,117 @@
+package tether.locks;
+
+import java.util.ArrayDeque;
+import java.util.Queue;
+import java.util.Set;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.Executor;
+import java.util.concurrent.locks.ReentrantLock;
+import java.util.function.Consumer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** What all parts of a client share: the clock, and where the user's code runs (never in the loop's thread). */
+final class ClientContext {
+    private static final Logger LOG = LoggerFactory.getLogger(ClientContext.class);
+
+    final Clock clock;
+    final Executor executor;
+    private final TetherObserver observer;
+    private final Executor inTurn;
+
+    /** What to call when the client is closed: for holds whose release has no answer yet. */
+    private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
+
+    ClientContext(Clock clock, Executor executor, TetherObserver observer) {
+        this.clock = clock;
+        this.executor = executor;
+        this.observer = observer;
+        inTurn = inTurn(executor);
+    }
+
+    void atClose(Runnable action) {
+        atClose.add(action);
+    }
+
+    void notAtClose(Runnable action) {
+        atClose.remove(action);
+    }
+
+    void closed() {
+        atClose.forEach(Runnable::run);
+    }
+
+    void observe(Consumer<TetherObserver> what) {
+        if (observer != null) {
+            inTurn.execute(() -> what.accept(observer));
+        }
+    }
+
+    /** The same stage, whose dependents run on the executor. */
+    <T> CompletableFuture<T> outside(CompletableFuture<T> inside) {
+        CompletableFuture<T> outside = new CompletableFuture<>();
+        inside.whenCompleteAsync(
+                (value, error) -> {
+                    if (error == null) {
+                        outside.complete(value);
+                    } else {
+                        outside.completeExceptionally(error);
+                    }
+                },
+                executor);
+        return outside;
+    }
+
+    /** Runs one thing after the other on this executor. */
+    static Executor inTurn(Executor executor) {
+        return new InTurn(executor);
+    }
+
+    private static final class InTurn implements Executor {
+        private final Executor executor;
+        private final ReentrantLock lock = new ReentrantLock();
+        private final Queue<Runnable> queue = new ArrayDeque<>();
+        private boolean isRunning;
+
+        InTurn(Executor executor) {
+            this.executor = executor;
+        }
+
+        @Override
+        public void execute(Runnable task) {
+            lock.lock();
+            try {
+                queue.add(task);
+                if (isRunning) {
+                    return;
+                }
+                isRunning = true;
+            } finally {
+                lock.unlock();
+            }
+            executor.execute(this::runAll);
+        }
+
+        private void runAll() {
+            for (Runnable task = next(); task != null; task = next()) {
+                try {
+                    task.run();
+                } catch (RuntimeException | Error error) {
+                    LOG.error("a callback failed", error);
+                }
+            }
+        }
+
+        private Runnable next() {
+            lock.lock();
+            try {
+                Runnable task = queue.poll();
+                isRunning = task != null;
+                return task;
+            } finally {
+                lock.unlock();
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+package tether.locks;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import tether.locks.Request.Phase;
+
+/** What LOCK.MINE says of the holds that the server has for this client (P-SESS-6, P-LOSS-4, P-REL-7). */
+final class Inventory {
+    /** A look at it. {@code isOfResume}: until it is over, no request is sent (P-SESS-5). */
+    private record Look(boolean isOfResume, String reason, List<Request> asked, List<Map<?, ?>> found) {}
+
+    private final Core core;
+    private Look look;
+    private boolean hasPage;
+    private boolean isToLookAgain;
+
+    Inventory(Core core) {
+        this.core = core;
+    }
+
+    boolean isOfResume() {
+        return look != null && look.isOfResume;
+    }
+
+    /** The connection ended. */
+    void forget() {
+        look = null;
+        isToLookAgain = false;
+    }
+
+    void takeAfterResume() {
+        begin(true, "connection", core.requests.list());
+    }
+
+    /**
+     * Looks which of these holds are still there, and whether there is one that nothing claims. A hold that is not
+     * there is lost for this reason.
+     */
+    void look(String reason, List<Request> holds) {
+        if (look == null) {
+            begin(false, reason, holds);
+        } else {
+            isToLookAgain |= hasPage; // A page that came already may be of before.
+        }
+    }
+
+    private void begin(boolean isOfResume, String reason, List<Request> asked) {
+        look = new Look(isOfResume, reason, List.copyOf(asked), new ArrayList<>());
+        hasPage = false;
+        core.link.send(List.of("LOCK.MINE"), this::answered);
+    }
+
+    private void answered(Object reply) {
+        Look look = this.look;
+        if (reply instanceof ServerError error) {
+            refused(look, error);
+            return;
+        }
+        List<?> page = (List<?>) reply;
+        for (Object entry : (List<?>) page.get(1)) {
+            look.found.add((Map<?, ?>) entry);
+        }
+        hasPage = true;
+        String cursor = (String) page.get(0);
+        if (!cursor.equals("0")) {
+            core.link.send(List.of("LOCK.MINE", "CURSOR", cursor), this::answered);
+            return;
+        }
+        this.look = null;
+        compare(look);
+        if (isToLookAgain) {
+            isToLookAgain = false;
+            look("deleted", List.of());
+        }
+    }
+
+    private void refused(Look look, ServerError error) {
+        boolean isForMoment = Codes.isMomentary(error) || look.isOfResume && Codes.isUnwritable(error);
+        if (look.isOfResume && isForMoment) {
+            core.link.leave(); // P-SESS-4
+            return;
+        }
+        this.look = null;
+        if (look.isOfResume) {
+            core.link.endSession(); // P-SESS-7
+        } else if (isForMoment) {
+            core.link.tryAgain(() -> look(look.reason, look.asked));
+        } else {
+            look.asked.forEach(request -> core.requests.lose(request, look.reason, List.of()));
+        }
+    }
+
+    private void compare(Look look) {
+        List<Map<?, ?>> unclaimed = new ArrayList<>();
+        Map<Request, List<Map<?, ?>>> found = new HashMap<>();
+        List<Request> requests = core.requests.list();
+        for (Map<?, ?> entry : look.found) {
+            if (!"held".equals(entry.get("state"))) {
+                continue;
+            }
+            Request request = claimant(requests, entry);
+            if (request == null) {
+                unclaimed.add(entry);
+            } else {
+                found.computeIfAbsent(request, key -> new ArrayList<>()).add(entry);
+            }
+        }
+        for (Request request : look.asked) {
+            List<Map<?, ?>> entries = found.getOrDefault(request, List.of());
+            if (request.phase == Phase.HELD || request.phase == Phase.KEPT || request.phase == Phase.EXTENDING) {
+                compareHold(request, entries, look.reason);
+            } else if (request.phase == Phase.ASKED && look.isOfResume && !request.isGivenUp) {
+                compareRequest(request, entries);
+            }
+        }
+        unclaimed.forEach(this::release);
+        if (look.isOfResume) {
+            core.requests.goOn();
+        }
+    }
+
+    /** The request that a listed hold belongs to, or null. */
+    private static Request claimant(List<Request> requests, Map<?, ?> entry) {
+        boolean isTemporary = "temporary".equals(entry.get("kind"));
+        Object label = entry.get("label") == null ? "" : entry.get("label");
+        long token = (Long) entry.get("token");
+        for (Request request : requests) {
+            if (request.ask.isTemporary() != isTemporary || !request.label.equals(label)) {
+                continue;
+            }
+            boolean isNamed = entry.get("key") != null && request.keys.contains(entry.get("key"));
+            boolean claims =
+                    switch (request.phase) {
+                        case HELD, KEPT, EXTENDING -> request.token == token;
+                        case RELEASING -> isNamed;
+                        case ASKED, WAITING -> isNamed && token > request.floor; // P-SESS-11
+                        default -> false;
+                    };
+            if (claims) {
+                return request;
+            }
+        }
+        return null;
+    }
+
+    private void compareHold(Request request, List<Map<?, ?>> entries, String reason) {
+        if (entries.size() >= request.keys.size()) {
+            return;
+        }
+        List<String> gone = new ArrayList<>(request.keys);
+        entries.forEach(entry -> gone.remove(entry.get("key")));
+        core.requests.gone(request, reason, gone);
+    }
+
+    private void compareRequest(Request request, List<Map<?, ?>> entries) {
+        if (entries.size() == request.keys.size()) {
+            core.requests.grant(request, (Long) entries.get(0).get("token"), core.now);
+            return;
+        }
+        core.requests.askAnew(request);
+        entries.forEach(this::release);
+    }
+
+    private void release(Map<?, ?> entry) {
+        if (entry.get("key") instanceof String key) { // Null: its user may not read the name. It ends with the session.
+            String label = entry.get("label") instanceof String name ? name : "";
+            core.requests.releaseUnclaimed("temporary".equals(entry.get("kind")), key, label);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+package tether.locks;
+
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.function.Consumer;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/** A core with a connection below it. All of it is run by the loop's thread, except where it says so. */
+final class Node {
+    /** Where its server may be. Asked by a thread that may wait. */
+    interface Addresses {
+        List<Address> find(double within) throws Greeter.RefusedException;
+    }
+
+    /** What is told about the node itself, and about watches. */
+    interface Listener {
+        void connected(Address address);
+
+        /** {@code problem}: null where a connection that stood has ended. */
+        void disconnected(Problem problem);
+
+        void event(Event event);
+    }
+
+    private record Closing(Stamp since, double after, Connection connection) {}
+
+    private static final Logger LOG = LoggerFactory.getLogger(Node.class);
+
+    final Core core;
+    private final Loop loop;
+    private final Clock clock;
+    private final Addresses addresses;
+    private final Greeter greeter;
+    private final Listener listener;
+    private final List<Closing> closing = new ArrayList<>();
+
+    /** Of the connection that counts; what others say is not heard. */
+    private int number;
+
+    private Connection connection;
+
+    Node(Loop loop, Clock clock, Settings settings, Addresses addresses, Greeter greeter, Listener listener) {
+        this.loop = loop;
+        this.clock = clock;
+        this.addresses = addresses;
+        this.greeter = greeter;
+        this.listener = listener;
+        core = new Core(clock.now(), settings);
+    }
+
+    /** Something happens: what is due comes first, and what follows from it is done. */
+    void act(Consumer<Core> what) {
+        core.tick(clock.now());
+        what.accept(core);
+        settle();
+    }
+
+    /** May be called by any thread. */
+    void post(Consumer<Core> what) {
+        loop.post(() -> act(what));
+    }
+
+    // ---- time ----
+
+    /** In how many milliseconds something is due. */
+    double next() {
+        core.now = clock.now();
+        double next = core.next();
+        for (Closing each : closing) {
+            next = Math.min(next, core.until(each.since, each.after));
+        }
+        return Math.max(0, next);
+    }
+
+    void tick() {
+        core.tick(clock.now());
+        settle();
+        closing.removeIf(each -> {
+            boolean isDue = core.until(each.since, each.after) <= 0;
+            if (isDue) {
+                each.connection.close();
+            }
+            return isDue;
+        });
+    }
+
+    // ---- what the core says ----
+
+    private void settle() {
+        for (Core.Output output = core.take(); !output.isEmpty(); output = core.take()) {
+            if (!output.sent().isEmpty() && connection != null) {
+                connection.write(Resp.encode(output.sent()));
+            }
+            output.orders().forEach(this::carryOut);
+            output.events().forEach(this::tell);
+        }
+    }
+
+    private void carryOut(Order order) {
+        if (order instanceof Order.Connect connect) {
+            number++;
+            int mine = number;
+            begin("tether-reader", () -> open(mine, connect.within()));
+        } else if (order instanceof Order.Leave leave) {
+            number++;
+            Connection left = connection;
+            connection = null;
+            if (left == null) {
+                return;
+            }
+            left.stop();
+            if (leave.after() > 0) {
+                closing.add(new Closing(core.now, leave.after(), left)); // P-FENCE-9
+            } else {
+                left.close();
+            }
+            listener.disconnected(null);
+        }
+    }
+
+    private void tell(Event event) {
+        if (event instanceof Event.Granted granted) {
+            RequestListener told = (RequestListener) granted.id();
+            told.granted(core.requests.find(told), granted.token(), granted.key());
+        } else if (event instanceof Event.Refused refused) {
+            ((RequestListener) refused.id()).refused(refused.problem());
+        } else if (event instanceof Event.Lost lost) {
+            ((RequestListener) lost.id()).lost(lost.reason());
+        } else if (event instanceof Event.Releasing releasing) {
+            ((RequestListener) releasing.id()).releasing(releasing.problem());
+        } else if (event instanceof Event.Released released) {
+            ((RequestListener) released.id()).released();
+        } else if (event instanceof Event.Over over) {
+            ((RequestListener) over.id()).over();
+        } else if (event instanceof Event.Extended extended) {
+            ((RequestListener) extended.id()).extended();
+        } else if (event instanceof Event.NotExtended not) {
+            ((RequestListener) not.id()).notExtended(not.problem());
+        } else if (event instanceof Event.Checked checked) {
+            ((RequestListener) checked.id()).checked(checked.problem());
+        } else {
+            listener.event(event);
+        }
+    }
+
+    // ---- the connection ----
+
+    private static void begin(String name, Runnable run) {
+        Thread thread = new Thread(run, name);
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** In a thread of its own, which then reads. */
+    private void open(int mine, double within) {
+        Greeter.Greeted greeted;
+        try {
+            greeted = greeter.greet(addresses.find(within), within);
+        } catch (Greeter.RefusedException refused) {
+            loop.post(() -> unreached(mine, refused.problem));
+            return;
+        } catch (RuntimeException error) {
+            LOG.error("cannot connect", error);
+            loop.post(() -> unreached(mine, Problem.UNREACHABLE));
+            return;
+        }
+        Connection opened = new Connection(greeted);
+        loop.post(() -> connected(mine, opened));
+        try {
+            while (true) {
+                Object frame = greeted.resp().read();
+                loop.post(() -> received(mine, frame));
+            }
+        } catch (IOException | RuntimeException error) {
+            LOG.debug("the connection to {} ended: {}", greeted.address(), error.toString());
+            opened.close();
+            loop.post(() -> broke(mine));
+        }
+    }
+
+    private void unreached(int mine, Problem problem) {
+        if (mine == number) {
+            LOG.info("cannot connect: {}", problem.text());
+            listener.disconnected(problem);
+            act(any -> any.link.unreached(problem));
+        }
+    }
+
+    private void connected(int mine, Connection opened) {
+        if (mine != number) {
+            opened.close();
+            return;
+        }
+        LOG.debug("connected to {}", opened.greeted.address());
+        connection = opened;
+        begin("tether-writer", opened::run);
+        listener.connected(opened.greeted.address());
+        act(any -> any.link.connected());
+    }
+
+    private void received(int mine, Object frame) {
+        if (mine == number) {
+            act(any -> any.link.received(frame));
+        }
+    }
+
+    private void broke(int mine) {
+        if (mine == number) {
+            LOG.info("the connection to {} ended", connection.greeted.address());
+            connection.stop();
+            connection = null;
+            listener.disconnected(null);
+            act(any -> any.link.broke());
+        }
+    }
+
+    /** Null where there is none. */
+    Address address() {
+        return connection == null ? null : connection.greeted.address();
+    }
+
+    /** What is written is written by a thread of its own: a peer that takes nothing must not stop the loop. */
+    private static final class Connection {
+        private static final byte[] END = new byte[0];
+
+        final Greeter.Greeted greeted;
+        private final BlockingQueue<byte[]> queue = new LinkedBlockingQueue<>();
+        private volatile boolean isStopped;
+
+        Connection(Greeter.Greeted greeted) {
+            this.greeted = greeted;
+        }
+
+        void write(byte[] bytes) {
+            queue.add(bytes);
+        }
+
+        /** Nothing more is written. */
+        void stop() {
+            isStopped = true;
+            queue.add(END);
+        }
+
+        void close() {
+            stop();
+            greeted.wire().close();
+        }
+
+        void run() {
+            try {
+                while (true) {
+                    byte[] bytes = queue.take();
+                    if (isStopped) {
+                        return;
+                    }
+                    greeted.wire().write(bytes);
+                }
+            } catch (IOException error) {
+                greeted.wire().close(); // The reader sees it.
+            } catch (InterruptedException nobodysBusiness) {
+                close();
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+package tether.locks;
+
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+
+/** A request on its way: from the call until the server has nothing left of it. */
+final class Request {
+    enum Phase {
+        /** Not sent yet. */
+        QUEUED,
+        /** Sent, and not answered. */
+        ASKED,
+        /** The server has it in its queue. */
+        WAITING,
+        HELD,
+        /** Released by its owner, and being extended to the rest of {@code at_least} (P-LEAST-2). */
+        EXTENDING,
+        /** Kept unseen for the rest of {@code at_least}. */
+        KEPT,
+        RELEASING,
+        OVER;
+
+        boolean isOfHold() {
+            return this == HELD || this == RELEASING || this == EXTENDING || this == KEPT;
+        }
+
+        boolean isBeforeGrant() {
+            return this == QUEUED || this == ASKED || this == WAITING;
+        }
+    }
+
+    /** A key with an owner's label; for a temporary key the label is empty. */
+    record Place(boolean isTemporary, String key, String label) {}
+
+    /** A moment, and how long after it something is over. */
+    record Deadline(Stamp since, double length) {}
+
+    /** An extension that is not answered for these keys. */
+    record Extension(Object id, double lease, Set<String> keys) {}
+
+    /** The server is asked whether the hold still has these keys. */
+    record Inquiry(Object id, Set<String> keys) {}
+
+    /** A loss that came before the grant (P-LOSS-5). */
+    record EarlyLoss(String reason, String key) {}
+
+    final Ask ask;
+    final String label;
+
+    /** For the server's search for deadlocks, or null (P-OWNER-6). */
+    final String task;
+
+    final Stamp began;
+
+    /** Null: for ever; 0: does not wait. */
+    final Double wait;
+
+    /** The calls that share the hold (P-OWNER-7). Empty for what nobody asked for. */
+    final List<Object> ids = new ArrayList<>();
+
+    /** Keys of which a push said that they are lost. */
+    final Set<String> explained = new HashSet<>();
+
+    /** Keys to release, and whether that is on the wire. */
+    final Map<String, Boolean> unsettled = new LinkedHashMap<>();
+
+    /** The codes of refusals of the release that were told. */
+    final Set<String> told = new HashSet<>();
+
+    List<String> keys;
+    volatile Phase phase = Phase.QUEUED;
+    long token;
+
+    /** It stands again after each term (P-ELECT-2). */
+    boolean isCandidate;
+
+    /** Its caller wants it no more. */
+    boolean isGivenUp;
+
+    /** Nobody is told of it any more. */
+    boolean isSilent;
+
+    /** A break cut off the answer to a release (P-REL-7). */
+    boolean wasSentBefore;
+
+    /** It stood in a queue (P-ACQ-7). */
+    boolean hasWaited;
+
+    /** The server said so, also if nobody was told. */
+    boolean wasGranted;
+
+    /** The last refusal for a moment, or of the release. */
+    Problem refusal;
+
+    EarlyLoss early;
+
+    /** When its user was told of the grant. */
+    Stamp granted;
+
+    volatile Deadline lease;
+    Deadline kept;
+    Extension extension;
+    Inquiry inquiry;
+
+    /** The greatest token that was known when it was sent (P-SESS-11). */
+    long floor;
+
+    Request(Object id, Ask ask, String label, String task, Stamp began) {
+        this.ask = ask;
+        this.label = label;
+        this.task = task;
+        this.began = began;
+        this.wait = ask.isSequence ? Double.valueOf(0) : ask.wait;
+        this.keys = ask.keys;
+        this.isCandidate = ask.isElection;
+        if (id != null) {
+            ids.add(id);
+        }
+    }
+
+    Object id() {
+        return ids.isEmpty() ? null : ids.get(0);
+    }
+
+    boolean waits() {
+        return wait == null || wait > 0;
+    }
+
+    Place place(String key) {
+        return new Place(ask.isTemporary(), key, label);
+    }
+
+    List<Place> places() {
+        return keys.stream().map(this::place).toList();
+    }
+
+    void extend(Object id, double lease) {
+        extension = new Extension(id, lease, new LinkedHashSet<>(keys));
+    }
+
+    /** P-ACQ-1, P-TEMP-1. */
+    List<String> words(double left) {
+        List<String> words = new ArrayList<>();
+        if (ask.isTemporary()) {
+            words.addAll(List.of("SETTP", keys.get(0), ask.temporary, ask.isSequence ? "SEQ" : "TOKEN"));
+        } else if (keys.size() > 1) {
+            words.addAll(List.of("LOCK.MACQUIRE", Integer.toString(keys.size())));
+            words.addAll(keys);
+        } else {
+            words.addAll(List.of("LOCK.ACQUIRE", keys.get(0)));
+        }
+        if (ask.isShared) {
+            words.add("SHARED");
+        }
+        if (ask.permits > 0) {
+            words.addAll(List.of("PERMITS", Integer.toString(ask.permits), "OF", Integer.toString(ask.permitsOf)));
+        }
+        if (!ask.isTemporary()) {
+            words.addAll(List.of("OWNER", label));
+        }
+        if (task != null) {
+            words.addAll(List.of("TASK", task));
+        }
+        words.add("NOTIFY");
+        if (ask.lease != null) {
+            words.addAll(List.of("LEASE", Long.toString(Millis.roundUp(ask.lease))));
+        }
+        if (waits() || ask.acks > 0) {
+            words.addAll(List.of("WAIT", wait == null ? "0" : Long.toString(Millis.roundUp(left)), "PUSH"));
+        }
+        if (ask.acks > 0) {
+            words.addAll(List.of("ACKS", Integer.toString(ask.acks)));
+            if (ask.ackTimeout != null) {
+                words.addAll(List.of("ACKTIMEOUT", Long.toString(Millis.roundUp(ask.ackTimeout))));
+            }
+        }
+        return words;
+    }
+
+    /** P-REL-1. */
+    List<String> release(String key) {
+        return ask.isTemporary() ? List.of("DELTP", key) : List.of("LOCK.RELEASE", key, "OWNER", label, "ALL");
+    }
+
+    /** P-LEASE-1. */
+    List<String> extendTo(String key, double ms) {
+        return List.of("LOCK.EXTEND", key, Long.toString(Millis.roundUp(ms)), "OWNER", label);
+    }
+}

@@ -1,0 +1,93 @@
+package tether.locks;
+
+import java.time.Duration;
+import java.util.List;
+import java.util.concurrent.CompletableFuture;
+
+/** A request for one grant, from the call to the end of its hold. */
+final class Ticket implements RequestListener {
+    /** Completed by the loop's thread: whoever waits for it does so without dependents. */
+    final CompletableFuture<Hold> granted = new CompletableFuture<>();
+
+    private final ClientContext context;
+    private final Node node;
+    private final Ask ask;
+    private final long began = System.nanoTime();
+    private volatile Hold hold;
+
+    Ticket(ClientContext context, Node node, Ask ask) {
+        this.context = context;
+        this.node = node;
+        this.ask = ask;
+    }
+
+    void begin() {
+        node.post(core -> core.acquire(this, ask));
+    }
+
+    /** P-ACQ-10: leaves neither a place nor a hold. */
+    void giveUp() {
+        node.post(core -> core.giveUp(this));
+    }
+
+    private List<String> keys() {
+        return ask.keys.stream().map(Resp::textOf).toList();
+    }
+
+    @Override
+    public void granted(Request request, long token, String key) {
+        Hold held = new Hold(context, node, this, request, token);
+        hold = held;
+        Duration waited = Duration.ofNanos(System.nanoTime() - began);
+        context.observe(observer -> observer.granted(held.keys(), token, waited));
+        granted.complete(held);
+    }
+
+    @Override
+    public void refused(Problem problem) {
+        context.observe(observer -> observer.refused(keys(), problem.failure()));
+        granted.completeExceptionally(TetherException.of(problem));
+    }
+
+    @Override
+    public void lost(String reason) {
+        if (hold != null) {
+            hold.lost(reason);
+        }
+    }
+
+    @Override
+    public void releasing(Problem problem) {
+        if (hold != null) {
+            hold.releasing(problem);
+        }
+    }
+
+    @Override
+    public void released() {
+        if (hold != null) {
+            hold.released();
+        }
+    }
+
+    @Override
+    public void over() {
+        granted.cancel(false);
+        released();
+    }
+
+    @Override
+    public void extended() {
+        hold.extended(null);
+    }
+
+    @Override
+    public void notExtended(Problem problem) {
+        hold.extended(problem);
+    }
+
+    @Override
+    public void checked(Problem problem) {
+        hold.checked(problem);
+    }
+}

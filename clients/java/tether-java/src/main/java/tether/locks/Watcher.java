@@ -1,0 +1,181 @@
+package tether.locks;
+
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionStage;
+import java.util.function.Consumer;
+
+/** A watch, a presence or an observer: from the core's events to the listener's. */
+abstract class Watcher<S> implements Subscription {
+    private final ClientContext context;
+    private final Feed<S> feed;
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
+    private final Node node;
+
+    Watcher(ClientContext context, Node node) {
+        this.context = context;
+        this.node = node;
+        feed = new Feed<>(context.executor, this::tell);
+    }
+
+    abstract void begin(Core core);
+
+    abstract void end(Core core);
+
+    /** By the loop's thread. */
+    abstract void changed(Event event);
+
+    abstract void tell(String key, S before, S after, String reason);
+
+    final void put(String key, S state, String reason) {
+        feed.put(key, state, reason);
+    }
+
+    final Watcher<S> begin() {
+        node.post(this::begin);
+        return this;
+    }
+
+    final void event(Event event) {
+        if (event instanceof Event.Ended over) {
+            feed.last(() -> ended.completeExceptionally(TetherException.of(over.problem())));
+        } else {
+            changed(event);
+        }
+    }
+
+    @Override
+    public void close() {
+        if (ended.complete(null)) {
+            node.post(this::end);
+        }
+    }
+
+    @Override
+    public CompletionStage<Void> ended() {
+        return context.outside(ended);
+    }
+
+    /** Of keys. */
+    static final class OfKeys extends Watcher<Boolean> {
+        private final List<String> keys;
+        private final Consumer<? super KeyEvent> listener;
+
+        OfKeys(
+                ClientContext context,
+                Node node,
+                List<String> keys,
+                Consumer<? super KeyEvent> listener) {
+            super(context, node);
+            this.keys = keys;
+            this.listener = listener;
+        }
+
+        @Override
+        void begin(Core core) {
+            core.watches.watch(this, keys);
+        }
+
+        @Override
+        void end(Core core) {
+            core.watches.unwatch(this);
+        }
+
+        @Override
+        void changed(Event event) {
+            if (event instanceof Event.Watched watched) {
+                boolean isThere =
+                        watched.state() == Event.KeyState.EXISTS || watched.state() == Event.KeyState.ADDED;
+                put(watched.key(), isThere, null);
+            }
+        }
+
+        @Override
+        void tell(String key, Boolean before, Boolean after, String reason) {
+            KeyEvent.Kind kind;
+            if (before == null) {
+                kind = after ? KeyEvent.Kind.EXISTS : KeyEvent.Kind.MISSING;
+            } else {
+                kind = after ? KeyEvent.Kind.ADDED : KeyEvent.Kind.DELETED;
+            }
+            listener.accept(new KeyEvent(Resp.textOf(key), kind));
+        }
+    }
+
+    /** Of a prefix. */
+    static final class OfPrefix extends Watcher<Leader> {
+        private final String prefix;
+        private final Consumer<? super MemberEvent> listener;
+
+        OfPrefix(ClientContext context, Node node, String prefix, Consumer<? super MemberEvent> listener) {
+            super(context, node);
+            this.prefix = prefix;
+            this.listener = listener;
+        }
+
+        @Override
+        void begin(Core core) {
+            core.presences.watch(this, prefix, false);
+        }
+
+        @Override
+        void end(Core core) {
+            core.presences.end(this);
+        }
+
+        @Override
+        void changed(Event event) {
+            if (event instanceof Event.Member member) {
+                boolean isGone = member.change() == Event.MemberChange.DEL;
+                put(member.key(), isGone ? null : new Leader(member.token(), member.value()), member.reason());
+            }
+        }
+
+        @Override
+        void tell(String key, Leader before, Leader after, String reason) {
+            String name = Resp.textOf(key);
+            if (after == null) {
+                listener.accept(new MemberEvent(name, MemberEvent.Kind.REMOVED, 0, null, reason));
+            } else {
+                MemberEvent.Kind kind = before == null ? MemberEvent.Kind.ADDED : MemberEvent.Kind.CHANGED;
+                listener.accept(new MemberEvent(name, kind, after.token(), Resp.textOf(after.value()), null));
+            }
+        }
+    }
+
+    /** Of an election. */
+    static final class OfElection extends Watcher<Leader> {
+        private final String name;
+        private final Consumer<? super Optional<Leader>> listener;
+
+        OfElection(ClientContext context, Node node, String name, Consumer<? super Optional<Leader>> listener) {
+            super(context, node);
+            this.name = name;
+            this.listener = listener;
+        }
+
+        @Override
+        void begin(Core core) {
+            core.presences.watch(this, name, true);
+        }
+
+        @Override
+        void end(Core core) {
+            core.presences.end(this);
+        }
+
+        @Override
+        void changed(Event event) {
+            if (event instanceof Event.Leader leader) {
+                put(name, leader.token() == null ? null : new Leader(leader.token(), leader.value()), null);
+            }
+        }
+
+        @Override
+        void tell(String key, Leader before, Leader after, String reason) {
+            listener.accept(Optional.ofNullable(after)
+                    .map(leader -> new Leader(leader.token(), Resp.textOf(leader.value()))));
+        }
+    }
+}

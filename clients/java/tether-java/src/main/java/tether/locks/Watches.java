@@ -1,0 +1,178 @@
+package tether.locks;
+
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import tether.locks.Event.KeyState;
+
+/** Watches of keys; those of one key share the server's (P-WATCH-1). */
+final class Watches {
+    private enum Phase {
+        ASKED,
+        KNOWN,
+        LEAVING
+    }
+
+    /** A watch of the user, and what it was told of each key. */
+    private record Watch(List<String> keys, Map<String, Boolean> told) {}
+
+    private static final class Watched {
+        final List<Object> by = new ArrayList<>();
+        Phase phase = Phase.ASKED;
+        boolean isThere;
+    }
+
+    private final Core core;
+    private final Map<Object, Watch> watches = new LinkedHashMap<>();
+    private final Map<String, Watched> keys = new LinkedHashMap<>();
+
+    Watches(Core core) {
+        this.core = core;
+    }
+
+    boolean isEmpty() {
+        return watches.isEmpty();
+    }
+
+    void watch(Object id, List<String> names) {
+        if (core.isClosed) {
+            core.tell(new Event.Ended(id, Problem.CLOSED));
+            return;
+        }
+        watches.put(id, new Watch(List.copyOf(names), new HashMap<>()));
+        core.link.need();
+        for (String key : names) {
+            Watched watched = keys.get(key);
+            if (watched == null) {
+                watched = new Watched();
+                keys.put(key, watched);
+                watched.by.add(id);
+                send(key);
+            } else {
+                watched.by.add(id);
+                if (watched.phase == Phase.KNOWN) {
+                    tell(id, key, watched.isThere);
+                }
+            }
+        }
+    }
+
+    void unwatch(Object id) {
+        Watch watch = watches.remove(id);
+        if (watch != null) {
+            watch.keys.forEach(key -> leave(id, key));
+        }
+    }
+
+    private void leave(Object id, String key) {
+        Watched watched = keys.get(key);
+        watched.by.remove(id);
+        if (!watched.by.isEmpty()) {
+            return;
+        }
+        if (!core.link.isUp()) {
+            keys.remove(key);
+        } else if (watched.phase == Phase.KNOWN) {
+            sendLeaving(key, watched);
+        }
+    }
+
+    private void sendLeaving(String key, Watched watched) {
+        watched.phase = Phase.LEAVING;
+        core.link.send(List.of("UNWATCHEX", key), reply -> left(key, watched));
+    }
+
+    private void left(String key, Watched watched) {
+        if (watched.by.isEmpty()) {
+            keys.remove(key);
+        } else {
+            watched.phase = Phase.ASKED;
+            send(key);
+        }
+    }
+
+    private void send(String key) {
+        if (core.link.isUp()) {
+            core.link.send(List.of("WATCHEX", key), reply -> answered(key, reply));
+        }
+    }
+
+    private void answered(String key, Object reply) {
+        Watched watched = keys.get(key);
+        if (watched == null || watched.phase != Phase.ASKED) {
+            return;
+        }
+        if (Codes.isMomentary(reply)) {
+            core.link.tryAgain(() -> send(key)); // P-WATCH-4
+        } else if (reply instanceof ServerError error) {
+            refused(key, watched, error);
+        } else {
+            known(key, watched, "EXIST".equals(reply));
+        }
+    }
+
+    private void refused(String key, Watched watched, ServerError error) {
+        keys.remove(key);
+        for (Object id : watched.by) {
+            core.tell(new Event.Ended(id, Problem.refused(error)));
+            for (String other : watches.remove(id).keys) {
+                if (!other.equals(key)) {
+                    leave(id, other);
+                }
+            }
+        }
+    }
+
+    private void known(String key, Watched watched, boolean isThere) {
+        watched.phase = Phase.KNOWN;
+        watched.isThere = isThere;
+        if (watched.by.isEmpty()) {
+            sendLeaving(key, watched);
+        } else {
+            watched.by.forEach(id -> tell(id, key, isThere));
+        }
+    }
+
+    /** The state first, and then only what differs (P-WATCH-2, P-WATCH-3). */
+    private void tell(Object id, String key, boolean isThere) {
+        Boolean told = watches.get(id).told.put(key, isThere);
+        if (told == null) {
+            core.tell(new Event.Watched(id, key, isThere ? KeyState.EXISTS : KeyState.MISSING));
+        } else if (told != isThere) {
+            core.tell(new Event.Watched(id, key, isThere ? KeyState.ADDED : KeyState.DELETED));
+        }
+    }
+
+    void pushed(String key, String change) {
+        Watched watched = keys.get(key);
+        boolean isThere = change.equals("ADD");
+        if (watched == null || !isThere && !change.equals("DEL")) {
+            return;
+        }
+        if (watched.phase == Phase.ASKED) {
+            known(key, watched, !isThere); // P-WATCH-2: the reply, which follows, says what was before.
+        }
+        if (watched.phase == Phase.KNOWN && watched.isThere != isThere) {
+            watched.isThere = isThere;
+            List.copyOf(watched.by).forEach(id -> tell(id, key, isThere));
+        }
+    }
+
+    /** P-WATCH-3. */
+    void anew() {
+        keys.values().removeIf(watched -> watched.by.isEmpty());
+        keys.forEach((key, watched) -> {
+            watched.phase = Phase.ASKED;
+            send(key);
+        });
+    }
+
+    void end(Problem problem) {
+        List<Object> ended = List.copyOf(watches.keySet());
+        watches.clear();
+        keys.clear();
+        ended.forEach(id -> core.tell(new Event.Ended(id, problem)));
+    }
+}

@@ -1,0 +1,164 @@
+package tether.locks;
+
+import java.io.IOException;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.function.BooleanSupplier;
+import java.util.stream.Stream;
+
+/** A real server with the module, in a folder of its own. TETHER_SERVER and TETHER_MODULE say which. */
+final class TestServer implements AutoCloseable {
+    private static final long PATIENCE_MS = 60_000;
+
+    final int port;
+    private final Path folder;
+    private final Process process;
+
+    private TestServer(int port, Path folder, Process process) {
+        this.port = port;
+        this.folder = folder;
+        this.process = process;
+    }
+
+    static TestServer start(String... options) throws IOException {
+        int port = freePort();
+        Path folder = Files.createTempDirectory("tether-java-");
+        List<String> words = new ArrayList<>(List.of(needed("TETHER_SERVER"), "--port", Integer.toString(port)));
+        words.addAll(List.of("--save", "", "--appendonly", "no", "--dir", folder.toString()));
+        words.addAll(List.of("--loadmodule", needed("TETHER_MODULE")));
+        words.addAll(List.of(options));
+        Process process = new ProcessBuilder(words)
+                .redirectErrorStream(true)
+                .redirectOutput(folder.resolve("log").toFile())
+                .start();
+        TestServer server = new TestServer(port, folder, process);
+        eventually("the server starts: " + folder.resolve("log"), server::answers);
+        return server;
+    }
+
+    private static int freePort() throws IOException {
+        try (ServerSocket socket = new ServerSocket(0)) {
+            return socket.getLocalPort();
+        }
+    }
+
+    private static String needed(String name) {
+        String value = System.getenv(name);
+        if (value == null || value.isEmpty()) {
+            throw new IllegalStateException(name + " is not set: see scripts/java.sh");
+        }
+        return value;
+    }
+
+    private boolean answers() {
+        if (!process.isAlive()) {
+            throw new IllegalStateException("the server ended: " + folder.resolve("log"));
+        }
+        try {
+            return "PONG".equals(ask("PING"));
+        } catch (IllegalStateException notYet) {
+            return false;
+        }
+    }
+
+    String uri() {
+        return "redis://127.0.0.1:" + port;
+    }
+
+    /** The reply on a connection of its own. */
+    Object ask(String... words) {
+        try (Raw raw = new Raw(this)) {
+            return raw.ask(words);
+        }
+    }
+
+    /** How many hold this lock, and how many wait for it. */
+    List<Integer> crowd(String key) {
+        if (!(ask("LOCK.INFO", key) instanceof Map<?, ?> info)) {
+            return List.of(0, 0);
+        }
+        return List.of(((List<?>) info.get("holders")).size(), ((List<?>) info.get("waiters")).size());
+    }
+
+    void awaitCrowd(String key, int holders, int waiters) {
+        eventually(holders + " hold and " + waiters + " wait", () -> crowd(key).equals(List.of(holders, waiters)));
+    }
+
+    static void eventually(String what, BooleanSupplier isSo) {
+        long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MS);
+        while (!isSo.getAsBoolean()) {
+            if (System.nanoTime() > until) {
+                throw new AssertionError("never: " + what);
+            }
+            try {
+                Thread.sleep(5);
+            } catch (InterruptedException interrupted) {
+                throw new IllegalStateException(interrupted);
+            }
+        }
+    }
+
+    @Override
+    public void close() {
+        process.destroyForcibly();
+        try {
+            process.waitFor();
+            try (Stream<Path> files = Files.walk(folder)) {
+                for (Path each : files.sorted(Comparator.reverseOrder()).toList()) {
+                    Files.delete(each);
+                }
+            }
+        } catch (IOException | InterruptedException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    /** A connection without a client: other holders, and waiters. */
+    static final class Raw implements AutoCloseable {
+        private final Wire wire;
+        private final Resp resp;
+
+        Raw(TestServer server) {
+            try {
+                wire = Wire.open(Address.of(server.uri()), (int) PATIENCE_MS, null, false);
+                wire.setPatience((int) PATIENCE_MS);
+            } catch (IOException error) {
+                throw new IllegalStateException(error);
+            }
+            resp = new Resp(wire::read);
+            ask("HELLO", "3");
+        }
+
+        void send(String... words) {
+            try {
+                wire.write(Resp.encode(List.of(List.of(words))));
+            } catch (IOException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
+        Object reply() {
+            try {
+                return resp.read();
+            } catch (IOException error) {
+                throw new IllegalStateException(error);
+            }
+        }
+
+        Object ask(String... words) {
+            send(words);
+            return reply();
+        }
+
+        @Override
+        public void close() {
+            wire.close();
+        }
+    }
+}

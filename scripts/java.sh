@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# The Java client of clients/java:
+#
+#   scripts/java.sh [MAVEN..]       mvn verify: its tests, among them the vectors of clients/protocol, on the JDK that Maven uses,
+#                                   and again on the newest JDK of the machine
+#                                   (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS interrupted acquires)
+#   scripts/java.sh --lint          formatting (spotless), javac -Xlint:all and javadoc without warnings
+#   scripts/java.sh --conform [..]  clients/protocol/conform with its adapter
+#
+# Libraries come from Maven Central, once: later runs are offline. The last line of a run is in cargo's form, which .ci/run sums.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ROOT=$PWD
+SERVER=${TETHER_SERVER:-}
+[ -n "$SERVER" ] || SERVER=$(scripts/need.sh --server-path) || true
+TETHER_SERVER=$SERVER TETHER_MODULE=${TETHER_MODULE:-$ROOT/target/debug/libtether.so}
+export TETHER_SERVER TETHER_MODULE
+
+scripts/need.sh java mvn
+mkdir -p "$ROOT/target/java"
+cd clients/java
+
+# maven WHAT ARGUMENT...: offline, if a run of the same kind with the same libraries has succeeded before.
+maven() {
+    local stamp="$ROOT/target/java/$1" sum mode=()
+    shift
+    sum=$(cat pom.xml */pom.xml | sha256sum)
+    [ "$(cat "$stamp" 2>/dev/null)" != "$sum" ] || mode=(-o)
+    mvn -B -ntp "${mode[@]}" "$@" || return
+    echo "$sum" > "$stamp"
+}
+
+# The newest JDK, if it is newer than Maven's.
+newest_java() {
+    local java version newest="" most
+    most=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.specification.version = //p')
+    for java in /usr/lib/jvm/*/bin/java /Library/Java/JavaVirtualMachines/*/Contents/Home/bin/java; do
+        [ -x "$java" ] || continue
+        version=$("$java" -XshowSettings:properties -version 2>&1 | sed -n 's/ *java.specification.version = //p')
+        if [ "${version%%.*}" -gt "${most%%.*}" ]; then newest=$java most=$version; fi
+    done
+    echo "$newest"
+}
+
+case ${1:-} in
+    --lint)
+        maven lint -q -Plint -DskipTests verify
+        exit
+        ;;
+    --conform)
+        shift
+        maven conform -q -DskipTests package
+        adapter=(java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$PWD/conform/target/tether-conform.jar:$PWD/conform/target/lib/*")
+        # Each case starts it; with its classes in an archive it takes half the time.
+        archive=$ROOT/target/java/adapter.jsa
+        "${adapter[@]}" -XX:ArchiveClassesAtExit="$archive" tether.locks.conform.Adapter </dev/null >/dev/null 2>&1
+        exec python3 -B ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- \
+            "${adapter[@]}" -XX:SharedArchiveFile="$archive" tether.locks.conform.Adapter
+        ;;
+esac
+
+output=$(mktemp)
+trap 'rm -f "$output"' EXIT
+status=0
+maven verify verify "$@" 2>&1 | tee "$output" || status=$?
+newest=$(newest_java)
+if [ $status = 0 ] && [ -n "$newest" ]; then
+    printf '\n==== again with %s ====\n\n' "$newest"
+    maven newest verify -Djvm="$newest" "$@" 2>&1 | tee -a "$output" || status=$?
+fi
+
+[ $status = 0 ] && word=ok || word=FAILED
+# The lines with the sums of a module, which name no class.
+sed -nE 's/^\[[A-Z]+\] Tests run: ([0-9]+), Failures: ([0-9]+), Errors: ([0-9]+), Skipped: ([0-9]+)$/\1 \2 \3 \4/p' "$output" |
+    awk -v word=$word '{ run += $1; failed += $2 + $3; skipped += $4 }
+        END { printf "test result: %s. %d passed; %d failed; %d ignored\n", word, run - failed - skipped, failed, skipped }'
+exit $status
