@@ -71,7 +71,7 @@ has() {
         server) server_path >/dev/null ;;
         python) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
         ip) command -v ip >/dev/null || any /sbin/ip /usr/sbin/ip ;;
-        node) node -e 'process.exit(parseInt(process.versions.node) < 16 ? 1 : 0)' 2>/dev/null ;;
+        node) node -e 'process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)' 2>/dev/null ;;
         go) go version 2>/dev/null | grep -qE 'go1\.(2[4-9]|[3-9][0-9])' ;;
         java) javac -version 2>&1 | grep -qE 'javac (1[7-9]|[2-9][0-9])' ;;
         postgresql) any /usr/lib/postgresql/*/bin/postgres || { command -v postgres && command -v initdb; } >/dev/null ;;
@@ -162,7 +162,7 @@ by_hand() {
         scripts/servers.sh valkey-9.1 fetches one without installing it: make run SERVER=.servers/valkey-9.1/redis-server)" ;;
         redis-cli) echo "redis-cli: the package redis-tools or redis" ;;
         python) echo "Python 3 with venv: the packages python3 and python3-venv" ;;
-        node | npm) echo "Node.js 16 or later with npm: the packages nodejs and npm" ;;
+        node | npm) echo "Node.js 20 or later with npm: the packages nodejs and npm (of Debian 13 or later: those of Debian 12 are too old)" ;;
         go) echo "Go 1.24 or later, as go on PATH: the package golang-go where it is as new, else from the Go project" ;;
         java) echo "a JDK of 17 or later, as javac on PATH: the package default-jdk-headless" ;;
         mvn) echo "Maven 3.8 or later: the package maven" ;;

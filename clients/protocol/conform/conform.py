@@ -118,6 +118,9 @@ async def main(options):
             return name, "skipped", f"the client has no {case['level']}", 0
         if missing:
             return name, "skipped", f"the server has no {', '.join(sorted(missing))}", 0
+        unknown = set(case.get("calls", [])) - set(hello.get("calls", []))
+        if unknown:
+            return name, "skipped", f"the client's platform has no {', '.join(sorted(unknown))}", 0
         async with room:
             began = now()
             why = await run(functions[name], options)

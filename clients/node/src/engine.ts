@@ -1,0 +1,199 @@
+import { bootClock, clocks } from "./clock.js";
+import { Core, type Settings, type Verdict } from "./core.js";
+import { type Event, type Failure, failure, type Order } from "./events.js";
+import { type Line, NoLine } from "./line.js";
+import type { Id, Span, Terms } from "./request.js";
+import type { Bytes, Frame } from "./resp.js";
+
+/** What can be asked of an engine. */
+export type Call =
+  | { readonly call: "acquire"; readonly id: Id; readonly terms: Terms }
+  | { readonly call: "release" | "giveUp" | "checkServer" | "unwatch" | "endPresence"; readonly id: Id }
+  | { readonly call: "extend"; readonly id: Id; readonly lease: number }
+  | { readonly call: "watch"; readonly id: Id; readonly keys: readonly Bytes[] }
+  | { readonly call: "presence"; readonly id: Id; readonly prefix: Bytes; readonly isOfLeader: boolean }
+  | { readonly call: "close" };
+
+/** Carries calls out, and tells events: here, in a Worker, or in the nodes of a cluster. */
+export interface Carrier {
+  do(call: Call): void;
+  /** What is so by the clocks of now; undefined: an event said how it ended. */
+  check(id: Id): Verdict | undefined;
+  /** Closes it; fulfilled when the server has taken the holds back, or the time for that is over. */
+  close(): Promise<void>;
+}
+
+/** A connection up to LOCK.SERVER, within so many milliseconds. Throws NoLine. */
+export type Finder = (within: number) => Promise<Line>;
+
+/** Engines that are told of the end of the program (P-REL-10). */
+const open = new Set<Engine>();
+process.on("exit", () => {
+  for (const engine of open) engine.farewell();
+});
+
+/** A core with a connection and a timer. */
+export class Engine implements Carrier {
+  /** The server vouches until then; undefined: for nothing. */
+  onVouched: (vouched: Span | undefined) => void = () => {};
+
+  readonly #core: Core;
+  readonly #find: Finder;
+  readonly #tell: (event: Event) => void;
+  #line: Line | undefined;
+  /** Grows with each connection that is ordered or left: what a former one says is not heard. */
+  #number = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #isScheduled = false;
+  #closed: (() => void)[] = [];
+
+  constructor(settings: Settings, find: Finder, tell: (event: Event) => void) {
+    this.#core = new Core(clocks(), { ...settings, bootClock });
+    this.#find = find;
+    this.#tell = tell;
+  }
+
+  do(call: Call): void {
+    const core = this.#core;
+    core.now = clocks();
+    // What is over by the clocks is over before the call, also if no timer has run.
+    const isOver = core.isFenceOver || ("id" in call && typeof core.check(call.id) === "object");
+    if (isOver) core.tick(clocks());
+    switch (call.call) {
+      case "acquire":
+        core.acquire(call.id, call.terms);
+        break;
+      case "release":
+        core.release(call.id);
+        break;
+      case "giveUp":
+        core.giveUp(call.id);
+        break;
+      case "extend":
+        core.extend(call.id, call.lease);
+        break;
+      case "checkServer":
+        core.checkServer(call.id);
+        break;
+      case "watch":
+        core.watch(call.id, call.keys);
+        break;
+      case "unwatch":
+        core.unwatch(call.id);
+        break;
+      case "presence":
+        core.presence(call.id, call.prefix, call.isOfLeader);
+        break;
+      case "endPresence":
+        core.endPresence(call.id);
+        break;
+      case "close":
+        core.close();
+        break;
+    }
+    this.#schedule();
+  }
+
+  check(id: Id): Verdict | undefined {
+    this.#core.now = clocks();
+    return this.#core.check(id);
+  }
+
+  close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#closed.push(resolve));
+    this.do({ call: "close" });
+    return closed;
+  }
+
+  farewell(): void {
+    const commands = this.#core.farewell();
+    if (commands.length > 0) this.#line?.write(commands);
+  }
+
+  /** Calls that are made together are sent together. */
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#settle();
+    });
+  }
+
+  /** What the core wants done is done. */
+  #settle(): void {
+    const core = this.#core;
+    core.tick(clocks());
+    const out = core.out.splice(0);
+    const events = core.events.splice(0);
+    if (out.length > 0) this.#line?.write(out);
+    for (const order of core.orders.splice(0)) this.#carryOut(order);
+    this.onVouched(core.vouchedFor);
+    this.#setTimer();
+    for (const event of events) this.#tell(event);
+    if (!core.isOver) return;
+    open.delete(this);
+    for (const closed of this.#closed.splice(0)) closed();
+  }
+
+  #setTimer(): void {
+    const core = this.#core;
+    clearTimeout(this.#timer);
+    const at = core.nextTick();
+    const isNeeded = core.isWanted || this.#closed.length > 0;
+    if (at !== undefined) {
+      const timer = setTimeout(() => this.#settle(), Math.max(0, Math.ceil(at - clocks().mono)));
+      this.#timer = isNeeded ? timer : timer.unref();
+    }
+    // The program ends when nobody holds, waits or watches.
+    this.#line?.keepAlive(isNeeded);
+  }
+
+  #carryOut(order: Order): void {
+    this.#number += 1;
+    this.#line?.leave(order.kind === "leave_after" ? order.ms : 0);
+    this.#line = undefined;
+    if (order.kind === "connect") void this.#connect(this.#number);
+    else open.delete(this);
+  }
+
+  async #connect(number: number): Promise<void> {
+    try {
+      const line = await this.#find(this.#core.connectWithin);
+      if (number !== this.#number) return line.leave();
+      this.#begin(line, number);
+    } catch (error) {
+      if (number !== this.#number) return;
+      const why: Failure = error instanceof NoLine ? error.why : failure("unreachable", String(error));
+      this.#core.now = clocks();
+      this.#core.unreached(why);
+      this.#settle();
+    }
+  }
+
+  #begin(line: Line, number: number): void {
+    this.#line = line;
+    open.add(this);
+    line.onFrames = (frames) => this.#read(frames, number);
+    line.onEnd = () => {
+      if (number !== this.#number) return;
+      this.#line = undefined;
+      this.#core.now = clocks();
+      this.#core.broke();
+      this.#settle();
+    };
+    this.#core.now = clocks();
+    this.#core.connected();
+    this.#settle();
+  }
+
+  #read(frames: readonly Frame[], number: number): void {
+    this.#core.now = clocks();
+    for (const frame of frames) {
+      if (number !== this.#number) return;
+      this.#core.recv(frame);
+      if (this.#core.orders.length > 0) this.#settle();
+    }
+    this.#settle();
+  }
+}

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# The Node.js package of clients/node:
+#
+#   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE)
+#   scripts/node.sh --lint         biome: format and lint; the compiler's own checks
+#   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own
+#   scripts/node.sh --pack         what `npm publish` would publish
+#
+# Its developers' tools are in clients/node/node_modules, from npm. The last line of a run is in cargo's form, which
+# .ci/run sums.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+ROOT=$PWD
+
+scripts/need.sh node npm
+cd clients/node
+[ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund >&2
+rm -rf dist
+
+case ${1:-} in
+    --lint)
+        node_modules/.bin/tsc --noEmit
+        exec node_modules/.bin/biome ci --colors=off --error-on-warnings --config-path=. . ../protocol/conform/adapters/node.mjs
+        ;;
+    --pack)
+        exec npm publish --dry-run
+        ;;
+esac
+
+SERVER=${TETHER_SERVER:-$("$ROOT/scripts/need.sh" server >&2 && "$ROOT/scripts/need.sh" --server-path)}
+MODULE=${TETHER_MODULE:-$ROOT/target/release/libtether.so}
+node_modules/.bin/tsc
+if [ "${1:-}" = --conform ]; then
+    shift
+    exec python3 ../protocol/conform/conform.py --server "$SERVER" --module "$MODULE" "$@" -- node ../protocol/conform/adapters/node.mjs
+fi
+
+report=$(mktemp)
+trap 'rm -f "$report"' EXIT
+only=()
+for name in "$@"; do only+=(--test-name-pattern "$name"); done
+TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${only[@]}" --test-reporter=spec dist/test/ | tee "$report" || true
+count() { sed -n "s/^ℹ $1 //p" "$report"; }
+failed=$(($(count fail) + $(count cancelled)))
+[ "$failed" = 0 ] && word=ok || word=FAILED
+echo "test result: $word. $(count pass) passed; $failed failed; $(count skipped) ignored"
+[ "$failed" = 0 ]
