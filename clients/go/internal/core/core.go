@@ -729,3 +729,23 @@ func (c *Core) pushed(push []resp.Value) {
 		c.told(place{true, key, ""}, text)
 	}
 }
+
+// GreetingError is what an error to HELLO or SELECT means (P-ERR-2).
+func GreetingError(reply resp.Value) *Error {
+	code := reply.Code()
+	if isMomentary(code) || code == "MASTERDOWN" || code == "READONLY" {
+		return refusal(Unreachable, reply)
+	}
+	return refusal(Refused, reply)
+}
+
+// GreetWithin is how long opening a connection and greeting on it may take (P-CONN-9).
+func (c *Core) GreetWithin() time.Duration {
+	if c.secret != "" && c.fence > 0 {
+		return min(connectTimeout, c.fence/2)
+	}
+	return connectTimeout
+}
+
+// IsForAMoment tells whether the server may accept the same command later (P-ERR-2).
+func (e *Error) IsForAMoment() bool { return isMomentary(e.Code) || isUnwritable(e.Code) }

@@ -92,7 +92,8 @@ type Request struct {
 	keptFrom  time.Duration
 	keptFor   time.Duration
 	extension *extension
-	checking  map[string]bool // Keys of which LOCK.CHECK is not answered.
+	checking  map[string]bool // Keys of which LOCK.CHECK is not answered,
+	checkedBy *Request        // for this caller.
 	explained map[string]bool // Keys of which a push said that they are lost.
 	unsettled []*unsettledKey // To be released, or extended to the rest of at_least.
 
@@ -531,13 +532,17 @@ func (c *Core) tellLost(r *Request, reason string) {
 		claim.outcome = reason
 		c.tell(Event{Kind: LostHold, Request: claim, Reason: reason})
 	}
-	lost := failure(Lost, "the hold was lost: "+reason)
+	c.endCalls(r, failure(Lost, "the hold was lost: "+reason))
+}
+
+// endCalls ends what is asked about a hold, and not answered.
+func (c *Core) endCalls(r *Request, err *Error) {
 	if r.extension != nil {
-		c.tell(Event{Kind: NotExtended, Request: r.extension.by, Err: lost})
+		c.tell(Event{Kind: NotExtended, Request: r.extension.by, Err: err})
 		r.extension = nil
 	}
 	if r.checking != nil {
-		c.tell(Event{Kind: NotChecked, Request: r, Err: lost})
+		c.tell(Event{Kind: NotChecked, Request: r.checkedBy, Err: err})
 		r.checking = nil
 	}
 }
@@ -618,6 +623,12 @@ func (c *Core) leavePlace(r *Request, key string) {
 
 // ---- releases ----
 
+// Withdraw ends a candidate for good: it gives up, or resigns.
+func (c *Core) Withdraw(r *Request) {
+	r.want.Elect = false
+	c.GiveUp(r)
+}
+
 // Release gives a hold back. A second call does nothing (P-REL-3).
 func (c *Core) Release(claim *Request) {
 	r := claim.base
@@ -634,6 +645,7 @@ func (c *Core) Release(claim *Request) {
 		c.tell(Event{Kind: Released, Request: claim})
 		return
 	}
+	c.endCalls(r, failure(Lost, "it is released"))
 	if r.want.AtLeast > c.now-r.granted { // P-LEAST-2
 		r.unsettle(r.keys)
 		c.setPhase(r, extending)
@@ -850,7 +862,7 @@ func (c *Core) CheckServer(claim *Request) {
 	case r.checking != nil:
 		c.tell(Event{Kind: NotChecked, Request: claim, Err: &Error{Refused, "BUSY", "the last check is not answered yet"}})
 	default:
-		r.checking = set(r.keys)
+		r.checking, r.checkedBy = set(r.keys), claim
 		c.sendChecks(r)
 	}
 }
@@ -874,11 +886,11 @@ func (c *Core) sendChecks(r *Request) {
 				if err.Code == "STALE" {
 					err.Name = Lost
 				}
-				c.tell(Event{Kind: NotChecked, Request: r, Err: err})
+				c.tell(Event{Kind: NotChecked, Request: r.checkedBy, Err: err})
 			default:
 				if delete(r.checking, key); len(r.checking) == 0 {
 					r.checking = nil
-					c.tell(Event{Kind: Checked, Request: r})
+					c.tell(Event{Kind: Checked, Request: r.checkedBy})
 				}
 			}
 		})

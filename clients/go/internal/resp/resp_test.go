@@ -23,18 +23,18 @@ func read(from io.Reader) ([]Value, error) {
 
 func TestFrames(t *testing.T) {
 	for text, want := range map[string]Value{
-		"+OK\r\n":                {Kind: String, Str: "OK"},
-		"-ERR no\r\n":            {Kind: Error, Str: "ERR no"},
-		"!6\r\nERR no\r\n":       {Kind: Error, Str: "ERR no"},
-		":-7\r\n":                {Kind: Integer, Int: -7},
-		"_\r\n":                  {},
-		"$-1\r\n":                {},
-		"*-1\r\n":                {},
-		"$3\r\na\r\n\r\n":        {Kind: String, Str: "a\r\n"},
-		"=7\r\ntxt:abc\r\n":      {Kind: String, Str: "abc"},
-		"*2\r\n:1\r\n:2\r\n":     {Kind: Array, Items: []Value{{Kind: Integer, Int: 1}, {Kind: Integer, Int: 2}}},
-		">1\r\n$1\r\nx\r\n":      {Kind: Push, Items: []Value{{Kind: String, Str: "x"}}},
-		"%1\r\n+a\r\n:1\r\n":     {Kind: Map, Items: []Value{{Kind: String, Str: "a"}, {Kind: Integer, Int: 1}}},
+		"+OK\r\n":                  {Kind: String, Str: "OK"},
+		"-ERR no\r\n":              {Kind: Error, Str: "ERR no"},
+		"!6\r\nERR no\r\n":         {Kind: Error, Str: "ERR no"},
+		":-7\r\n":                  {Kind: Integer, Int: -7},
+		"_\r\n":                    {},
+		"$-1\r\n":                  {},
+		"*-1\r\n":                  {},
+		"$3\r\na\r\n\r\n":          {Kind: String, Str: "a\r\n"},
+		"=7\r\ntxt:abc\r\n":        {Kind: String, Str: "abc"},
+		"*2\r\n:1\r\n:2\r\n":       {Kind: Array, Items: []Value{{Kind: Integer, Int: 1}, {Kind: Integer, Int: 2}}},
+		">1\r\n$1\r\nx\r\n":        {Kind: Push, Items: []Value{{Kind: String, Str: "x"}}},
+		"%1\r\n+a\r\n:1\r\n":       {Kind: Map, Items: []Value{{Kind: String, Str: "a"}, {Kind: Integer, Int: 1}}},
 		"|1\r\n+a\r\n:1\r\n:2\r\n": {Kind: Integer, Int: 2},
 	} {
 		values, err := read(strings.NewReader(text))

@@ -1,0 +1,118 @@
+package tether
+
+import (
+	"context"
+	"sync"
+
+	"tether/internal/core"
+)
+
+// Election is a candidate for the leadership of this name. A [Locks] has at most one candidate for a name at a time.
+type Election struct {
+	locks *Locks
+	want  core.Want
+}
+
+// Elect makes a candidate. The value says who or where it is: observers hear it.
+func (l *Locks) Elect(name, value string) *Election {
+	return &Election{l, core.Want{Keys: []string{name}, Temporary: true, Value: value, Elect: true, Wait: core.Forever}}
+}
+
+// Callbacks are what [Election.Run] calls. Each may be nil.
+type Callbacks struct {
+	// Leading is called at the beginning of each term. When it returns, the candidate resigns, and stands again. Its context ends with
+	// the term, with a [LostError] as its cause, and with Run's; return then.
+	Leading func(ctx context.Context, term *Held)
+	// Ended is called when a term is over and Leading has returned: with a [LostError], or nil if the candidate resigned.
+	Ended func(err error)
+	// Leader is called for each change of the leader, by another goroutine.
+	Leader func(Leader)
+}
+
+// Run stands for election until ctx ends, again after each term, and whether a server is reached or not. It returns the cause of
+// ctx, or the [Error] of a server that refuses for good.
+func (e *Election) Run(ctx context.Context, callbacks Callbacks) error {
+	link, name := e.locks.link, e.want.Keys[0]
+	var observers sync.WaitGroup
+	defer observers.Wait()
+	observing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if callbacks.Leader != nil {
+		observers.Add(1)
+		go func() {
+			defer observers.Done()
+			for leader, err := range e.locks.Observe(observing, name) {
+				if err == nil {
+					callbacks.Leader(leader)
+				}
+			}
+		}()
+	}
+	c := &candidate{ctx: ctx, locks: e.locks, link: link, name: name, terms: make(chan *Held, 1), failed: make(chan error, 1)}
+	link.do(func(core *core.Core) { c.request = core.Acquire(e.want, c) })
+	defer link.do(func(core *core.Core) { core.Withdraw(c.request) })
+	for {
+		if ctx.Err() != nil {
+			return stopped(ctx, name)
+		}
+		select {
+		case term := <-c.terms:
+			c.lead(ctx, term, callbacks)
+		case err := <-c.failed:
+			return err
+		case <-ctx.Done():
+			return stopped(ctx, name)
+		}
+	}
+}
+
+// candidate hears what becomes of the request, which stands again after each term.
+type candidate struct {
+	ctx     context.Context
+	locks   *Locks
+	link    *link
+	name    string
+	request *core.Request
+	terms   chan *Held // The term that has begun, if Run has not taken it.
+	failed  chan error
+
+	term *Held // With the link's lock.
+}
+
+func (c *candidate) receive(event core.Event) {
+	switch event.Kind {
+	case core.Granted:
+		c.term = newHeld(c.ctx, c.locks, c.link, c.name)
+		c.term.request = event.Request
+		c.term.receive(event)
+		c.terms <- c.term
+	case core.Ended:
+		c.failed <- errorOf(c.name, event.Err)
+	case core.LostHold, core.Released:
+		select {
+		case <-c.terms: // It was over before Run took it.
+		default:
+		}
+		c.term.receive(event)
+	default:
+		if c.term != nil {
+			c.term.receive(event)
+		}
+	}
+}
+
+func (c *candidate) lead(ctx context.Context, term *Held, callbacks Callbacks) {
+	working, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(term.Context(), func() { cancel(context.Cause(term.Context())) })
+	if callbacks.Leading != nil {
+		callbacks.Leading(working, term)
+	} else {
+		<-working.Done()
+	}
+	stop()
+	cancel(ErrReleased)
+	err := term.Release(context.WithoutCancel(ctx))
+	if callbacks.Ended != nil {
+		callbacks.Ended(err)
+	}
+}

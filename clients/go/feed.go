@@ -1,0 +1,114 @@
+package tether
+
+import (
+	"context"
+	"iter"
+	"sync"
+)
+
+// What a slow reader may leave untaken, beside one event for each key (P-WATCH-5).
+const maxUntaken = 1024
+
+// A feed keeps events from the link for a reader, who takes them at its own pace.
+type feed[E any] struct {
+	merge func([]E) []E // Leaves out what cancels each other, and keeps the last state of each key.
+
+	mu     sync.Mutex
+	events []E
+	limit  int
+	end    error
+	ready  chan struct{}
+}
+
+func newFeed[E any](merge func([]E) []E) *feed[E] {
+	return &feed[E]{merge: merge, limit: maxUntaken, ready: make(chan struct{}, 1)}
+}
+
+func (f *feed[E]) add(event E) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = append(f.events, event)
+	if len(f.events) > f.limit {
+		f.events = f.merge(f.events)
+		f.limit = len(f.events) + maxUntaken
+	}
+	f.wake()
+}
+
+func (f *feed[E]) finish(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.end = why
+	f.wake()
+}
+
+func (f *feed[E]) wake() {
+	select {
+	case f.ready <- struct{}{}:
+	default:
+	}
+}
+
+// take is what has come, or why nothing will.
+func (f *feed[E]) take(ctx context.Context, name string) ([]E, error) {
+	for {
+		f.mu.Lock()
+		events, end := f.events, f.end
+		f.events, f.limit = nil, maxUntaken
+		f.mu.Unlock()
+		switch {
+		case len(events) > 0:
+			return events, nil
+		case end != nil:
+			return nil, end
+		}
+		select {
+		case <-f.ready:
+		case <-ctx.Done():
+			return nil, stopped(ctx, name)
+		}
+	}
+}
+
+// each gives the events one by one, and the error at the end. begin and end are called before and after.
+func (f *feed[E]) each(ctx context.Context, name string, begin, end func()) iter.Seq2[E, error] {
+	return func(yield func(E, error) bool) {
+		begin()
+		defer end()
+		for {
+			events, err := f.take(ctx, name)
+			if err != nil {
+				var none E
+				yield(none, err)
+				return
+			}
+			for _, event := range events {
+				if !yield(event, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// merged keeps the last event of each key, in the order of their first. join makes one of the first and the last; false drops both.
+func merged[E any](events []E, key func(E) string, join func(first, last E) (E, bool)) []E {
+	type span struct{ first, last E }
+	spans, order := map[string]*span{}, []string{}
+	for _, event := range events {
+		name := key(event)
+		if found := spans[name]; found != nil {
+			found.last = event
+		} else {
+			spans[name] = &span{event, event}
+			order = append(order, name)
+		}
+	}
+	kept := make([]E, 0, len(order))
+	for _, name := range order {
+		if event, is := join(spans[name].first, spans[name].last); is {
+			kept = append(kept, event)
+		}
+	}
+	return kept
+}
