@@ -52,6 +52,9 @@ func (f *feed[E]) wake() {
 // take is what has come, or why nothing will.
 func (f *feed[E]) take(ctx context.Context, name string) ([]E, error) {
 	for {
+		if ctx.Err() != nil {
+			return nil, stopped(ctx, name)
+		}
 		f.mu.Lock()
 		events, end := f.events, f.end
 		f.events, f.limit = nil, maxUntaken
@@ -65,7 +68,6 @@ func (f *feed[E]) take(ctx context.Context, name string) ([]E, error) {
 		select {
 		case <-f.ready:
 		case <-ctx.Done():
-			return nil, stopped(ctx, name)
 		}
 	}
 }

@@ -1,0 +1,169 @@
+// Package tethertest starts servers with the module tether for tests.
+package tethertest
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"tether/internal/resp"
+)
+
+// Server is a server of a test's own.
+type Server struct {
+	// URL is for tether.Open and for clients of any kind.
+	URL string
+	// Address is host:port.
+	Address string
+
+	t       testing.TB
+	words   []string
+	process *exec.Cmd
+	output  *bytes.Buffer
+	done    chan struct{}
+}
+
+// Start starts a server with these settings besides its own, as in "--tether.peer-timeout", "2000". It ends with the test. The
+// program is TETHER_SERVER, or redis-server on PATH; the module is TETHER_MODULE.
+func Start(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	module := os.Getenv("TETHER_MODULE")
+	if module == "" {
+		t.Fatal("set TETHER_MODULE to the path of libtether.so")
+	}
+	return Run(t, append([]string{"--loadmodule", module}, settings...)...)
+}
+
+// Run starts a server without the module, or with any program of the server's family: a Sentinel, for one, of which the first
+// setting is the file.
+func Run(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	for range 5 {
+		port := freePort(t)
+		s := &Server{t: t, Address: net.JoinHostPort("127.0.0.1", port), URL: "redis://127.0.0.1:" + port}
+		// The settings first, since a file stands before all options.
+		s.words = slices.Concat(settings, []string{"--port", port, "--save", "", "--dir", t.TempDir()})
+		if s.start() {
+			t.Cleanup(s.Kill)
+			return s
+		}
+		if !strings.Contains(s.output.String(), "in use") {
+			t.Fatalf("the server does not start: %s", s.output)
+		}
+	}
+	t.Fatal("no port is free")
+	return nil
+}
+
+func freePort(t testing.TB) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, _ := net.SplitHostPort(listener.Addr().String())
+	return port
+}
+
+func (s *Server) start() bool {
+	program := os.Getenv("TETHER_SERVER")
+	if program == "" {
+		program = "redis-server"
+	}
+	s.process, s.output, s.done = exec.Command(program, s.words...), &bytes.Buffer{}, make(chan struct{})
+	s.process.Stdout, s.process.Stderr = s.output, s.output
+	if err := s.process.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		s.process.Wait()
+		close(s.done)
+	}()
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		select {
+		case <-s.done:
+			return false
+		default:
+		}
+		if reply, err := s.ask("PING"); err == nil && reply.Kind != resp.Null {
+			return true
+		}
+	}
+	s.Kill()
+	s.t.Fatal("the server does not answer")
+	return false
+}
+
+// Kill kills the server, as a crash would.
+func (s *Server) Kill() {
+	s.process.Process.Kill()
+	<-s.done
+}
+
+// Restart starts it again, after Kill.
+func (s *Server) Restart() {
+	s.t.Helper()
+	if !s.start() {
+		s.t.Fatalf("the server does not start again: %s", s.output)
+	}
+}
+
+// Do runs a command on a connection of its own, and gives the reply as text: a number, a string, `nil`, or its elements in brackets.
+// An error of the server fails the test.
+func (s *Server) Do(words ...any) string {
+	s.t.Helper()
+	texts := make([]string, len(words))
+	for at, word := range words {
+		texts[at] = fmt.Sprint(word)
+	}
+	reply, err := s.ask(texts...)
+	if err != nil || reply.Kind == resp.Error {
+		s.t.Fatalf("%s: %v %s", filepath.Base(texts[0]), err, reply.Str)
+	}
+	return text(reply)
+}
+
+func (s *Server) ask(words ...string) (resp.Value, error) {
+	connection, err := net.Dial("tcp", s.Address)
+	if err != nil {
+		return resp.Value{}, err
+	}
+	defer connection.Close()
+	if _, err := connection.Write(resp.Append(nil, words)); err != nil {
+		return resp.Value{}, err
+	}
+	return resp.NewReader(connection).Read()
+}
+
+func text(reply resp.Value) string {
+	switch reply.Kind {
+	case resp.Null:
+		return "nil"
+	case resp.Integer:
+		return fmt.Sprint(reply.Int)
+	case resp.String, resp.Error:
+		return reply.Str
+	}
+	items := make([]string, len(reply.Items))
+	for at, item := range reply.Items {
+		items[at] = text(item)
+	}
+	return "[" + strings.Join(items, " ") + "]"
+}
+
+// Eventually waits until it is so, and fails the test after a minute.
+func Eventually(t testing.TB, what string, isSo func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !isSo(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
