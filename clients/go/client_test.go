@@ -20,9 +20,14 @@ import (
 	"tether/tethertest"
 )
 
-// At the end no goroutine of the client is left.
+// The examples have one server. At the end no goroutine of the client is left.
 func TestMain(m *testing.M) {
+	all := &program{}
+	url = tethertest.Start(all).URL
 	code := m.Run()
+	for _, each := range all.cleanups {
+		each()
+	}
 	left := goroutines()
 	for deadline := time.Now().Add(10 * time.Second); left != "" && time.Now().Before(deadline); left = goroutines() {
 		time.Sleep(10 * time.Millisecond)
@@ -32,6 +37,22 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+// program stands for a test, for what is there before all of them.
+type program struct{ cleanups []func() }
+
+func (p *program) Helper()                            {}
+func (p *program) Cleanup(each func())                { p.cleanups = append(p.cleanups, each) }
+func (p *program) Fatal(words ...any)                 { panic(fmt.Sprint(words...)) }
+func (p *program) Fatalf(format string, words ...any) { panic(fmt.Sprintf(format, words...)) }
+func (p *program) TempDir() string {
+	folder, err := os.MkdirTemp("", "tether")
+	if err != nil {
+		panic(err)
+	}
+	p.Cleanup(func() { os.RemoveAll(folder) })
+	return folder
 }
 
 // goroutines are those that the client began.

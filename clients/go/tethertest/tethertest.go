@@ -10,11 +10,19 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"tether/internal/resp"
 )
+
+// T is what of testing.TB this package needs.
+type T interface {
+	Helper()
+	Cleanup(func())
+	TempDir() string
+	Fatal(...any)
+	Fatalf(string, ...any)
+}
 
 // Server is a server of a test's own.
 type Server struct {
@@ -23,7 +31,7 @@ type Server struct {
 	// Address is host:port.
 	Address string
 
-	t       testing.TB
+	t       T
 	words   []string
 	process *exec.Cmd
 	output  *bytes.Buffer
@@ -32,7 +40,7 @@ type Server struct {
 
 // Start starts a server with these settings besides its own, as in "--tether.peer-timeout", "2000". It ends with the test. The
 // program is TETHER_SERVER, or redis-server on PATH; the module is TETHER_MODULE.
-func Start(t testing.TB, settings ...string) *Server {
+func Start(t T, settings ...string) *Server {
 	t.Helper()
 	module := os.Getenv("TETHER_MODULE")
 	if module == "" {
@@ -43,7 +51,7 @@ func Start(t testing.TB, settings ...string) *Server {
 
 // Run starts a server without the module, or with any program of the server's family: a Sentinel, for one, of which the first
 // setting is the file.
-func Run(t testing.TB, settings ...string) *Server {
+func Run(t T, settings ...string) *Server {
 	t.Helper()
 	for range 5 {
 		port := freePort(t)
@@ -62,7 +70,7 @@ func Run(t testing.TB, settings ...string) *Server {
 	return nil
 }
 
-func freePort(t testing.TB) string {
+func freePort(t T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +167,7 @@ func text(reply resp.Value) string {
 }
 
 // Eventually waits until it is so, and fails the test after a minute.
-func Eventually(t testing.TB, what string, isSo func() bool) {
+func Eventually(t T, what string, isSo func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !isSo(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

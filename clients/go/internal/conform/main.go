@@ -158,6 +158,17 @@ func (a *adapter) lock(c call) *tether.Lock {
 	return a.locks.All(c.Keys, options...)
 }
 
+// announced is a context that says when it is first waited for: then the request was made. The suite's calls are made in order.
+type announced struct {
+	context.Context
+	made func()
+}
+
+func (a announced) Done() <-chan struct{} {
+	a.made()
+	return a.Context.Done()
+}
+
 func (a *adapter) acquire(c call) {
 	ctx := context.Background()
 	if c.From != "" {
@@ -168,9 +179,12 @@ func (a *adapter) acquire(c call) {
 	a.mu.Lock()
 	request.cancel = cancel
 	a.mu.Unlock()
+	made := make(chan struct{})
+	announce := sync.OnceFunc(func() { close(made) })
 	go func() {
 		defer cancel()
-		held, err := lock.Acquire(ctx)
+		held, err := lock.Acquire(announced{ctx, announce})
+		announce()
 		if err != nil {
 			if errors.Is(err, context.Canceled) {
 				say(object{"over": c.ID})
@@ -195,6 +209,7 @@ func (a *adapter) acquire(c call) {
 		<-held.Context().Done()
 		sayLost(c.ID, request, context.Cause(held.Context()))
 	}()
+	<-made
 }
 
 func sayLost(id string, request *one, err error) {
