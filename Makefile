@@ -6,7 +6,7 @@ export SERVER PORT PROFILE
 SERVERS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform dist monitoring
+.PHONY: help run run-cluster build test test-clients test-servers test-matrix nightly bench hostile instructions profile lint soak clients fuzz sanitize campaign upstream upgrade servers clean-servers python conform vectors dist monitoring
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,9 +66,11 @@ clients: ## stock clients in nine languages against the module, and docs/clients
 python: build ## of test-clients, only the Python package; PYTEST="-k orphans" a part
 	@TETHER_MODULE=$(CURDIR)/target/release/libtether.so TETHER_SERVER=$${SERVER:-$$(scripts/need.sh --server-path)} scripts/python.sh $(PYTEST)
 
-conform: build ## how a client keeps the clients' protocol, on real servers and a faulty wire; the model, unless CONFORM="--only fence -- ADAPTER"
-	@scripts/need.sh python $(if $(SERVER),,server)
-	@python3 clients/protocol/conform/conform.py --server "$${SERVER:-$$(scripts/need.sh --server-path)}" --module target/release/libtether.so $(CONFORM)
+conform: build ## a client keeps the clients' protocol, on real servers and a faulty wire: CLIENT=model|rust|python|go|node|java|c; CONFORM="--only fence" a part
+	@SERVERS="$(SERVERS)" scripts/conform.sh $(or $(CLIENT),model) $(CONFORM)
+
+vectors: ## of the clients' protocol the scripts for the pure core, with a client: CLIENT=model|rust|python|go|node|java|c
+	@scripts/conform.sh --vectors $(or $(CLIENT),model)
 
 dist: ## what a release consists of, in target/dist/: module, command line, .deb; DIST=--root installs that into a new Debian too
 	@scripts/dist.sh $(DIST)

@@ -15,6 +15,7 @@
 #   scripts/need.sh jansson libevent libev libuv clang clang-format   to test the C client
 #   scripts/need.sh prometheus prometheus-redis-exporter to check the alerts; never started as services
 #   scripts/need.sh postgresql etcd zookeeper   to measure against other locks; never started as services
+#   scripts/need.sh openssl                  to make certificates for tests
 #   scripts/need.sh --server-path            prints the server that `make run` and `make test` use
 #   scripts/need.sh --llvm-profdata          prints which one there is
 #
@@ -119,6 +120,7 @@ apt_package() {
         prometheus | prometheus-redis-exporter) echo "$1" ;;
         etcd) echo etcd-server ;;
         zookeeper) echo zookeeper default-jre-headless ;;
+        openssl) echo openssl ;;
     esac
 }
 
@@ -141,7 +143,7 @@ brew_package() {
         libclang | llvm-profdata) echo llvm ;;
         server | redis-cli) echo redis ;;
         python) echo python3 ;;
-        hiredis | jansson | libevent | libev | libuv | clang-format) echo "$1" ;;
+        hiredis | openssl | jansson | libevent | libev | libuv | clang-format) echo "$1" ;;
         clang) echo llvm ;;
         node | npm) echo node ;;
         go) echo go ;;

@@ -152,9 +152,7 @@ def main(options):
             by_rule.setdefault(rule, ([], []))[0].append(vector["name"])
     for case in cases:
         for rule in case["rules"]:
-            is_written = "not_written" not in case
-            name = case["name"] + ("" if is_written else " (not written)")
-            by_rule.setdefault(rule, ([], []))[1].append(name)
+            by_rule.setdefault(rule, ([], []))[1].append(case["name"])
 
     def shown(rule):
         ours, theirs = by_rule.get(rule, ([], []))
@@ -176,8 +174,7 @@ def main(options):
         print(problem)
     in_vectors = sum(bool(by_rule.get(rule, ([], []))[0]) for rule in rules)
     print(f"{len(rules)} rules, {in_vectors} of them in {len(found)} vectors")
-    not_written = sum("not_written" in case for case in cases)
-    print(f"{len(cases)} cases, of which {not_written} are not written")
+    print(f"{len(cases)} cases")
     failed = bool(problems)
     if "--run" in options or "--mutants" in options:
         from model import run

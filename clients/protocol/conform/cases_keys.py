@@ -61,6 +61,39 @@ async def watch_has_no_gap(stage):
     )
 
 
+async def slow_watcher(stage):
+    server, keys = await stage.start_server(), ["k0", "k1", "k2"]
+    client = await stage.client(server)
+    await client.call("watch", id="w", keys=keys)
+    for key in keys:
+        await client.event(watch="w", key=key, **{"is": "missing"})
+    await client.call("pause", id="w")
+    raw = await stage.raw(server)
+    for _ in range(100):
+        for number in range(100):
+            for key in keys:
+                raw.send(*(("SET", key, "1") if number % 2 == 0 else ("DEL", key)))
+        for _ in range(100 * len(keys)):
+            await raw.reply()
+    await raw.ask("SET", keys[1], "1")
+    await client.acquire("a")  # The grant comes behind all pushes.
+    before = len(client.events)
+    await client.call("go_on", id="w")
+    await client.event(watch="w", key=keys[1], **{"is": "added"})
+    await client.acquire("b", "l")  # All that was not taken is, by now.
+    told = [event for event in client.events[before:] if event.get("watch") == "w"]
+    expect(len(told) <= 1024 + len(keys), f"{len(told)} events were kept for a reader that stopped")
+    for key in keys:
+        states = ["deleted", *(event["is"] for event in told if event["key"] == key)]
+        expect(
+            all(one != other for one, other in zip(states, states[1:])),
+            f"a change of {key} is told twice, or one is missing",
+        )
+        expect(
+            states[-1] == ("added" if key == keys[1] else "deleted"), f"{key} ends as {states[-1]}"
+        )
+
+
 async def presence_has_no_gap(stage):
     server = await stage.start_server()
     wire = await stage.wire(server)

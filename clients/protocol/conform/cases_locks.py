@@ -10,7 +10,7 @@ import random
 import signal
 from functools import partial
 
-from stage import PATIENCE, eventually, expect, now
+from stage import PATIENCE, Skipped, eventually, expect, now
 
 # With this setting D is 1.0 s (P-FENCE-1), and the server frees the locks of a silent peer 2.0 s
 # after its last word.
@@ -492,6 +492,45 @@ async def wait_outlives_a_restart(stage):
     await client.event(granted="a")
 
 
+async def many_clients_do_not_come_at_once(stage):
+    number = 8
+    server = await stage.start_server()
+    wires = [await stage.wire(server) for _ in range(number)]
+    clients = await asyncio.gather(*(stage.client(wire) for wire in wires))
+    holder = await server.raw()
+    await holder.ask("LOCK.ACQUIRE", "wanted")
+    for client in clients:
+        await client.call("acquire", id="b", keys=["wanted"])
+    await server.is_waited_for("wanted", number)
+    await asyncio.sleep(1)  # Each connection stood for long enough to be followed at once.
+    for wire in wires:
+        wire.attempts.clear()
+    stopped_at = now()
+    await server.stop()
+
+    async def all_tried():
+        return all(len(wire.attempts) >= 6 for wire in wires)
+
+    await eventually(all_tried, "each client tries six times")
+    for wire in wires:
+        early = [at for at in wire.attempts if at - stopped_at < 1]
+        expect(len(early) <= 10, f"a client tried {len(early)} times in the first second")
+    # Between the fifth and the sixth, each client waits a time of its own, of 160 to 320.
+    delays = [wire.attempts[5] - wire.attempts[4] for wire in wires]
+    expect(max(delays) - min(delays) > 0.03, f"all wait equally long: {delays}")
+    await server.start()
+    while clients:
+        client = await eventually(partial(one_with_a_grant, clients), "one of them is granted it")
+        clients.remove(client)
+        expect(not await one_with_a_grant(clients), "it is granted to two at once")
+        await client.call("release", id="b")
+        await client.event(released="b")
+
+
+async def one_with_a_grant(clients):
+    return next((client for client in clients if client.has(granted="b")), None)
+
+
 async def wait_outlives_a_failover(stage):
     one = await stage.start_server()
     other = await stage.start_server()
@@ -770,14 +809,66 @@ async def unix_socket(stage):
     expect(await client.check("a") == "held", "lost")
 
 
+WITHOUT_PUSHES = ("--tether.private-functions", "never")
+
+
 async def server_without_pushes(stage):
-    server = await stage.start_server("--tether.private-functions", "never")
+    server = await stage.start_server(*WITHOUT_PUSHES)
     client = await stage.client(server)
-    await client.call("acquire", id="a", keys=["k"])
-    event = await client._until(
-        lambda: next((e for e in client.events if "a" in e.values()), None), "an outcome"
-    )
-    if "granted" in event:
-        return
-    expect(event["error"] == "nopush", f"{event}")
-    expect("tether qualify" in event.get("text", ""), f"the text names no tether qualify: {event}")
+    await client.call("acquire", id="a", keys=["k"], lease=60_000)
+    event = await outcome(client, "a")
+    if "granted" not in event:
+        expect(event["error"] == "nopush", f"{event}")
+        text = event.get("text", "")
+        expect("tether qualify" in text, f"the text names no tether qualify: {event}")
+    if "watch" in client.hello["calls"]:
+        await client.call("watch", id="w", keys=["k"])
+        ended = await client.event(ended="w", error="nopush")
+        expect("tether qualify" in ended.get("text", ""), f"{ended}")
+
+
+async def outcome(client, name):
+    """The grant or the refusal."""
+
+    def look():
+        of_it = (e for e in client.events if name in (e.get("granted"), e.get("refused")))
+        return next(of_it, None)
+
+    return await client._until(look, f"what becomes of {name}")
+
+
+async def holds_without_pushes(client, name, *keys, **fields):
+    """A grant. A client may refuse to hold locks there (P-NOPUSH-2)."""
+    await client.call("acquire", id=name, keys=list(keys), **fields)
+    event = await outcome(client, name)
+    if event.get("error") == "nopush":
+        raise Skipped("the client holds no lock on a server without pushes")
+    expect("granted" in event, f"{event}")
+    return event
+
+
+async def server_without_pushes_loses(stage):
+    server = await stage.start_server(*WITHOUT_PUSHES, *LONG_PEER_TIMEOUT)
+    client = await stage.client(server)
+    await holds_without_pushes(client, "a", "k")
+    await client.call("acquire", id="b", keys=["k"])
+    await server.is_waited_for("k")
+    await client.call("release", id="a")
+    await client.event(released="a")
+    await client.event(granted="b")
+    began = now()
+    await server.ask("DEL", "k")
+    lost = await client.event(lost="b", reason="deleted")
+    expect(lost["at"] - began < LONG_D, f"lost {lost['at'] - began:.2f} s after it was deleted")
+
+
+async def server_without_pushes_has_a_limit(stage):
+    server = await stage.start_server(*WITHOUT_PUSHES)
+    client = await stage.client(server)
+    for number in range(64):
+        await holds_without_pushes(client, f"r{number}", f"k{number}")
+    await client.call("acquire", id="more", keys=["more"])
+    await client.event(refused="more", error="refused", code="CONNECTIONS")
+    await client.call("release", id="r0")
+    await client.event(released="r0")
+    await holds_without_pushes(client, "again", "more")

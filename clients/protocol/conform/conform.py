@@ -17,16 +17,17 @@ sys.path.insert(0, str(HERE))
 
 import cases_keys  # noqa: E402
 import cases_locks  # noqa: E402
+import cases_servers  # noqa: E402
 import cases_sessions  # noqa: E402
-from stage import Failed, Stage, now  # noqa: E402
+from stage import PATIENCE, Devserver, Failed, Skipped, Stage, now  # noqa: E402
 
-LONGEST_CASE = 120.0
+LONGEST_CASE = 4 * PATIENCE
 
 
 def written():
     """The cases that there are, by name."""
     found = {}
-    for module in (cases_locks, cases_sessions, cases_keys):
+    for module in (cases_locks, cases_sessions, cases_keys, cases_servers):
         for name, function in vars(module).items():
             if inspect.iscoroutinefunction(function) and list(
                 inspect.signature(function).parameters
@@ -50,13 +51,15 @@ def commands_of(case):
 
 
 async def run(case, options, broken=""):
-    """None, or why it failed."""
+    """None, or why it failed. The exception Skipped passes through."""
     stage = Stage(options.server, options.module, options.adapter, broken)
     try:
         async with stage:
             try:
                 await asyncio.wait_for(case(stage), LONGEST_CASE)
                 return None
+            except Skipped:
+                raise
             except (Failed, asyncio.TimeoutError) as error:
                 why = str(error) or "it took too long"
             except Exception:
@@ -65,6 +68,8 @@ async def run(case, options, broken=""):
             stderr = stage.folder / "stderr"
             text = stderr.read_text()[-1500:] if stderr.exists() else ""
             return "\n".join([why, *(f"    said: {line}" for line in said), text.rstrip()]).rstrip()
+    except Skipped:
+        raise
     except Exception:
         return traceback.format_exc()
 
@@ -72,11 +77,7 @@ async def run(case, options, broken=""):
 async def notices(rule, listed, functions, options):
     """The first case of this rule that fails with a client that breaks it."""
     for case in listed:
-        if (
-            rule in case["rules"]
-            and case["name"] in functions
-            and await run(functions[case["name"]], options, rule)
-        ):
+        if rule in case["rules"] and await run(functions[case["name"]], options, rule):
             return case["name"]
     return None
 
@@ -92,46 +93,50 @@ async def run_broken(listed, functions, options):
     found = await asyncio.gather(*(one(rule) for rule in rules))
     for rule, case in zip(rules, found):
         print(f"without {rule}: {case or 'NOBODY NOTICES'}")
-    print(f"{sum(map(bool, found))} passed, {found.count(None)} failed")
+    word = "FAILED" if None in found else "ok"
+    print(f"test result: {word}. {sum(map(bool, found))} passed; {found.count(None)} failed")
     return int(None in found)
 
 
 async def main(options):
     listed = json.loads((HERE / "cases.json").read_text())
     functions = written()
-    promised = {case["name"] for case in listed if "not_written" not in case}
-    if set(functions) != promised:
-        sys.exit(f"cases.json and cases_*.py differ: {sorted(set(functions) ^ promised)}")
+    differ = set(functions) ^ {case["name"] for case in listed}
+    if differ:
+        sys.exit(f"cases.json and cases_*.py differ: {sorted(differ)}")
     if options.broken:
         return await run_broken(listed, functions, options)
     names = sorted({name for case in listed for name in commands_of(case)})
     hello, commands = await asked(options, names)
     print(f"{hello['hello']}: {', '.join(hello['levels'])}")
-    verdicts = {"passed": 0, "failed": 0, "skipped": 0, "not written": 0}
+    verdicts = {"passed": 0, "failed": 0, "skipped": 0}
     room = asyncio.Semaphore(options.jobs)
 
     async def one(case):
         name, missing = case["name"], set(commands_of(case)) - commands
-        if "not_written" in case:
-            return name, "not written", case["not_written"], 0
+        unknown = set(case.get("calls", [])) - set(hello.get("calls", []))
+        if options.devserver:
+            missing |= Devserver.LACKS.intersection(case["needs"])
         if case["level"] not in hello["levels"]:
             return name, "skipped", f"the client has no {case['level']}", 0
         if missing:
             return name, "skipped", f"the server has no {', '.join(sorted(missing))}", 0
-        unknown = set(case.get("calls", [])) - set(hello.get("calls", []))
         if unknown:
-            return name, "skipped", f"the client's platform has no {', '.join(sorted(unknown))}", 0
+            return name, "skipped", f"the adapter has no {', '.join(sorted(unknown))}", 0
         async with room:
             began = now()
-            why = await run(functions[name], options)
+            try:
+                why = await run(functions[name], options)
+            except Skipped as skipped:
+                return name, "skipped", str(skipped), 0
         return name, "failed" if why else "passed", why or "", now() - began
 
     wanted = [case for case in listed if options.only in case["name"]]
     for task in asyncio.as_completed([one(case) for case in wanted]):
         name, verdict, why, took = await task
         verdicts[verdict] += 1
-        if verdict in ("skipped", "not written"):
-            print(f"{verdict}: {name}: {why}")
+        if verdict == "skipped":
+            print(f"skipped: {name}: {why}")
             continue
         print(f"{verdict}: {name} ({took:.1f} s)", flush=True)
         if why:
@@ -145,7 +150,12 @@ async def main(options):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", default="redis-server", help="the server's program")
-    parser.add_argument("--module", required=True, type=Path, help="libtether.so")
+    parser.add_argument("--module", type=Path, help="libtether.so")
+    parser.add_argument(
+        "--devserver",
+        metavar="PROGRAM",
+        help="the program tether, whose devserver stands for server and module",
+    )
     parser.add_argument("--only", default="", help="cases with this in their name")
     parser.add_argument("--jobs", type=int, default=8, help="so many side by side")
     parser.add_argument(
@@ -160,5 +170,8 @@ if __name__ == "__main__":
         help="the adapter's command, behind -- (default: the model's)",
     )
     options = parser.parse_args()
-    options.module = options.module.resolve()
+    if bool(options.module) == bool(options.devserver):
+        parser.error("give --module or --devserver")
+    options.server = options.devserver or options.server
+    options.module = options.module and options.module.resolve()
     sys.exit(asyncio.run(main(options)))

@@ -1,4 +1,6 @@
-"""What a case plays on: servers, a faulty wire, raw connections, and the client behind its adapter.
+"""What a case plays on: a server, a faulty wire, raw connections, the client and its adapter.
+
+Several servers that know each other are in servers.py.
 
 Everything is on one clock, `now()`, the system's monotonic one, which adapters give their times on.
 """
@@ -15,11 +17,15 @@ import time
 from pathlib import Path
 
 now = time.monotonic
-PATIENCE = 30.0  # How long a case waits for what must come.
+PATIENCE = float(os.environ.get("TETHER_PATIENCE", 30))  # How long a case waits for what must come.
 
 
 class Failed(Exception):
     """What a case expects is not so."""
+
+
+class Skipped(Exception):
+    """The client may, and does, leave out what the case is about."""
 
 
 def expect(is_so, text):
@@ -130,8 +136,13 @@ class Server:
         words += ["--repl-diskless-sync-delay", "0", *self.options]
         if module:
             words += ["--loadmodule", str(self.stage.module)]
-        log = (self.folder / "log").open("ab")
-        self.process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
+        await self.run(words)
+        return self
+
+    async def run(self, words):
+        """Starts this program and waits until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(*words, stdout=log, stderr=log)
 
         async def answers():
             if self.process.returncode is not None:
@@ -144,7 +155,6 @@ class Server:
             return False
 
         await eventually(answers, "the server starts")
-        return self
 
     async def raw(self):
         return Raw(*await asyncio.open_connection("127.0.0.1", self.port))
@@ -196,6 +206,26 @@ class Server:
         )  # Popen's own would reap a process that asyncio waits for.
 
 
+class Devserver(Server):
+    """`tether devserver`, which takes some of a server's settings, each as an option of its own."""
+
+    LACKS = frozenset(("replica", "sentinels", "cluster", "files", "acl", "scripts"))
+
+    async def start(self, *options, module=True):
+        self.options = options or self.options
+        words = [self.stage.server, "devserver", "--port", str(self.port)]
+        for name, value in zip(self.options[::2], self.options[1::2]):
+            words += {
+                "--requirepass": ["--password", value],
+                "--unixsocket": ["--unix-socket", value],
+                "--tether.peer-timeout": ["--peer-timeout", f"{value}ms"],
+                "--tether.quarantine": ["--quarantine", f"{value}ms"],
+                "--tether.private-functions": ["--no-pushes"],
+            }[name]
+        await self.run(words if module else [*words, "--no-module"])
+        return self
+
+
 class Direction:
     def __init__(self):
         self.delay = 0.0
@@ -218,17 +248,21 @@ class Wire:
     def __init__(self, server):
         self.server = server
         self.up, self.down = Direction(), Direction()
-        self.is_open = True
         self.connections = []
+        self.attempts = []  # When the client connected, whatever became of it.
         self.listener = None
         self.tasks = set()
 
-    async def start(self):
-        self.listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def start(self, certificate=None):
+        """With a certificate the client's side speaks TLS."""
+        self.listener = await asyncio.start_server(
+            self._accept, "127.0.0.1", 0, ssl=certificate and certificate.context()
+        )
         self.port = self.listener.sockets[0].getsockname()[1]
         return self
 
     async def _accept(self, reader, writer):
+        self.attempts.append(now())
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         except OSError:
@@ -412,6 +446,8 @@ class Client:
 
 
 class Stage:
+    """`server` is its program; without a module, that of the devserver."""
+
     def __init__(self, server, module, adapter, broken=""):
         self.server, self.module, self.adapter = server, module, adapter
         self.environment = {**os.environ, "PYTHONUNBUFFERED": "1", "BROKEN": broken}
@@ -427,7 +463,7 @@ class Stage:
 
     async def start_server(self, *options, module=True):
         folder = Path(tempfile.mkdtemp(dir=self.folder))
-        server = Server(self, folder)
+        server = Server(self, folder) if self.module else Devserver(self, folder)
         self.ends.push_async_callback(server.stop)
         return await server.start(*options, module=module)
 
@@ -437,8 +473,8 @@ class Stage:
         await eventually(master.has_replica_in_step, "the replica is in step")
         return replica
 
-    async def wire(self, server):
-        wire = await Wire(server).start()
+    async def wire(self, server, certificate=None):
+        wire = await Wire(server).start(certificate)
         self.ends.callback(wire.close)
         return wire
 

@@ -1,0 +1,76 @@
+#!/usr/bin/env bash
+# A client against the clients' protocol (clients/protocol):
+#
+#   scripts/conform.sh CLIENT [ARG..]     the cases of conform, on real servers and a faulty wire: on the server on PATH (or SERVER=...),
+#                                         or on SERVERS="redis-7.0 valkey-9.1"; the ARGs are conform.py's (--only fence)
+#   scripts/conform.sh --vectors CLIENT   the vectors, which need no server
+#
+# CLIENT is model (the protocol's own, which also breaks ten of its rules, to see that the cases notice), or a language: rust python go
+# node java c. The module is target/release/libtether.so, or TETHER_MODULE. The last line is the sum: "N passed, N failed".
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+PROTOCOL=clients/protocol
+# Rules of different parts. A case that names one must fail with a client that breaks it.
+BROKEN=P-FENCE-2,P-FENCE-4,P-FENCE-8,P-LOSS-3,P-LOSS-4,P-OWNER-1,P-REL-5,P-REL-7,P-SESS-6,P-SESS-8
+
+say() { printf 'conform: %s\n' "$*" >&2; }
+
+# script CLIENT: the one of that language.
+script() {
+    [ -x "scripts/$1.sh" ] || { say "there is no client of this name: $1"; exit 2; }
+    echo "scripts/$1.sh"
+}
+
+vectors() {
+    case $1 in
+        model) scripts/need.sh python && python3 $PROTOCOL/check.py --run ;;
+        *) "$(script "$1")" --vectors ;;
+    esac
+}
+
+# on_server SERVER CLIENT ARG..
+on_server() {
+    local client=$2 command status=0
+    export TETHER_SERVER=$1
+    printf '\n==== conform: %s on %s ====\n\n' "$client" "$("$TETHER_SERVER" --version)"
+    shift 2
+    if [ "$client" != model ]; then
+        "$(script "$client")" --conform "$@"
+        return
+    fi
+    command=(python3 $PROTOCOL/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@")
+    "${command[@]}" || status=1
+    [ $# -gt 0 ] || "${command[@]}" --broken $BROKEN || status=1
+    return $status
+}
+
+conform() {
+    local server servers=() status=0
+    scripts/need.sh python openssl
+    TETHER_MODULE=$(realpath "${TETHER_MODULE:-target/release/libtether.so}")
+    export TETHER_MODULE
+    if [ -n "${SERVERS:-}" ]; then
+        # shellcheck disable=SC2086 # some names
+        scripts/servers.sh $SERVERS
+        for server in $SERVERS; do servers+=("$PWD/.servers/$server/redis-server"); done
+    else
+        [ -n "${SERVER:-}" ] || scripts/need.sh server
+        servers=("$(realpath --no-symlinks "${SERVER:-$(scripts/need.sh --server-path)}")")
+    fi
+    for server in "${servers[@]}"; do on_server "$server" "$@" || status=1; done
+    return $status
+}
+
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+status=0
+case ${1:-} in
+    "" | -*) [ "${1:-}" = --vectors ] && [ $# = 2 ] || { say "which client?"; exit 2; }
+        vectors "$2" 2>&1 | tee "$said" || status=1 ;;
+    *) conform "$@" 2>&1 | tee "$said" || status=1 ;;
+esac
+awk '
+    /^test result: / { for (i = 2; i <= NF; i++) { if ($i == "passed;") passed += $(i - 1); if ($i == "failed;") failed += $(i - 1) } }
+    END { printf "\n%d passed, %d failed\n", passed, failed }' "$said"
+exit $status
