@@ -4,6 +4,7 @@
 #   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
 #   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
+#   scripts/python.sh --conform [ARGS]   the cases of clients/protocol/conform, with the newest redis-py
 #
 # The environments are in target/python/, from PyPI. The last line of a run is in cargo's form, which .ci/run sums.
 set -euo pipefail
@@ -41,18 +42,32 @@ if [ "${1:-}" = --lint ]; then
 fi
 
 # Built from a copy, since setuptools leaves its own files beside the sources.
-environment build setuptools==80.9.0 wheel==0.45.1
+environment build build==1.3.0 setuptools==80.9.0 wheel==0.45.1 twine==6.2.0
 rm -rf "$ROOT/source" "$ROOT/dist"
 cp -R "$SOURCES" "$ROOT/source"
-"$ROOT/build/bin/python" -m pip -q --disable-pip-version-check wheel --no-deps --no-build-isolation -w "$ROOT/dist" "$ROOT/source"
+"$ROOT/build/bin/python" -m build --no-isolation --outdir "$ROOT/dist" "$ROOT/source" > "$ROOT/build.log" || { cat "$ROOT/build.log"; exit 1; }
+"$ROOT/build/bin/python" -m twine check --strict "$ROOT"/dist/*
 
 # The newest that this Python can have: redis-py 8 needs Python 3.10.
-newest=8.1.0 celery=5.7.0
-"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || newest=7.0.1 celery=5.6.3
+newest=8.1.0 celery=5.7.0 django=5.2.8 fastapi=0.121.3
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || newest=7.0.1 celery=5.6.3 django=4.2.26
+
+# installed REDIS: an environment with this redis-py, what the tests need, and the wheel.
+installed() {
+    environment "redis-$1" "redis==$1" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3 "django==$django" "fastapi==$fastapi" httpx==0.28.1
+    "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
+}
+
+if [ "${1:-}" = --conform ]; then
+    shift
+    installed "$newest"
+    exec "$ROOT/redis-$newest/bin/python" clients/protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" \
+        -- "$ROOT/redis-$newest/bin/python" clients/protocol/conform/adapters/python.py
+fi
+
 failed=()
 for redis in 5.0.0 "$newest"; do
-    environment "redis-$redis" "redis==$redis" pytest==8.4.2 "celery==$celery" apscheduler==3.11.3
-    "$ROOT/redis-$redis/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
+    installed "$redis"
     printf '\n==== tether-locks with redis-py %s ====\n\n' "$redis"
     (cd "$SOURCES" && "$ROOT/redis-$redis/bin/python" -B -m pytest "$@") || failed+=("$redis")
 done

@@ -73,9 +73,9 @@ def test_a_command_is_run_only_while_the_lock_is_held(server: Server, locks: Loc
 
 def test_who_has_not_heard_of_a_loss_writes_nothing(server: Server, locks: Locks) -> None:
     held = locks.lock("a").acquire()
-    link = locks._locks._link
-    assert link is not None
-    link.core._pushed = lambda *_: None  # type: ignore[method-assign]
+    client = locks._locks._current
+    assert client is not None
+    client.core._pushed = lambda *_: None  # type: ignore[method-assign]
     server.run("DEL", "a")
     with Locks(server.url) as others, others.lock("a") as other:
         held.check()
@@ -303,12 +303,13 @@ def test_one_lock_object_serves_any_number_of_threads(
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     server.free()
-    # A thread has it once; leaving twice is refused.
-    with lock, pytest.raises(Deadlock), lock:
+    # The server knows that a thread which has it would wait for itself. Others may enter at once.
+    again = contextlib.nullcontext() if kind in ("shared", "permits") else pytest.raises(Deadlock)
+    with lock, again, lock:
         pass
     with contextlib.ExitStack() as stack:
         stack.enter_context(lock)
-        with pytest.raises(Deadlock), lock:
+        with again, lock:
             pass
     server.free()
 

@@ -13,7 +13,7 @@ import redis.asyncio
 
 import tether_locks
 from tether_locks.asyncio import Locks
-from tether_locks.errors import Deadlock, Lost, Refused, Taken, Unreachable
+from tether_locks.errors import LockError, Lost
 
 # A program that prints what its descriptors are.
 LOOK = """import os
@@ -29,28 +29,21 @@ def say(**event):
 
 
 def error_of(error):
-    """The name and code of protocol.md, as far as the client says them."""
-    text = str(error)
-    if isinstance(error, Deadlock):
-        return {"error": "deadlock", "code": "DEADLOCK"}
-    if isinstance(error, Taken):
-        return {
-            "error": "taken",
-            "code": "QUARANTINE" if text.startswith("QUARANTINE") else "TAKEN",
-        }
-    if isinstance(error, Unreachable):
-        return {"error": "closed" if "closed" in text else "unreachable", "code": "UNREACHABLE"}
-    if isinstance(error, Refused):
-        own = {"NOMODULE": "nomodule", "NOPUSH": "nopush", "FENCE": "unfit"}
-        return {"error": own.get(error.code, "refused"), "code": error.code, "text": text}
-    return {"error": type(error).__name__, "code": text}
+    """The name and code of protocol.md."""
+    if not isinstance(error, LockError):
+        return {"error": type(error).__name__, "code": str(error)}
+    return {"error": error.name, "code": error.code, "text": str(error)}
+
+
+def text(value):
+    return None if value is None else value.decode()
 
 
 class Adapter:
     def __init__(self):
         self.requests, self.held, self.tasks = {}, {}, set()
         self.lost, self.given_up = set(), set()
-        self.data, self.sources = None, {}
+        self.data, self.sources, self.watches = None, {}, {}
 
     def begin(self, coroutine):
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -64,19 +57,24 @@ class Adapter:
         }
         options = {name: call[name] for name in ("username", "password") if name in call}
         self.url = call["url"]
-        self.locks = Locks(call["url"], **seconds, **options)
+        self.locks = Locks([call["url"], *call.get("others", [])], **seconds, **options)
 
     def lock(self, call):
-        wait = call.get("wait")
+        wait, key = call.get("wait"), call["keys"][0]
         how = {"wait": None if wait is None else wait / 1000}
-        if "lease" in call:
-            how["lease"] = call["lease"] / 1000
+        if "temporary" in call:
+            return self.locks.temporary_key(key, call["temporary"], **how)
+        for name in ("lease", "at_least"):
+            if name in call:
+                how[name] = call[name] / 1000
+        if "acks" in call:
+            how["acks"] = call["acks"]
         if len(call["keys"]) > 1:
             return self.locks.all(*call["keys"], **how)
         if "permits" in call:
             number, total = call["permits"]
-            return self.locks.semaphore(call["keys"][0], number, of=total, **how)
-        return self.locks.lock(call["keys"][0], shared=call.get("shared", False), **how)
+            return self.locks.semaphore(key, number, of=total, **how)
+        return self.locks.lock(key, shared=call.get("shared", False), **how)
 
     def acquire(self, call):
         name, lock = call["id"], self.lock(call)
@@ -150,6 +148,44 @@ class Adapter:
             say(extended=name)
         except Exception as error:
             say(not_extended=name, **error_of(error))
+
+    def watch(self, call):
+        def told(change):
+            return {"watch": call["id"], "key": change.name, "is": change.state}
+
+        self.begin_watch(call["id"], self.locks.watch(*call["keys"]), told)
+
+    def presence(self, call):
+        def told(member):
+            event = {"presence": call["id"], "key": member.name, "is": member.change}
+            if member.change == "del":
+                return {**event, "reason": member.reason}
+            return {**event, "token": member.token, "value": text(member.value)}
+
+        self.begin_watch(call["id"], self.locks.presence(call["prefix"]), told)
+
+    def observe(self, call):
+        def told(leader):
+            if leader is None:
+                return {"leader": call["id"], "token": None}
+            return {"leader": call["id"], "token": leader.token, "value": text(leader.value)}
+
+        self.begin_watch(call["id"], self.locks.observe(call["prefix"]), told)
+
+    def begin_watch(self, name, changes, told):
+        self.watches[name] = self.begin(self.watched(name, changes, told))
+
+    async def watched(self, name, changes, told):
+        try:
+            async for change in changes:
+                say(**told(change))
+        except LockError as error:
+            say(ended=name, **error_of(error))
+
+    def unwatch(self, call):
+        self.watches.pop(call["id"]).cancel()
+
+    end = unwatch
 
     def check(self, call):
         time.sleep(call.get("stall", 0) / 1000)  # The loop stands still, and no timer runs.
@@ -253,6 +289,11 @@ CALLS = (
     "check_server",
     "fork",
     "execute",
+    "watch",
+    "unwatch",
+    "presence",
+    "observe",
+    "end",
 )
 
 
@@ -265,7 +306,7 @@ async def main():
         loop.call_soon_threadsafe(over.set)
 
     threading.Thread(target=read, daemon=True).start()
-    say(hello="tether-locks 0.2.0", levels=["L1", "L2"], calls=CALLS[6:])
+    say(hello="tether-locks 0.2.0", levels=["L1", "L2", "L3"], calls=CALLS[6:])
     await over.wait()
 
 

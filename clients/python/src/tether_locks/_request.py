@@ -1,58 +1,162 @@
-"""How a request for a lock is said, for `asyncio` and for threads alike."""
+"""How a request is said, for `asyncio` and for threads alike."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Union
+from dataclasses import replace
+from typing import Any, Generic, NamedTuple, TypeVar, Union
 
-from .core import Word
+from ._ask import Ask, Words
 
 Key = Union[str, bytes]
-
-# What the server can count with.
-MOST_MS = (1 << 53) - 1
+L = TypeVar("L")
 
 
 class Request(NamedTuple):
-    """What to ask for."""
+    """What to ask for, and what its names are called by the caller."""
 
     names: tuple[Key, ...]
-    mode: tuple[Word, ...]
-    wait_ms: int | None
-    lease_ms: int | None
-
-    @property
-    def keys(self) -> tuple[bytes, ...]:
-        """The names as the server knows them."""
-        return tuple(name if isinstance(name, bytes) else name.encode() for name in self.names)
+    ask: Ask
 
 
-def request(
-    names: tuple[Key, ...],
-    mode: tuple[Word, ...] = (),
-    wait: float | None = None,
-    lease: float | None = None,
-) -> Request:
-    """Turn seconds into what the server understands; refuse what makes no sense."""
-    if not names:
-        raise ValueError("a lock needs a name")
-    if len(set(names)) < len(names):
-        raise ValueError("a name is repeated")
-    wait_ms: int | None = 0
-    if wait is not None:
-        wait_ms = milliseconds(wait) if wait != 0 else None
-    return Request(names, mode, wait_ms, None if lease is None else milliseconds(lease))
+class Change(NamedTuple):
+    """Whether a watched key exists: `state` is `exists`, `missing`, `added` or `deleted`."""
+
+    name: Key
+    state: str
 
 
-def permits(number: int, total: int) -> tuple[Word, ...]:
-    """Return the mode of a semaphore."""
-    if not 1 <= number <= total:
-        raise ValueError(f"{number} of {total} permits cannot be had")
-    return ("PERMITS", number, "OF", total)
+class Member(NamedTuple):
+    """One change of who is there: `change` is `add`, `set` or `del`.
+
+    `token` and `value` are those of the temporary key, and None once it is deleted; `value` is also
+    None if the server keeps it to itself. `reason` is why it was deleted.
+    """
+
+    name: Key
+    change: str
+    token: int | None
+    value: bytes | None
+    reason: str | None
 
 
-def milliseconds(seconds: float) -> int:
-    """Return whole milliseconds, at least one."""
+class Leader(NamedTuple):
+    """Who leads: the token of its term, and the value that it stood with."""
+
+    token: int
+    value: bytes | None
+
+
+class Maker(Generic[L]):
+    """Makes lock objects: for any owner, or for one with a name."""
+
+    _owner_name: bytes | None = None
+    _is_reentrant = False
+
+    def _made(self, request: Request) -> L:
+        raise NotImplementedError
+
+    def lock(
+        self,
+        name: Key,
+        *,
+        shared: bool = False,
+        wait: float | None = None,
+        lease: float | None = None,
+        acks: int = 0,
+        at_least: float = 0.0,
+    ) -> L:
+        """Return a lock: exclusive, or `shared` among readers.
+
+        `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
+        while the server is away. After `lease` seconds, if given, the lock is lost unless it is
+        extended. With a grace, `acks` is how many replicas must have the grant before it counts,
+        and `at_least` how many seconds it stays taken, even if it is released before.
+        """
+        mode: Words = ("SHARED",) if shared else ()
+        return self._request((name,), mode, wait, lease, acks, at_least)
+
+    def semaphore(
+        self,
+        name: Key,
+        number: int = 1,
+        *,
+        of: int,
+        wait: float | None = None,
+        lease: float | None = None,
+        acks: int = 0,
+        at_least: float = 0.0,
+    ) -> L:
+        """Return so many permits of a semaphore with `of` permits; the rest is as for `lock`."""
+        if not 1 <= number <= of:
+            raise ValueError(f"{number} of {of} permits cannot be had")
+        return self._request((name,), ("PERMITS", number, "OF", of), wait, lease, acks, at_least)
+
+    def all(
+        self,
+        *names: Key,
+        wait: float | None = None,
+        lease: float | None = None,
+        acks: int = 0,
+        at_least: float = 0.0,
+    ) -> L:
+        """Return several exclusive locks that are acquired in one step, or none of them."""
+        return self._request(names, (), wait, lease, acks, at_least)
+
+    def temporary_key(
+        self, name: Key, value: Key, *, wait: float | None = 0, sequence: bool = False
+    ) -> L:
+        """Return a key with this value, which lives as long as it is held.
+
+        `wait` is as for `lock`, but 0 unless given. With `sequence` the server makes the name:
+        `name` and the token as 16 digits.
+        """
+        request = self._asked((name,), (), 0 if sequence else wait, None, 0, 0.0)
+        ask = replace(request.ask, owner=None, value=as_bytes(value), is_sequence=sequence)
+        return self._made(Request(request.names, ask))
+
+    def _request(self, *words: Any) -> L:
+        return self._made(self._asked(*words))
+
+    def _asked(
+        self,
+        names: tuple[Key, ...],
+        mode: Words,
+        wait: float | None,
+        lease: float | None,
+        acks: int,
+        at_least: float,
+    ) -> Request:
+        """Turn seconds into what the server understands; refuse what makes no sense."""
+        if not names:
+            raise ValueError("a lock needs a name")
+        if len(set(names)) < len(names):
+            raise ValueError("a name is repeated")
+        ask = Ask(
+            tuple(as_bytes(name) for name in names),
+            mode,
+            wait=None if wait is None else milliseconds(wait) if wait else 0,
+            lease=None if lease is None else milliseconds(lease),
+            owner=self._owner_name,
+            reentrant=self._is_reentrant,
+            acks=acks,
+            at_least=milliseconds(at_least) if at_least else 0,
+        )
+        return Request(names, ask)
+
+
+def as_bytes(name: Key) -> bytes:
+    """Return a name as the server knows it."""
+    return name if isinstance(name, bytes) else name.encode()
+
+
+def like(given: Key, name: bytes) -> Key:
+    """Return a name as text, if the caller says names as text and it is one."""
+    return name if isinstance(given, bytes) else name.decode("utf-8", "surrogateescape")
+
+
+def milliseconds(seconds: float) -> float:
+    """Return milliseconds; refuse what is no time."""
     if not seconds > 0 or math.isinf(seconds):
         raise ValueError(f"{seconds} is not a time in seconds")
-    return min(max(1, math.ceil(seconds * 1000)), MOST_MS)
+    return seconds * 1000

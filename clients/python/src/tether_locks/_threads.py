@@ -25,18 +25,17 @@ import os
 import queue
 import socket
 import threading
-import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 import redis
 
 from . import asyncio as aio
-from ._link import replace_descriptor
-from ._request import Key, Request, permits, request
-from .errors import Lost, Taken, Unreachable, raise_if_stale
+from ._client import replace_descriptor
+from ._request import Change, Key, Leader, Maker, Member, Request, as_bytes
+from .errors import Lost, Taken, raise_if_stale
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -300,6 +299,7 @@ _portals: dict[str, _Portal] = {}
 _left: queue.SimpleQueue[_Sentinel] = queue.SimpleQueue()
 _watching: dict[int, _Sentinel] = {}
 _numbers = itertools.count(1)
+_threads = threading.local()
 _left_to_the_parent: list[object] = []
 
 
@@ -325,6 +325,14 @@ def _here() -> _Portal:
         if portal is not made:
             made.post(made.loop.stop)
     return portal
+
+
+def _word_of_thread() -> bytes:
+    """Return what tells the server that the requests of one thread wait together (P-OWNER-5)."""
+    word: bytes | None = getattr(_threads, "word", None)
+    if word is None:
+        word = _threads.word = b"thread-%d" % next(_numbers)
+    return word
 
 
 class Held:
@@ -369,7 +377,7 @@ class Held:
         """
         self.check()
         client: Any = on
-        key = self._held._want.keys[0]
+        key = self._held._key
         try:
             return client.execute_command("LOCK.GUARD", key, self.token, *command)
         except redis.ResponseError as error:
@@ -379,7 +387,8 @@ class Held:
     def release(self) -> None:
         """Give the lock back; raise `Lost` if it was lost. A second time does nothing.
 
-        If the server refuses it for a moment, this returns, and it is sent again until it is taken.
+        If the server refuses it for now, this returns; if for good, this raises `Refused`. In both
+        cases it is sent again until the server takes it.
         """
         if self.lost == "fork":
             self.check()
@@ -433,7 +442,7 @@ class Lock:
     __exit__ = _Exit()
 
     def _asked(self) -> aio.Lock:
-        return aio.Lock(self._locks._locks, self._request, self._locks._owner())
+        return aio.Lock(self._locks._locks, self._request, _word_of_thread())
 
     def _turn(self) -> _Turn:
         return _Turn()
@@ -475,73 +484,61 @@ class Term:
         return isinstance(error, Lost)
 
 
-class Locks:
+class Locks(Maker[Lock]):
     """Locks of one server, on one connection that all threads share.
 
-    It connects when a lock is first asked for. Without a grace, what is held is lost when the
-    connection ends, and the next request for a lock makes another. With one the connection is made
-    anew at once, and what is held goes on there. A child process has a connection of its own.
+    It connects when something is first asked for, and again whenever that is needed: one object
+    lasts as long as the program. Without a grace, what is held is lost when the connection ends.
+    With one the connection is made anew at once, and what is held goes on there. A child process
+    has a connection of its own.
     """
 
     def __init__(self, server: Any = "redis://localhost:6379", **options: Any) -> None:
         """Name the server; what it takes is what `tether_locks.asyncio.Locks` takes."""
         self._locks = aio.Locks(server, **options)
-        self._threads = threading.local()
 
-    def lock(
-        self,
-        name: Key,
-        *,
-        shared: bool = False,
-        wait: float | None = None,
-        lease: float | None = None,
-    ) -> Lock:
-        """Return a lock: exclusive, or `shared` among readers.
+    def owner(self, name: Key, *, reentrant: bool = False) -> Owner:
+        """Return the same for an owner with this name, which must not begin with a dot.
 
-        `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
-        while the server is away. After `lease` seconds, if given, the lock is lost unless it is
-        extended.
+        Requests of one owner for one lock exclude each other at once: `Deadlock`, or `Taken` if
+        they do not wait. With `reentrant` an owner that has it gets it again.
         """
-        return Lock(self, request((name,), ("SHARED",) if shared else (), wait, lease))
+        return Owner(self, as_bytes(name), reentrant)
 
-    def semaphore(
-        self,
-        name: Key,
-        number: int = 1,
-        *,
-        of: int,
-        wait: float | None = None,
-        lease: float | None = None,
-    ) -> Lock:
-        """Return so many permits of a semaphore with `of` permits."""
-        return Lock(self, request((name,), permits(number, of), wait, lease))
-
-    def all(self, *names: Key, wait: float | None = None, lease: float | None = None) -> Lock:
-        """Return several exclusive locks that are acquired in one step, or none of them."""
-        return Lock(self, request(names, (), wait, lease))
-
-    def elect(self, name: Key) -> Iterator[Term]:
+    def elect(self, name: Key, value: Key = b"") -> Iterator[Term]:
         """Stand for election again and again; yield a term whenever it is won.
 
-        Goes on while the server cannot be reached. A term that the caller does not enter with
-        `with` ends when the next one is asked for.
+        `value` tells those who `observe` where the leader is. Goes on while the server cannot be
+        reached. A term that the caller does not enter with `with` ends when the next one is asked
+        for.
         """
         while True:
             turn = _Turn()
             term = None
             try:
-                term = Term(turn, turn.take(self.lock(name)))
+                term = Term(turn, turn.take(self.temporary_key(name, value, wait=None)))
                 yield term
                 if not term.was_used:
                     with contextlib.suppress(Lost):
                         term._held.release()
-            except Unreachable:
-                if term is not None:
-                    raise
-                time.sleep(aio.AGAIN_AFTER_S)
             finally:
                 if term is None or not term.was_used:
                     turn.drop()
+
+    def observe(self, name: Key) -> Iterator[Leader | None]:
+        """Yield who leads, or None for nobody: now, and whenever that changes."""
+        return _taken_by_thread(lambda: self._locks.observe(name))
+
+    def watch(self, *names: Key) -> Iterator[Change]:
+        """Yield whether these keys exist, and then each change, also over broken connections."""
+        return _taken_by_thread(lambda: self._locks.watch(*names))
+
+    def presence(self, prefix: Key) -> Iterator[Member]:
+        """Yield each temporary key whose name begins so, and then each change of them."""
+        return _taken_by_thread(lambda: self._locks.presence(prefix))
+
+    def _made(self, request: Request) -> Lock:
+        return Lock(self, request)
 
     def singleton(
         self, name: Key, *, wait: float = 0, lease: float | None = None
@@ -589,8 +586,42 @@ class Locks:
         """Close it."""
         self.close()
 
-    def _owner(self) -> bytes:
-        owner: bytes | None = getattr(self._threads, "owner", None)
-        if owner is None:
-            owner = self._threads.owner = b"thread-%d" % next(_numbers)
-        return owner
+
+class Owner(Maker[Lock]):
+    """Makes the locks of one owner with a name, as `Locks` makes those of any."""
+
+    def __init__(self, locks: Locks, name: bytes, reentrant: bool) -> None:
+        """Describe an owner; `Locks.owner` makes it."""
+        if name.startswith(b"."):
+            raise ValueError("an owner's name must not begin with a dot")
+        self._locks = locks
+        self._owner_name = name
+        self._is_reentrant = reentrant
+
+    def _made(self, request: Request) -> Lock:
+        return Lock(self._locks, request)
+
+
+def _taken_by_thread(begin: Callable[[], AsyncIterator[R]]) -> Iterator[R]:
+    """Iterate here over what is watched in the portal; its end ends the watch."""
+    portal = _here()
+    changes: list[Any] = []
+
+    async def first() -> R:
+        changes.append(begin())
+        return await following()
+
+    async def following() -> R:
+        value: R = await changes[0].__anext__()
+        return value
+
+    async def end() -> None:
+        for each in changes:
+            await each.aclose()
+
+    try:
+        yield portal.call(first)
+        while True:
+            yield portal.call(following)
+    finally:
+        portal.post(lambda: portal.loop.create_task(end()))

@@ -7,29 +7,48 @@ import contextlib
 import functools
 import inspect
 import itertools
-import math
 import os
-import random
-import socket
-import ssl
-import sys
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis.asyncio
-from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, parse_url
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
-from ._link import ATTEMPTS_APART_S, WORD_WITHIN_S, Link, NotTrusted, Times
-from ._request import Key, Request, milliseconds, permits, request
-from .clock import now
-from .core import Phase, Want
-from .errors import LockError, Lost, Refused, Stale, Taken, Unreachable, raise_if_stale
+from ._ask import Event, Settings
+from ._client import Client
+from ._codes import MOMENTARY, UNWRITABLE
+from ._connect import Places, Server
+from ._feed import Feed
+from ._request import (
+    Change,
+    Key,
+    Leader,
+    Maker,
+    Member,
+    Request,
+    as_bytes,
+    like,
+    milliseconds,
+)
+from .clock import KNOWS_SUSPEND, now
+from .errors import (
+    Closed,
+    CrossSlot,
+    Deadlock,
+    LockError,
+    Lost,
+    NoModule,
+    NoPush,
+    Refused,
+    Stale,
+    Taken,
+    Unfit,
+    Unreachable,
+    raise_if_stale,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import ParamSpec
@@ -38,27 +57,35 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Of redis-py's own ways to survive a broken connection none may be left.
-_NOT_OURS = ("retry_on_timeout", "retry_on_error", "health_check_interval", "decode_responses")
-AGAIN_AFTER_S = 1.0
-# Who waits tries to connect again after that, and after up to twice as long each further time.
-SHORTEST_PAUSE_S = 0.05
-LONGEST_PAUSE_S = 1.0
-# What a server says of a request that it will take a little later.
-_ASK_AGAIN = ("BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "TRYAGAIN")
+_task_numbers = itertools.count(1)
+_task_words: weakref.WeakKeyDictionary[asyncio.Task[Any], bytes] = weakref.WeakKeyDictionary()
+
+
+def _word_of_task() -> bytes:
+    """Return what tells the server that the requests of one task wait together (P-OWNER-5)."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a lock is acquired by a task")
+    if task not in _task_words:
+        _task_words[task] = b"task-%d" % next(_task_numbers)
+    return _task_words[task]
 
 
 class Held:
     """A lock that is held, or was."""
 
-    def __init__(self, link: Link, want: Want, request: Request) -> None:
-        """Describe a grant."""
-        self._link = link
-        self._want = want
-        self._waiters: set[asyncio.Future[str]] = set()
-        self.names = request.names
-        self.token = want.token
-        want.on_change = self._changed
+    def __init__(self, client: Client, names: tuple[Key, ...]) -> None:
+        """Describe a request; `Lock.acquire` makes it, and returns it once it is granted."""
+        self._client = client
+        self.names = names
+        self.token = 0
+        self._key = b""
+        self._reason: str | None = None  # Why it is not held any longer.
+        self._granted: asyncio.Future[None] = client.loop.create_future()
+        self._released: set[asyncio.Future[None]] = set()
+        self._over: set[asyncio.Future[None]] = set()
+        self._extended: set[asyncio.Future[None]] = set()
+        self._checked: set[asyncio.Future[None]] = set()
 
     @property
     def name(self) -> Key:
@@ -68,9 +95,16 @@ class Held:
     @property
     def lost(self) -> str | None:
         """Why the lock is not held any longer, or None while it is."""
-        if self._link.pid != os.getpid():
+        if self._client.pid != os.getpid():
             return "fork"
-        return self._link.core.lost(now(), self._want)
+        core = self._client.core
+        state = self._reason or core.check(now(), self)
+        if state is None:  # It has just ended; what became of it is about to be told.
+            losses = [e.error for e in tuple(core.events) if e.handle is self and e.kind == "lost"]
+            state = self._reason or next(
+                (e.reason for e in losses if isinstance(e, Lost)), "released"
+            )
+        return None if state == "held" else state
 
     def check(self) -> None:
         """Raise `Lost` if the lock is lost. Asks nobody: call it as often as you like."""
@@ -84,17 +118,10 @@ class Held:
         One request for each name, on the connection of the locks, and at most the fence's time.
         """
         self.check()
-        for key in self._want.keys:
-            while True:
-                try:
-                    await self._link.call("LOCK.CHECK", key, self.token)
-                    break
-                except Refused as error:
-                    if error.code != "STALE":
-                        raise
-                    if await self._link.leaves_replica():
-                        continue
-                    raise Stale(str(error), self.lost) from error
+        try:
+            await self._ask(self._checked, lambda: self._client.core.verify(self, self.token))
+        except Stale as error:
+            raise Stale(str(error), self.lost) from error
         self.check()
 
     async def run(self, *command: Any, on: redis.asyncio.Redis) -> Any:
@@ -108,37 +135,32 @@ class Held:
         """
         self.check()
         client: Any = on
-        key = self._want.keys[0]
         try:
-            return await client.execute_command("LOCK.GUARD", key, self.token, *command)
+            return await client.execute_command("LOCK.GUARD", self._key, self.token, *command)
         except ResponseError as error:
             raise_if_stale(error, self.lost)
             raise
 
     async def release(self) -> None:
-        """Give the lock back; raise `Lost` if it was lost. A second time does nothing."""
+        """Give the lock back; raise `Lost` if it was lost. A second time does nothing.
+
+        If the server refuses it for now, this returns; if for good, this raises `Refused`. In both
+        cases it is sent again until the server takes it.
+        """
         if self.lost is None:
-            self._let_go()
-            await self._until_over()
+            await self._ask(self._released, lambda: self._client.core.release(self))
         if self.lost != "released":
             self.check()
 
     def _let_go(self) -> None:
         """Begin to release it, unless that is done or it is lost."""
-        self._link.core.release(now(), self._want)
-        self._link.settle()
+        self._client.do(lambda: self._client.core.release(self))
 
     async def extend(self, lease: float) -> None:
         """Let the lock end so many seconds from now, if it is not extended again."""
         self.check()
-        for key in self._want.keys:
-            words = ("LOCK.EXTEND", key, milliseconds(lease), "OWNER", self._want.label)
-            try:
-                await self._link.call(*words)
-            except Refused as error:
-                if error.code == "NOTHELD":
-                    raise Lost(self.lost or "deleted") from error
-                raise
+        ms = milliseconds(lease)
+        await self._ask(self._extended, lambda: self._client.core.extend(self, ms))
 
     async def until_lost(self) -> str:
         """Wait until the lock is not held any longer, and return why."""
@@ -146,23 +168,42 @@ class Held:
             reason = self.lost
             if reason is not None:
                 return reason
-            await self._until_over()
+            await self._ask(self._over, lambda: None)
 
-    async def _until_over(self) -> None:
-        """Wait until it has ended, or is the client's to release as soon as the server lets it."""
-        while self._want.phase is not Phase.ENDED and not self._want.is_put_off:
-            over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            self._waiters.add(over)
-            try:
-                await over
-            finally:
-                self._waiters.discard(over)
+    async def _ask(self, answers: set[asyncio.Future[None]], act: Callable[[], object]) -> None:
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        answers.add(answer)
+        try:
+            self._client.do(act)
+            await answer
+        finally:
+            answers.discard(answer)
 
-    def _changed(self, want: Want) -> None:
-        for waiter in list(self._waiters):
-            if not waiter.done():
-                waiter.set_result("")
-        self._interrupt()
+    def on_event(self, event: Event) -> None:
+        """Hear what became of it; the core calls this."""
+        kind, error = event.kind, event.error
+        if kind == "granted":
+            self._key, self.token = event.value
+            if as_bytes(self.names[0]) != self._key:  # The server made the name.
+                self.names = (like(self.names[0], self._key),)
+            _answer({self._granted})
+        elif kind == "refused":
+            _answer({self._granted}, error)
+        elif kind in ("extended", "not_extended"):
+            _answer(self._extended, error)
+        elif kind in ("checked", "not_checked"):
+            _answer(self._checked, error)
+        elif kind == "releasing":
+            is_for_now = error is not None and error.code in MOMENTARY | UNWRITABLE
+            _answer(self._released, None if is_for_now else error)
+            _answer(self._over)
+        else:
+            if isinstance(error, Lost):
+                self._reason = error.reason
+            elif kind in ("released", "over"):
+                self._reason = "released"
+            _answer(self._released | self._over)
+            self._interrupt()
 
     # Set while a task is within `async with`.
     _body: asyncio.Task[Any] | None = None
@@ -206,64 +247,17 @@ class Held:
             raise Lost(reason) from error
 
 
-class _Wait:
-    """How long a request goes on, on however many connections."""
-
-    def __init__(self, locks: Locks, wait_ms: int | None) -> None:
-        """Begin now; `wait_ms` is 0 for ever, and None not at all."""
-        self._locks = locks
-        self._wait_ms = wait_ms
-        self._closings = locks._closings
-        self._may_follow = True
-        self.until = now() + wait_ms / 1000 if wait_ms else None
-
-    def left_ms(self) -> int | None:
-        """Return what is left, as `Core.ask` wants it."""
-        if self.until is None:
-            return self._wait_ms
-        return max(1, math.ceil((self.until - now()) * 1000))
-
-    def goes_on(self, error: LockError, link: Link | None) -> bool:
-        """Whether to ask again after this error, on a connection that is open or was to be made."""
-        if isinstance(error, NotTrusted) or self._locks._closings != self._closings:
-            return False
-        if isinstance(error, Refused):
-            was_master = error.code == "REPLICA" and self._locks._was_connected
-            if error.code not in _ASK_AGAIN and not was_master:
-                return False
-        if self._wait_ms is None:
-            # The master is elsewhere, which is known only by asking this one.
-            follows = self._may_follow and link is not None and link.core.ended == "demoted"
-            self._may_follow = False
-            return follows
-        return True
-
-    async def pause(self) -> bool:
-        """Wait before the next attempt, but not beyond the time; return whether any is left."""
-        at = now() + random.uniform(*ATTEMPTS_APART_S)
-        # Others may have tried meanwhile.
-        while now() < max(at, self._locks._again_at) and not self._is_over():
-            until = max(at, self._locks._again_at)
-            if self.until is not None:
-                until = min(until, self.until)
-            await asyncio.sleep(max(0, until - now()))
-        return not self._is_over()
-
-    def _is_over(self) -> bool:
-        return self.until is not None and now() >= self.until
-
-
 class Lock:
     """A lock to be acquired: `async with` it, or `await lock.acquire()`.
 
     Any number of tasks may use one: each has a request of its own.
     """
 
-    def __init__(self, locks: Locks, request: Request, owner: bytes | None = None) -> None:
-        """Describe a lock; `Locks` makes it."""
+    def __init__(self, locks: Locks, request: Request, task: bytes | None = None) -> None:
+        """Describe a lock; `Locks` makes it. `task` is the word of whoever waits for it."""
         self._locks = locks
         self._request = request
-        self._owner = owner
+        self._task = task
         # What blocks hold, each for its task.
         self._entered: list[tuple[asyncio.Task[Any] | None, Held]] = []
 
@@ -272,20 +266,19 @@ class Lock:
 
         Whoever waits goes on when the connection ends or cannot be made, for as long as was said.
         """
-        label = self._owner or self._locks._owner()
-        keys = self._request.keys
-        wait = _Wait(self._locks, self._request.wait_ms)
-        while True:
-            link = None
-            try:
-                link = await self._locks._connected(wait.until)
-                want = await link.acquire(
-                    keys, label, self._request.mode, wait.left_ms(), self._request.lease_ms
-                )
-                return Held(link, want, self._request)
-            except (Unreachable, Refused) as error:
-                if not wait.goes_on(error, link) or not await wait.pause():
-                    raise
+        client = self._locks._client()
+        core = client.core
+        ask = replace(self._request.ask, task=self._task or _word_of_task())
+        held = Held(client, self._request.names)
+        client.do(lambda: core.acquire(held, ask))
+        try:
+            await held._granted
+        except asyncio.CancelledError:
+            client.do(lambda: core.release(held))
+            if not held._granted.cancelled():
+                held._granted.exception()  # asyncio need not say that nobody looked.
+            raise
+        return held
 
     async def __aenter__(self) -> Held:
         """Acquire it; on a loss the body is cancelled. Each block has a hold of its own."""
@@ -340,29 +333,32 @@ class Term:
         return False
 
 
-class Locks:
+class Locks(Maker[Lock]):
     """Locks of one server, on one connection that all tasks share.
 
-    It connects when a lock is first asked for. Without a grace, what is held is lost when the
-    connection ends, and the next request for a lock makes another. With one the connection is made
-    anew at once, and what is held goes on there.
+    It connects when something is first asked for, and again whenever that is needed: one object
+    lasts as long as the program. Without a grace, what is held is lost when the connection ends.
+    With one the connection is made anew at once, and what is held goes on there. A loop of
+    asyncio's has a connection of its own, and so has a child process.
     """
 
     def __init__(
         self,
-        server: str | redis.asyncio.Redis = "redis://localhost:6379",
+        server: Server = "redis://localhost:6379",
         *,
         grace: float | None = None,
         stop_within: float = 0.0,
         fence: float | None = None,
         connect_timeout: float = 5.0,
+        name: str | None = None,
         **options: Any,
     ) -> None:
         """Name the server.
 
-        `server` is an address as redis-py takes it (`redis://`, `rediss://`, `unix://`), or a
-        client of `redis.asyncio` whose settings are taken (also of `Sentinel.master_for`), never
-        its connections. `options` are those of redis-py's connections. All times are in seconds.
+        `server` is an address as redis-py takes it (`redis://`, `rediss://`, `unix://`), several of
+        which the one of the master is looked for, or a client of `redis.asyncio` whose settings are
+        taken (also of `Sentinel.master_for`), never its connections. `options` are those of
+        redis-py's connections for users, databases and TLS. All times are in seconds.
 
         With a `grace` the locks are held in a session of the server: they survive a broken
         connection, and a restart or failover of the server, if the connection is made anew in time.
@@ -372,88 +368,43 @@ class Locks:
         rely on a server that does not answer; then all locks are lost. Unless given, it is as long
         as can be kept: the grace less `stop_within` and a second; without a grace half of the
         server's `tether.peer-timeout`, or that less `stop_within` and a second.
+
+        `name` is what the server calls the connection: unless given,
+        `tether:<host>:<pid>:<program>`.
         """
-        kind: Callable[..., AbstractConnection] = Connection
-        if isinstance(server, str):
-            settings: dict[str, Any] = {**parse_url(server), **options}
-            kind = settings.pop("connection_class", kind)
-        else:
-            settings = {**server.connection_pool.connection_kwargs, **options}
-            kind = server.connection_pool.connection_class
-            if not issubclass(server.connection_pool.connection_class, AbstractConnection):
-                raise TypeError("the locks take their settings from a client of redis.asyncio")
-            # Connections that ask Sentinels know their pool by a weak reference.
-            self._server = server
-        for name in list(settings):
-            if name in _NOT_OURS or "maint_notifications" in name:
-                del settings[name]
-        _check_hostname(kind, settings, isinstance(server, str) or "ssl_check_hostname" in options)
-        settings.update(protocol=3, retry=Retry(NoBackoff(), 0))
-        settings.setdefault("client_name", _client_name())
-        self._make = functools.partial(kind, **settings)
-        if grace is not None:
-            milliseconds(grace)
         if not stop_within >= 0:
             raise ValueError(f"{stop_within} is not a time in seconds")
-        self._times = Times(fence, grace, stop_within, connect_timeout)
-        self._link: Link | None = None
-        self._connecting: asyncio.Task[Link] | None = None
-        self._closings = 0
-        # Since the server is a master, or was one: it or another will be again.
-        self._was_connected = False
-        self._failures = 0
-        self._again_at = 0.0
-        self._owners: weakref.WeakKeyDictionary[asyncio.Task[Any], bytes] = (
-            weakref.WeakKeyDictionary()
+        self._server = server  # Sentinels know their pool by a weak reference.
+        self._places = functools.partial(Places, server, options, name)
+        self._places()  # Which refuses what makes no sense.
+        self._settings = Settings(
+            grace=None if grace is None else milliseconds(grace),
+            stop_within=stop_within * 1000,
+            fence=None if fence is None else fence * 1000,
+            connect_timeout=milliseconds(connect_timeout),
+            knows_suspend=KNOWS_SUSPEND,
         )
-        self._numbers = itertools.count(1)
+        self._current: Client | None = None
 
     # ---- locks ----
 
-    def lock(
-        self,
-        name: Key,
-        *,
-        shared: bool = False,
-        wait: float | None = None,
-        lease: float | None = None,
-    ) -> Lock:
-        """Return a lock: exclusive, or `shared` among readers.
+    def owner(self, name: Key, *, reentrant: bool = False) -> Owner:
+        """Return the same for an owner with this name, which must not begin with a dot.
 
-        `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
-        while the server is away. After `lease` seconds, if given, the lock is lost unless it is
-        extended.
+        Requests of one owner for one lock exclude each other at once: `Deadlock`, or `Taken` if
+        they do not wait. With `reentrant` an owner that has it gets it again.
         """
-        return Lock(self, request((name,), ("SHARED",) if shared else (), wait, lease))
+        return Owner(self, as_bytes(name), reentrant)
 
-    def semaphore(
-        self,
-        name: Key,
-        number: int = 1,
-        *,
-        of: int,
-        wait: float | None = None,
-        lease: float | None = None,
-    ) -> Lock:
-        """Return so many permits of a semaphore with `of` permits."""
-        return Lock(self, request((name,), permits(number, of), wait, lease))
-
-    def all(self, *names: Key, wait: float | None = None, lease: float | None = None) -> Lock:
-        """Return several exclusive locks that are acquired in one step, or none of them."""
-        return Lock(self, request(names, (), wait, lease))
-
-    async def elect(self, name: Key) -> AsyncIterator[Term]:
+    async def elect(self, name: Key, value: Key = b"") -> AsyncIterator[Term]:
         """Stand for election again and again; yield a term whenever it is won.
 
-        Goes on while the server cannot be reached. A term that the caller does not enter with
-        `async with` ends when the next one is asked for.
+        `value` tells those who `observe` where the leader is. Goes on while the server cannot be
+        reached. A term that the caller does not enter with `async with` ends when the next one is
+        asked for.
         """
         while True:
-            try:
-                held = await self.lock(name).acquire()
-            except Unreachable:
-                await asyncio.sleep(AGAIN_AFTER_S)
-                continue
+            held = await self.temporary_key(name, value, wait=None).acquire()
             if held.lost is not None:
                 continue
             term = Term(held)
@@ -463,6 +414,40 @@ class Locks:
                 if not term.was_used:
                     with contextlib.suppress(Lost):
                         await held.release()
+
+    async def observe(self, name: Key) -> AsyncIterator[Leader | None]:
+        """Yield who leads, or None for nobody: now, and whenever that changes."""
+        key = as_bytes(name)
+        async for event in self._watched(name, lambda c, f: c.core.presences.watch(f, key, True)):
+            token, value = event.value
+            yield None if token is None else Leader(token, value)
+
+    async def watch(self, *names: Key) -> AsyncIterator[Change]:
+        """Yield whether these keys exist, and then each change, also over broken connections."""
+        if not names:
+            raise ValueError("a watch needs a name")
+        given = {as_bytes(name): name for name in names}
+        keys = tuple(given)
+        async for event in self._watched(names, lambda c, f: c.core.watches.watch(f, keys)):
+            key, state = event.value
+            yield Change(given[key], state)
+
+    async def presence(self, prefix: Key) -> AsyncIterator[Member]:
+        """Yield each temporary key whose name begins so, and then each change of them."""
+        key = as_bytes(prefix)
+        async for event in self._watched(prefix, lambda c, f: c.core.presences.watch(f, key)):
+            yield _member(prefix, event)
+
+    async def _watched(
+        self, names: object, begin: Callable[[Client, Feed], None]
+    ) -> AsyncIterator[Event]:
+        client, feed = self._client(), Feed(names)
+        try:
+            client.do(lambda: begin(client, feed))
+            while True:
+                yield await feed.next()
+        finally:
+            client.do(lambda: client.core.unwatch(feed))
 
     def singleton(
         self, name: Key, *, wait: float = 0, lease: float | None = None
@@ -494,13 +479,9 @@ class Locks:
 
     async def close(self) -> None:
         """End the connection; whatever is still held is lost, and nobody waits any longer."""
-        self._closings += 1
-        if self._connecting is not None:
-            self._connecting.cancel()
-            self._connecting = None
-        link, self._link = self._link, None
-        if link is not None and link.is_open:
-            await link.leave("closed")
+        client, self._current = self._current, None
+        if client is not None and client.is_here:
+            await client.close()
 
     async def __aenter__(self) -> Locks:
         """Do nothing: it connects when a lock is asked for."""
@@ -510,66 +491,47 @@ class Locks:
         """Close it."""
         await self.close()
 
-    async def _connected(self, until: float | None) -> Link:
-        if self._link is not None and self._link.is_open:
-            return self._link
-        loop = asyncio.get_running_loop()
-        connecting = self._connecting
-        if connecting is None or connecting.done() or connecting.get_loop() is not loop:
-            opening = Link.open(self._make, self._times)
-            connecting = self._connecting = loop.create_task(opening)
-            connecting.add_done_callback(self._opened)
-        try:
-            # Others may wait for the same connection.
-            others = asyncio.shield(connecting)
-            if until is None:
-                return await others
-            return await asyncio.wait_for(others, max(0, until - now()) + WORD_WITHIN_S)
-        except asyncio.TimeoutError:
-            raise Unreachable("no connection to the server in the time to wait") from None
-        except asyncio.CancelledError:
-            if connecting.cancelled():
-                raise Unreachable("the locks were closed") from None
-            raise
+    def _client(self) -> Client:
+        client = self._current
+        if client is None or not client.is_here:
+            client = self._current = Client(self._places(), self._settings)
+        return client
 
-    def _opened(self, connecting: asyncio.Task[Link]) -> None:
-        if self._connecting is connecting:
-            self._connecting = None
-        if connecting.cancelled():
-            return
-        if connecting.exception() is None:
-            self._link = connecting.result()
-            self._failures, self._was_connected = 0, True
+    def _made(self, request: Request) -> Lock:
+        return Lock(self, request)
+
+
+class Owner(Maker[Lock]):
+    """Makes the locks of one owner with a name, as `Locks` makes those of any."""
+
+    def __init__(self, locks: Locks, name: bytes, reentrant: bool) -> None:
+        """Describe an owner; `Locks.owner` makes it."""
+        if name.startswith(b"."):
+            raise ValueError("an owner's name must not begin with a dot")
+        self._locks = locks
+        self._owner_name = name
+        self._is_reentrant = reentrant
+
+    def _made(self, request: Request) -> Lock:
+        return Lock(self._locks, request)
+
+
+def _member(prefix: Key, event: Event) -> Member:
+    key, change, token, value = event.value
+    is_gone = change == "del"
+    return Member(
+        like(prefix, key), change, token, None if is_gone else value, value if is_gone else None
+    )
+
+
+def _answer(answers: set[asyncio.Future[None]], error: LockError | None = None) -> None:
+    for answer in answers:
+        if answer.done():
+            continue
+        if error is None:
+            answer.set_result(None)
         else:
-            # Random, since others have lost the same server.
-            longest_s = min(LONGEST_PAUSE_S, SHORTEST_PAUSE_S * 2 ** min(self._failures, 10))
-            self._failures += 1
-            self._again_at = now() + longest_s * random.uniform(0.5, 1)
-
-    def _owner(self) -> bytes:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a lock is acquired by a task")
-        if task not in self._owners:
-            self._owners[task] = b"task-%d" % next(self._numbers)
-        return self._owners[task]
-
-
-def _check_hostname(
-    kind: Callable[..., AbstractConnection], settings: dict[str, Any], is_said: bool
-) -> None:
-    """Take the server's certificate only if it is of that host, unless the caller says otherwise.
-
-    redis-py before 6.0 does not look at that unless told, and its clients tell it not to whether
-    their caller has said (`is_said`) so or not.
-    """
-    if not (isinstance(kind, type) and issubclass(kind, SSLConnection)):
-        return
-    if settings.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
-        return
-    if redis.VERSION < (6,) and not is_said:
-        settings.pop("ssl_check_hostname", None)
-    settings.setdefault("ssl_check_hostname", True)
+            answer.set_exception(error)
 
 
 def is_coroutine(function: Callable[..., Any]) -> bool:
@@ -583,13 +545,6 @@ def is_generator(function: Callable[..., Any]) -> bool:
     return any(is_one(each) for each in _called(function) for is_one in kinds)
 
 
-def _client_name() -> str:
-    """Return `tether:<host>:<pid>:<program>`, which `tether who` decodes."""
-    program = Path(sys.argv[0]).name if sys.argv else ""
-    name = f"tether:{socket.gethostname()}:{os.getpid()}:{program}"
-    return "".join(c if "!" <= c <= "~" else "_" for c in name)
-
-
 def _called(function: Callable[..., Any]) -> tuple[Any, Any]:
     return function, type(function).__call__
 
@@ -600,14 +555,24 @@ def _cancels_of(task: asyncio.Task[Any] | None) -> int:
 
 
 __all__ = [
+    "Change",
+    "Closed",
+    "CrossSlot",
+    "Deadlock",
     "Held",
+    "Leader",
     "Lock",
     "LockError",
     "Locks",
     "Lost",
+    "Member",
+    "NoModule",
+    "NoPush",
+    "Owner",
     "Refused",
     "Stale",
     "Taken",
     "Term",
+    "Unfit",
     "Unreachable",
 ]

@@ -1,0 +1,210 @@
+"""Connections, time and an event loop around a `Core`.
+
+One client is of one loop and one process: a child process, or another loop, makes its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from ._ask import Event, Order, Settings
+from ._connect import CHUNK, Greeted, Places
+from .clock import now
+from .core import Core
+from .errors import LockError
+from .resp import Malformed, encode
+
+log = logging.getLogger("tether_locks")
+
+_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Listener(Protocol):
+    """What calls of the core are made with."""
+
+    def on_event(self, event: Event) -> None:
+        """Hear of something; never call the client from here."""
+
+
+def _forget_after_fork() -> None:
+    """Let go of the parent's connections, so that they end with the parent (P-FORK-2)."""
+    for client in list(_clients):
+        for writer in client.writers:
+            sock = writer.get_extra_info("socket")
+            if sock is not None:
+                replace_descriptor(sock.fileno())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def replace_descriptor(descriptor: int) -> None:
+    """Close it, and leave its number to nobody: what knows that may close it later."""
+    if descriptor < 0:
+        return
+    with contextlib.suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, descriptor, inheritable=False)
+        os.close(nothing)
+
+
+class Client:
+    """A core, the connection that it has now, and those that are about to be closed."""
+
+    def __init__(self, places: Places, settings: Settings) -> None:
+        """Begin without a connection."""
+        self.loop = asyncio.get_running_loop()
+        self.pid = os.getpid()
+        self.core = Core(now(), settings)
+        self.writers: set[asyncio.StreamWriter] = set()
+        self._places = places
+        self._writer: asyncio.StreamWriter | None = None
+        self._attempt: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._parted: asyncio.Event = asyncio.Event()
+        _clients.add(self)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be used by who asks: in its process, its loop, and not closed."""
+        is_here = self.pid == os.getpid() and self.loop is asyncio.get_running_loop()
+        return is_here and not self.core.is_closed
+
+    def do(self, act: Callable[[], object]) -> None:
+        """Make a call of the core: what is due comes first, and what follows from it is done."""
+        if self.pid != os.getpid():
+            return
+        self.core.tick(now())
+        act()
+        self.settle()
+
+    async def close(self) -> None:
+        """End the session, if there is one, and the connection (P-CLOSE-1)."""
+        self.do(self.core.close)
+        await self._parted.wait()
+
+    def settle(self) -> None:
+        """Send what is to be sent, tell what is to be told, and obey."""
+        core = self.core
+        if core.output and self._writer is not None:
+            self._writer.write(b"".join(map(encode, core.output)))
+        core.output.clear()
+        # They stay there until they were told: `Held.lost` looks, in other threads too.
+        events = list(core.events)
+        for event in events:
+            _log(event)
+            if event.handle is not None:
+                listener: Any = event.handle
+                listener.on_event(event)
+        del core.events[: len(events)]
+        orders, core.orders = core.orders, []
+        for order in orders:
+            self._obey(order)
+        self._set_timer()
+        if core.is_closed and core.link == "none":
+            self._parted.set()
+
+    def _obey(self, order: Order) -> None:
+        if order.kind == "connect":
+            self._attempt = self.loop.create_task(self._attend())
+            return
+        attempt, self._attempt = self._attempt, None
+        writer, self._writer = self._writer, None
+        if attempt is not None and attempt is not asyncio.current_task(self.loop):
+            attempt.cancel()
+        if writer is not None:
+            log.info("leaving the connection")
+            if order.after:
+                self.loop.call_later(order.after / 1000, self._hang_up, writer)
+            else:
+                self._hang_up(writer)
+
+    def _hang_up(self, writer: asyncio.StreamWriter) -> None:
+        self.writers.discard(writer)
+        writer.transport.abort()
+
+    def _set_timer(self) -> None:
+        at = self.core.next_tick
+        if self._timer is not None and (at is None or at < self._timer_at):
+            self._timer.cancel()
+            self._timer = None
+        if at is not None and self._timer is None:
+            self._timer_at = at
+            # Not earlier by a rounding.
+            self._timer = self.loop.call_later(max(0.0, at - now()) / 1000 + 0.0005, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.do(lambda: None)
+
+    async def _attend(self) -> None:
+        """Open a connection and read from it, until it ends or is left."""
+        try:
+            greeted = await self._places.open(self.core.open_within / 1000)
+        except LockError as error:
+            self._not_open(error)
+            return
+        if self._attempt is not asyncio.current_task():
+            greeted.writer.transport.abort()
+            return
+        self._writer = greeted.writer
+        self.writers.add(greeted.writer)
+        log.info("connected to %s", greeted.writer.get_extra_info("peername"))
+        try:
+            self.do(lambda: self.core.connected(greeted.is_unix))
+            await self._read(greeted)
+        except Exception:
+            log.exception("a fault of this client; it leaves the connection")
+        if self._writer is greeted.writer:
+            log.info("the connection broke")
+            self._writer = self._attempt = None
+            self._hang_up(greeted.writer)
+            self.do(self.core.broke)
+
+    def _not_open(self, error: LockError) -> None:
+        if self._attempt is asyncio.current_task():
+            log.info("no connection: %s", error)
+            self._attempt = None
+            self.do(lambda: self.core.unreached(error))
+
+    async def _read(self, greeted: Greeted) -> None:
+        frames: Iterable[Any] = greeted.frames
+        with contextlib.suppress(OSError, Malformed):
+            while self._writer is greeted.writer:
+                self._receive(frames, greeted)
+                if self._writer is not greeted.writer:
+                    return
+                data = await greeted.reader.read(CHUNK)
+                if not data:
+                    return
+                frames = greeted.parser.feed(data)
+
+    def _receive(self, frames: Iterable[Any], greeted: Greeted) -> None:
+        """Take frames, and do what follows from each before the next one if it is left."""
+        core = self.core
+        core.tick(now())
+        try:
+            for frame in frames:
+                core.receive(frame)
+                if core.orders:
+                    self.settle()
+                    if self._writer is not greeted.writer:
+                        return
+        finally:
+            self.settle()
+
+
+def _log(event: Event) -> None:
+    names = getattr(event.handle, "names", "")
+    if event.kind in ("lost", "releasing", "ended", "warning"):
+        log.warning("%s %s: %s", event.kind, names, event.error)
+    else:
+        log.debug("%s %s %s", event.kind, names, event.value or event.error or "")

@@ -1,0 +1,270 @@
+"""Opens connections and greets on them, where the caller's settings of redis-py say.
+
+redis-py knows the addresses, TLS and the Sentinels. What is said on a connection is this package's
+own, since redis-py would connect anew, time out and retry by itself (P-CONN-1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Union
+
+import redis
+import redis.asyncio
+from redis.asyncio.connection import (
+    AbstractConnection,
+    Connection,
+    SSLConnection,
+    UnixDomainSocketConnection,
+    parse_url,
+)
+from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.exceptions import RedisError
+
+from ._codes import MOMENTARY, NOT_HERE, code_of
+from .errors import LockError, Refused, Unreachable
+from .resp import Malformed, Parser, ReplyError, encode
+
+CHUNK = 1 << 16
+# Masters that a replica names are followed so often (P-CONN-5).
+HOPS = 2
+LONGEST_NAME = 200
+# These errors of TLS are those of a connection that broke.
+_BROKEN_TLS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+_OPENING = (
+    *("host", "port", "path", "db", "username", "password", "credential_provider", "client_name"),
+    *("socket_keepalive", "socket_keepalive_options", "socket_type"),
+)
+
+Server = Union[str, "redis.asyncio.Redis", Sequence[str]]
+
+
+class Greeted:
+    """A connection that was greeted; `frames` are those that came after the greeting."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Describe a connection that is open."""
+        self.reader = reader
+        self.writer = writer
+        self.parser = Parser()
+        self.frames: list[Any] = []
+        self.is_unix = False
+
+
+class Place:
+    """One address, or the Sentinels of one master."""
+
+    def __init__(self, kind: Any, settings: dict[str, Any], pool: Any) -> None:
+        """Keep what redis-py's connections of this kind take."""
+        self._kind = kind
+        self._settings = settings
+        self.client_name: str | None = settings.pop("client_name", None)
+        self._pool = pool
+
+    async def open(self, name: str, within: float) -> Greeted:
+        """Open a connection to the master there, or to the one that a replica there names.
+
+        Sentinels have half of the time.
+        """
+        settings = self._settings
+        if self._pool is not None:
+            host, port = await self._ask_sentinels(within / 2)
+            settings = {**settings, "host": host, "port": port}
+        for _ in range(HOPS + 1):
+            greeted, role = await self._greet(self._kind(**settings), name)
+            if not isinstance(role, list) or role[0] != b"slave":
+                return greeted
+            greeted.writer.transport.abort()
+            if "path" in settings or self._pool is not None:
+                break
+            settings = {**settings, "host": role[1].decode(), "port": role[2]}
+        raise Unreachable("this server is a replica, and names no master that is one", "REPLICA")
+
+    async def _greet(self, connection: Any, name: str) -> tuple[Greeted, Any]:
+        """P-CONN-2, P-CONN-3; and ROLE, which a user may not be allowed to ask."""
+        await connection._connect()
+        greeted = Greeted(connection._reader, connection._writer)
+        # redis-py warns of connections that are dropped while they look open.
+        connection._reader = connection._writer = None
+        greeted.is_unix = isinstance(connection, UnixDomainSocketConnection)
+        try:
+            words: list[tuple[bytes | str | int, ...]] = [("HELLO", 3, *await _auth(connection))]
+            words.append(("CLIENT", "SETNAME", name))
+            if connection.db:
+                words.append(("SELECT", connection.db))
+            words.append(("ROLE",))
+            greeted.writer.write(b"".join(map(encode, words)))
+            while len(greeted.frames) < len(words):
+                data = await greeted.reader.read(CHUNK)
+                if not data:
+                    raise Unreachable("the connection ended at once")
+                greeted.frames += greeted.parser.feed(data)
+            replies, greeted.frames = greeted.frames[: len(words)], greeted.frames[len(words) :]
+            for reply in (replies[0], *replies[2:-1]):
+                if isinstance(reply, ReplyError):
+                    raise _refused(reply)
+            return greeted, replies[-1]
+        except BaseException:
+            greeted.writer.transport.abort()
+            raise
+
+    async def _ask_sentinels(self, within: float) -> tuple[str, int]:
+        """Ask all; return what more than half of them name, or most of those who answer in time.
+
+        P-CONN-7.
+        """
+        sentinels = self._pool.sentinel_manager.sentinels
+        asking = [asyncio.ensure_future(self._ask_sentinel(each)) for each in sentinels]
+        named: Counter[tuple[str, int]] = Counter()
+        try:
+            for answer in asyncio.as_completed(asking, timeout=within):
+                with contextlib.suppress(OSError, RedisError, ValueError):
+                    named[await answer] += 1
+                    if max(named.values()) > len(sentinels) / 2:
+                        break
+        except asyncio.TimeoutError:
+            pass
+        finally:
+            for each in asking:
+                each.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        if not named:
+            raise Unreachable("no Sentinel names a master")
+        return named.most_common(1)[0][0]
+
+    async def _ask_sentinel(self, sentinel: Any) -> tuple[str, int]:
+        pool = sentinel.connection_pool
+        connection = pool.connection_class(**pool.connection_kwargs)
+        try:
+            await connection.connect()
+            await connection.send_command(
+                "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._pool.service_name
+            )
+            reply = await connection.read_response()
+        finally:
+            await connection.disconnect(nowait=True)
+        if not reply:
+            raise ValueError("it knows no such master")
+        host, port = (each.decode() if isinstance(each, bytes) else each for each in reply)
+        return host, int(port)
+
+
+async def _auth(connection: Any) -> tuple[str, ...]:
+    provider = connection.credential_provider
+    if provider is None:
+        user, password = connection.username, connection.password
+        return ("AUTH", user or "default", password) if user or password else ()
+    asked = getattr(provider, "get_credentials_async", None)
+    credentials = await asked() if asked is not None else provider.get_credentials()
+    return ("AUTH", *(("default", *credentials) if len(credentials) == 1 else credentials))
+
+
+def _refused(error: ReplyError) -> LockError:
+    code = code_of(error)
+    if code in MOMENTARY or code in NOT_HERE:
+        return Unreachable(str(error), code)
+    return Refused(str(error))
+
+
+class Places:
+    """Where the server may be: the addresses are tried in turn."""
+
+    def __init__(self, server: Server, options: dict[str, Any], name: str | None) -> None:
+        """Read the settings; connect to nothing."""
+        for option in options:
+            if option not in _OPENING and not option.startswith("ssl_"):
+                raise TypeError(f"{option} is no option of the locks")
+        self._places = list(_places(server, options))
+        name = name or self._places[0].client_name
+        self._name = client_name() if name is None else _printable(name)
+
+    async def open(self, within: float) -> Greeted:
+        """Open a connection to a master, or raise what was wrong with the last one tried.
+
+        Each address has so many seconds (P-CONN-9).
+        What the server or the client refuses for good goes before what might be otherwise later.
+        """
+        errors: list[LockError] = []
+        for place in self._places:
+            try:
+                return await asyncio.wait_for(place.open(self._name, within), within)
+            except asyncio.TimeoutError:
+                errors.append(Unreachable("no connection to the server in time"))
+            except (LockError, OSError, RedisError, Malformed) as error:
+                errors.append(_as_ours(error))
+        final = [error for error in errors if not isinstance(error, Unreachable)]
+        raise (final or errors)[-1]
+
+
+def _places(server: Server, options: dict[str, Any]) -> Iterator[Place]:
+    if isinstance(server, str):
+        server = [server]
+    if isinstance(server, Sequence):
+        for url in server:
+            settings: dict[str, Any] = {**parse_url(url), **options}
+            yield _place(settings.pop("connection_class", Connection), settings, True)
+        return
+    pool = server.connection_pool
+    kind: Any = pool.connection_class
+    if not issubclass(kind, AbstractConnection):
+        raise TypeError("the locks take their settings from a client of redis.asyncio")
+    settings = {**pool.connection_kwargs, **options}
+    is_said = "ssl_check_hostname" in options
+    if isinstance(pool, SentinelConnectionPool):
+        kind = SSLConnection if issubclass(kind, SSLConnection) else Connection
+        yield _place(kind, settings, is_said, pool)
+    else:
+        yield _place(kind, settings, is_said)
+
+
+def _place(kind: Any, settings: dict[str, Any], is_said: bool, pool: Any = None) -> Place:
+    settings = {
+        name: value
+        for name, value in settings.items()
+        if name in _OPENING or name.startswith("ssl_")
+    }
+    _check_hostname(kind, settings, is_said)
+    return Place(kind, settings, pool)
+
+
+def _check_hostname(
+    kind: Callable[..., AbstractConnection], settings: dict[str, Any], is_said: bool
+) -> None:
+    """Take the server's certificate only if it is of that host (P-CONN-8).
+
+    redis-py before 6.0 does not look at that unless told, and its clients tell it not to whether
+    their caller has said (`is_said`) so or not.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, SSLConnection)):
+        return
+    if settings.get("ssl_cert_reqs", "required") in (None, "none", ssl.CERT_NONE):
+        return
+    if redis.VERSION < (6,) and not is_said:
+        settings.pop("ssl_check_hostname", None)
+    settings.setdefault("ssl_check_hostname", True)
+
+
+def client_name() -> str:
+    """Return `tether:<host>:<pid>:<program>`, which `tether who` decodes."""
+    program = Path(sys.argv[0]).name if sys.argv else ""
+    return _printable(f"tether:{socket.gethostname()}:{os.getpid()}:{program}")
+
+
+def _printable(name: str) -> str:
+    return "".join(c if "!" <= c <= "~" else "_" for c in name)[:LONGEST_NAME]
+
+
+def _as_ours(error: Exception) -> LockError:
+    if isinstance(error, LockError):
+        return error
+    if isinstance(error, ssl.SSLError) and not isinstance(error, _BROKEN_TLS):
+        return Refused(f"TLS failed: {error}", "TLS")
+    return Unreachable(f"no connection to the server: {error or type(error).__name__}")

@@ -1,0 +1,272 @@
+"""Temporary keys, watches, presence, elections; named owners; what a session adds; the log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import tether_locks.asyncio as aio
+from tether_locks import Change, Deadlock, Leader, LockError, Locks, Lost, Member, Taken, Unfit
+from tether_locks.errors import Closed, NoModule, NoPush, Refused
+
+from .conftest import DEADLINE_S, Server, eventually
+
+Story = Callable[[aio.Locks], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def locks(server: Server) -> Iterator[Locks]:
+    with Locks(server.url) as locks:
+        yield locks
+    server.free()
+
+
+def tell(server: Server, story: Story, **options: Any) -> None:
+    async def whole() -> None:
+        async with aio.Locks(server.url, **options) as locks:
+            await asyncio.wait_for(story(locks), DEADLINE_S)
+
+    asyncio.run(whole())
+    server.free()
+
+
+# ---- temporary keys ----
+
+
+def test_a_temporary_key_lives_as_long_as_it_is_held(server: Server, locks: Locks) -> None:
+    with locks.temporary_key("worker:1", "10.0.0.1") as held:
+        assert server.client.get("worker:1") == b"10.0.0.1"
+        held.check_server()
+        with pytest.raises(Taken), Locks(server.url) as others:
+            others.temporary_key("worker:1", "other").acquire()
+    assert not server.held("worker:1")
+    # The server makes names that are ordered.
+    text = locks.temporary_key("job:", b"\xff", sequence=True)
+    with text as one, locks.temporary_key(b"job:", "", sequence=True) as two:
+        assert one.name == f"job:{one.token:016}"
+        assert two.name == b"job:%016d" % two.token
+        assert server.client.get(one.name) == b"\xff"
+    with pytest.raises(Lost, match="deleted"), locks.temporary_key("worker:1", "x") as held:
+        server.run("DEL", "worker:1")
+        held.until_lost()
+
+
+def test_one_waits_for_a_temporary_key_of_another(server: Server, locks: Locks) -> None:
+    with Locks(server.url) as others, ThreadPoolExecutor(1) as pool:
+        held = others.temporary_key("a", "one").acquire()
+        waits = pool.submit(lambda: locks.temporary_key("a", "two", wait=None).acquire())
+        server.waiting(1)
+        held.release()
+        following = waits.result(DEADLINE_S)
+        assert server.client.get("a") == b"two"
+        following.release()
+
+
+# ---- watches ----
+
+
+def test_a_key_is_watched(server: Server, locks: Locks) -> None:
+    changes = locks.watch("a", "b")
+    assert {next(changes), next(changes)} == {Change("a", "missing"), Change("b", "missing")}
+    server.run("SET", "b", 1)
+    assert next(changes) == Change("b", "added")
+    server.kill_clients()
+    server.run("DEL", "b")
+    server.run("SET", "a", 1)
+    # Over the break only the difference is told.
+    assert {next(changes), next(changes)} == {Change("a", "added"), Change("b", "deleted")}
+    changes.close()  # type: ignore[attr-defined]
+    server.run("DEL", "a")
+    with pytest.raises(ValueError, match="name"):
+        next(locks.watch())
+
+
+def test_a_watch_ends_with_its_locks_and_when_its_reader_goes(server: Server) -> None:
+    async def story(locks: aio.Locks) -> None:
+        async for change in locks.watch(b"a"):
+            assert change == Change(b"a", "missing")
+            break
+        changes = locks.watch("a")
+        assert (await changes.__anext__()).state == "missing"
+        waits = asyncio.ensure_future(changes.__anext__())
+        await asyncio.sleep(0)
+        await locks.close()
+        with pytest.raises(Closed):
+            await waits
+
+    tell(server, story)
+
+
+def test_who_is_there_is_watched(server: Server, locks: Locks) -> None:
+    with Locks(server.url) as others:
+        one = others.temporary_key("p:1", "one").acquire()
+        members = locks.presence("p:")
+        assert next(members) == Member("p:1", "add", one.token, b"one", None)
+        two = others.temporary_key("p:2", "two").acquire()
+        assert next(members) == Member("p:2", "add", two.token, b"two", None)
+        server.run("SET", "p:2", "more", "XX", "KEEPTTL")
+        assert next(members)[1:4] == ("set", two.token, b"more")
+        one.release()
+        assert next(members) == Member("p:1", "del", None, None, "released")
+        others.close()
+        assert next(members)[:3] == ("p:2", "del", None)
+
+
+# ---- elections ----
+
+
+def test_a_leader_says_where_it_is_to_those_who_follow(server: Server, locks: Locks) -> None:
+    leaders = locks.observe("lead")
+    assert next(leaders) is None
+    with Locks(server.url) as ann, Locks(server.url) as bob, ThreadPoolExecutor(1) as pool:
+        terms = ann.elect("lead", "host-1")
+        term = next(terms)
+        assert next(leaders) == Leader(term.token, b"host-1")
+        following = pool.submit(next, bob.elect("lead", value="host-2"))
+        server.waiting(1)
+        with term as held:
+            held.check()
+        assert next(leaders) == Leader(following.result(DEADLINE_S).token, b"host-2")
+    assert next(leaders) is None
+
+
+def test_leaders_take_turns_in_a_program_of_tasks(server: Server) -> None:
+    async def story(locks: aio.Locks) -> None:
+        led: list[str] = []
+
+        async def stand(client: aio.Locks, name: str) -> None:
+            async for term in client.elect("lead", name):
+                async with term:
+                    led.append(name)
+                if len(led) >= 6:
+                    return
+
+        async with aio.Locks(server.url) as others:
+            await asyncio.gather(stand(locks, "one"), stand(others, "two"))
+        assert led[:6] in (["one", "two"] * 3, ["two", "one"] * 3)
+
+    tell(server, story)
+
+
+# ---- owners ----
+
+
+def test_an_owner_with_a_name_excludes_itself_or_enters_again(server: Server, locks: Locks) -> None:
+    job = locks.owner("job")
+    with job.lock("a") as held:
+        assert b"job" in str(server.run("LOCK.INFO", "a")).encode()
+        with pytest.raises(Deadlock), job.lock("a"):
+            pass
+        with pytest.raises(Taken), job.lock("a", wait=0):
+            pass
+    again = locks.owner(b"job", reentrant=True)
+    with again.lock("a") as one, again.lock("a") as two:
+        assert one.token == two.token > held.token
+        two.release()
+        one.check_server()
+        assert (one.lost, two.lost) == (None, "released")
+    permit = again.semaphore("s", of=2)
+    with pytest.raises(Lost), permit as one, contextlib.suppress(Lost), permit as two:
+        server.run("DEL", "s")
+        assert (one.until_lost(), two.until_lost()) == ("deleted", "deleted")
+    with pytest.raises(ValueError, match="dot"):
+        locks.owner(".1")
+
+
+def test_a_hold_may_be_handed_to_another_task(server: Server) -> None:
+    """The owner is the request, and neither the task nor the thread."""
+
+    async def story(locks: aio.Locks) -> None:
+        held = await asyncio.ensure_future(locks.lock("a").acquire())
+        more = [await locks.semaphore("s", of=3).acquire() for _ in range(3)]
+        for each in (held, *more):
+            await asyncio.ensure_future(each.release())
+
+    tell(server, story)
+
+
+# ---- sessions ----
+
+
+def test_a_lock_stays_taken_for_as_long_as_was_said(server: Server) -> None:
+    with Locks(server.url, grace=20) as locks, Locks(server.url) as others:
+        began = time.monotonic()
+        with locks.lock("a", at_least=1.5) as held:
+            pass
+        assert held.lost == "released"
+        with pytest.raises(Taken):
+            others.lock("a", wait=0).acquire()
+        others.lock("a", wait=DEADLINE_S).acquire()
+        assert time.monotonic() - began >= 1.5
+    needs_grace: list[dict[str, Any]] = [{"at_least": 1.0}, {"acks": 1}]
+    for words in needs_grace:
+        with Locks(server.url) as locks, pytest.raises(Unfit):
+            locks.lock("a", **words).acquire()
+
+
+def test_replicas_acknowledge_a_grant() -> None:
+    server = Server()
+    replica = Server("--replicaof", "127.0.0.1", str(server.port))
+    try:
+        server.await_replica()
+        with Locks(server.url, grace=20) as locks:
+            with locks.lock("a", acks=1) as held:
+                held.check_server()
+            replica.crash()
+            eventually(lambda: server.client.info("replication")["connected_slaves"] == 0)
+            with pytest.raises(Refused) as refusal:
+                locks.lock("a", acks=1, wait=0).acquire()
+            assert refusal.value.code == "NOACKS"
+    finally:
+        replica.stop()
+        server.stop()
+
+
+# ---- errors, names and the log ----
+
+
+def test_a_server_without_the_module_or_without_pushes_is_said_to_be_one(server: Server) -> None:
+    plain = Server("--tether.private-functions", "never")
+    try:
+        with Locks(plain.url) as locks, pytest.raises(NoPush, match="tether qualify"):
+            locks.lock("a").acquire()
+        plain.run("ACL", "SETUSER", "default", "-lock.server")
+        with Locks(plain.url) as locks, pytest.raises(Refused) as refusal:
+            locks.lock("a").acquire()
+        assert not isinstance(refusal.value, (NoModule, NoPush))
+        assert isinstance(refusal.value, LockError)
+    finally:
+        plain.stop()
+
+
+def test_the_name_of_the_connection_is_the_callers_to_choose(server: Server) -> None:
+    with Locks(server.url, name="billing nightly") as locks, locks.lock("a"):
+        assert "billing_nightly" in {each["name"] for each in server.client.client_list()}
+    with pytest.raises(TypeError, match="sokcet"):
+        Locks(server.url, sokcet_timeout=1)
+
+
+def test_what_happens_is_logged_and_no_password_is(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "tether_locks")
+    server.run("ACL", "SETUSER", "ann", "on", ">seCRETword", "~*", "+@all")
+    try:
+        url = server.url.replace("redis://", "redis://ann:seCRETword@")
+        with Locks(url) as locks, pytest.raises(Lost), locks.lock("report") as held:
+            server.run("DEL", "report")
+            held.until_lost()
+        with Locks(url.replace("CRET", "CRETS")) as locks, pytest.raises(Refused):
+            locks.lock("report").acquire()
+    finally:
+        server.run("ACL", "DELUSER", "ann")
+    assert "lost ('report',): the lock was lost: deleted" in caplog.text
+    assert "connected to" in caplog.text
+    assert "seCRET" not in caplog.text
