@@ -11,10 +11,27 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis.asyncio
 
 import tether_locks.asyncio as aio
-from tether_locks import Change, Deadlock, Leader, LockError, Locks, Lost, Member, Taken, Unfit
-from tether_locks.errors import Closed, NoModule, NoPush, Refused
+from tether_locks import (
+    Change,
+    Closed,
+    CrossSlot,
+    Deadlock,
+    Held,
+    Leader,
+    LockError,
+    Locks,
+    Lost,
+    Member,
+    NoModule,
+    NoPush,
+    Refused,
+    Stale,
+    Taken,
+    Unfit,
+)
 
 from .conftest import DEADLINE_S, Server, eventually
 
@@ -217,7 +234,7 @@ def test_replicas_acknowledge_a_grant() -> None:
     try:
         server.await_replica()
         with Locks(server.url, grace=20) as locks:
-            with locks.lock("a", acks=1) as held:
+            with locks.lock("a", acks=1, ack_timeout=5) as held:
                 held.check_server()
             replica.crash()
             eventually(lambda: server.client.info("replication")["connected_slaves"] == 0)
@@ -227,6 +244,59 @@ def test_replicas_acknowledge_a_grant() -> None:
     finally:
         replica.stop()
         server.stop()
+
+
+# ---- data elsewhere ----
+
+
+def test_data_of_another_server_refuses_tokens_that_are_smaller(
+    server: Server, locks: Locks
+) -> None:
+    other = Server()  # Any server: its module is not used.
+    script = "return redis.call('SET', KEYS[1], ARGV[1])"
+
+    def write(held: Held, value: str) -> Any:
+        return held.run_on(
+            other.client, script, fence="report:fence", keys=["report"], args=[value]
+        )
+
+    try:
+        with locks.lock("report") as held:
+            assert write(held, "one") == b"OK"
+            assert write(held, "two") == b"OK"
+            other.run("SCRIPT", "FLUSH")
+            late, token = held, held.token
+        with locks.lock("report") as held:
+            write(held, "three")
+            # The former holder has not heard that it is none.
+            held.token, token = token, held.token
+            with pytest.raises(Stale, match="is not current"):
+                write(held, "four")
+            held.token = token
+            # Text of another length is another number: 9 is less than 10.
+            other.run("SET", "report:fence", "9" * (len(str(token)) - 1))
+            write(held, "five")
+            other.run("REPLICAOF", "127.0.0.1", "1")
+            with pytest.raises(redis.exceptions.ReadOnlyError):
+                write(held, "six")
+        assert other.client.get("report") == b"five"
+        assert other.client.ttl("report:fence") == -1
+        with pytest.raises(Lost, match="released"):
+            write(late, "seven")
+
+        async def story(locks: aio.Locks) -> None:
+            client: Any = redis.asyncio.Redis(port=other.port)
+            async with locks.lock("report") as held:
+                assert await held.run_on(client, "return ARGV[1]", fence="f", args=["x"]) == b"x"
+                held.token -= 1
+                with pytest.raises(Stale):
+                    await held.run_on(client, "return 1", fence="f")
+            await client.connection_pool.disconnect()
+
+        other.run("REPLICAOF", "NO", "ONE")
+        tell(server, story)
+    finally:
+        other.stop()
 
 
 # ---- errors, names and the log ----
@@ -249,6 +319,8 @@ def test_a_server_without_the_module_or_without_pushes_is_said_to_be_one(server:
 def test_the_name_of_the_connection_is_the_callers_to_choose(server: Server) -> None:
     with Locks(server.url, name="billing nightly") as locks, locks.lock("a"):
         assert "billing_nightly" in {each["name"] for each in server.client.client_list()}
+    with Locks(server.url, cluster=True) as locks, pytest.raises(CrossSlot):
+        locks.all("a", "b").acquire()
     with pytest.raises(TypeError, match="sokcet"):
         Locks(server.url, sokcet_timeout=1)
 

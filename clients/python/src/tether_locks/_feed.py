@@ -54,10 +54,6 @@ class Feed:
             self._known[key] = state
         return event
 
-    def put_back(self, event: Event) -> None:
-        """It was taken for a reader who is gone."""
-        self._events.appendleft(event)
-
     def _compact(self) -> None:
         """Keep the last event of each key, as a change of what the reader knows of it."""
         last: dict[Hashable, Event] = {}

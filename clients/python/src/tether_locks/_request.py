@@ -6,9 +6,21 @@ import math
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar, Union
 
-from ._ask import Ask, Words
+from ._ask import Ask, Words, whole_ms
 
 Key = Union[str, bytes]
+
+# Goes before a script on another server, and keeps the greatest token there. Tokens are compared as
+# text, since Lua's numbers would round them.
+FENCE = """
+local seen, token = redis.call('GET', KEYS[1]) or '', ARGV[1]
+if #seen > #token or (#seen == #token and seen > token) then
+  return redis.error_reply('STALE token ' .. token .. ' is not current: ' .. seen .. ' was here')
+end
+redis.call('SET', KEYS[1], token)
+table.remove(KEYS, 1)
+table.remove(ARGV, 1)
+"""
 L = TypeVar("L")
 
 
@@ -64,6 +76,7 @@ class Maker(Generic[L]):
         wait: float | None = None,
         lease: float | None = None,
         acks: int = 0,
+        ack_timeout: float | None = None,
         at_least: float = 0.0,
     ) -> L:
         """Return a lock: exclusive, or `shared` among readers.
@@ -71,10 +84,11 @@ class Maker(Generic[L]):
         `wait` is how many seconds to wait: for ever unless given, 0 not at all. A wait goes on
         while the server is away. After `lease` seconds, if given, the lock is lost unless it is
         extended. With a grace, `acks` is how many replicas must have the grant before it counts,
-        and `at_least` how many seconds it stays taken, even if it is released before.
+        within `ack_timeout` seconds or the server's setting, and `at_least` how many seconds it
+        stays taken, even if it is released before.
         """
         mode: Words = ("SHARED",) if shared else ()
-        return self._request((name,), mode, wait, lease, acks, at_least)
+        return self._request((name,), mode, wait, lease, acks, ack_timeout, at_least)
 
     def semaphore(
         self,
@@ -85,12 +99,14 @@ class Maker(Generic[L]):
         wait: float | None = None,
         lease: float | None = None,
         acks: int = 0,
+        ack_timeout: float | None = None,
         at_least: float = 0.0,
     ) -> L:
         """Return so many permits of a semaphore with `of` permits; the rest is as for `lock`."""
         if not 1 <= number <= of:
             raise ValueError(f"{number} of {of} permits cannot be had")
-        return self._request((name,), ("PERMITS", number, "OF", of), wait, lease, acks, at_least)
+        mode: Words = ("PERMITS", number, "OF", of)
+        return self._request((name,), mode, wait, lease, acks, ack_timeout, at_least)
 
     def all(
         self,
@@ -98,10 +114,11 @@ class Maker(Generic[L]):
         wait: float | None = None,
         lease: float | None = None,
         acks: int = 0,
+        ack_timeout: float | None = None,
         at_least: float = 0.0,
     ) -> L:
         """Return several exclusive locks that are acquired in one step, or none of them."""
-        return self._request(names, (), wait, lease, acks, at_least)
+        return self._request(names, (), wait, lease, acks, ack_timeout, at_least)
 
     def temporary_key(
         self, name: Key, value: Key, *, wait: float | None = 0, sequence: bool = False
@@ -111,7 +128,7 @@ class Maker(Generic[L]):
         `wait` is as for `lock`, but 0 unless given. With `sequence` the server makes the name:
         `name` and the token as 16 digits.
         """
-        request = self._asked((name,), (), 0 if sequence else wait, None, 0, 0.0)
+        request = self._asked((name,), (), 0 if sequence else wait)
         ask = replace(request.ask, owner=None, value=as_bytes(value), is_sequence=sequence)
         return self._made(Request(request.names, ask))
 
@@ -123,9 +140,10 @@ class Maker(Generic[L]):
         names: tuple[Key, ...],
         mode: Words,
         wait: float | None,
-        lease: float | None,
-        acks: int,
-        at_least: float,
+        lease: float | None = None,
+        acks: int = 0,
+        ack_timeout: float | None = None,
+        at_least: float = 0.0,
     ) -> Request:
         """Turn seconds into what the server understands; refuse what makes no sense."""
         if not names:
@@ -140,6 +158,7 @@ class Maker(Generic[L]):
             owner=self._owner_name,
             reentrant=self._is_reentrant,
             acks=acks,
+            ack_timeout=None if ack_timeout is None else whole_ms(milliseconds(ack_timeout)),
             at_least=milliseconds(at_least) if at_least else 0,
         )
         return Request(names, ask)

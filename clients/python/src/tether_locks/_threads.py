@@ -26,7 +26,7 @@ import queue
 import socket
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
@@ -34,7 +34,7 @@ import redis
 
 from . import asyncio as aio
 from ._client import replace_descriptor
-from ._request import Change, Key, Leader, Maker, Member, Request, as_bytes
+from ._request import FENCE, Change, Key, Leader, Maker, Member, Request, as_bytes
 from .errors import Lost, Taken, raise_if_stale
 
 if TYPE_CHECKING:
@@ -380,6 +380,30 @@ class Held:
         key = self._held._key
         try:
             return client.execute_command("LOCK.GUARD", key, self.token, *command)
+        except redis.ResponseError as error:
+            raise_if_stale(error, self.lost)
+            raise
+
+    def run_on(
+        self,
+        client: redis.Redis,
+        script: str,
+        *,
+        fence: Key,
+        keys: Sequence[Key] = (),
+        args: Sequence[Any] = (),
+    ) -> Any:
+        """Run a Lua script on data of another server, unless it saw a greater token: `Stale`.
+
+        `client` is one of `redis`, and the server need not have the module.
+        `fence` is a key there in which the greatest token is kept, without an expiry; in a cluster
+        it is in the slot of `keys`. In the script, `KEYS` and `ARGV` are `keys` and `args`. What
+        that server forgets (eviction, a flush, a failover) the fence forgets too.
+        """
+        self.check()
+        fenced: Any = client.register_script(FENCE + script)
+        try:
+            return fenced(keys=[fence, *keys], args=[self.token, *args])
         except redis.ResponseError as error:
             raise_if_stale(error, self.lost)
             raise

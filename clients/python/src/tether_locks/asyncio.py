@@ -9,7 +9,7 @@ import inspect
 import itertools
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ from ._codes import MOMENTARY, UNWRITABLE
 from ._connect import Places, Server
 from ._feed import Feed
 from ._request import (
+    FENCE,
     Change,
     Key,
     Leader,
@@ -137,6 +138,30 @@ class Held:
         client: Any = on
         try:
             return await client.execute_command("LOCK.GUARD", self._key, self.token, *command)
+        except ResponseError as error:
+            raise_if_stale(error, self.lost)
+            raise
+
+    async def run_on(
+        self,
+        client: redis.asyncio.Redis,
+        script: str,
+        *,
+        fence: Key,
+        keys: Sequence[Key] = (),
+        args: Sequence[Any] = (),
+    ) -> Any:
+        """Run a Lua script on data of another server, unless it saw a greater token: `Stale`.
+
+        `client` is one of `redis.asyncio`, and the server need not have the module.
+        `fence` is a key there in which the greatest token is kept, without an expiry; in a cluster
+        it is in the slot of `keys`. In the script, `KEYS` and `ARGV` are `keys` and `args`. What
+        that server forgets (eviction, a flush, a failover) the fence forgets too.
+        """
+        self.check()
+        fenced: Any = client.register_script(FENCE + script)
+        try:
+            return await fenced(keys=[fence, *keys], args=[self.token, *args])
         except ResponseError as error:
             raise_if_stale(error, self.lost)
             raise
@@ -351,6 +376,7 @@ class Locks(Maker[Lock]):
         fence: float | None = None,
         connect_timeout: float = 5.0,
         name: str | None = None,
+        cluster: bool = False,
         **options: Any,
     ) -> None:
         """Name the server.
@@ -370,7 +396,8 @@ class Locks(Maker[Lock]):
         server's `tether.peer-timeout`, or that less `stop_within` and a second.
 
         `name` is what the server calls the connection: unless given,
-        `tether:<host>:<pid>:<program>`.
+        `tether:<host>:<pid>:<program>`. With `cluster`, names of more than one slot are refused
+        before they are sent (`CrossSlot`); other servers of the cluster are not found.
         """
         if not stop_within >= 0:
             raise ValueError(f"{stop_within} is not a time in seconds")
@@ -382,6 +409,7 @@ class Locks(Maker[Lock]):
             stop_within=stop_within * 1000,
             fence=None if fence is None else fence * 1000,
             connect_timeout=milliseconds(connect_timeout),
+            is_cluster=cluster,
             knows_suspend=KNOWS_SUSPEND,
         )
         self._current: Client | None = None
