@@ -572,7 +572,7 @@ def test_cancelled_acquires_leave_no_orphans(server: Server) -> None:
                 try:
                     await task
                     done += 1
-                except Taken:
+                except (Taken, Unreachable):  # The latter if the machine is slow: see P-ACQ-5.
                     done += 1
                 except asyncio.CancelledError:
                     cancelled += 1

@@ -67,6 +67,7 @@ class Client:
         self._places = places
         self._writer: asyncio.StreamWriter | None = None
         self._attempt: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()  # That one, and those that are ending.
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._parted: asyncio.Event = asyncio.Event()
@@ -90,6 +91,8 @@ class Client:
         """End the session, if there is one, and the connection (P-CLOSE-1)."""
         self.do(self.core.close)
         await self._parted.wait()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def settle(self) -> None:
         """Send what is to be sent, tell what is to be told, and obey."""
@@ -115,6 +118,8 @@ class Client:
     def _obey(self, order: Order) -> None:
         if order.kind == "connect":
             self._attempt = self.loop.create_task(self._attend())
+            self._tasks.add(self._attempt)
+            self._attempt.add_done_callback(self._tasks.discard)
             return
         attempt, self._attempt = self._attempt, None
         writer, self._writer = self._writer, None

@@ -1,0 +1,125 @@
+"""One request, and how far it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+from ._ask import Ask, Handle, Words
+from .resp import ReplyError
+
+
+class Phase(Enum):
+    """How far a request has come."""
+
+    QUEUED = "queued"  # To be sent.
+    ASKED = "asked"  # Sent.
+    WAITING = "waiting"  # In the server's queue.
+    HELD = "held"
+    EXTENDING = "extending"  # Released, but to be kept for a while (P-LEAST-2).
+    KEPT = "kept"
+    RELEASING = "releasing"
+    OVER = "over"
+
+
+IS_AT_SERVER = (Phase.HELD, Phase.EXTENDING, Phase.KEPT, Phase.RELEASING)
+
+
+class Place(NamedTuple):
+    """Where at most one request is open (P-OWNER-3); the label of a temporary key is empty."""
+
+    is_temporary: bool
+    key: bytes
+    label: bytes
+
+
+class PerKey:
+    """A command for each key of a hold that is not answered yet; a break has it sent again."""
+
+    def __init__(self, handle: Handle | None, keys: Iterable[bytes], number: float) -> None:
+        """Begin with all keys; `number` is a lease, or the token to be checked."""
+        self.handle = handle
+        self.keys = set(keys)
+        self.number = number
+
+
+class Request:
+    """One request, from the call until the server has nothing left of it.
+
+    `handles` are those who are told of it: several, if a named owner entered it again; none, once
+    its owner knows that it is over and only the server does not.
+    """
+
+    def __init__(self, handle: Handle | None, ask: Ask, label: bytes, now: float) -> None:
+        """Describe a request that was not sent."""
+        self.ask = ask
+        self.handles = [] if handle is None else [handle]
+        self.keys = list(ask.keys)
+        self.is_temporary = ask.value is not None
+        self.label = label
+        self.task = ask.task
+        self.began = now
+        self.phase = Phase.QUEUED
+        self.token = 0
+        self.is_given_up = False
+        self.has_waited = False  # In the server's queue.
+        self.was_granted = False  # Also if nobody was told, since it was given up.
+        self.granted_at: float | None = None
+        self.greatest_before = 0  # Of all tokens, when it was sent (P-SESS-11).
+        self.refusal: ReplyError | None = None
+        self.refusal_told = ""
+        self.early_loss: tuple[str, bytes] | None = None
+        self.lease_until: float | None = None
+        self.kept_until = 0.0
+        self.explained: set[bytes] = set()  # Keys of which a push said that they are lost.
+        # Keys to be released, and whether the command is on its way.
+        self.unsettled: dict[bytes, bool] = {}
+        self.was_sent_before = False  # A break may have cut off the answer.
+        self.extension: PerKey | None = None
+
+    @property
+    def places(self) -> list[Place]:
+        """Return one for each key."""
+        return [Place(self.is_temporary, key, self.label) for key in self.keys]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it stands in the way of a second request (P-OWNER-3)."""
+        return self.phase not in (Phase.RELEASING, Phase.KEPT) and not self.is_given_up
+
+    def left(self, now: float) -> float:
+        """Return what is left of the time to wait."""
+        return max(0.0, (self.ask.wait or 0.0) - (now - self.began))
+
+    def release_words(self, key: bytes) -> Words:
+        """Return the one word that ends it, in whatever phase (P-REL-1)."""
+        if self.is_temporary:
+            return ("DELTP", key)
+        return ("LOCK.RELEASE", key, "OWNER", self.label, "ALL")
+
+
+@dataclass
+class Mine:
+    """What LOCK.MINE said so far, and of which holds it decides."""
+
+    is_resume: bool
+    reason: str
+    subjects: list[Request]
+    pages: int = 0
+    entries: list[dict[bytes, Any]] = field(default_factory=list)
+
+
+def slot_of(key: bytes) -> int:
+    """Return the slot of a key: CRC16 (XMODEM) of its hash tag, or of all of it."""
+    begin = key.find(b"{")
+    end = key.find(b"}", begin + 1)
+    if 0 <= begin < end - 1:
+        key = key[begin + 1 : end]
+    crc = 0
+    for byte in key:
+        crc ^= byte << 8
+        for _ in range(8):
+            crc = ((crc << 1) ^ 0x1021) & 0xFFFF if crc & 0x8000 else (crc << 1) & 0xFFFF
+    return crc % 16384
