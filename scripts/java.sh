@@ -54,7 +54,9 @@ case ${1:-} in
         adapter=(java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "$PWD/conform/target/tether-conform.jar:$PWD/conform/target/lib/*")
         # Each case starts it; with its classes in an archive it takes half the time.
         archive=$ROOT/target/java/adapter.jsa
-        "${adapter[@]}" -XX:ArchiveClassesAtExit="$archive" tether.locks.conform.Adapter </dev/null >/dev/null 2>&1
+        printf '%s\n' '{"n": 1, "call": "open", "url": "redis://127.0.0.1:1"}' \
+            '{"n": 2, "call": "acquire", "id": "a", "keys": ["k"], "wait": 0}' |
+            "${adapter[@]}" -XX:ArchiveClassesAtExit="$archive" tether.locks.conform.Adapter >/dev/null 2>&1
         exec python3 -B ../protocol/conform/conform.py --server "$TETHER_SERVER" --module "$TETHER_MODULE" "$@" -- \
             "${adapter[@]}" -XX:SharedArchiveFile="$archive" tether.locks.conform.Adapter
         ;;

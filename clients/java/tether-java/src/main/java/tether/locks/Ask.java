@@ -29,6 +29,9 @@ final class Ask {
     Double ackTimeout;
     double atLeast;
 
+    /** It goes to a server that is about to get its slot (P-CLUSTER-4). */
+    boolean isAsking;
+
     Ask(List<String> keys) {
         this.keys = List.copyOf(keys);
     }
@@ -68,6 +71,7 @@ final class Ask {
         ask.acks = acks;
         ask.ackTimeout = ackTimeout;
         ask.atLeast = atLeast;
+        ask.isAsking = isAsking;
         return ask;
     }
 }

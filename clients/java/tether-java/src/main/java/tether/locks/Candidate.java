@@ -13,7 +13,8 @@ import java.util.function.Consumer;
  */
 public final class Candidate implements AutoCloseable {
     private final ClientContext context;
-    private final Node node;
+    private final Cluster cluster;
+    private final Ask ask;
     private final List<String> keys;
     private final Terms terms = new Terms();
     private final ReentrantLock lock = new ReentrantLock();
@@ -21,11 +22,20 @@ public final class Candidate implements AutoCloseable {
     private volatile Hold term;
     private volatile Consumer<? super Hold> onElected;
 
-    Candidate(ClientContext context, Node node, Ask ask) {
+    /** Where it stands. */
+    private Node node;
+
+    Candidate(ClientContext context, Cluster cluster, Ask ask) {
         this.context = context;
-        this.node = node;
+        this.cluster = cluster;
+        this.ask = ask;
         keys = ask.keys.stream().map(Resp::textOf).toList();
-        node.post(core -> core.acquire(terms, ask));
+        cluster.loop.post(() -> stand(cluster.node(ask.keys)));
+    }
+
+    private void stand(Node at) {
+        node = at;
+        node.act(core -> core.acquire(terms, ask));
     }
 
     /**
@@ -81,9 +91,10 @@ public final class Candidate implements AutoCloseable {
     @Override
     public void close() {
         Hold hold = term;
-        node.post(core -> core.giveUp(terms));
-        if (hold != null) {
-            hold.close();
+        boolean leads = hold != null && hold.release();
+        cluster.loop.post(() -> node.act(core -> core.giveUp(terms)));
+        if (leads) {
+            hold.awaitReleased();
         }
     }
 
@@ -110,9 +121,11 @@ public final class Candidate implements AutoCloseable {
 
     private final class Terms implements RequestListener {
         private long began = System.nanoTime();
+        private int redirections;
 
         @Override
         public void granted(Request request, long token, String key) {
+            redirections = 0;
             Hold hold = new Hold(context, node, this, request, token);
             term = hold;
             Duration waited = Duration.ofNanos(System.nanoTime() - began);
@@ -126,6 +139,12 @@ public final class Candidate implements AutoCloseable {
 
         @Override
         public void refused(Problem problem) {
+            Cluster.Redirection to = cluster.redirection(problem, node);
+            if (to != null && !to.isAsk() && redirections < Cluster.MOST_REDIRECTIONS) {
+                redirections++;
+                stand(to.node());
+                return;
+            }
             context.observe(observer -> observer.refused(keys, problem.failure()));
             stage().completeExceptionally(TetherException.of(problem));
         }

@@ -8,6 +8,8 @@ import tether.locks.Settings.BootClock;
 
 /** Reads both clocks of P-FENCE-3. The one that runs on in suspend is {@code /proc/uptime}: Java has no other. */
 final class Clock {
+    static final Clock SYSTEM = new Clock();
+
     private static final String UPTIME = "/proc/uptime";
 
     // A channel would be closed by the interrupt of a thread that reads it.
@@ -15,7 +17,7 @@ final class Clock {
     private final ReentrantLock lock = new ReentrantLock();
     private final byte[] buffer = new byte[64];
 
-    Clock() {
+    private Clock() {
         RandomAccessFile file = null;
         try {
             file = new RandomAccessFile(UPTIME, "r");
@@ -43,19 +45,6 @@ final class Clock {
             return Double.parseDouble(text.substring(0, text.indexOf(' '))) * 1000;
         } catch (IOException error) {
             throw new IllegalStateException(UPTIME + " cannot be read", error);
-        } finally {
-            lock.unlock();
-        }
-    }
-
-    void close() {
-        lock.lock();
-        try {
-            if (uptime != null) {
-                uptime.close();
-            }
-        } catch (IOException ignored) {
-            // Nothing was written to it.
         } finally {
             lock.unlock();
         }

@@ -10,7 +10,12 @@ import javax.net.ssl.SSLSocketFactory;
 /** Opens a connection to a master and greets on it (P-CONN-2). */
 final class Greeter {
     /** A connection that was greeted, and what reads from it. */
-    record Greeted(Address address, Wire wire, Resp resp) {}
+    record Greeted(Address address, Wire wire, Resp resp) implements AutoCloseable {
+        @Override
+        public void close() {
+            wire.close();
+        }
+    }
 
     /** No connection: why. */
     static final class RefusedException extends Exception {
@@ -60,25 +65,46 @@ final class Greeter {
     private Greeted greetMaster(Address first, double within) throws IOException, RefusedException {
         Address address = first;
         for (int hop = 0; hop <= HOPS; hop++) {
-            Wire wire = Wire.open(address, (int) Math.ceil(within), tls, verifiesHost);
+            Opened opened = open(address, within);
             boolean isKept = false;
             try {
-                PatientSource source = new PatientSource(wire, within);
-                Resp resp = new Resp(source);
-                Address master = greet(wire, resp, address);
-                if (master == null) {
-                    source.waitForEver();
+                Object hello = greet(opened.wire, opened.resp, address);
+                if (!(hello instanceof Map<?, ?> server) || !"replica".equals(server.get("role"))) {
+                    opened.source.waitForEver();
                     isKept = true;
-                    return new Greeted(address, wire, resp);
+                    return new Greeted(address, opened.wire, opened.resp);
                 }
-                address = master;
+                address = master(opened.wire, opened.resp, address);
             } finally {
                 if (!isKept) {
-                    wire.close();
+                    opened.wire.close();
                 }
             }
         }
         throw new RefusedException(Problem.unreachable("REPLICA", first + " leads to no master"));
+    }
+
+    /** Any server, whatever its role; each of its answers must come within so many milliseconds. */
+    Greeted greetAny(Address address, double within) throws IOException, RefusedException {
+        Opened opened = open(address, within);
+        boolean isKept = false;
+        try {
+            greet(opened.wire, opened.resp, address);
+            isKept = true;
+            return new Greeted(address, opened.wire, opened.resp);
+        } finally {
+            if (!isKept) {
+                opened.wire.close();
+            }
+        }
+    }
+
+    private record Opened(Wire wire, PatientSource source, Resp resp) {}
+
+    private Opened open(Address address, double within) throws IOException {
+        Wire wire = Wire.open(address, (int) Math.ceil(within), tls, verifiesHost);
+        PatientSource source = new PatientSource(wire, within);
+        return new Opened(wire, source, new Resp(source));
     }
 
     /** Reads until a moment, however the bytes are cut; later for ever. */
@@ -110,8 +136,8 @@ final class Greeter {
         }
     }
 
-    /** Null, or where the master is. */
-    private Address greet(Wire wire, Resp resp, Address address) throws IOException, RefusedException {
+    /** What the server says of itself. */
+    private Object greet(Wire wire, Resp resp, Address address) throws IOException, RefusedException {
         List<List<String>> words = new ArrayList<>();
         words.add(hello(address));
         words.add(List.of("CLIENT", "SETNAME", name));
@@ -124,8 +150,7 @@ final class Greeter {
         if (address.database() != 0) {
             accepted(resp.read());
         }
-        boolean isMaster = !(hello instanceof Map<?, ?> server) || !"replica".equals(server.get("role"));
-        return isMaster ? null : master(wire, resp, address);
+        return hello;
     }
 
     private static List<String> hello(Address address) {

@@ -268,10 +268,12 @@ public final class Hold implements AutoCloseable {
      */
     @Override
     public void close() {
-        boolean isFirst = release();
-        if (!isFirst) {
-            return;
+        if (release()) {
+            awaitReleased();
         }
+    }
+
+    void awaitReleased() {
         try {
             released.get();
         } catch (InterruptedException interrupted) {
@@ -292,7 +294,7 @@ public final class Hold implements AutoCloseable {
     }
 
     /** Whether this is the first call. */
-    private boolean release() {
+    boolean release() {
         lock.lock();
         try {
             if (isReleased) {
@@ -342,6 +344,7 @@ public final class Hold implements AutoCloseable {
     }
 
     void released() {
+        isReleased = true;
         context.observe(observer -> observer.released(keys, token));
         end(null);
     }

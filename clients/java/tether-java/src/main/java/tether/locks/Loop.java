@@ -64,7 +64,9 @@ final class Loop {
                 if (task != null) {
                     task.run();
                 }
-                nodes.forEach(Node::tick);
+                for (int index = 0; index < nodes.size(); index++) {
+                    nodes.get(index).tick(); // Which may add one.
+                }
             } catch (InterruptedException nobodysBusiness) {
                 LOG.debug("the thread was interrupted, and goes on");
             } catch (RuntimeException | Error error) {

@@ -23,6 +23,9 @@ final class Node {
         /** {@code problem}: null where a connection that stood has ended. */
         void disconnected(Problem problem);
 
+        /** The client was closed, and nothing more is to be done here. */
+        void over();
+
         void event(Event event);
     }
 
@@ -42,6 +45,9 @@ final class Node {
     private int number;
 
     private Connection connection;
+
+    /** Where it is to connect to, until it has. */
+    private Address expected;
 
     Node(Loop loop, Clock clock, Settings settings, Addresses addresses, Greeter greeter, Listener listener) {
         this.loop = loop;
@@ -64,6 +70,10 @@ final class Node {
         loop.post(() -> act(what));
     }
 
+    boolean isOver() {
+        return core.link.isOver() && closing.isEmpty();
+    }
+
     // ---- time ----
 
     /** In how many milliseconds something is due. */
@@ -78,7 +88,6 @@ final class Node {
 
     void tick() {
         core.tick(clock.now());
-        settle();
         closing.removeIf(each -> {
             boolean isDue = core.until(each.since, each.after) <= 0;
             if (isDue) {
@@ -86,6 +95,7 @@ final class Node {
             }
             return isDue;
         });
+        settle();
     }
 
     // ---- what the core says ----
@@ -96,7 +106,16 @@ final class Node {
                 connection.write(Resp.encode(output.sent()));
             }
             output.orders().forEach(this::carryOut);
-            output.events().forEach(this::tell);
+            for (Event event : output.events()) {
+                try {
+                    tell(event);
+                } catch (RuntimeException error) { // Of the user's executor. The other events are told all the same.
+                    LOG.error("an event could not be told", error);
+                }
+            }
+        }
+        if (isOver()) {
+            listener.over();
         }
     }
 
@@ -218,7 +237,17 @@ final class Node {
         }
     }
 
-    /** Null where there is none. */
+    /** Says where it will be, before it is connected. */
+    Node expect(Address address) {
+        expected = address;
+        return this;
+    }
+
+    Address expected() {
+        return connection == null ? expected : null;
+    }
+
+    /** Null where there is no connection. */
     Address address() {
         return connection == null ? null : connection.greeted.address();
     }

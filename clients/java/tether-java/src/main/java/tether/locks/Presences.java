@@ -56,6 +56,10 @@ final class Presences {
             core.tell(new Event.Ended(id, Problem.CLOSED));
             return;
         }
+        if (core.settings.isCluster() && !Slot.hasTag(name)) {
+            core.tell(new Event.Ended(id, Problem.CROSSSLOT)); // P-CLUSTER-2
+            return;
+        }
         presences.put(id, new Presence(name, isObserver));
         core.link.need();
         Prefix prefix = prefixes.get(name);

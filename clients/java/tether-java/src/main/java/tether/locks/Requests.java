@@ -230,7 +230,15 @@ final class Requests {
         request.floor = greatest;
         double left = request.wait == null ? 0 : Math.max(0, core.until(request.began, request.wait));
         Stamp sent = core.now;
+        sendAsking(request);
         core.link.send(request.words(left), reply -> answered(request, sent, reply));
+    }
+
+    /** P-CLUSTER-4. */
+    private void sendAsking(Request request) {
+        if (request.ask.isAsking) {
+            core.link.send(List.of("ASKING"), reply -> {});
+        }
     }
 
     private void answered(Request request, Stamp sent, Object reply) {
@@ -377,6 +385,7 @@ final class Requests {
                 each.setValue(true);
                 String key = each.getKey();
                 boolean wasSentBefore = request.wasSentBefore;
+                sendAsking(request);
                 core.link.send(request.release(key), reply -> released(request, key, wasSentBefore, reply));
             }
         }

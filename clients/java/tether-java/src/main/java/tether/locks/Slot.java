@@ -16,6 +16,12 @@ final class Slot {
 
     private Slot() {}
 
+    /** Whether all names that begin with this are in one slot. */
+    static boolean hasTag(String prefix) {
+        int from = prefix.indexOf('{');
+        return from >= 0 && prefix.indexOf('}', from + 1) > from + 1;
+    }
+
     /** CRC16 (XMODEM) of the key's hash tag, or of all of it. */
     static int of(String key) {
         int from = key.indexOf('{');

@@ -119,7 +119,7 @@ public final class TetherLocks implements AutoCloseable {
     }
 
     Ticket begin(Ask ask) {
-        Ticket ticket = new Ticket(context, cluster.node(ask.keys), ask);
+        Ticket ticket = new Ticket(context, cluster, ask);
         ticket.begin();
         return ticket;
     }
@@ -142,7 +142,11 @@ public final class TetherLocks implements AutoCloseable {
      * @return a lock; those of one name and one client count together
      */
     public Lock asLock(String name) {
-        return new ThreadLock(lock(name), name, threadHolds);
+        return new ThreadLock(lock(name), name, ofReaders(name), threadHolds);
+    }
+
+    private static String ofReaders(String name) {
+        return name + " (read)";
     }
 
     /**
@@ -154,7 +158,7 @@ public final class TetherLocks implements AutoCloseable {
      */
     public ReadWriteLock asReadWriteLock(String name) {
         Lock write = asLock(name);
-        Lock read = new ThreadLock(lock(name).shared(), name + " (read)", threadHolds);
+        Lock read = new ThreadLock(lock(name).shared(), ofReaders(name), name, threadHolds);
         return new ReadWriteLock() {
             @Override
             public Lock readLock() {
@@ -190,7 +194,7 @@ public final class TetherLocks implements AutoCloseable {
      */
     public Subscription watch(Collection<String> keys, Consumer<? super KeyEvent> listener) {
         List<String> names = keys.stream().map(Resp::bytesOf).toList();
-        return new Watcher.OfKeys(context, cluster.node(names), names, Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfKeys(context, cluster, names, Objects.requireNonNull(listener)).begin();
     }
 
     /**
@@ -201,9 +205,7 @@ public final class TetherLocks implements AutoCloseable {
      * @return ends it
      */
     public Subscription presence(String prefix, Consumer<? super MemberEvent> listener) {
-        String name = Resp.bytesOf(prefix);
-        Node node = cluster.node(List.of(name));
-        return new Watcher.OfPrefix(context, node, name, Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfPrefix(context, cluster, Resp.bytesOf(prefix), Objects.requireNonNull(listener)).begin();
     }
 
     /**
@@ -217,7 +219,7 @@ public final class TetherLocks implements AutoCloseable {
         Ask ask = new Ask(List.of(Resp.bytesOf(name)));
         ask.temporary = Resp.bytesOf(value);
         ask.isElection = true;
-        return new Candidate(context, cluster.node(ask.keys), ask);
+        return new Candidate(context, cluster, ask);
     }
 
     /**
@@ -228,9 +230,7 @@ public final class TetherLocks implements AutoCloseable {
      * @return ends it
      */
     public Subscription observe(String name, Consumer<? super Optional<Leader>> listener) {
-        String key = Resp.bytesOf(name);
-        Node node = cluster.node(List.of(key));
-        return new Watcher.OfElection(context, node, key, Objects.requireNonNull(listener)).begin();
+        return new Watcher.OfElection(context, cluster, Resp.bytesOf(name), Objects.requireNonNull(listener)).begin();
     }
 
     // ---- its end ----

@@ -1,6 +1,5 @@
 package tether.locks;
 
-import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.UnknownHostException;
 import java.time.Duration;
@@ -10,6 +9,7 @@ import java.util.Objects;
 import java.util.concurrent.Executor;
 import java.util.concurrent.Executors;
 import java.util.concurrent.ThreadLocalRandom;
+import java.util.stream.Stream;
 import javax.net.ssl.SSLContext;
 import javax.net.ssl.SSLSocketFactory;
 
@@ -182,26 +182,35 @@ public final class TetherLocksBuilder {
      * @return close it at the end of the program
      */
     public TetherLocks build() {
-        Clock clock = new Clock();
         Settings settings = new Settings(
                 grace == null ? null : Millis.of(grace),
                 Millis.of(stopWithin),
                 fence == null ? null : Millis.of(fence),
                 address.isUnix(),
                 isCluster,
-                clock.boot(),
+                Clock.SYSTEM.boot(),
                 () -> ThreadLocalRandom.current().nextDouble());
-        SSLSocketFactory factory = tls == null ? (SSLSocketFactory) SSLSocketFactory.getDefault() : tls.getSocketFactory();
-        Greeter greeter = new Greeter(connectionName(), factory, verifiesHost);
+        Greeter greeter = new Greeter(connectionName(), tlsFactory(), verifiesHost);
         List<Address> all = new ArrayList<>(List.of(address));
         all.addAll(others);
         Node.Addresses addresses = within -> all;
         if (!sentinels.isEmpty()) {
-            addresses = new Sentinels(master, sentinels, address, factory, verifiesHost);
+            addresses = new Sentinels(master, sentinels, address, tlsFactory(), verifiesHost);
         }
-        ClientContext context = new ClientContext(clock, executor == null ? newExecutor() : executor, observer);
+        ClientContext context = new ClientContext(Clock.SYSTEM, executor == null ? newExecutor() : executor, observer);
         Cluster cluster = new Cluster(context, settings, addresses, greeter);
         return new TetherLocks(context, cluster);
+    }
+
+    /** Null where nothing needs it: the JVM's takes a while to load. */
+    private SSLSocketFactory tlsFactory() {
+        if (tls != null) {
+            return tls.getSocketFactory();
+        }
+        boolean isNeeded = Stream.of(List.of(address), others, sentinels)
+                .flatMap(List::stream)
+                .anyMatch(Address::isTls);
+        return isNeeded ? (SSLSocketFactory) SSLSocketFactory.getDefault() : null;
     }
 
     private static Executor newExecutor() {
@@ -231,8 +240,7 @@ public final class TetherLocksBuilder {
         try {
             return InetAddress.getLocalHost().getHostName();
         } catch (UnknownHostException unknown) {
-            String[] parts = ManagementFactory.getRuntimeMXBean().getName().split("@");
-            return parts[parts.length - 1];
+            return "unknown";
         }
     }
 }

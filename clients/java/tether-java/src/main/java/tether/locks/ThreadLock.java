@@ -9,11 +9,16 @@ import java.util.concurrent.locks.Lock;
 final class ThreadLock implements Lock {
     private final LockRequest request;
     private final String name;
+
+    /** The other lock of a pair, which a thread that has this one cannot have; or null. */
+    private final String other;
+
     private final ThreadHolds holds;
 
-    ThreadLock(LockRequest request, String name, ThreadHolds holds) {
+    ThreadLock(LockRequest request, String name, String other, ThreadHolds holds) {
         this.request = request;
         this.name = name;
+        this.other = other;
         this.holds = holds;
     }
 
@@ -21,6 +26,9 @@ final class ThreadLock implements Lock {
     private boolean isHeldAgain() {
         ThreadHolds.Held held = holds.ofThread().get(name);
         if (held == null) {
+            if (holds.ofThread().containsKey(other)) {
+                throw new DeadlockException("DEADLOCK", "this thread holds " + other + ", and cannot have " + name + ", too");
+            }
             return false;
         }
         held.hold.check();
@@ -49,10 +57,10 @@ final class ThreadLock implements Lock {
 
     @Override
     public boolean tryLock() {
-        if (isHeldAgain()) {
-            return true;
-        }
         try {
+            if (isHeldAgain()) {
+                return true;
+            }
             keep(request.noWait().acquireUninterruptibly());
             return true;
         } catch (TakenException | DeadlockException taken) {
@@ -63,10 +71,10 @@ final class ThreadLock implements Lock {
     @Override
     public boolean tryLock(long time, TimeUnit unit) throws InterruptedException {
         throwIfInterrupted();
-        if (isHeldAgain()) {
-            return true;
-        }
         try {
+            if (isHeldAgain()) {
+                return true;
+            }
             Duration most = Duration.ofNanos(Math.max(0, unit.toNanos(time)));
             keep(request.waitAtMost(most).acquire());
             return true;

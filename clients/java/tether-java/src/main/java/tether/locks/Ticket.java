@@ -10,24 +10,53 @@ final class Ticket implements RequestListener {
     final CompletableFuture<Hold> granted = new CompletableFuture<>();
 
     private final ClientContext context;
-    private final Node node;
+    private final Cluster cluster;
     private final Ask ask;
     private final long began = System.nanoTime();
+
+    /** Where it asks now. */
+    private Node node;
+
+    private int redirections;
+    private boolean hasAsked;
     private volatile Hold hold;
 
-    Ticket(ClientContext context, Node node, Ask ask) {
+    Ticket(ClientContext context, Cluster cluster, Ask ask) {
         this.context = context;
-        this.node = node;
+        this.cluster = cluster;
         this.ask = ask;
     }
 
     void begin() {
-        node.post(core -> core.acquire(this, ask));
+        cluster.loop.post(() -> {
+            node = cluster.node(ask.keys);
+            node.act(core -> core.acquire(this, ask));
+        });
     }
 
     /** P-ACQ-10: leaves neither a place nor a hold. */
     void giveUp() {
-        node.post(core -> core.giveUp(this));
+        cluster.loop.post(() -> node.act(core -> core.giveUp(this)));
+    }
+
+    /** P-CLUSTER-3, P-CLUSTER-4: whether it goes on at another node. */
+    private boolean follows(Problem problem) {
+        Cluster.Redirection to = cluster.redirection(problem, node);
+        double left = ask.wait == null ? 1 : ask.wait - (System.nanoTime() - began) / 1e6;
+        boolean isTooMuch = redirections == Cluster.MOST_REDIRECTIONS || ask.waits() && left <= 0;
+        if (to == null || isTooMuch || to.isAsk() && hasAsked) {
+            return false;
+        }
+        redirections++;
+        hasAsked |= to.isAsk();
+        Ask again = ask.copy();
+        again.isAsking = to.isAsk();
+        if (ask.wait != null && ask.waits()) {
+            again.wait = left;
+        }
+        node = to.node();
+        node.act(core -> core.acquire(this, again));
+        return true;
     }
 
     private List<String> keys() {
@@ -45,6 +74,9 @@ final class Ticket implements RequestListener {
 
     @Override
     public void refused(Problem problem) {
+        if (follows(problem)) {
+            return;
+        }
         context.observe(observer -> observer.refused(keys(), problem.failure()));
         granted.completeExceptionally(TetherException.of(problem));
     }

@@ -11,11 +11,18 @@ abstract class Watcher<S> implements Subscription {
     private final ClientContext context;
     private final Feed<S> feed;
     private final CompletableFuture<Void> ended = new CompletableFuture<>();
-    private final Node node;
+    private final Cluster cluster;
+    private final List<String> keys;
 
-    Watcher(ClientContext context, Node node) {
+    /** Where it watches. */
+    private Node node;
+
+    private int redirections;
+
+    Watcher(ClientContext context, Cluster cluster, List<String> keys) {
         this.context = context;
-        this.node = node;
+        this.cluster = cluster;
+        this.keys = keys;
         feed = new Feed<>(context.executor, this::tell);
     }
 
@@ -33,14 +40,26 @@ abstract class Watcher<S> implements Subscription {
     }
 
     final Watcher<S> begin() {
-        node.post(this::begin);
+        cluster.loop.post(() -> watch(cluster.node(keys)));
         return this;
+    }
+
+    private void watch(Node at) {
+        node = at;
+        node.act(this::begin);
     }
 
     final void event(Event event) {
         if (event instanceof Event.Ended over) {
+            Cluster.Redirection to = cluster.redirection(over.problem(), node);
+            if (to != null && !to.isAsk() && redirections < Cluster.MOST_REDIRECTIONS) {
+                redirections++;
+                watch(to.node());
+                return;
+            }
             feed.last(() -> ended.completeExceptionally(TetherException.of(over.problem())));
         } else {
+            redirections = 0;
             changed(event);
         }
     }
@@ -48,7 +67,7 @@ abstract class Watcher<S> implements Subscription {
     @Override
     public void close() {
         if (ended.complete(null)) {
-            node.post(this::end);
+            cluster.loop.post(() -> node.act(this::end));
         }
     }
 
@@ -64,10 +83,10 @@ abstract class Watcher<S> implements Subscription {
 
         OfKeys(
                 ClientContext context,
-                Node node,
+                Cluster cluster,
                 List<String> keys,
                 Consumer<? super KeyEvent> listener) {
-            super(context, node);
+            super(context, cluster, keys);
             this.keys = keys;
             this.listener = listener;
         }
@@ -108,8 +127,8 @@ abstract class Watcher<S> implements Subscription {
         private final String prefix;
         private final Consumer<? super MemberEvent> listener;
 
-        OfPrefix(ClientContext context, Node node, String prefix, Consumer<? super MemberEvent> listener) {
-            super(context, node);
+        OfPrefix(ClientContext context, Cluster cluster, String prefix, Consumer<? super MemberEvent> listener) {
+            super(context, cluster, List.of(prefix));
             this.prefix = prefix;
             this.listener = listener;
         }
@@ -149,8 +168,8 @@ abstract class Watcher<S> implements Subscription {
         private final String name;
         private final Consumer<? super Optional<Leader>> listener;
 
-        OfElection(ClientContext context, Node node, String name, Consumer<? super Optional<Leader>> listener) {
-            super(context, node);
+        OfElection(ClientContext context, Cluster cluster, String name, Consumer<? super Optional<Leader>> listener) {
+            super(context, cluster, List.of(name));
             this.name = name;
             this.listener = listener;
         }

@@ -41,6 +41,10 @@ final class Watches {
             core.tell(new Event.Ended(id, Problem.CLOSED));
             return;
         }
+        if (core.settings.isCluster() && names.stream().mapToInt(Slot::of).distinct().count() > 1) {
+            core.tell(new Event.Ended(id, Problem.CROSSSLOT)); // P-CLUSTER-2
+            return;
+        }
         watches.put(id, new Watch(List.copyOf(names), new HashMap<>()));
         core.link.need();
         for (String key : names) {

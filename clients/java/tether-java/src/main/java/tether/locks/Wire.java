@@ -5,10 +5,16 @@ import java.io.InputStream;
 import java.io.OutputStream;
 import java.net.InetSocketAddress;
 import java.net.Socket;
+import java.net.SocketTimeoutException;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.ClosedSelectorException;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
+import java.security.cert.CertPathValidatorException;
+import java.security.cert.CertificateException;
 import javax.net.ssl.SSLException;
 import javax.net.ssl.SSLParameters;
 import javax.net.ssl.SSLSocket;
@@ -27,7 +33,7 @@ interface Wire extends AutoCloseable {
     @Override
     void close();
 
-    /** TLS could not be set up: the chain, the host's name, or no TLS there (P-CONN-8). */
+    /** The chain or the host's name could not be verified (P-CONN-8). */
     final class TlsException extends IOException {
         private static final long serialVersionUID = 1;
 
@@ -69,7 +75,12 @@ interface Wire extends AutoCloseable {
         try {
             secure.startHandshake();
         } catch (SSLException error) {
-            throw new TlsException(error);
+            for (Throwable cause = error; cause != null; cause = cause.getCause()) {
+                if (cause instanceof CertificateException || cause instanceof CertPathValidatorException) {
+                    throw new TlsException(error);
+                }
+            }
+            throw error;
         }
         return secure;
     }
@@ -117,27 +128,63 @@ interface Wire extends AutoCloseable {
         }
     }
 
-    /** A peer that cannot vanish, which is why no read needs an end. */
-    record OfUnix(SocketChannel channel) implements Wire {
+    /** A Unix socket. Its channel does not block, since only so a read can have an end. */
+    final class OfUnix implements Wire {
+        private final SocketChannel channel;
+        private final Selector readable = Selector.open();
+        private final Selector writable = Selector.open();
+        private volatile int patience;
+
+        OfUnix(SocketChannel channel) throws IOException {
+            this.channel = channel;
+            channel.configureBlocking(false);
+            channel.register(readable, SelectionKey.OP_READ);
+            channel.register(writable, SelectionKey.OP_WRITE);
+        }
+
         @Override
         public int read(byte[] buffer) throws IOException {
-            return channel.read(ByteBuffer.wrap(buffer));
+            int count = channel.read(ByteBuffer.wrap(buffer));
+            while (count == 0) {
+                boolean isReady = select(readable, patience);
+                count = channel.read(ByteBuffer.wrap(buffer));
+                if (!isReady && count == 0 && patience > 0) {
+                    throw new SocketTimeoutException("no answer in time");
+                }
+            }
+            return count;
         }
 
         @Override
         public void write(byte[] bytes) throws IOException {
             ByteBuffer left = ByteBuffer.wrap(bytes);
             while (left.hasRemaining()) {
-                channel.write(left);
+                if (channel.write(left) == 0) {
+                    select(writable, 0);
+                }
+            }
+        }
+
+        private static boolean select(Selector selector, int ms) throws IOException {
+            try {
+                selector.select(ms);
+                boolean isReady = !selector.selectedKeys().isEmpty();
+                selector.selectedKeys().clear();
+                return isReady;
+            } catch (ClosedSelectorException closed) {
+                throw new IOException("the connection was closed", closed);
             }
         }
 
         @Override
-        public void setPatience(int ms) {}
+        public void setPatience(int ms) {
+            patience = ms;
+        }
 
         @Override
         public void close() {
-            try {
+            try (readable;
+                    writable) {
                 channel.close();
             } catch (IOException ignored) {
                 // It is of no use any more.

@@ -17,29 +17,62 @@ final class TestServer implements AutoCloseable {
     private static final long PATIENCE_MS = 60_000;
 
     final int port;
+
+    /** Of a cluster's node. */
+    final int busPort;
+
     private final Path folder;
     private final Process process;
 
-    private TestServer(int port, Path folder, Process process) {
+    private TestServer(int port, int busPort, Path folder, Process process) {
         this.port = port;
+        this.busPort = busPort;
         this.folder = folder;
         this.process = process;
     }
 
     static TestServer start(String... options) throws IOException {
+        return start(0, options);
+    }
+
+    static TestServer startWithBus(String... options) throws IOException {
+        return start(freePort(), options);
+    }
+
+    private static TestServer start(int busPort, String... options) throws IOException {
         int port = freePort();
         Path folder = Files.createTempDirectory("tether-java-");
         List<String> words = new ArrayList<>(List.of(needed("TETHER_SERVER"), "--port", Integer.toString(port)));
         words.addAll(List.of("--save", "", "--appendonly", "no", "--dir", folder.toString()));
         words.addAll(List.of("--loadmodule", needed("TETHER_MODULE")));
         words.addAll(List.of(options));
+        if (busPort != 0) {
+            words.addAll(List.of("--cluster-port", Integer.toString(busPort)));
+        }
+        return launch(words, port, busPort, folder);
+    }
+
+    private static TestServer launch(List<String> words, int port, int busPort, Path folder) throws IOException {
         Process process = new ProcessBuilder(words)
                 .redirectErrorStream(true)
                 .redirectOutput(folder.resolve("log").toFile())
                 .start();
-        TestServer server = new TestServer(port, folder, process);
+        TestServer server = new TestServer(port, busPort, folder, process);
         eventually("the server starts: " + folder.resolve("log"), server::answers);
         return server;
+    }
+
+    /** Fails over when the master is silent for a second. */
+    static TestServer startSentinel(String name, int masterPort) throws IOException {
+        int port = freePort();
+        Path folder = Files.createTempDirectory("tether-java-");
+        Path file = folder.resolve("sentinel.conf");
+        Files.writeString(
+                file,
+                "port " + port + "\ndir " + folder + "\nsentinel monitor " + name + " 127.0.0.1 " + masterPort + " 2\n"
+                        + "sentinel down-after-milliseconds " + name + " 1000\n"
+                        + "sentinel failover-timeout " + name + " 10000\n");
+        return launch(List.of(needed("TETHER_SERVER"), file.toString(), "--sentinel"), port, 0, folder);
     }
 
     private static int freePort() throws IOException {
@@ -109,6 +142,9 @@ final class TestServer implements AutoCloseable {
         process.destroyForcibly();
         try {
             process.waitFor();
+            if (!Files.exists(folder)) {
+                return;
+            }
             try (Stream<Path> files = Files.walk(folder)) {
                 for (Path each : files.sorted(Comparator.reverseOrder()).toList()) {
                     Files.delete(each);
