@@ -6,6 +6,7 @@ import java.util.Set;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Executor;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.ReentrantLock;
 import java.util.function.Consumer;
 import org.slf4j.Logger;
@@ -14,11 +15,14 @@ import org.slf4j.LoggerFactory;
 /** What all parts of a client share: the clock, and where the user's code runs (never in the loop's thread). */
 final class ClientContext {
     private static final Logger LOG = LoggerFactory.getLogger(ClientContext.class);
+    private static final long MOMENT_MS = 100;
 
     final Clock clock;
     final Executor executor;
     private final TetherObserver observer;
     private final Executor inTurn;
+
+    private final Set<CompletableFuture<Void>> telling = ConcurrentHashMap.newKeySet();
 
     /** What to call when the client is closed: for holds whose release has no answer yet. */
     private final Set<Runnable> atClose = ConcurrentHashMap.newKeySet();
@@ -40,6 +44,32 @@ final class ClientContext {
 
     void closed() {
         atClose.forEach(Runnable::run);
+    }
+
+    /** Tells a holder that it lost something. */
+    void tell(Executor where, Runnable action) {
+        CompletableFuture<Void> told = new CompletableFuture<>();
+        telling.add(told);
+        told.whenComplete((nothing, error) -> telling.remove(told));
+        try {
+            where.execute(() -> {
+                try {
+                    action.run();
+                } finally {
+                    told.complete(null);
+                }
+            });
+        } catch (RuntimeException error) {
+            told.complete(null);
+            throw error;
+        }
+    }
+
+    /** Runs this once all holders have been told, or after a moment: one that does not return must not keep the others' locks. */
+    void whenTold(Runnable action) {
+        CompletableFuture.allOf(telling.toArray(CompletableFuture[]::new))
+                .completeOnTimeout(null, MOMENT_MS, TimeUnit.MILLISECONDS)
+                .thenRun(action);
     }
 
     void observe(Consumer<TetherObserver> what) {

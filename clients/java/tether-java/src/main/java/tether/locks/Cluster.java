@@ -163,6 +163,11 @@ final class Cluster {
         }
 
         @Override
+        public void whenTold(Runnable action) {
+            context.whenTold(action);
+        }
+
+        @Override
         public void over() {
             endIfOver();
         }

@@ -126,12 +126,14 @@ final class Core {
     }
 
     /**
-     * Why the hold of this request is lost, or null if it is not, at this moment (P-FENCE-4). It asks nobody and
-     * changes nothing; any thread may call it.
+     * Why a hold within this fence is lost, or null if it is not, at this moment (P-FENCE-4). It asks nobody and changes
+     * nothing; any thread may call it.
      */
-    String check(Request request, Stamp at) {
-        Link.Fence fence = link.fence;
-        if (fence != null && elapsed(fence.vouched(), at) >= fence.length()) {
+    String check(Request request, Link.Fence fence, Stamp at) {
+        if (fence.endedBy() != null) {
+            return fence.endedBy();
+        }
+        if (elapsed(fence.vouched(), at) >= fence.length()) {
             return "silence";
         }
         Request.Deadline lease = request.lease;

@@ -115,8 +115,9 @@ public final class Hold implements AutoCloseable {
     }
 
     private String reason() {
+        Link.Fence fence = node.core.link.fence; // First: a loss is told before there is another fence.
         String told = loss;
-        return told != null ? told : node.core.check(request, context.clock.now());
+        return told != null ? told : node.core.check(request, fence, context.clock.now());
     }
 
     /**
@@ -136,7 +137,7 @@ public final class Hold implements AutoCloseable {
      */
     public void onLost(Consumer<? super String> action, Executor executor) {
         Objects.requireNonNull(action);
-        Runnable run = () -> executor.execute(() -> action.accept(loss));
+        Runnable run = () -> context.tell(executor, () -> action.accept(loss));
         lock.lock();
         try {
             if (loss == null) {

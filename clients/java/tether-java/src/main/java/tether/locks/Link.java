@@ -17,8 +17,12 @@ final class Link {
         UP
     }
 
-    /** D, and since when the last answer vouches for it (P-FENCE-2). */
-    record Fence(Stamp vouched, double length) {}
+    /**
+     * D, and since when the last answer vouches for it (P-FENCE-2).
+     *
+     * @param endedBy why nothing is vouched for any more; null while it is
+     */
+    record Fence(Stamp vouched, double length, String endedBy) {}
 
     private record Sent(Stamp at, Consumer<Object> then) {}
 
@@ -32,7 +36,7 @@ final class Link {
     private static final double RESUME_TO_END_WITHIN = 1000;
     private static final Consumer<Object> IGNORE = reply -> {};
 
-    /** Null: nothing is vouched for. Read by {@link Core#check} in any thread. */
+    /** Null before the first connection. Any thread may read it. */
     volatile Fence fence;
 
     State state = State.NONE;
@@ -69,6 +73,16 @@ final class Link {
         return state == State.UP;
     }
 
+    private boolean hasFence() {
+        return fence != null && fence.endedBy == null;
+    }
+
+    private void endFence(String reason) {
+        if (hasFence()) {
+            fence = new Fence(fence.vouched, fence.length, reason);
+        }
+    }
+
     boolean hasSession() {
         return secret != null;
     }
@@ -80,8 +94,7 @@ final class Link {
         if (state == State.GREETING) {
             next = Math.min(next, core.until(since, CONNECT_WITHIN));
         }
-        Fence fence = this.fence;
-        if (fence == null) {
+        if (!hasFence()) {
             return next;
         }
         next = Math.min(next, core.until(fence.vouched, fence.length));
@@ -96,7 +109,7 @@ final class Link {
     /** P-FENCE-10. */
     private double untilStuck() {
         boolean isLinked = isUp() || state == State.RESUMING;
-        if (fence == null || !isLinked || !hasSession() || !core.requests.hasHolds()) {
+        if (!hasFence() || !isLinked || !hasSession() || !core.requests.hasHolds()) {
             return Double.POSITIVE_INFINITY;
         }
         return core.until(isUp() ? fence.vouched : since, fence.length / 2);
@@ -104,12 +117,12 @@ final class Link {
 
     /** P-FENCE-8. */
     void tickFence() {
-        if (fence == null || core.until(fence.vouched, fence.length) > 0) {
+        if (!hasFence() || core.until(fence.vouched, fence.length) > 0) {
             return;
         }
         boolean wasOpen = state != State.NONE;
         boolean hadSession = hasSession();
-        fence = null;
+        endFence("silence");
         core.requests.loseAll("silence", false);
         secret = null;
         if (wasOpen) {
@@ -138,7 +151,7 @@ final class Link {
             retries.clear();
             due.forEach(Runnable::run);
         }
-        if (isUp() && fence != null && core.until(pinged, fence.length / 4) <= 0) {
+        if (isUp() && hasFence() && core.until(pinged, fence.length / 4) <= 0) {
             pinged = core.now;
             send(List.of("PING"), IGNORE); // P-FENCE-7
         }
@@ -173,7 +186,7 @@ final class Link {
 
     private void connect() {
         state = State.OPENING;
-        double within = hasSession() && fence != null ? Math.min(CONNECT_WITHIN, fence.length / 2) : CONNECT_WITHIN;
+        double within = hasSession() && hasFence() ? Math.min(CONNECT_WITHIN, fence.length / 2) : CONNECT_WITHIN;
         core.order(new Order.Connect(within));
     }
 
@@ -206,7 +219,7 @@ final class Link {
         if (core.isClosed || !isWanted || state != State.NONE || connectAt != null) {
             return;
         }
-        double longest = hasSession() && fence != null ? Math.min(LONGEST_DELAY, fence.length / 8) : LONGEST_DELAY;
+        double longest = hasSession() && hasFence() ? Math.min(LONGEST_DELAY, fence.length / 8) : LONGEST_DELAY;
         connectAt = new Request.Deadline(core.now, delay(failed, longest));
         failed++;
     }
@@ -291,7 +304,7 @@ final class Link {
 
     /** A connection that has nothing of a former one. */
     private void begin() {
-        fence = new Fence(answeredSent, fenceToBe);
+        fence = new Fence(answeredSent, fenceToBe, null);
         pinged = core.now;
         state = State.UP;
         core.requests.sendAll();
@@ -329,7 +342,7 @@ final class Link {
     void sessionOver() {
         secret = null;
         fenceToBe = fence.length;
-        fence = null;
+        endFence("connection");
         core.requests.loseAll("connection", false);
         state = State.GREETING;
         startSession();
@@ -344,7 +357,7 @@ final class Link {
     /** P-SESS-10. */
     void sessionEnded() {
         secret = null;
-        fence = null;
+        endFence("ended");
         core.requests.loseAll("ended", false);
         drop(0);
     }
@@ -356,7 +369,7 @@ final class Link {
         this.parting = parting;
         connectAt = null;
         retryAt = null;
-        fence = null;
+        endFence("closed");
         if (isUp() && hasSession()) {
             closingAt = new Request.Deadline(core.now, END_WITHIN);
             part();
@@ -441,7 +454,7 @@ final class Link {
         if (hadSession) {
             core.requests.broke(); // P-SESS-2
         } else {
-            fence = null;
+            endFence("connection");
             core.requests.loseAll("connection", false);
         }
         goOn();
@@ -455,7 +468,7 @@ final class Link {
         if (hasSession()) {
             leave();
         } else {
-            fence = null;
+            endFence("demoted");
             core.requests.loseAll("demoted", true);
             drop(0);
         }
@@ -470,7 +483,7 @@ final class Link {
 
     /** P-FRAME-1: one frame, in its order. */
     void received(Object frame) {
-        if (fence != null && core.until(fence.vouched, fence.length) <= 0) {
+        if (hasFence() && core.until(fence.vouched, fence.length) <= 0) {
             core.tick(core.now); // P-FENCE-8: what arrives later changes nothing.
         }
         if (state == State.NONE || state == State.OPENING) {
@@ -498,9 +511,8 @@ final class Link {
     }
 
     private void vouch(Stamp sent) {
-        Fence fence = this.fence;
-        if (fence != null && core.elapsed(sent) < core.elapsed(fence.vouched)) {
-            this.fence = new Fence(sent, fence.length);
+        if (hasFence() && core.elapsed(sent) < core.elapsed(fence.vouched)) {
+            fence = new Fence(sent, fence.length, null);
         }
     }
 

@@ -23,6 +23,9 @@ final class Node {
         /** {@code problem}: null where a connection that stood has ended. */
         void disconnected(Problem problem);
 
+        /** Runs this once all holders that lost something have been told. */
+        void whenTold(Runnable action);
+
         /** The client was closed, and nothing more is to be done here. */
         void over();
 
@@ -105,7 +108,6 @@ final class Node {
             if (!output.sent().isEmpty() && connection != null) {
                 connection.write(Resp.encode(output.sent()));
             }
-            output.orders().forEach(this::carryOut);
             for (Event event : output.events()) {
                 try {
                     tell(event);
@@ -113,6 +115,7 @@ final class Node {
                     LOG.error("an event could not be told", error);
                 }
             }
+            output.orders().forEach(this::carryOut); // Holders are told before a connection's end frees their locks.
         }
         if (isOver()) {
             listener.over();
@@ -135,7 +138,7 @@ final class Node {
             if (leave.after() > 0) {
                 closing.add(new Closing(core.now, leave.after(), left)); // P-FENCE-9
             } else {
-                left.close();
+                listener.whenTold(left::close);
             }
             listener.disconnected(null);
         }

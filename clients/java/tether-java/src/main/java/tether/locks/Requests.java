@@ -486,6 +486,7 @@ final class Requests {
         Stamp sent = core.now;
         for (String key : request.keys) {
             if (extension.keys().contains(key)) {
+                sendAsking(request);
                 core.link.send(
                         request.extendTo(key, extension.lease()),
                         reply -> extended(request, extension, key, sent, reply));
@@ -531,6 +532,7 @@ final class Requests {
         if (core.link.isUp() && !core.inventory.isOfResume()) {
             Request.Inquiry inquiry = request.inquiry;
             for (String key : List.copyOf(inquiry.keys())) {
+                sendAsking(request);
                 core.link.send(
                         List.of("LOCK.CHECK", key, Long.toString(request.token)),
                         reply -> checked(request, inquiry, key, reply));
@@ -572,6 +574,7 @@ final class Requests {
         Set<String> waiting = new HashSet<>(request.keys);
         Deadline kept = new Deadline(core.now, rest);
         for (String key : request.keys) {
+            sendAsking(request);
             core.link.send(request.extendTo(key, rest), reply -> kept(request, key, waiting, kept, reply));
         }
     }

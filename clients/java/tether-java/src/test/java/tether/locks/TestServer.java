@@ -13,7 +13,7 @@ import java.util.function.BooleanSupplier;
 import java.util.stream.Stream;
 
 /** A real server with the module, in a folder of its own. TETHER_SERVER and TETHER_MODULE say which. */
-final class TestServer implements AutoCloseable {
+public final class TestServer implements AutoCloseable {
     private static final long PATIENCE_MS = 60_000;
 
     final int port;
@@ -31,7 +31,7 @@ final class TestServer implements AutoCloseable {
         this.process = process;
     }
 
-    static TestServer start(String... options) throws IOException {
+    public static TestServer start(String... options) throws IOException {
         return start(0, options);
     }
 
@@ -100,30 +100,30 @@ final class TestServer implements AutoCloseable {
         }
     }
 
-    String uri() {
+    public String uri() {
         return "redis://127.0.0.1:" + port;
     }
 
     /** The reply on a connection of its own. */
-    Object ask(String... words) {
+    public Object ask(String... words) {
         try (Raw raw = new Raw(this)) {
             return raw.ask(words);
         }
     }
 
     /** How many hold this lock, and how many wait for it. */
-    List<Integer> crowd(String key) {
+    public List<Integer> crowd(String key) {
         if (!(ask("LOCK.INFO", key) instanceof Map<?, ?> info)) {
             return List.of(0, 0);
         }
         return List.of(((List<?>) info.get("holders")).size(), ((List<?>) info.get("waiters")).size());
     }
 
-    void awaitCrowd(String key, int holders, int waiters) {
+    public void awaitCrowd(String key, int holders, int waiters) {
         eventually(holders + " hold and " + waiters + " wait", () -> crowd(key).equals(List.of(holders, waiters)));
     }
 
-    static void eventually(String what, BooleanSupplier isSo) {
+    public static void eventually(String what, BooleanSupplier isSo) {
         long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(PATIENCE_MS);
         while (!isSo.getAsBoolean()) {
             if (System.nanoTime() > until) {

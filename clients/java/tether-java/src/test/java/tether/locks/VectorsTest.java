@@ -152,7 +152,7 @@ class VectorsTest {
             if (request.phase != Request.Phase.HELD) {
                 return request.granted == null ? "\"waiting\"" : "\"released\"";
             }
-            String reason = core.check(request, core.now);
+            String reason = core.check(request, core.link.fence, core.now);
             return reason == null ? "\"held\"" : lost(reason);
         }
 
