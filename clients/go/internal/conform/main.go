@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
 	"os"
@@ -124,6 +125,7 @@ func (a *adapter) open(c call) error {
 	}
 	a.locks, err = tether.Open(where, &tether.Options{
 		Grace: ms(c.Grace), StopWithin: ms(c.StopWithin), Fence: ms(c.Fence), Addresses: c.Others, Sentinels: c.Sentinels, Master: c.Master,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	return err
 }

@@ -1,0 +1,171 @@
+package tether_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"tether"
+	"tether/tethertest"
+)
+
+// certificate writes a certificate of this host and its key, signed by itself.
+func certificate(t *testing.T, folder, host string) *x509.CertPool {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	if ip := net.ParseIP(host); ip != nil {
+		template.IPAddresses = []net.IP{ip}
+	} else {
+		template.DNSNames = []string{host}
+	}
+	data, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, kind string, data []byte) {
+		text := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data})
+		if err := os.WriteFile(filepath.Join(folder, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("cert.pem", "CERTIFICATE", data)
+	write("key.pem", "PRIVATE KEY", secret)
+	parsed, err := x509.ParseCertificate(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return pool
+}
+
+// A listener with TLS in front of a server, as a proxy of a cloud is: not every server is built with TLS.
+func secured(t *testing.T, server *tethertest.Server, host string) (string, *x509.CertPool) {
+	folder := t.TempDir()
+	pool := certificate(t, folder, host)
+	pair, err := tls.LoadX509KeyPair(filepath.Join(folder, "cert.pem"), filepath.Join(folder, "key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer near.Close()
+				far, err := net.Dial("tcp", server.Address)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				go pipe(far, near)
+				pipe(near, far)
+			}()
+		}
+	}()
+	return "rediss://" + listener.Addr().String(), pool
+}
+
+func pipe(to, from net.Conn) {
+	defer to.Close()
+	data := make([]byte, 1<<16)
+	for {
+		size, err := from.Read(data)
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(data[:size]); err != nil {
+			return
+		}
+	}
+}
+
+func TestTLSChecksChainAndHost(t *testing.T) {
+	server := tethertest.Start(t)
+	right, pool := secured(t, server, "127.0.0.1")
+	other, otherPool := secured(t, server, "elsewhere.example")
+	acquire(t, open(t, right, &tether.Options{TLS: &tls.Config{RootCAs: pool}}).Lock("k"))
+	for _, each := range []struct {
+		url  string
+		pool *x509.CertPool
+	}{{right, nil}, {other, otherPool}} {
+		locks := open(t, each.url, &tether.Options{TLS: &tls.Config{RootCAs: each.pool}})
+		_, err := locks.Lock("l").Acquire(t.Context()) // It waits for ever, but for an error that is final.
+		var refused *tether.Error
+		if !errors.Is(err, tether.ErrRefused) || !errors.As(err, &refused) || refused.Code != "TLS" {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReplicaIsFollowedToItsMaster(t *testing.T) {
+	master := tethertest.Start(t)
+	host, port, _ := strings.Cut(master.Address, ":")
+	replica := tethertest.Start(t, "--replicaof", host+" "+port)
+	acquire(t, open(t, replica.URL, nil).Lock("k"))
+	if isFree(master, "k") {
+		t.Fatal("it is not held at the master")
+	}
+}
+
+// One Sentinel of three does not answer, and one has another mind.
+func TestSentinelsNameTheMaster(t *testing.T) {
+	master, other := tethertest.Start(t), tethertest.Start(t)
+	sentinel := func(of *tethertest.Server) string {
+		file := filepath.Join(t.TempDir(), "sentinel.conf")
+		text := fmt.Sprintf("sentinel monitor main %s 2\n", strings.Replace(of.Address, ":", " ", 1))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return tethertest.Run(t, file, "--sentinel").Address
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for _, each := range []struct {
+		sentinels []string
+		is        *tethertest.Server
+	}{
+		{[]string{silent.Addr().String(), sentinel(master), sentinel(master)}, master},
+		{[]string{sentinel(other), sentinel(master), sentinel(other)}, other},
+	} {
+		locks := open(t, "redis://unused", &tether.Options{Sentinels: each.sentinels, Master: "main"})
+		held := acquire(t, locks.Lock("k"))
+		if isFree(each.is, "k") {
+			t.Error("it is held elsewhere")
+		}
+		held.Release(t.Context())
+	}
+}
