@@ -21,6 +21,7 @@ type wire struct {
 	net.Conn
 	from *resp.Reader
 	stop func() bool // Ends that the context of the greeting ends the connection.
+	at   string      // Where it leads to.
 }
 
 // A dialer finds the master and greets it.
@@ -32,11 +33,15 @@ type dialer struct {
 	sentinelPassword string
 	tls              *tls.Config
 	name             string
+
+	// In a cluster: where else the master may be, and who is to hear where it is.
+	locate    func(context.Context) []address
+	connected func(at string)
 }
 
 // dial opens a connection to the master. It tries all addresses, and follows replicas to their master.
 func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
-	addresses := d.addresses
+	addresses, trying, cancel := d.addresses, ctx, func() {}
 	if len(d.sentinels) > 0 {
 		at, err := d.askSentinels(ctx)
 		if err != nil {
@@ -44,6 +49,26 @@ func (d *dialer) dial(ctx context.Context) (*wire, *core.Error) {
 		}
 		addresses = []address{d.addresses[0].elsewhere(at)}
 	}
+	if d.locate != nil { // The other half of the time is for looking elsewhere.
+		deadline, _ := ctx.Deadline()
+		trying, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+	}
+	opened, err := d.try(trying, addresses)
+	if err != nil && err.Name == core.Unreachable && d.locate != nil {
+		if elsewhere := d.locate(ctx); len(elsewhere) > 0 {
+			opened, err = d.try(ctx, elsewhere)
+		}
+	}
+	if err == nil && d.locate != nil {
+		opened.stop()
+		opened.endWith(ctx)
+		d.connected(opened.at)
+	}
+	cancel()
+	return opened, err
+}
+
+func (d *dialer) try(ctx context.Context, addresses []address) (*wire, *core.Error) {
 	var first *core.Error
 	for _, each := range addresses {
 		connection, err := d.follow(ctx, each)
@@ -130,17 +155,17 @@ func (d *dialer) open(ctx context.Context, at address) (*wire, *core.Error) {
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	stop := context.AfterFunc(ctx, func() { connection.SetDeadline(time.Unix(1, 0)) })
 	if at.isTLS {
 		secured := tls.Client(connection, d.tlsOf(at))
 		if err := secured.HandshakeContext(ctx); err != nil {
-			stop()
 			connection.Close()
 			return nil, tlsError(err)
 		}
 		connection = secured
 	}
-	return &wire{connection, resp.NewReader(connection), stop}, nil
+	opened := &wire{Conn: connection, from: resp.NewReader(connection), at: at.at}
+	opened.endWith(ctx)
+	return opened, nil
 }
 
 // tlsOf has the name of the host in it, also of a master that the client was referred to (P-CONN-8).
@@ -196,6 +221,11 @@ func (w *wire) askAll(commands [][]string) ([]resp.Value, error) {
 		replies[number] = reply
 	}
 	return replies, nil
+}
+
+// endWith has nothing be read or written once this context is over.
+func (w *wire) endWith(ctx context.Context) {
+	w.stop = context.AfterFunc(ctx, func() { w.SetDeadline(time.Unix(1, 0)) })
 }
 
 // ready says that the greeting is over: its context ends nothing any more. False if it was too late.

@@ -32,7 +32,7 @@ type Callbacks struct {
 // Run stands for election until ctx ends, again after each term, and whether a server is reached or not. It returns the cause of
 // ctx, or the [Error] of a server that refuses for good.
 func (e *Election) Run(ctx context.Context, callbacks Callbacks) error {
-	link, name := e.locks.link, e.want.Keys[0]
+	name := e.want.Keys[0]
 	var observers sync.WaitGroup
 	defer observers.Wait()
 	observing, cancel := context.WithCancel(ctx)
@@ -48,20 +48,10 @@ func (e *Election) Run(ctx context.Context, callbacks Callbacks) error {
 			}
 		}()
 	}
-	c := &candidate{ctx: ctx, locks: e.locks, link: link, name: name, terms: make(chan *Held, 1), failed: make(chan error, 1)}
-	link.do(func(core *core.Core) { c.request = core.Acquire(e.want, c) })
-	defer link.do(func(core *core.Core) { core.Withdraw(c.request) })
-	for {
-		if ctx.Err() != nil {
-			return stopped(ctx, name)
-		}
-		select {
-		case term := <-c.terms:
-			c.lead(ctx, term, callbacks)
-		case err := <-c.failed:
+	for route := e.locks.route(name); ; {
+		c := &candidate{ctx: ctx, locks: e.locks, link: route.link, terms: make(chan *Held, 1), failed: make(chan error, 1), name: name}
+		if err := c.run(callbacks, route.want(e.want)); !route.follows(err) {
 			return err
-		case <-ctx.Done():
-			return stopped(ctx, name)
 		}
 	}
 }
@@ -101,8 +91,24 @@ func (c *candidate) receive(event core.Event) {
 	}
 }
 
-func (c *candidate) lead(ctx context.Context, term *Held, callbacks Callbacks) {
-	working, cancel := context.WithCancelCause(ctx)
+// run stands for election at one server.
+func (c *candidate) run(callbacks Callbacks, want core.Want) error {
+	c.link.do(func(core *core.Core) { c.request = core.Acquire(want, c) })
+	defer c.link.do(func(core *core.Core) { core.Withdraw(c.request) })
+	for c.ctx.Err() == nil {
+		select {
+		case term := <-c.terms:
+			c.lead(term, callbacks)
+		case err := <-c.failed:
+			return err
+		case <-c.ctx.Done():
+		}
+	}
+	return stopped(c.ctx, c.name)
+}
+
+func (c *candidate) lead(term *Held, callbacks Callbacks) {
+	working, cancel := context.WithCancelCause(c.ctx)
 	stop := context.AfterFunc(term.Context(), func() { cancel(context.Cause(term.Context())) })
 	if callbacks.Leading != nil {
 		callbacks.Leading(working, term)
@@ -111,7 +117,7 @@ func (c *candidate) lead(ctx context.Context, term *Held, callbacks Callbacks) {
 	}
 	stop()
 	cancel(ErrReleased)
-	err := term.Release(context.WithoutCancel(ctx))
+	err := term.Release(context.WithoutCancel(c.ctx))
 	if callbacks.Ended != nil {
 		callbacks.Ended(err)
 	}

@@ -2,7 +2,6 @@ package tether
 
 import (
 	"context"
-	"iter"
 	"sync"
 )
 
@@ -72,24 +71,33 @@ func (f *feed[E]) take(ctx context.Context, name string) ([]E, error) {
 	}
 }
 
-// each gives the events one by one, and the error at the end. begin and end are called before and after.
-func (f *feed[E]) each(ctx context.Context, name string, begin, end func()) iter.Seq2[E, error] {
-	return func(yield func(E, error) bool) {
-		begin()
-		defer end()
-		for {
-			events, err := f.take(ctx, name)
-			if err != nil {
-				var none E
-				yield(none, err)
-				return
-			}
-			for _, event := range events {
-				if !yield(event, nil) {
+// follow gives the events of a watch one by one, and the error at the end. While nothing was given it goes where a node of a
+// cluster refers to.
+func follow[E any](
+	ctx context.Context, route *route, name string, yield func(E, error) bool, begin func(*link, string) (*feed[E], func()),
+) {
+	var err error
+	for isFirst := true; isFirst && (err == nil || route.follows(err)); {
+		func() {
+			watched, end := begin(route.link, name)
+			defer end() // Also if the reader panics.
+			for {
+				var events []E
+				if events, err = watched.take(ctx, name); err != nil {
 					return
 				}
+				isFirst = false
+				for _, event := range events {
+					if !yield(event, nil) {
+						return
+					}
+				}
 			}
-		}
+		}()
+	}
+	if err != nil {
+		var none E
+		yield(none, err)
 	}
 }
 

@@ -28,6 +28,7 @@ type link struct {
 	number  int // Of the connection; what another one says is heard no more.
 	cancel  context.CancelFunc
 	wire    *wire
+	at      string // Where it leads to.
 	out     []byte
 	isReady chan struct{} // Something is in out. It is closed with the connection.
 	gone    chan struct{} // Closed when the link was closed and needs no connection any more.
@@ -144,7 +145,7 @@ func (l *link) open(ctx context.Context, number int) {
 			return
 		}
 		l.notices.add(Notice{Kind: Connected, Address: opened.RemoteAddr().String()})
-		l.wire, l.out, l.isReady = opened, nil, make(chan struct{}, 1)
+		l.wire, l.at, l.out, l.isReady = opened, opened.at, nil, make(chan struct{}, 1)
 		go l.write(opened, l.isReady)
 		c.Connected()
 	})
@@ -196,6 +197,13 @@ func (l *link) write(to net.Conn, isReady <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// address is where the link leads to, or led to last.
+func (l *link) address() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.at
 }
 
 func (l *link) close() {

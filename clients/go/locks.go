@@ -17,8 +17,8 @@ import (
 type Locks struct {
 	config  core.Config
 	notices *notices
-	dialer  *dialer
 	link    *link
+	cluster *cluster // Nil unless Options.Cluster.
 }
 
 // Open makes a Locks for the server at this URL: redis://user:password@host:6379/0, rediss:// with TLS, or unix:///path. It
@@ -42,19 +42,26 @@ func Open(url string, options *Options) (*Locks, error) {
 		d.addresses = append(d.addresses, at)
 	}
 	l := &Locks{
-		dialer: d, notices: &notices{logger: options.Logger, observer: options.Observer},
+		notices: &notices{logger: options.Logger, observer: options.Observer},
 		config: core.Config{
 			Grace: options.Grace, StopWithin: options.StopWithin, Fence: options.Fence, NoBootClock: !hasClock,
 			Unix: d.addresses[0].network == "unix", Cluster: options.Cluster, Random: rand.Float64,
 		},
 	}
 	l.link = newLink(d, l.config, l.notices)
+	if options.Cluster {
+		l.cluster = newCluster(l.link, func(d *dialer) *link { return newLink(d, l.config, l.notices) })
+	}
 	return l, nil
 }
 
 // Close ends everything: holders are told that their locks are lost (closed), requests fail with [ErrClosed], and the server
 // frees the locks at once. It takes two seconds at most. A closed Locks is of no use any more.
 func (l *Locks) Close() error {
+	if l.cluster != nil {
+		l.cluster.close()
+		return nil
+	}
 	l.link.close()
 	return nil
 }
@@ -177,7 +184,20 @@ func (l *Lock) acquire(ctx context.Context, want core.Want) (*Held, error) {
 	if task, is := ctx.Value(taskKey{}).(string); is {
 		want.Task = task
 	}
-	link := l.locks.link
+	for route := l.locks.route(want.Keys...); ; {
+		held, err := l.ask(ctx, route.link, route.want(want), name)
+		if err == nil {
+			route.arrived(want.Keys[0])
+			return held, nil
+		}
+		if !route.follows(err) {
+			return nil, err
+		}
+	}
+}
+
+// ask makes a request at one server, and waits for what becomes of it.
+func (l *Lock) ask(ctx context.Context, link *link, want core.Want, name string) (*Held, error) {
 	held := newHeld(ctx, l.locks, link, name)
 	link.do(func(c *core.Core) { held.request = c.Acquire(want, held) })
 	select {

@@ -33,7 +33,8 @@ type Options struct {
 	Master string
 	// SentinelUser and SentinelPassword are for Sentinels that want them.
 	SentinelUser, SentinelPassword string
-	// Cluster says that the server is a node of a cluster.
+	// Cluster says that the server is a node of a cluster. Then there is a connection, and with a Grace a session, for each master that
+	// a lock is at.
 	Cluster bool
 
 	// TLS is the configuration for rediss URLs. The certificate must be that of the host, unless it says otherwise.
@@ -117,6 +118,9 @@ func (o *Options) validate() error {
 	}
 	if (len(o.Sentinels) > 0) != (o.Master != "") {
 		return errors.New("tether: Options.Sentinels and Options.Master belong together")
+	}
+	if o.Cluster && o.Master != "" {
+		return errors.New("tether: Options.Cluster and Options.Master exclude each other")
 	}
 	return nil
 }

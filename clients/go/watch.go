@@ -37,13 +37,12 @@ func (e KeyEvent) IsThere() bool { return e.Change == Exists || e.Change == Adde
 // the context's. A reader that is slow by more than 1,024 events misses changes that cancel each other, never the last state.
 func (l *Locks) Watch(ctx context.Context, keys ...string) iter.Seq2[KeyEvent, error] {
 	return func(yield func(KeyEvent, error) bool) {
-		w := &keyWatch{newFeed(mergeKeys), strings.Join(keys, " ")}
-		link := l.link
-		var watch *core.Watch
-		w.each(ctx, w.name,
-			func() { link.do(func(c *core.Core) { watch = c.Watch(keys, w) }) },
-			func() { link.do(func(c *core.Core) { c.Unwatch(watch) }) },
-		)(yield)
+		follow(ctx, l.route(keys...), strings.Join(keys, " "), yield, func(link *link, name string) (*feed[KeyEvent], func()) {
+			w := &keyWatch{newFeed(mergeKeys), name}
+			var watch *core.Watch
+			link.do(func(c *core.Core) { watch = c.Watch(keys, w) })
+			return w.feed, func() { link.do(func(c *core.Core) { c.Unwatch(watch) }) }
+		})
 	}
 }
 
@@ -85,13 +84,12 @@ type Member struct {
 // error: an [Error], or the context's.
 func (l *Locks) Presence(ctx context.Context, prefix string) iter.Seq2[Member, error] {
 	return func(yield func(Member, error) bool) {
-		w := &presence{newFeed(mergeMembers), prefix}
-		link := l.link
-		var watch *core.Presence
-		w.each(ctx, prefix,
-			func() { link.do(func(c *core.Core) { watch = c.Presence(prefix, w) }) },
-			func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) },
-		)(yield)
+		follow(ctx, l.route(prefix), prefix, yield, func(link *link, name string) (*feed[Member], func()) {
+			w := &presence{newFeed(mergeMembers), name}
+			var watch *core.Presence
+			link.do(func(c *core.Core) { watch = c.Presence(prefix, w) })
+			return w.feed, func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) }
+		})
 	}
 }
 
@@ -132,13 +130,12 @@ type Leader struct {
 // the context's.
 func (l *Locks) Observe(ctx context.Context, election string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		w := &observer{newFeed(func(all []Leader) []Leader { return all[len(all)-1:] }), election}
-		link := l.link
-		var watch *core.Presence
-		w.each(ctx, election,
-			func() { link.do(func(c *core.Core) { watch = c.Observe(election, w) }) },
-			func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) },
-		)(yield)
+		follow(ctx, l.route(election), election, yield, func(link *link, name string) (*feed[Leader], func()) {
+			w := &observer{newFeed(func(all []Leader) []Leader { return all[len(all)-1:] }), name}
+			var watch *core.Presence
+			link.do(func(c *core.Core) { watch = c.Observe(election, w) })
+			return w.feed, func() { link.do(func(c *core.Core) { c.EndPresence(watch) }) }
+		})
 	}
 }
 

@@ -54,7 +54,7 @@ func Start(t T, settings ...string) *Server {
 func Run(t T, settings ...string) *Server {
 	t.Helper()
 	for range 5 {
-		port := freePort(t)
+		port := FreePort(t)
 		s := &Server{t: t, Address: net.JoinHostPort("127.0.0.1", port), URL: "redis://127.0.0.1:" + port}
 		// The settings first, since a file stands before all options.
 		s.words = slices.Concat(settings, []string{"--port", port, "--save", "", "--dir", t.TempDir()})
@@ -70,7 +70,8 @@ func Run(t T, settings ...string) *Server {
 	return nil
 }
 
-func freePort(t T) string {
+// FreePort is a port that nothing listens at now.
+func FreePort(t T) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -419,7 +419,7 @@ func (a *adapter) answer(c call) object {
 
 func main() {
 	a := &adapter{all: map[string]*one{}}
-	say(object{"hello": "tether for Go", "levels": []string{"L1", "L2", "L3"}, "calls": []string{
+	say(object{"hello": "tether for Go", "levels": []string{"L1", "L2", "L3", "CLUSTER"}, "calls": []string{
 		"extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end",
 	}})
 	lines := bufio.NewScanner(os.Stdin)

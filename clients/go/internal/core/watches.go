@@ -259,6 +259,10 @@ func (c *Core) present(w *Presence) *Presence {
 		c.endPresence(w, failure(Closed, "the client was closed"))
 		return w
 	}
+	if _, isTagged := hashTag(w.prefix); c.config.Cluster && !isTagged { // P-CLUSTER-2
+		c.endPresence(w, failure(CrossSlot, "in a cluster a prefix needs a whole hash tag, as in members:{eu}:"))
+		return w
+	}
 	c.presences++
 	c.needLink()
 	p := c.prefixes[w.prefix]

@@ -91,12 +91,17 @@ func splitPush(text string) (word, said, label string) {
 	return word, strings.Join(parts[:size], " "), strings.Join(parts[size:], " ")
 }
 
+// hashTag is what stands between the first braces, if there is anything.
+func hashTag(key string) (string, bool) {
+	_, rest, _ := strings.Cut(key, "{")
+	tag, _, found := strings.Cut(rest, "}")
+	return tag, found && tag != ""
+}
+
 // Slot is the slot of a key in a cluster: CRC16 (XMODEM) of its hash tag, or of all of it (P-CLUSTER-2).
 func Slot(key string) int {
-	if _, rest, found := strings.Cut(key, "{"); found {
-		if tag, _, found := strings.Cut(rest, "}"); found && tag != "" {
-			key = tag
-		}
+	if tag, is := hashTag(key); is {
+		key = tag
 	}
 	var crc uint16
 	for at := range len(key) {
