@@ -3,6 +3,7 @@
 #
 #   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE)
 #   scripts/node.sh --lint         biome: format and lint; the compiler's own checks
+#   scripts/node.sh --vectors      of these tests, the vectors of clients/protocol, without a server
 #   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own
 #   scripts/node.sh --pack         what `npm publish` would publish
 #
@@ -16,7 +17,6 @@ ROOT=$PWD
 scripts/need.sh node npm
 cd clients/node
 [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund >&2
-rm -rf dist
 
 case ${1:-} in
     --lint)
@@ -28,8 +28,14 @@ case ${1:-} in
         ;;
 esac
 
+if [ "${1:-}" = --vectors ]; then
+    shift
+    set -- vector
+    TETHER_SERVER=none
+fi
 SERVER=${TETHER_SERVER:-$("$ROOT/scripts/need.sh" server >&2 && "$ROOT/scripts/need.sh" --server-path)}
 MODULE=${TETHER_MODULE:-$ROOT/target/release/libtether.so}
+rm -rf dist
 node_modules/.bin/tsc
 if [ "${1:-}" = --conform ]; then
     shift

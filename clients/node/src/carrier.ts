@@ -1,6 +1,8 @@
+import { Cluster } from "./cluster.js";
 import type { Settings } from "./core.js";
 import { type Carrier, Engine } from "./engine.js";
 import type { Event } from "./events.js";
+import { Remote } from "./remote.js";
 import type { Bytes } from "./resp.js";
 import { find, type Servers } from "./servers.js";
 
@@ -10,9 +12,17 @@ export interface Config {
   readonly servers: Servers;
   /** By which LOCK.INFO and `tether who` show the connection. */
   readonly name: Bytes;
+  /** The connection is in a Worker, for a thread that may stand still for so many milliseconds. */
+  readonly maxBlock: number | undefined;
 }
 
-/** What carries the calls out in this thread. */
-export function localCarrier(config: Config, tell: (event: Event) => void): Carrier {
+/** What carries the calls out: of a cluster, one for each node. */
+export function carrierOf(config: Config, tell: (event: Event) => void): Carrier {
+  if (config.settings.cluster) return new Cluster(config, carrierOfNode, tell);
+  return carrierOfNode(config, tell);
+}
+
+function carrierOfNode(config: Config, tell: (event: Event) => void): Carrier {
+  if (config.maxBlock !== undefined) return new Remote(config, config.maxBlock, tell);
   return new Engine(config.settings, (within) => find(config.servers, config.name, within), tell);
 }

@@ -22,8 +22,8 @@ export interface Settings {
   readonly cluster?: boolean | undefined;
   /** Whether there is a clock that runs on in suspend; `uptime`: one that is rounded. */
   readonly bootClock?: boolean | "uptime" | undefined;
-  /** Whether the program that relies on the holds is seen to live: for one that is not, no PING is sent. */
-  readonly mayPing?: (() => boolean) | undefined;
+  /** Whether the program that relies on the holds is seen to live: for one that is not, nothing is vouched for. */
+  readonly isProgramAlive?: (() => boolean) | undefined;
 }
 
 /** What `check` says. */
@@ -204,8 +204,8 @@ export class Core {
     return this.#fence !== undefined && this.#elapsed(this.#vouched) >= this.#fence;
   }
 
-  /** Until when the server vouches for the holds; undefined: for ever, since there is nothing that it does not. */
-  get vouchedFor(): Span | undefined {
+  /** For how long the server vouches for the holds; undefined: there are none. */
+  get vouched(): Span | undefined {
     return this.#fence === undefined ? undefined : { from: this.#vouched, ms: this.#fence };
   }
 
@@ -242,7 +242,11 @@ export class Core {
 
   #ping(): void {
     this.#pinged = this.#now;
-    if (this.#settings.mayPing?.() ?? true) this.#send(["PING"], () => {});
+    if (this.#isProgramAlive) this.#send(["PING"], () => {});
+  }
+
+  get #isProgramAlive(): boolean {
+    return this.#settings.isProgramAlive?.() ?? true;
   }
 
   #onRetry(): void {
@@ -469,8 +473,16 @@ export class Core {
     return "held";
   }
 
+  /** When the lease of a hold ends. */
+  leaseOf(id: Id): Span | undefined {
+    return this.#byId.get(id)?.lease;
+  }
+
   watch(id: Id, keys: readonly Bytes[]): void {
     if (this.#isClosed) return this.#ended(id, failure("closed", "the client was closed"));
+    if (this.#settings.cluster && new Set(keys.map(slot)).size > 1) {
+      return this.#ended(id, failure("crossslot", "in a cluster all keys must be of one slot"));
+    }
     this.#watches.watch(id, keys);
     this.#needLink();
   }
@@ -797,7 +809,7 @@ export class Core {
 
   /** P-FENCE-2. */
   #vouch(sent: Clocks): void {
-    if (this.#elapsed(sent) < this.#elapsed(this.#vouched)) this.#vouched = sent;
+    if (this.#isProgramAlive && this.#elapsed(sent) < this.#elapsed(this.#vouched)) this.#vouched = sent;
   }
 
   #pushed([kind, key, said]: readonly Frame[]): void {

@@ -34,8 +34,8 @@ process.on("exit", () => {
 
 /** A core with a connection and a timer. */
 export class Engine implements Carrier {
-  /** The server vouches until then; undefined: for nothing. */
-  onVouched: (vouched: Span | undefined) => void = () => {};
+  /** Called before the events of the same moment are told. */
+  onVouched: (vouched: Span) => void = () => {};
 
   readonly #core: Core;
   readonly #find: Finder;
@@ -105,6 +105,16 @@ export class Engine implements Carrier {
     return closed;
   }
 
+  /** When the lease of a hold ends. */
+  leaseOf(id: Id): Span | undefined {
+    return this.#core.leaseOf(id);
+  }
+
+  /** Whether somebody holds, waits or watches. */
+  get isWanted(): boolean {
+    return this.#core.isWanted;
+  }
+
   farewell(): void {
     const commands = this.#core.farewell();
     if (commands.length > 0) this.#line?.write(commands);
@@ -128,7 +138,7 @@ export class Engine implements Carrier {
     const events = core.events.splice(0);
     if (out.length > 0) this.#line?.write(out);
     for (const order of core.orders.splice(0)) this.#carryOut(order);
-    this.onVouched(core.vouchedFor);
+    if (core.vouched) this.onVouched(core.vouched);
     this.#setTimer();
     for (const event of events) this.#tell(event);
     if (!core.isOver) return;

@@ -23,7 +23,7 @@ export interface Failure {
 
 /** What the core tells. */
 export type Event =
-  | { readonly kind: "granted"; readonly id: Id; readonly token: number; readonly key?: Bytes; readonly lease?: number }
+  | { readonly kind: "granted"; readonly id: Id; readonly token: number; readonly key?: Bytes }
   | ({ readonly kind: "refused"; readonly id: Id } & Failure)
   | { readonly kind: "lost"; readonly id: Id; readonly reason: string }
   | { readonly kind: "releasing"; readonly id: Id; readonly code: string; readonly text: string }

@@ -22,13 +22,15 @@ export class Line {
   /** It ended, or something came that is no frame. Called once. */
   onEnd: (why: Failure) => void = () => {};
 
+  readonly address: Address;
   readonly #socket: Socket;
   readonly #parser = new Parser();
   #isOver = false;
 
-  constructor(socket: Socket, where: string) {
+  constructor(socket: Socket, address: Address) {
     this.#socket = socket;
-    const gone = failure("unreachable", `the connection to ${where} ended`);
+    this.address = address;
+    const gone = failure("unreachable", `the connection to ${nameOf(address.endpoint)} ended`);
     socket.setNoDelay(true);
     socket.on("data", (chunk) => this.#read(chunk));
     socket.on("close", () => this.#end(gone));
@@ -105,7 +107,7 @@ export function dial(address: Address, signal: AbortSignal): Promise<Line> {
     socket.once(tls ? "secureConnect" : "connect", () => {
       signal.removeEventListener("abort", abandon);
       socket.off("error", failed);
-      resolve(new Line(socket, where));
+      resolve(new Line(socket, address));
     });
   });
 }

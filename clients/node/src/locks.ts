@@ -1,5 +1,5 @@
 import { Backlog } from "./backlog.js";
-import { type Config, localCarrier } from "./carrier.js";
+import { type Config, carrierOf } from "./carrier.js";
 import type { Call, Carrier } from "./engine.js";
 import { Closed, errorOf, Lost, Taken } from "./errors.js";
 import type { Event, WatchChange } from "./events.js";
@@ -282,7 +282,7 @@ class Requests {
   #ids = 0;
 
   constructor(config: Config) {
-    this.#carrier = localCarrier(config, (event) => this.#hear(event));
+    this.#carrier = carrierOf(config, (event) => this.#hear(event));
   }
 
   freshId(): Id {

@@ -25,21 +25,29 @@ export interface LocksOptions {
   readonly sentinels?: readonly string[];
   /** The server is a node of a cluster: requests go to the node that has their slot. */
   readonly cluster?: boolean;
+  /**
+   * The connection is in a Worker, which answers for the locks while the event loop stands still, for
+   * `maxBlock` milliseconds at most (default 30,000): then the locks are lost, since nobody would hear
+   * of a loss. `tls` must be something that a Worker can be given.
+   */
+  readonly worker?: boolean | { readonly maxBlock?: number };
   /** How `tether who` and LOCK.INFO name the connection. Default `tether:<host>:<pid>:<program>`. */
   readonly name?: string;
 }
 
 const LONGEST_NAME = 200; // P-CONN-3
+const MAX_BLOCK = 30_000;
 
 /** What options say, with the addresses understood. Throws TetherError. */
 export function configOf(urls: readonly string[], options: LocksOptions): Config {
-  const { grace, stopWithin, fence, cluster, sentinels = [], tls, name } = options;
+  const { grace, stopWithin, fence, cluster, sentinels = [], tls, worker = false, name } = options;
   const addresses = urls.map((url) => parse(url, options));
   const [first] = addresses;
   const master = first && "host" in first.endpoint ? first.endpoint.host : "";
   return {
     settings: { grace, stopWithin, fence, cluster, unix: first !== undefined && "path" in first.endpoint },
     servers: { addresses, sentinels: sentinels.map((url) => parse(url, { tls }, SENTINEL_PORT)), master },
+    maxBlock: worker === false ? undefined : ((worker === true ? undefined : worker.maxBlock) ?? MAX_BLOCK),
     name: fitName(name ?? `tether:${hostname()}:${process.pid}:${basename(process.argv[1] ?? "node")}`),
   };
 }

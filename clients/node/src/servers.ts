@@ -9,6 +9,9 @@ export interface Servers {
   readonly sentinels: readonly Address[];
   /** What the Sentinels call the master. */
   readonly master: string;
+  /** Other nodes of a cluster, which know who has this slot if the server is away. */
+  readonly peers?: readonly Address[];
+  readonly slot?: number;
 }
 
 /** A greeted connection to the master, within so many milliseconds. Throws NoLine. */
@@ -17,7 +20,8 @@ export async function find(servers: Servers, name: Bytes, within: number): Promi
     const master = await limited(within / 2, (signal) => askSentinels(servers, signal));
     return limited(within / 2, (signal) => reach(master, name, signal));
   }
-  const share = within / servers.addresses.length;
+  const { peers = [] } = servers;
+  const share = within / (servers.addresses.length + (peers.length > 0 ? 1 : 0));
   let why: unknown;
   for (const address of servers.addresses) {
     try {
@@ -27,7 +31,29 @@ export async function find(servers: Servers, name: Bytes, within: number): Promi
       if (!(why instanceof NoLine) || why.why.error === "unreachable") why = error;
     }
   }
+  if (peers.length > 0) {
+    const address = await limited(share / 2, (signal) => askPeers(servers, signal));
+    if (address) return limited(share / 2, (signal) => reach(address, name, signal));
+  }
   throw why;
+}
+
+/** The master that has the slot, as the first node says that answers (P-CLUSTER-6). */
+async function askPeers(
+  { peers = [], slot = 0, addresses }: Servers,
+  signal: AbortSignal,
+): Promise<Address | undefined> {
+  const ask = async (peer: Address): Promise<Address> => {
+    const ranges = await askOnce(peer, ["CLUSTER", "SLOTS"], signal);
+    for (const range of Array.isArray(ranges) ? ranges : []) {
+      const [first, last, master] = range as [number, number, [Bytes, number]];
+      if (slot < first || slot > last) continue;
+      const host = text(master[0]) || ("host" in peer.endpoint ? peer.endpoint.host : "");
+      return moved(addresses[0] ?? peer, host, master[1]);
+    }
+    throw new NoLine(failure("unreachable", "no node has the slot"));
+  };
+  return Promise.any(peers.map(ask)).catch(() => undefined);
 }
 
 async function limited<T>(within: number, act: (signal: AbortSignal) => Promise<T>): Promise<T> {

@@ -21,9 +21,10 @@ import {
 import { dial } from "../../../node/dist/src/line.js";
 import { ErrorReply } from "../../../node/dist/src/resp.js";
 
-const CALLS = ["extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end"];
+const KEYS = ["watch", "unwatch", "presence", "observe", "end", "pause", "go_on"];
+const CALLS = ["extend", "guard", "check_server", "execute", ...KEYS];
 const BASE = ["open", "acquire", "release", "give_up", "check", "close"];
-const LEVELS = ["L1", "L2", "L3"];
+const LEVELS = ["L1", "L2", "L3", "CLUSTER"];
 
 /** A program that prints what its descriptors are. */
 const LOOK = `import os
@@ -55,13 +56,14 @@ class Adapter {
   #url;
   #data;
   #requests = new Map(); // By id: the controller of its signal, and what is held.
-  #watches = new Map(); // By id: the controller that ends it.
+  #watches = new Map(); // By id: the controller that ends it, and what a pause waits for.
 
-  open({ url, others = [], sentinels, user, password, grace, stop_within: stopWithin, fence }) {
-    const options = { sentinels, username: user, password, grace, stopWithin, fence };
+  open({ url, others = [], sentinels, master, ca, user, password, grace, stop_within: stopWithin, fence, cluster }) {
+    const tls = ca && { ca: readFileSync(ca) };
+    const options = { sentinels, tls, username: user, password, grace, stopWithin, fence, cluster };
     const known = Object.entries(options).filter(([, value]) => value !== undefined);
-    this.#url = url;
-    this.#locks = new Locks([url, ...others], Object.fromEntries(known));
+    this.#url = url ?? `redis://${master}`;
+    this.#locks = new Locks([this.#url, ...others], Object.fromEntries(known));
   }
 
   #lock({
@@ -181,28 +183,26 @@ class Adapter {
 
   async #follow(id, begin, tell) {
     const controller = new AbortController();
-    this.#watches.set(id, controller);
+    const watch = { controller, paused: undefined, goOn: () => {} };
+    this.#watches.set(id, watch);
     try {
-      for await (const event of begin({ signal: controller.signal })) say(tell(event));
+      for await (const event of begin({ signal: controller.signal })) {
+        await watch.paused;
+        say(tell(event));
+      }
     } catch (error) {
       if (!controller.signal.aborted) say({ ended: id, ...errorOf(error) });
     }
   }
 
   watch({ id, keys }) {
-    return this.#follow(
-      id,
-      (how) => this.#locks.watch(keys, how),
-      (event) => ({ watch: id, ...event }),
-    );
+    const tell = (event) => ({ watch: id, ...event });
+    return this.#follow(id, (how) => this.#locks.watch(keys, how), tell);
   }
 
   presence({ id, prefix }) {
-    return this.#follow(
-      id,
-      (how) => this.#locks.presence(prefix, how),
-      (event) => ({ presence: id, ...event }),
-    );
+    const tell = (event) => ({ presence: id, ...event });
+    return this.#follow(id, (how) => this.#locks.presence(prefix, how), tell);
   }
 
   observe({ id, prefix }) {
@@ -210,8 +210,21 @@ class Adapter {
     return this.#follow(id, (how) => this.#locks.observe(prefix, how), tell);
   }
 
+  pause({ id }) {
+    const watch = this.#watches.get(id);
+    watch.paused = new Promise((resolve) => {
+      watch.goOn = resolve;
+    });
+  }
+
+  go_on({ id }) {
+    const watch = this.#watches.get(id);
+    watch.paused = undefined;
+    watch.goOn();
+  }
+
   unwatch({ id }) {
-    this.#watches.get(id).abort();
+    this.#watches.get(id).controller.abort();
   }
 
   end(call) {

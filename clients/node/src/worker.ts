@@ -1,0 +1,43 @@
+/** The engine in a Worker: see remote.ts. */
+
+import { workerData } from "node:worker_threads";
+import { clocks } from "./clock.js";
+import { type Call, Engine } from "./engine.js";
+import type { Event } from "./events.js";
+import { find } from "./servers.js";
+import { ALIVE, type Message, VOUCHED_BOOT, VOUCHED_MONO, VOUCHED_MS, type WorkerData } from "./worker-data.js";
+
+const { config, port, shared, maxBlock } = workerData as WorkerData;
+const fields = new Float64Array(shared);
+const say = (message: Message) => port.postMessage(message);
+const isProgramAlive = () => clocks().mono - (fields[ALIVE] as number) < maxBlock;
+
+const tell = (event: Event) => {
+  const isOfLease = event.kind === "granted" || event.kind === "extended";
+  say({ event, lease: isOfLease ? engine.leaseOf(event.id) : undefined });
+  say({ isWanted: engine.isWanted, calls });
+};
+const engine = new Engine(
+  { ...config.settings, isProgramAlive },
+  (within) => find(config.servers, config.name, within),
+  tell,
+);
+engine.onVouched = ({ from, ms }) => {
+  fields[VOUCHED_MONO] = from.mono;
+  fields[VOUCHED_BOOT] = from.boot;
+  fields[VOUCHED_MS] = ms;
+};
+
+let calls = 0;
+port.on("message", async (call: Call) => {
+  calls += 1;
+  if (call.call !== "close") {
+    engine.do(call);
+    // A call that nothing follows, such as the end of a watch.
+    if (!engine.isWanted) say({ isWanted: false, calls });
+    return;
+  }
+  await engine.close();
+  say({ isClosed: true });
+  port.close();
+});

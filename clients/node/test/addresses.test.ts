@@ -1,0 +1,180 @@
+/** Replicas, Sentinels, TLS and clusters. */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test } from "node:test";
+import { createServer, type TLSSocket } from "node:tls";
+import { CrossSlot, Locks, Refused } from "../src/index.js";
+import { bytes } from "../src/resp.js";
+import { slot } from "../src/slot.js";
+import { eventually, freePort, Server } from "./servers.js";
+
+async function replicaOf(master: Server): Promise<Server> {
+  const replica = await Server.start("--replicaof", `127.0.0.1 ${master.port}`);
+  await eventually("the replica is in step", async () => {
+    const info = String(await replica.ask("INFO", "replication"));
+    return info.includes("master_link_status:up");
+  });
+  return replica;
+}
+
+test("Sentinels name the master, also after a failover, and one that is gone does not matter", async () => {
+  await using one = await Server.start();
+  await using two = await replicaOf(one);
+  const folder = mkdtempSync(join(tmpdir(), "tether-node-"));
+  const sentinels: Server[] = [];
+  try {
+    for (const number of [0, 1, 2]) {
+      const port = await freePort();
+      const file = join(folder, `sentinel-${number}.conf`);
+      const lines = [`port ${port}`, `dir ${folder}`, `sentinel monitor mine 127.0.0.1 ${one.port} 2`];
+      writeFileSync(file, [...lines, "sentinel down-after-milliseconds mine 500", ""].join("\n"));
+      sentinels.push(await Server.sentinel(port, file));
+    }
+    const urls = sentinels.map(({ url }) => url);
+    await eventually("the Sentinels know the replica and one another", async () => {
+      const states = await Promise.all(sentinels.map((each) => each.ask("SENTINEL", "MASTER", "mine")));
+      return states.every((state) => {
+        const fields = state instanceof Map ? state : new Map(pairs(state as string[]));
+        return fields.get("num-slaves") === "1" && fields.get("num-other-sentinels") === "2";
+      });
+    });
+    await using locks = new Locks("redis://mine", { sentinels: urls, grace: 60_000 });
+    const held = await locks.lock("a").acquire();
+    assert.equal(await one.ask("EXISTS", "a"), 1);
+    await eventually("the replica has the grant", async () => (await two.ask("EXISTS", "a")) === 1);
+    await sentinels[2]?.ask("SENTINEL", "FAILOVER", "mine");
+    await eventually("the other one is the master", async () => {
+      // Sentinels kill the connections of a server that they promote.
+      return String(await two.ask("INFO", "replication").catch(() => "")).includes("role:master");
+    });
+    await sentinels[0]?.stop();
+    await held.checkServer();
+    assert.equal(held.lost, undefined);
+    await held.release();
+    await two.free();
+  } finally {
+    for (const sentinel of sentinels) await sentinel[Symbol.asyncDispose]();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+function* pairs(flat: readonly string[]): Generator<[string, string]> {
+  for (let at = 0; at < flat.length; at += 2) yield [flat[at] as string, flat[at + 1] as string];
+}
+
+test("TLS verifies the chain and the host name", async () => {
+  await using server = await Server.start();
+  const folder = mkdtempSync(join(tmpdir(), "tether-node-"));
+  const make = (name: string) => {
+    const files = ["-keyout", join(folder, `${name}.key`), "-out", join(folder, `${name}.pem`)];
+    const what = ["-subj", `/CN=${name}`, "-addext", `subjectAltName=DNS:${name}`];
+    execFileSync("openssl", ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", ...files, ...what], {
+      stdio: "ignore",
+    });
+    return { key: readFileSync(join(folder, `${name}.key`)), cert: readFileSync(join(folder, `${name}.pem`)) };
+  };
+  let attempts = 0;
+  const front = async (name: string) => {
+    const certificate = make(name);
+    const listener = createServer(certificate, (near: TLSSocket) => {
+      const far = connect(server.port, "127.0.0.1");
+      near.pipe(far).pipe(near);
+      near.on("error", () => far.destroy());
+      far.on("error", () => near.destroy());
+    });
+    listener.on("connection", () => {
+      attempts += 1;
+    });
+    await new Promise<void>((resolve) => listener.listen(0, "127.0.0.1", resolve));
+    const address = listener.address();
+    const port = typeof address === "object" && address ? address.port : 0;
+    return { url: `rediss://localhost:${port}`, ca: certificate.cert, listener };
+  };
+  const right = await front("localhost");
+  const wrong = await front("elsewhere");
+  try {
+    await using locks = new Locks(right.url, { tls: { ca: right.ca } });
+    await (await locks.lock("a").acquire()).release();
+    attempts = 0;
+    for (const tls of [{ ca: wrong.ca }, {}]) {
+      await using refused = new Locks(wrong.url, { tls });
+      await assert.rejects(refused.lock("a").acquire(), (error) => error instanceof Refused && error.code === "TLS");
+    }
+    assert.equal(attempts, 2); // No attempt is repeated.
+    await using careless = new Locks(wrong.url, { tls: { rejectUnauthorized: false } });
+    await (await careless.lock("a").acquire()).release();
+  } finally {
+    right.listener.close();
+    wrong.listener.close();
+    rmSync(folder, { recursive: true });
+  }
+});
+
+/** A key of this slot's half of the slots. */
+function keyIn(isUpper: boolean): string {
+  for (let number = 0; ; number += 1) if (slot(bytes(`k${number}`)) >= 8192 === isUpper) return `k${number}`;
+}
+
+async function cluster(): Promise<[Server, Server]> {
+  const nodes = (await Promise.all([0, 1].map(() => Server.start("--cluster-enabled", "yes")))) as [Server, Server];
+  await nodes[0].ask("CLUSTER", "ADDSLOTSRANGE", 0, 8191);
+  await nodes[1].ask("CLUSTER", "ADDSLOTSRANGE", 8192, 16383);
+  await nodes[1].ask("CLUSTER", "SET-CONFIG-EPOCH", 2);
+  await nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", nodes[1].port);
+  for (const node of nodes) {
+    await eventually("the cluster is up", async () => {
+      const info = String(await node.ask("CLUSTER", "INFO"));
+      return info.includes("cluster_state:ok") && info.includes("cluster_known_nodes:2");
+    });
+  }
+  return nodes;
+}
+
+test("a cluster: each request goes where its slot is, and a slot that moves loses its locks", async () => {
+  const [one, two] = await cluster();
+  try {
+    await using locks = new Locks(one.url, { cluster: true, grace: 60_000 });
+    const [lower, upper] = [keyIn(false), keyIn(true)];
+    const near = await locks.lock(lower).acquire();
+    const far = await locks.lock(upper).acquire();
+    assert.equal(await one.ask("EXISTS", lower), 1);
+    assert.equal(await two.ask("EXISTS", upper), 1);
+    await assert.rejects(locks.all([lower, upper]).acquire(), CrossSlot);
+    const watch = locks.watch(upper);
+    assert.deepEqual((await watch.next()).value, { key: upper, is: "exists" });
+    await far.checkServer();
+    await far.release();
+    assert.deepEqual((await watch.next()).value, { key: upper, is: "deleted" });
+    await watch.return();
+
+    // The slot of the lower key is on its way: a key that is not there is asked for with ASKING.
+    const number = slot(bytes(lower));
+    await near.release();
+    const [from, to] = [String(await one.ask("CLUSTER", "MYID")), String(await two.ask("CLUSTER", "MYID"))];
+    await two.ask("CLUSTER", "SETSLOT", number, "IMPORTING", from);
+    await one.ask("CLUSTER", "SETSLOT", number, "MIGRATING", to);
+    const asked = await locks.lock(lower).acquire();
+    await asked.release();
+    await two.free();
+
+    await one.ask("CLUSTER", "SETSLOT", number, "STABLE");
+    const held = await locks.lock(lower).acquire();
+    const waiting = locks.lock(lower).acquire();
+    await one.waiting(1);
+    for (const node of [two, one]) await node.ask("CLUSTER", "SETSLOT", number, "NODE", to);
+    await eventually("the loss is told", async () => held.lost !== undefined);
+    assert.equal(held.lost, "moved");
+    const again = await waiting; // It goes on at the new node.
+    await again.checkServer();
+    await again.release();
+    await two.free();
+  } finally {
+    await one[Symbol.asyncDispose]();
+    await two[Symbol.asyncDispose]();
+  }
+});

@@ -1,0 +1,425 @@
+/** Locks on a real server. */
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import {
+  Closed,
+  Deadlock,
+  type Held,
+  type Leader,
+  Locks,
+  Lost,
+  type PresenceEvent,
+  Refused,
+  Taken,
+  TetherError,
+  Unfit,
+  Unreachable,
+  type WatchEvent,
+} from "../src/index.js";
+import { generator } from "./resp.test.js";
+import { block, eventually, on, Server, Wire } from "./servers.js";
+
+/** How many acquires are cancelled at random; scripts/node.sh says how to have more. */
+const STEPS = Number(process.env.TETHER_STEPS ?? 10_000);
+
+/** The reason of the loss, when it comes. */
+async function loss(held: Held): Promise<string> {
+  if (!held.signal.aborted) await new Promise((resolve) => held.signal.addEventListener("abort", resolve));
+  assert.ok(held.signal.reason instanceof Lost);
+  return held.signal.reason.reason;
+}
+
+async function next<T>(iterator: AsyncGenerator<T, void>): Promise<T> {
+  const { value, done } = await iterator.next();
+  assert.ok(!done);
+  return value as T;
+}
+
+describe("on one server", () => {
+  let server: Server;
+  before(async () => {
+    // A machine that runs nobody for seconds loses no lock here; fences have tests of their own.
+    server = await Server.start("--tether.peer-timeout", "600000");
+  });
+  after(async () => {
+    await server[Symbol.asyncDispose]();
+  });
+
+  test("a lock is held until the end of its scope", async () => {
+    await using locks = new Locks(server.url);
+    {
+      await using held = await locks.lock("report").acquire();
+      assert.equal(held.name, "report");
+      assert.ok(held.token > 0);
+      assert.equal(held.lost, undefined);
+      held.check();
+      await held.checkServer();
+      assert.equal(await locks.lock("report").tryAcquire(), undefined);
+      await assert.rejects(locks.lock("report").acquire({ wait: 50 }), Taken);
+    }
+    await using again = await locks.lock("report").acquire({ wait: 0 });
+    await again.release();
+    await again.release();
+    assert.equal(again.lost, "released");
+    assert.throws(() => again.check(), Lost);
+    await server.free();
+  });
+
+  test("using gives what its body gives, and throws what it throws", async () => {
+    await using locks = new Locks(server.url);
+    assert.equal(await locks.using("report", (held) => held.name), "report");
+    const failing = locks.using("report", () => {
+      throw new RangeError("of the body");
+    });
+    await assert.rejects(failing, RangeError);
+    await server.free();
+  });
+
+  test("a loss aborts the signal, and is thrown at the end of the body", async () => {
+    await using locks = new Locks(server.url);
+    const lost = locks.using("report", async (held) => {
+      await server.ask("DEL", "report");
+      assert.equal(await loss(held), "deleted");
+      assert.throws(() => held.check(), Lost);
+      await assert.rejects(held.extend(1000), Lost);
+    });
+    await assert.rejects(lost, { name: "Lost", reason: "deleted" });
+    const body = locks.using("report", async (held) => {
+      await server.ask("DEL", "report");
+      await loss(held);
+      throw new RangeError("of the body");
+    });
+    await assert.rejects(body, RangeError);
+    await server.free();
+  });
+
+  test("modes: shared, semaphores, several at once", async () => {
+    await using locks = new Locks(server.url);
+    {
+      await using _one = await locks.shared("data").acquire();
+      await using _other = await locks.shared("data").acquire();
+      await assert.rejects(locks.lock("data").acquire({ wait: 0 }), Taken);
+    }
+    {
+      await using _two = await locks.semaphore("pool", { permits: 2, of: 3 }).acquire();
+      await using _one = await locks.semaphore("pool", { of: 3 }).acquire();
+      await assert.rejects(locks.semaphore("pool", { of: 3 }).acquire({ wait: 0 }), Taken);
+    }
+    const both = await locks.all(["a", "b"]).acquire();
+    assert.deepEqual(both.names, ["a", "b"]);
+    await assert.rejects(locks.lock("b").acquire({ wait: 0 }), Taken);
+    await server.ask("DEL", "a");
+    assert.equal(await loss(both), "deleted");
+    await (await locks.lock("b").acquire()).release();
+    await assert.rejects(both.release(), Lost);
+    await assert.rejects(locks.all(["a", "a"]).acquire(), { name: "Refused", code: "KEYS" });
+    await assert.rejects(locks.lock("a", { owner: ".a" }).acquire(), { name: "Refused", code: "OWNER" });
+    await assert.rejects(locks.lock("a", { atLeast: 1 }).acquire(), Unfit);
+    await server.free();
+  });
+
+  test("a named owner enters again, and tasks are refused deadlocks", async () => {
+    await using locks = new Locks(server.url);
+    const lock = locks.lock("report", { owner: "ann", reentrant: true });
+    const outer = await lock.acquire();
+    const inner = await lock.acquire();
+    assert.equal(inner.token, outer.token);
+    await inner.release();
+    outer.check();
+    await outer.release();
+    const one = await locks.lock("a").acquire({ task: "one" });
+    const two = await locks.lock("b").acquire({ task: "two" });
+    const crossing = locks.lock("b").acquire({ task: "one" });
+    await server.waiting(1);
+    await assert.rejects(locks.lock("a").acquire({ task: "two" }), Deadlock);
+    await two.release();
+    await (await crossing).release();
+    await one.release();
+    await server.free();
+  });
+
+  test("a lease ends, and is extended", async () => {
+    await using locks = new Locks(server.url);
+    const held = await locks.lock("report", { lease: 60_000 }).acquire();
+    await held.extend(50);
+    assert.equal(await loss(held), "lease");
+    const other = await locks.lock("report", { lease: 1_000 }).acquire();
+    block(1_000);
+    assert.equal(other.lost, "lease"); // No timer has run.
+    await server.free();
+  });
+
+  test("a guarded write is made only while the lock is held", async () => {
+    await using locks = new Locks(server.url);
+    const data = await server.connect();
+    const send = (words: string[]) => on(data, ...words);
+    const held = await locks.lock("report").acquire();
+    assert.equal(await held.guard(send, "SET", "body", "new"), "OK");
+    await server.ask("RENAME", "report", "elsewhere");
+    await assert.rejects(held.guard(send, "SET", "body", "old"), Lost);
+    assert.equal(await server.ask("GET", "body"), "new");
+    await held.release().catch(() => {});
+    data.leave();
+    await server.ask("FLUSHALL");
+    await server.free();
+  });
+
+  test("a signal stops the wait, and leaves nothing", async () => {
+    await using locks = new Locks(server.url);
+    const holder = await locks.lock("report").acquire();
+    const controller = new AbortController();
+    const waiting = locks.lock("report").acquire({ signal: controller.signal });
+    await server.waiting(1);
+    controller.abort(new RangeError("enough"));
+    await assert.rejects(waiting, RangeError);
+    await server.waiting(0);
+    await assert.rejects(locks.lock("report").acquire({ signal: controller.signal }), RangeError);
+    await holder.release();
+    await server.free();
+  });
+
+  test(`${STEPS} acquires that are cancelled at random moments leave neither a place nor a hold`, async () => {
+    const random = generator(5);
+    await using locks = new Locks(server.url);
+    await using other = new Locks(server.url);
+    const kept = await locks.lock("kept").acquire();
+    let granted = 0;
+    const one = async (): Promise<void> => {
+      const controller = new AbortController();
+      const lock = random() < 0.7 ? locks.lock("k") : locks.all(["k", "l"]);
+      const held = lock.acquire({ signal: controller.signal });
+      if (random() < 0.5) await new Promise((resolve) => setTimeout(resolve, 3 * random()));
+      controller.abort();
+      await held.then(
+        (it) => {
+          granted += 1;
+          return it.release();
+        },
+        (error) => assert.equal(error.name, "AbortError"),
+      );
+    };
+    let step = 0;
+    const lane = async () => {
+      for (; step < STEPS; step += 1) await one();
+    };
+    const rival = async () => {
+      while (step < STEPS) await other.using("k", () => {});
+    };
+    await Promise.all([rival(), ...Array.from({ length: 20 }, lane)]);
+    assert.ok(granted > 0 && granted < STEPS, `${granted} were granted`);
+    kept.check();
+    await kept.release();
+    await server.free();
+  });
+
+  test("temporary keys and sequences", async () => {
+    await using locks = new Locks(server.url);
+    {
+      await using _held = await locks.temporary("who", "me").acquire();
+      assert.equal(await server.ask("GET", "who"), "me");
+    }
+    assert.equal(await server.ask("EXISTS", "who"), 0);
+    const first = await locks.sequence("q-", "x").acquire();
+    const second = await locks.sequence("q-", "y").acquire();
+    assert.ok(first.name < second.name && first.name.startsWith("q-"));
+    assert.equal(await server.ask("GET", second.name), "y");
+    await Promise.all([first.release(), second.release()]);
+    await server.free();
+  });
+
+  test("a singleton runs once at a time", async () => {
+    await using locks = new Locks(server.url);
+    let finish = () => {};
+    const job = locks.singleton("nightly", async (what: string) => {
+      await new Promise<void>((resolve) => {
+        finish = resolve;
+      });
+      return what;
+    });
+    const running = job("done");
+    await eventually("it runs", async () => (await server.ask("EXISTS", "nightly")) === 1);
+    assert.equal(await job("again"), undefined);
+    finish();
+    assert.equal(await running, "done");
+    await server.free();
+  });
+
+  test("a watch tells what is, and each change, also over a break", async () => {
+    await using locks = new Locks(server.url);
+    const watch = locks.watch("report");
+    const is = async (): Promise<WatchEvent["is"]> => (await next(watch)).is;
+    assert.equal(await is(), "missing");
+    await server.ask("SET", "report", "1");
+    assert.equal(await is(), "added");
+    await server.killClients();
+    await server.ask("DEL", "report");
+    assert.equal(await is(), "deleted");
+    await watch.return();
+    const controller = new AbortController();
+    const other = locks.watch(["a", "b"], { signal: controller.signal });
+    assert.deepEqual([(await next(other)).key, (await next(other)).key], ["a", "b"]);
+    const waiting = other.next();
+    controller.abort(new RangeError("enough"));
+    await assert.rejects(waiting, RangeError);
+  });
+
+  test("a reader that stops finds the last state of each key, and no more than it must", async () => {
+    await using locks = new Locks(server.url);
+    await using members = new Locks(server.url);
+    const presence = locks.presence("m:");
+    const kept = await members.temporary("m:kept", "v").acquire();
+    assert.equal((await next(presence)).key, "m:kept");
+    for (let turn = 0; turn < 1_500; turn += 1) await (await members.temporary("m:turn", "v").acquire()).release();
+    const last = await members.temporary("m:last", "v").acquire();
+    const seen: PresenceEvent[] = [];
+    while (seen.at(-1)?.key !== "m:last") seen.push(await next(presence));
+    assert.ok(seen.length <= 1_100, `${seen.length} events`);
+    assert.equal(seen.findLast(({ key }) => key === "m:turn")?.is ?? "del", "del");
+    await presence.return();
+    await Promise.all([kept.release(), last.release()]);
+    await server.free();
+  });
+
+  test("an election: terms, an observer, a resignation, a loss", async () => {
+    await using locks = new Locks(server.url);
+    await using rivals = new Locks(server.url);
+    const observer = locks.observe("lead");
+    const leader = async (): Promise<Leader | undefined> => next(observer);
+    assert.equal(await leader(), undefined);
+    const ours = locks.elect("lead", "ann");
+    const first = await next(ours);
+    assert.deepEqual(await leader(), { token: first.token, value: "ann" });
+    const theirs = rivals.elect("lead", "bob");
+    const second = next(theirs);
+    await server.waiting(1);
+    const third = next(ours); // The body of the first term is over: ann resigns, and stands again.
+    assert.equal((await leader())?.value, "bob");
+    const term = await second;
+    await server.waiting(1);
+    await server.ask("DEL", "lead");
+    assert.equal(await loss(term), "deleted");
+    assert.equal((await third).lost, undefined);
+    await eventually("ann leads", async () => (await server.ask("GET", "lead")) === "ann");
+    await theirs.return();
+    await ours.return();
+    await observer.return();
+    await server.free();
+  });
+
+  test("close loses all holds, ends all requests, and frees the locks at once", async () => {
+    const locks = new Locks(server.url, { grace: 60_000 });
+    const held = await locks.lock("a").acquire();
+    const rival = new Locks(server.url);
+    const taken = await rival.lock("b").acquire();
+    const waiting = locks.lock("b").acquire();
+    const term = next(locks.elect("lead", "ann"));
+    await term;
+    await server.waiting(1);
+    const ended = assert.rejects(waiting, Closed);
+    await locks.close();
+    await ended;
+    assert.equal(held.lost, "closed");
+    await (await rival.lock("a").acquire({ wait: 0 })).release();
+    await taken.release();
+    await rival.close();
+    await assert.rejects(locks.lock("a").acquire(), Closed);
+    await locks.close();
+    assert.deepEqual(await server.ask("SESSION.LIST"), []);
+    await server.free();
+  });
+
+  test("without a session a break loses everything; with one it loses nothing", async () => {
+    await using locks = new Locks(server.url);
+    await using session = new Locks(server.url, { grace: 30_000 });
+    const held = await locks.lock("a").acquire();
+    const kept = await session.lock("b").acquire();
+    await server.killClients();
+    assert.equal(await loss(held), "connection");
+    await session.using("c", () => kept.check());
+    await kept.checkServer();
+    await kept.release();
+    await server.free();
+  });
+
+  test("a long pause of the event loop loses the locks before check says so", async () => {
+    await using locks = new Locks(server.url, { fence: 500 });
+    const held = await locks.lock("a").acquire();
+    block(600);
+    assert.equal(held.lost, "silence");
+    assert.equal(await loss(held), "silence");
+    await assert.rejects(held.release(), Lost);
+    await server.free();
+  });
+
+  test("in a Worker the locks outlive a pause of the event loop, but not one of maxBlock", async () => {
+    await using locks = new Locks(server.url, { fence: 500, worker: { maxBlock: 4_000 } });
+    const held = await locks.lock("a", { lease: 60_000 }).acquire();
+    block(2_000);
+    assert.equal(held.lost, undefined);
+    await held.checkServer();
+    await held.extend(60_000);
+    await server.ask("DEL", "a");
+    assert.equal(await loss(held), "deleted");
+    const other = await locks.lock("a").acquire();
+    block(5_500);
+    assert.equal(other.lost, "silence");
+    assert.equal(await loss(other), "silence");
+    const last = await locks.lock("a").acquire();
+    const watch = locks.watch("a");
+    assert.equal((await next(watch)).is, "exists");
+    await last.release();
+    assert.equal((await next(watch)).is, "deleted");
+    await watch.return();
+    await server.free();
+  });
+
+  test("check sees what the Worker was told while the event loop stood still", async () => {
+    await using locks = new Locks(server.url, { worker: true });
+    const held = await locks.lock("a").acquire();
+    const line = await server.connect();
+    line.write([["DEL", "a"]]);
+    // The loop stands still until the Worker has heard of it: no message is handled but by check.
+    const until = performance.now() + 20_000;
+    while (held.lost === undefined && performance.now() < until) block(5);
+    assert.equal(held.lost, "deleted");
+    line.leave();
+  });
+
+  test("nothing of a TLS or password failure shows the password", async () => {
+    const urls = ["redis://seCRET@[", "http://u:seCRET@h", "redis://u:seCRET@h:1/x"];
+    for (const url of urls) {
+      assert.throws(
+        () => new Locks(url),
+        (error: Error) => error instanceof TetherError && !error.message.includes("seCRET"),
+      );
+    }
+    await using locks = new Locks(`redis://u:seCRET@127.0.0.1:${server.port}`);
+    await assert.rejects(locks.lock("a").acquire(), (error: Error) => {
+      return error instanceof Refused && error.code === "WRONGPASS" && !error.message.includes("seCRET");
+    });
+  });
+});
+
+test("a cut wire: lost within the fence, and a request that does not wait is unreachable", async () => {
+  await using server = await Server.start();
+  using wire = await Wire.to(server);
+  await using locks = new Locks(wire.url, { fence: 400 });
+  const held = await locks.lock("a").acquire();
+  wire.isCut = true;
+  assert.equal(await loss(held), "silence");
+  await server.stop();
+  await assert.rejects(locks.lock("a").acquire({ wait: 0 }), Unreachable);
+});
+
+test("a wait outlives a restart of the server", async () => {
+  await using server = await Server.start();
+  await using locks = new Locks(server.url);
+  await using rival = new Locks(server.url);
+  await rival.lock("a").acquire();
+  const waiting = locks.lock("a").acquire();
+  await server.waiting(1);
+  await server.stop();
+  await server.start();
+  await (await waiting).release();
+});
