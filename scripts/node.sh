@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The Node.js package of clients/node:
 #
-#   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE)
+#   scripts/node.sh [TEST..]       builds it and runs its tests, or those of these names (TETHER_SERVER, TETHER_MODULE;
+#                                  TETHER_STEPS=100000 cancelled requests, TETHER_FAULTS=300)
 #   scripts/node.sh --lint         biome: format and lint; the compiler's own checks
 #   scripts/node.sh --vectors      of these tests, the vectors of clients/protocol, without a server
 #   scripts/node.sh --conform [..] clients/protocol/conform with its adapter; arguments are conform's own
@@ -46,7 +47,7 @@ report=$(mktemp)
 trap 'rm -f "$report"' EXIT
 only=()
 for name in "$@"; do only+=(--test-name-pattern "$name"); done
-TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${only[@]}" --test-reporter=spec dist/test/ | tee "$report" || true
+TETHER_SERVER=$SERVER TETHER_MODULE=$MODULE node --test "${only[@]}" --test-reporter=spec dist/test/*.test.js | tee "$report" || true
 count() { sed -n "s/^ℹ $1 //p" "$report"; }
 failed=$(($(count fail) + $(count cancelled)))
 [ "$failed" = 0 ] && word=ok || word=FAILED

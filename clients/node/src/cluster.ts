@@ -36,6 +36,7 @@ export class Cluster implements Carrier {
   readonly #addresses = new Map<string, Address>();
   readonly #slots = new Map<number, string>();
   readonly #asked = new Map<Id, Asked>();
+  #isClosed = false;
 
   constructor(config: Config, make: (config: Config, tell: Tell) => Carrier, tell: Tell) {
     this.#config = config;
@@ -47,7 +48,9 @@ export class Cluster implements Carrier {
   do(call: Call): void {
     if (call.call === "close") return;
     if (call.call !== "acquire" && call.call !== "watch" && call.call !== "presence") {
-      return this.#carrierOf(call.id)?.do(call);
+      this.#carrierOf(call.id)?.do(call);
+      if (call.call === "unwatch" || call.call === "endPresence") this.#asked.delete(call.id);
+      return;
     }
     const number = slotOf(call);
     const [seed = ""] = this.#addresses.keys();
@@ -62,6 +65,7 @@ export class Cluster implements Carrier {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     await Promise.all([...this.#nodes.values()].map((node) => node.close()));
   }
 
@@ -78,6 +82,7 @@ export class Cluster implements Carrier {
     const servers = { ...this.#config.servers, addresses: [address], peers: others, slot: number };
     const carrier = this.#make({ ...this.#config, servers }, (event) => this.#hear(name, event));
     this.#nodes.set(name, carrier);
+    if (this.#isClosed) void carrier.close();
     return carrier;
   }
 

@@ -116,7 +116,7 @@ export class Core {
 
   #isClosed = false;
   #closeAfter: Span | undefined;
-  #parting: Bytes[][] = [["SESSION.END"]];
+  #parting: Bytes[][] = [];
   #hasWarned = false;
 
   constructor(now: Clocks, settings: Settings, random: () => number = Math.random) {
@@ -513,15 +513,9 @@ export class Core {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    const requests = [...this.#requests];
-    const kept = requests.some(({ phase }) => phase === "kept");
-    const others = requests.filter(({ phase }) => phase === "held" || phase === "releasing");
-    if (kept) {
-      this.#parting = others.flatMap((request) => request.keys.map((key) => request.releaseOf(key)));
-      this.#parting.push(["SESSION.DETACH"]);
-    }
+    this.#parting = this.#partingWords();
     const why = failure("closed", "the client was closed");
-    for (const request of requests) this.#finish(request, "closed", why);
+    for (const request of [...this.#requests]) this.#finish(request, "closed", why);
     this.#watches.end(why);
     this.#presences.end(why);
     this.#connectAfter = this.#retryAfter = this.#fence = undefined;
@@ -554,9 +548,18 @@ export class Core {
     this.#drop({ kind: "leave" });
   }
 
+  /** What frees all that is held, but not what is kept (P-CLOSE-1, P-LEAST-3). */
+  #partingWords(): Bytes[][] {
+    const requests = [...this.#requests];
+    const isKept = requests.some(({ phase }) => phase === "kept" || phase === "extending");
+    if (!isKept) return [["SESSION.END"]];
+    const others = requests.filter(({ phase }) => phase === "held" || phase === "releasing");
+    return [...others.flatMap((each) => each.keys.map((key) => each.releaseOf(key))), ["SESSION.DETACH"]];
+  }
+
   /** What to write at the end of the program, when no answer can be waited for (P-REL-10). */
   farewell(): Bytes[][] {
-    return this.#link === "up" && this.#secret !== undefined && !this.#isClosed ? [["SESSION.END"]] : [];
+    return this.#link === "up" && this.#secret !== undefined && !this.#isClosed ? this.#partingWords() : [];
   }
 
   // ---- the connection ----

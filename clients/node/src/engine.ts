@@ -26,6 +26,9 @@ export interface Carrier {
 /** A connection up to LOCK.SERVER, within so many milliseconds. Throws NoLine. */
 export type Finder = (within: number) => Promise<Line>;
 
+/** The longest time of a timer. */
+const LONGEST_TIMER = 2 ** 31 - 1;
+
 /** Engines that are told of the end of the program (P-REL-10). */
 const open = new Set<Engine>();
 process.on("exit", () => {
@@ -152,7 +155,8 @@ export class Engine implements Carrier {
     const at = core.nextTick();
     const isNeeded = core.isWanted || this.#closed.length > 0;
     if (at !== undefined) {
-      const timer = setTimeout(() => this.#settle(), Math.max(0, Math.ceil(at - clocks().mono)));
+      const after = Math.min(LONGEST_TIMER, Math.max(0, Math.ceil(at - clocks().mono)));
+      const timer = setTimeout(() => this.#settle(), after);
       this.#timer = isNeeded ? timer : timer.unref();
     }
     // The program ends when nobody holds, waits or watches.

@@ -3,6 +3,7 @@ import { basename } from "node:path";
 import type { ConnectionOptions } from "node:tls";
 import { parse, SENTINEL_PORT } from "./address.js";
 import type { Config } from "./carrier.js";
+import { TetherError } from "./errors.js";
 import { type Bytes, bytes } from "./resp.js";
 
 /** How a client is set. Times are in milliseconds. */
@@ -43,9 +44,10 @@ export function configOf(urls: readonly string[], options: LocksOptions): Config
   const { grace, stopWithin, fence, cluster, sentinels = [], tls, worker = false, name } = options;
   const addresses = urls.map((url) => parse(url, options));
   const [first] = addresses;
-  const master = first && "host" in first.endpoint ? first.endpoint.host : "";
+  if (first === undefined) throw new TetherError("URL", "there must be one URL at least");
+  const master = "host" in first.endpoint ? first.endpoint.host : "";
   return {
-    settings: { grace, stopWithin, fence, cluster, unix: first !== undefined && "path" in first.endpoint },
+    settings: { grace, stopWithin, fence, cluster, unix: "path" in first.endpoint },
     servers: { addresses, sentinels: sentinels.map((url) => parse(url, { tls }, SENTINEL_PORT)), master },
     maxBlock: worker === false ? undefined : ((worker === true ? undefined : worker.maxBlock) ?? MAX_BLOCK),
     name: fitName(name ?? `tether:${hostname()}:${process.pid}:${basename(process.argv[1] ?? "node")}`),

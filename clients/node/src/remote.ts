@@ -30,6 +30,7 @@ export class Remote implements Carrier {
   readonly #signs: NodeJS.Timeout;
   #calls = 0;
   #closed: (() => void)[] = [];
+  #isClosing = false;
   #isOver = false;
 
   constructor(config: Config, maxBlock: number, tell: (event: Event) => void) {
@@ -68,6 +69,8 @@ export class Remote implements Carrier {
     if (call.call === "acquire" || call.call === "watch" || call.call === "presence") {
       this.#open.set(call.id, { call, isHeld: false, lease: undefined });
     }
+    if (call.call === "unwatch" || call.call === "endPresence") this.#open.delete(call.id);
+    if (call.call === "close") this.#isClosing = true;
     this.#calls += 1;
     this.#keepAlive(true);
     this.#port.postMessage(call);
@@ -95,13 +98,11 @@ export class Remote implements Carrier {
     return closed;
   }
 
-  #receive(message: Message): void {
-    if ("isClosed" in message) return this.#end();
-    if ("isWanted" in message) {
-      if (message.calls === this.#calls) this.#keepAlive(message.isWanted);
-      return;
-    }
-    const { event, lease } = message;
+  #receive({ event, lease, isWanted, calls, isClosed }: Message): void {
+    if (isClosed) return this.#end();
+    // What it says is of before the calls that it has not seen.
+    if (calls === this.#calls) this.#keepAlive(isWanted);
+    if (event === undefined) return;
     if (event.kind !== "warning") this.#note(event.id, event.kind, lease);
     this.#tell(event);
   }
@@ -123,7 +124,9 @@ export class Remote implements Carrier {
     this.#isOver = true;
     clearInterval(this.#signs);
     this.#port.close();
-    const why = failure("unreachable", "the Worker of the connection ended");
+    const why = this.#isClosing
+      ? failure("closed", "the client was closed")
+      : failure("unreachable", "the Worker of the connection ended");
     for (const [id, { call, isHeld }] of this.#open) {
       this.#open.delete(id);
       if (isHeld) this.#tell({ kind: "lost", id, reason: "connection" });

@@ -23,8 +23,12 @@ export const ALIVE = 3;
 export const FIELDS = 4;
 
 /** What a Worker says. */
-export type Message =
-  | { readonly event: Event; readonly lease: Span | undefined }
+export interface Message {
+  readonly event?: Event;
+  /** Of a hold that was granted or extended, when its lease ends. */
+  readonly lease?: Span | undefined;
   /** Whether somebody holds, waits or watches, after so many calls. */
-  | { readonly isWanted: boolean; readonly calls: number }
-  | { readonly isClosed: true };
+  readonly isWanted: boolean;
+  readonly calls: number;
+  readonly isClosed: boolean;
+}

@@ -9,13 +9,16 @@ import { ALIVE, type Message, VOUCHED_BOOT, VOUCHED_MONO, VOUCHED_MS, type Worke
 
 const { config, port, shared, maxBlock } = workerData as WorkerData;
 const fields = new Float64Array(shared);
-const say = (message: Message) => port.postMessage(message);
 const isProgramAlive = () => clocks().mono - (fields[ALIVE] as number) < maxBlock;
+let calls = 0;
 
+const say = (what: Pick<Message, "event" | "lease">, isClosed = false) => {
+  const message: Message = { ...what, isWanted: engine.isWanted, calls, isClosed };
+  port.postMessage(message);
+};
 const tell = (event: Event) => {
   const isOfLease = event.kind === "granted" || event.kind === "extended";
   say({ event, lease: isOfLease ? engine.leaseOf(event.id) : undefined });
-  say({ isWanted: engine.isWanted, calls });
 };
 const engine = new Engine(
   { ...config.settings, isProgramAlive },
@@ -28,16 +31,15 @@ engine.onVouched = ({ from, ms }) => {
   fields[VOUCHED_MS] = ms;
 };
 
-let calls = 0;
 port.on("message", async (call: Call) => {
   calls += 1;
   if (call.call !== "close") {
     engine.do(call);
     // A call that nothing follows, such as the end of a watch.
-    if (!engine.isWanted) say({ isWanted: false, calls });
+    if (!engine.isWanted) say({});
     return;
   }
   await engine.close();
-  say({ isClosed: true });
+  say({}, true);
   port.close();
 });

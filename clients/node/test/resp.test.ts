@@ -1,15 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, ErrorReply, encode, type Frame, Malformed, Parser, Push, text } from "../src/resp.js";
-
-/** Numbers that are the same in each run. */
-export function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return state / 2 ** 32;
-  };
-}
+import { generator } from "./random.js";
 
 const random = generator(40);
 const below = (number: number): number => Math.floor(random() * number);

@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
-import { connect, createServer } from "node:net";
+import { connect, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -142,23 +142,19 @@ export async function on(line: Line, ...words: (string | number)[]): Promise<Fra
   return reply;
 }
 
-/** A wire to a server that can be cut: what is sent is dropped, and nobody hears of it. */
+/** A wire to a server that can be cut: what is sent is dropped, and no end of a connection gets through. */
 export class Wire implements Disposable {
-  isCut = false;
   port = 0;
+  #isCut = false;
+  readonly #near = new Set<Socket>();
+  readonly #far = new Set<Socket>();
   readonly #listener;
 
   private constructor(server: Server) {
     this.#listener = createServer((near) => {
       const far = connect(server.port, "127.0.0.1");
-      for (const [from, to] of [
-        [near, far],
-        [far, near],
-      ] as const) {
-        from.on("data", (data) => this.isCut || to.write(data));
-        from.on("close", () => to.destroy());
-        from.on("error", () => {});
-      }
+      this.#carry(near, far, this.#near);
+      this.#carry(far, near, this.#far);
     });
   }
 
@@ -170,13 +166,38 @@ export class Wire implements Disposable {
     return wire;
   }
 
+  #carry(from: Socket, to: Socket, all: Set<Socket>): void {
+    all.add(from);
+    from.on("data", (data) => this.#isCut || to.write(data));
+    from.on("error", () => {});
+    from.on("close", () => {
+      all.delete(from);
+      if (!this.#isCut) to.destroy();
+    });
+  }
+
   get url(): string {
     return `redis://127.0.0.1:${this.port}`;
   }
 
+  cut(): void {
+    this.#isCut = true;
+  }
+
+  /** The server hears of the end of its connections. */
+  endAtServer(): void {
+    for (const socket of this.#far) socket.destroy();
+  }
+
+  /** Connections that there are end, and new ones get through. */
+  reset(): void {
+    this.#isCut = false;
+    for (const socket of [...this.#near, ...this.#far]) socket.destroy();
+  }
+
   [Symbol.dispose](): void {
     this.#listener.close();
-    this.#listener.unref();
+    this.reset();
   }
 }
 
