@@ -217,7 +217,8 @@ struct request {
     long long token;
     char refusal[WORD], said[WORD]; /* of the last attempt; of which RELEASING was told */
     char early[WORD];               /* the reason of a loss before the grant (P-LOSS-5) */
-    char looked_for[WORD];          /* lost for this reason, if LOCK.MINE does not list it */
+    /* It is lost for this reason, if LOCK.MINE does not list it; and likewise the LOCK.MINE after that. */
+    char looked_for[WORD], looked_for_next[WORD];
     bool is_extending;
     int extension;
     double new_lease;
@@ -470,8 +471,9 @@ static void enter(tether *t) {
         become_child(t);
 }
 
-/* Holders hear of a loss before the connection is closed, which frees their locks at the server. */
-static void leave(tether *t) {
+/* Holders hear of a loss before the connection is closed, which frees their locks at the server. False: a callback
+ * freed `t`. */
+static bool leave(tether *t) {
     while (t->depth == 1 && !t->is_freed) {
         EACH(at, &t->dead) {
             take_off(at);
@@ -490,8 +492,10 @@ static void leave(tether *t) {
             event->watch->fn(event->watch, &event->said, event->watch->user);
         hi_free(event);
     }
-    if (--t->depth == 0 && t->is_freed)
+    bool is_over = --t->depth == 0 && t->is_freed;
+    if (is_over)
         destroy(t);
+    return !is_over;
 }
 
 /* ---- commands ---- */
@@ -620,6 +624,16 @@ static void go_on(tether *t) {
         connect_now(t);
 }
 
+static void forget_found(tether *t) {
+    for (size_t at = 0; at < t->found_count; at++) {
+        discard(t->found[at].key);
+        discard(t->found[at].label);
+    }
+    hi_free(t->found);
+    t->found = NULL;
+    t->found_count = 0;
+}
+
 static void cut(tether *t) {
     t->link = NO_LINK;
     t->fence = 0;
@@ -628,6 +642,7 @@ static void cut(tether *t) {
     EACH(at, &t->watched) AT(struct watched, link, at)->is_on_wire = false;
     t->is_looking = t->is_to_look = t->is_retry_due = false;
     t->refused = 0;
+    forget_found(t);
 }
 
 static void fail(struct request *request, const char *loss, tether_event said);
@@ -1047,16 +1062,6 @@ static void released(struct command *command, const redisReply *reply) {
 
 /* ---- LOCK.MINE ---- */
 
-static void forget_found(tether *t) {
-    for (size_t at = 0; at < t->found_count; at++) {
-        discard(t->found[at].key);
-        discard(t->found[at].label);
-    }
-    hi_free(t->found);
-    t->found = NULL;
-    t->found_count = 0;
-}
-
 /* Whose hold this is, whatever the key is called now (P-SESS-6). */
 static struct request *claimant(tether *t, const struct found *found) {
     EACH(at, &t->requests) {
@@ -1114,8 +1119,8 @@ static void compare(tether *t) {
         }
         if (is_lost)
             lose(request, request->looked_for);
-        if (!t->is_to_look)
-            request->looked_for[0] = 0;
+        strcpy(request->looked_for, request->looked_for_next);
+        request->looked_for_next[0] = 0;
     }
     for (size_t at = 0; at < t->found_count; at++)
         if (t->found[at].by == NULL)
@@ -1529,7 +1534,9 @@ static void told_lost(tether *t, struct place *place, bool is_temporary, tether_
             lose(request, reason);
             return;
         }
-        strcpy(request->looked_for, reason);
+        char *looked_for = t->found ? request->looked_for_next : request->looked_for;
+        if (looked_for[0] == 0)
+            strcpy(looked_for, reason);
         is_to_look = true;
     }
     if (is_to_look)
@@ -2325,7 +2332,8 @@ long tether_tick(tether *t) {
         unreached(t);
     }
     tick(t);
-    leave(t);
+    if (!leave(t))
+        return -1;
     double left = time_left(t);
     EACH(at, &t->wires) {
         struct wire *wire = AT(struct wire, link, at);
@@ -2423,7 +2431,6 @@ static void destroy(tether *t) {
     EACH(at, &t->dead) free_request(AT(struct request, link, at));
     EACH(at, &t->watched) free_watched(AT(struct watched, link, at));
     EACH(at, &t->prefixes) free_prefix(AT(struct prefix, link, at));
-    forget_found(t);
     discard((tether_bytes){t->options.username, 0});
     discard((tether_bytes){t->options.password, 0});
     discard((tether_bytes){t->options.name, 0});

@@ -117,8 +117,11 @@ async def main(options):
         unknown = set(case.get("calls", [])) - set(hello.get("calls", []))
         if options.devserver:
             missing |= Devserver.LACKS.intersection(case["needs"])
-        if case["level"] not in hello["levels"]:
+        if case["level"] not in hello["levels"] and name not in hello.get("also", []):
             return name, "skipped", f"the client has no {case['level']}", 0
+        left_out = set(hello.get("without", [])).intersection(case["needs"])
+        if left_out:
+            return name, "skipped", f"the client leaves {', '.join(left_out)} to its caller", 0
         if missing:
             return name, "skipped", f"the server has no {', '.join(sorted(missing))}", 0
         if unknown:
