@@ -1,7 +1,7 @@
 //! Parses options: the words after a command's fixed arguments, each at most once, in any order.
 
 use super::parse::BadInput;
-use crate::engine::{AskedAcks, Attributes, MOST_MS, Mode, ModeKind, Terms, Wait};
+use crate::engine::{AskedAcks, Attributes, MAX_MS, Mode, ModeKind, Terms, Wait};
 use std::num::NonZeroU32;
 
 /// An option: its index, its name, and the number of its values.
@@ -45,10 +45,10 @@ const WORDS: usize = 24;
 const ACKTIMEOUT_MS: u64 = 1000;
 
 /// One day.
-const LONGEST_ACKTIMEOUT_MS: u64 = 86_400_000;
+const MAX_ACKTIMEOUT_MS: u64 = 86_400_000;
 
 /// The greatest ACKS. Bounded, since grants are counted separately per number of replicas.
-const MOST_ACKS: u64 = 64;
+const MAX_ACKS: u64 = 64;
 
 impl Word {
     /// Compares byte by byte: faster than the library's comparison for such short names.
@@ -159,8 +159,8 @@ impl<'a, 'b> Options<'a, 'b> {
     }
 
     pub fn acks(&self) -> Result<Option<AskedAcks>, BadInput> {
-        let timeout_ms = self.number(ACKTIMEOUT, 1, LONGEST_ACKTIMEOUT_MS)?;
-        let replicas = self.number(ACKS, 1, MOST_ACKS)?;
+        let timeout_ms = self.number(ACKTIMEOUT, 1, MAX_ACKTIMEOUT_MS)?;
+        let replicas = self.number(ACKS, 1, MAX_ACKS)?;
         let Some(replicas) = replicas.and_then(|number| NonZeroU32::new(number as u32)) else {
             return match timeout_ms {
                 Some(_) => Err(BadInput::AcktimeoutWithoutAcks),
@@ -197,7 +197,7 @@ impl<'a, 'b> Options<'a, 'b> {
     }
 
     pub fn ask(&self, mode: Mode) -> Result<Ask<'a>, BadInput> {
-        let lease_ms = self.number(LEASE, 1, MOST_MS)?;
+        let lease_ms = self.number(LEASE, 1, MAX_MS)?;
         let wait = self.wait()?;
         let terms = Terms {
             mode,
@@ -228,7 +228,7 @@ impl<'a, 'b> Options<'a, 'b> {
 
 /// Parses the value of WAIT.
 pub(super) fn wait(ms: &[u8], push: bool) -> Result<Wait, BadInput> {
-    let ms = number_in(WAIT.name, ms, 0, MOST_MS)?;
+    let ms = number_in(WAIT.name, ms, 0, MAX_MS)?;
     let limit_ms = (ms > 0).then_some(ms);
     Ok(Wait { limit_ms, push })
 }

@@ -8,19 +8,19 @@ use super::options::{
     OF_TEMPORARY, OWNER, Options, RESET, SEQ, SINCE, TOKEN, WAIT, number_in, refuse_repeated, wait,
 };
 use super::table::{self, Verb};
-use crate::engine::{LONGEST_GRACE_MS, MOST_MS, Mode, Token};
+use crate::engine::{MAX_GRACE_MS, MAX_MS, Mode, Token};
 use std::fmt;
 
 /// The default grace of a session.
 const GRACE_MS: u64 = 10_000;
 
 /// The most keys of one LOCK.MACQUIRE: all are granted in one step, which cannot be split into slices.
-const MOST_KEYS: usize = 1024;
+const MAX_KEYS: usize = 1024;
 
 /// Defaults of COUNT.
 const INFO_COUNT: u64 = 100;
 /// The most holders, and waiters, that LOCK.INFO returns in one step.
-const MOST_INFO_COUNT: u64 = 1000;
+const MAX_INFO_COUNT: u64 = 1000;
 const LIST_COUNT: u64 = 10;
 /// The most entries that LOCK.MINE returns in one step, and its default.
 const MINE_COUNT: u64 = 1000;
@@ -365,7 +365,7 @@ fn watchtp<'a, 'b>(prefix: &'a [u8], options: &'b [&'a [u8]]) -> Result<Request<
 }
 
 fn macquire<'a, 'b>(number: &[u8], rest: &'b [&'a [u8]]) -> Result<Request<'a, 'b>, BadInput> {
-    let most = rest.len().clamp(1, MOST_KEYS) as u64;
+    let most = rest.len().clamp(1, MAX_KEYS) as u64;
     // The server checks the ACL of this many keys, and does not parse leading zeros.
     if number.starts_with(b"0") && number.len() > 1 {
         return Err(BadInput::NotANumber {
@@ -390,7 +390,7 @@ fn extend<'a, 'b>(
 ) -> Result<Request<'a, 'b>, BadInput> {
     Ok(Request::Extend {
         key,
-        lease_ms: number_in("the lease", ms, 1, MOST_MS)?,
+        lease_ms: number_in("the lease", ms, 1, MAX_MS)?,
         label: Options::read(options, &[OWNER])?.label(),
     })
 }
@@ -434,7 +434,7 @@ fn guard<'a, 'b>(key: &'a [u8], token: &[u8], command: &[u8]) -> Result<Request<
 }
 
 fn info<'a, 'b>(key: &'a [u8], options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let count = options.number(COUNT, 1, MOST_INFO_COUNT)?;
+    let count = options.number(COUNT, 1, MAX_INFO_COUNT)?;
     let count = count.unwrap_or(INFO_COUNT);
     Ok(Request::Info { key, count })
 }
@@ -466,7 +466,7 @@ fn list<'a, 'b>(cursor: &[u8], options: Options<'a, 'b>) -> Result<Request<'a, '
 }
 
 fn start<'a, 'b>(options: Options<'a, 'b>) -> Result<Request<'a, 'b>, BadInput> {
-    let grace_ms = options.number(GRACE, 1, LONGEST_GRACE_MS)?;
+    let grace_ms = options.number(GRACE, 1, MAX_GRACE_MS)?;
     Ok(Request::Start {
         grace_ms: grace_ms.unwrap_or(GRACE_MS),
     })

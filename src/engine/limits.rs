@@ -45,13 +45,13 @@ impl Default for Limits {
 }
 
 /// The maximum depth of a hold.
-pub const MOST_DEPTH: u32 = 1 << 31;
+pub const MAX_DEPTH: u32 = 1 << 31;
 
 /// Holds with a label, a task, a lease, permits or depth above 1. Leaves ids for extras that are needed without a request.
-pub(in crate::engine) const MOST_EXTRAS: usize = if cfg!(test) {
+pub(in crate::engine) const MAX_EXTRAS: usize = if cfg!(test) {
     50_000
 } else {
-    Header::MOST_EXTRAS - (1 << 20)
+    Header::MAX_EXTRAS - (1 << 20)
 };
 
 // ---- work per event ----

@@ -60,8 +60,8 @@ pub use storage::few::Few;
 pub use tables::{Engine, Totals};
 pub use terms::{Attributes, Terms, mode_word};
 pub use types::{
-    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, LONGEST_GRACE_MS,
-    Loss, LostRight, MOST_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait,
+    AskedAcks, Cause, ClientId, Db, Digest, Form, Key, KeyBuf, KeyState, Kind, Loss, LostRight,
+    MAX_GRACE_MS, MAX_MS, Moment, NOBODY, NoRight, Origin, SessionId, Since, Token, Wait,
 };
 
 use limits::Budget;

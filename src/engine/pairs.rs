@@ -28,12 +28,12 @@ impl Pair {
 }
 
 /// The limit of names and values in a record, for all versions.
-pub const MOST_WORDS: usize = 64;
+pub const MAX_WORDS: usize = 64;
 
 /// Calls `take` for each pair. None if the words are not pairs or too many, a name is repeated, or a pair is refused.
 pub fn read_pairs(words: &[&[u8]], mut take: impl FnMut(&[u8], &[u8]) -> Pair) -> Option<()> {
     let (pairs, rest) = words.as_chunks::<2>();
-    if !rest.is_empty() || words.len() > MOST_WORDS {
+    if !rest.is_empty() || words.len() > MAX_WORDS {
         return None;
     }
     for (at, [name, value]) in pairs.iter().enumerate() {
@@ -114,7 +114,7 @@ mod tests {
             assert_eq!(read(refused), None, "{refused}");
         }
         assert_eq!(skip_pairs(&[]), Some(()));
-        let many: Vec<_> = (0..=MOST_WORDS).map(|n| format!("n{n}")).collect();
+        let many: Vec<_> = (0..=MAX_WORDS).map(|n| format!("n{n}")).collect();
         let many: Vec<&[u8]> = many.iter().map(String::as_bytes).collect();
         assert_eq!(skip_pairs(&many[..64]), Some(()));
         assert_eq!(skip_pairs(&many), None);

@@ -28,9 +28,9 @@
 mod tests;
 
 use crate::engine::mode::Mode;
-use crate::engine::pairs::{self, MOST_WORDS, Pair, number, read_number, read_pairs, skip_pairs};
+use crate::engine::pairs::{self, MAX_WORDS, Pair, number, read_number, read_pairs, skip_pairs};
 use crate::engine::terms::{MODE, NOTIFY, REENTRANT, Terms, read_lease, read_mode};
-use crate::engine::types::{Db, Digest, KeyBuf, LONGEST_GRACE_MS, MOST_MS, SessionId, Token};
+use crate::engine::types::{Db, Digest, KeyBuf, MAX_GRACE_MS, MAX_MS, SessionId, Token};
 
 /// What sessions hold. Each can be told again without harm.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub const NO_SESSION: SessionId = SessionId(Token::MAX);
 pub const TOKENS: &[u8] = b"tokens";
 
 /// No server tells of a deeper hold.
-pub const MOST_DEPTH_TOLD: u32 = 3 << 30;
+pub const MAX_DEPTH_ENCODED: u32 = 3 << 30;
 
 const DEPTH: &[u8] = b"depth";
 const BELOW: &[u8] = b"below";
@@ -155,7 +155,7 @@ impl SessionRecord {
 
     /// Understands [`words`](Self::words), those of the former version too. Total: nothing where they make no sense.
     pub fn read(command: &str, db: Db, words: &[&[u8]]) -> Option<Self> {
-        if words.len() > MOST_WORDS {
+        if words.len() > MAX_WORDS {
             return None;
         }
         match (command, words) {
@@ -164,7 +164,7 @@ impl SessionRecord {
                 Some(SessionRecord::Session {
                     id: read_id(id)?,
                     digest: Digest(unhex(digest)?),
-                    grace_ms: read_number(grace, 1..=LONGEST_GRACE_MS)?,
+                    grace_ms: read_number(grace, 1..=MAX_GRACE_MS)?,
                 })
             }
             (SESSION, [b"END", id, pairs @ ..]) => {
@@ -304,7 +304,7 @@ impl Held {
         self.terms.make_sense()
             && (self.shared_below == 0 || may_have_below)
             && (self.depth == 1 || mode.is_lock())
-            && depths <= MOST_DEPTH_TOLD.into()
+            && depths <= MAX_DEPTH_ENCODED.into()
     }
 }
 
@@ -322,7 +322,7 @@ pub fn read_token(word: &[u8]) -> Option<Token> {
 
 /// The word of a moment, in milliseconds since 1970.
 pub fn read_moment_ms(word: &[u8]) -> Option<i64> {
-    read_number(word, 1..=MOST_MS)?.try_into().ok()
+    read_number(word, 1..=MAX_MS)?.try_into().ok()
 }
 
 /// Sessions have the numbers of tokens.
@@ -331,7 +331,7 @@ fn read_id(word: &[u8]) -> Option<SessionId> {
 }
 
 fn read_depth(word: &[u8], least: u64) -> Option<u32> {
-    let depth = read_number(word, least..=MOST_DEPTH_TOLD.into())?;
+    let depth = read_number(word, least..=MAX_DEPTH_ENCODED.into())?;
     depth.try_into().ok()
 }
 

@@ -8,7 +8,7 @@
 use crate::engine::mode::{Mode, ModeKind};
 use crate::engine::pairs::{self, Pair, read_number};
 use crate::engine::storage::bytes::Bytes;
-use crate::engine::types::{AskedAcks, MOST_MS, Moment};
+use crate::engine::types::{AskedAcks, MAX_MS, Moment};
 use std::ops::Deref;
 
 /// The terms of a request. `L` are bytes, borrowed or owned.
@@ -226,5 +226,5 @@ pub fn read_mode(word: &[u8]) -> Option<Mode> {
 
 /// Milliseconds.
 pub fn read_lease(word: &[u8]) -> Option<u64> {
-    read_number(word, 0..=MOST_MS)
+    read_number(word, 0..=MAX_MS)
 }

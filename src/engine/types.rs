@@ -72,10 +72,10 @@ impl fmt::Debug for KeyBuf {
 pub struct Moment(pub u64);
 
 /// The longest duration of a request, in ms: 285,000 years.
-pub const MOST_MS: u64 = (1 << 53) - 1;
+pub const MAX_MS: u64 = (1 << 53) - 1;
 
 /// The longest grace of a session: one day.
-pub const LONGEST_GRACE_MS: u64 = 86_400_000;
+pub const MAX_GRACE_MS: u64 = 86_400_000;
 
 impl Moment {
     pub fn after_ms(self, ms: u64) -> Moment {

@@ -14,13 +14,13 @@ const BYTES_PER_ENTRY: usize = 1024;
 const BURST_GAP_MS: u64 = 1000;
 
 /// Longer labels are truncated.
-const MOST_LABEL_BYTES: usize = 128;
+const MAX_LABEL_BYTES: usize = 128;
 
-/// Names longer than this plus [`MOST_MARK_BYTES`] are truncated to this length.
+/// Names longer than this plus [`MAX_MARK_BYTES`] are truncated to this length.
 const CUT_NAME_BYTES: usize = 960;
 
 /// Bound of the suffix of a truncated name.
-const MOST_MARK_BYTES: usize = 64;
+const MAX_MARK_BYTES: usize = 64;
 
 /// A key as logged: a long name is truncated and gets a suffix with its length and hash.
 pub fn key_in_log(key: Key<'_>) -> KeyBuf {
@@ -31,14 +31,14 @@ pub fn key_in_log(key: Key<'_>) -> KeyBuf {
     key.name.hash(&mut hasher);
     let (bytes, hash) = (key.name.len(), hasher.finish());
     let mark = format!("...({bytes} bytes, {hash:016x})");
-    debug_assert!(mark.len() <= MOST_MARK_BYTES);
+    debug_assert!(mark.len() <= MAX_MARK_BYTES);
     let name = [&key.name[..CUT_NAME_BYTES], mark.as_bytes()].concat();
     let key = Key { name: &name, ..key };
     key.to_owned()
 }
 
 fn is_cut(key: Key<'_>) -> bool {
-    key.name.len() > CUT_NAME_BYTES + MOST_MARK_BYTES
+    key.name.len() > CUT_NAME_BYTES + MAX_MARK_BYTES
 }
 
 /// An entry of the log.
@@ -161,8 +161,8 @@ impl LossLog {
         if is_cut {
             lost.key = key_in_log(lost.key.as_key());
         }
-        if lost.label.len() > MOST_LABEL_BYTES {
-            lost.label = lost.label[..MOST_LABEL_BYTES].into();
+        if lost.label.len() > MAX_LABEL_BYTES {
+            lost.label = lost.label[..MAX_LABEL_BYTES].into();
         }
         let open = self.open.entry(lost.key.clone()).or_default();
         open.push_back(self.last_id);

@@ -502,18 +502,18 @@ fn waits_again(ground: &mut Ground<'_>) -> usize {
 }
 
 /// As many keys as one request may name.
-const MOST_KEYS: usize = 1024;
+const MAX_KEYS: usize = 1024;
 
 /// A connection that holds the first key of each of the other one's requests, each of which is for as many keys as may be.
 fn waits_for_many_keys(ground: &mut Ground<'_>) -> [usize; 2] {
-    let requests = ground.many / MOST_KEYS;
+    let requests = ground.many / MAX_KEYS;
     let holder = ground.connect();
     ground.run_each(holder, (0..requests).map(|n| format!("LOCK.ACQUIRE {n}:0")));
     let by = ground.connect();
     for n in 0..requests {
-        let keys: Vec<_> = (0..MOST_KEYS).map(|k| format!("{n}:{k}")).collect();
+        let keys: Vec<_> = (0..MAX_KEYS).map(|k| format!("{n}:{k}")).collect();
         let keys = keys.join(" ");
-        let request = format!("LOCK.MACQUIRE {MOST_KEYS} {keys} WAIT 0 PUSH");
+        let request = format!("LOCK.MACQUIRE {MAX_KEYS} {keys} WAIT 0 PUSH");
         let connection = &mut ground.connections[by];
         connection.send(&encode(&request));
         connection.skip_any_replies(1);

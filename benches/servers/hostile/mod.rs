@@ -23,7 +23,7 @@ use tether_testing::resp::encode;
 const MANY: usize = 60_000;
 const ROUNDS: usize = 3;
 /// What the longest PING may take, in ms of server CPU, on a machine of the usual pace.
-const MOST_FOR_ONE: f64 = 5.0;
+const MAX_FOR_ONE: f64 = 5.0;
 const MOST_FOR_16_KB: f64 = 100.0;
 /// A short run is for what costs many times as much as before. It measures once, and within a second the pace changes by about
 /// as much as this allows.
@@ -37,7 +37,7 @@ const AFTERMATH: Duration = Duration::from_millis(150);
 pub fn run(bench: &Bench, table: &mut Table) {
     for attack in ATTACKS {
         let mut most = match attack.single {
-            true => MOST_FOR_ONE,
+            true => MAX_FOR_ONE,
             false => MOST_FOR_16_KB,
         };
         if bench.short {

@@ -26,7 +26,7 @@ fn any_record() -> impl Strategy<Value = SessionRecord> {
     };
     let id = || (1..=Token::MAX).prop_map(SessionId);
     prop_oneof![
-        (id(), any::<[u8; 32]>(), 1..=LONGEST_GRACE_MS).prop_map(|(id, digest, grace_ms)| {
+        (id(), any::<[u8; 32]>(), 1..=MAX_GRACE_MS).prop_map(|(id, digest, grace_ms)| {
             SessionRecord::Session {
                 id,
                 digest: Digest(digest),
@@ -49,8 +49,8 @@ fn any_record() -> impl Strategy<Value = SessionRecord> {
 type Extras = (u32, u32, u64, Option<u64>, [bool; 3]);
 
 fn extras() -> impl Strategy<Value = Extras> {
-    let half = MOST_DEPTH_TOLD / 2;
-    let lease = proptest::option::of(0..=MOST_MS);
+    let half = MAX_DEPTH_ENCODED / 2;
+    let lease = proptest::option::of(0..=MAX_MS);
     (
         1..=half,
         0..=half,
@@ -299,7 +299,7 @@ proptest! {
     #[test]
     fn what_is_written_is_understood(record in any_record()) {
         let (name, words) = record.words();
-        prop_assert!(words.len() <= MOST_WORDS);
+        prop_assert!(words.len() <= MAX_WORDS);
         let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
         let db = record.db().unwrap_or(Db(0));
         prop_assert_eq!(SessionRecord::read(name, db, &words), Some(record));

@@ -3,7 +3,7 @@
 use crate::engine::deadlock::Verdict;
 use crate::engine::effect::{Effect, Refusal, Reply, Waits};
 use crate::engine::event::{Acquire, KeySnapshot};
-use crate::engine::limits::MOST_DEPTH;
+use crate::engine::limits::MAX_DEPTH;
 use crate::engine::mode::Mode;
 use crate::engine::rules::grant::Making;
 use crate::engine::state::holds::Grant;
@@ -315,8 +315,8 @@ impl Engine {
             if !self.holds.mode(*id).reenters_as(ask.terms.mode) {
                 return Err(Refusal::HeldOtherwise);
             }
-            if self.holds.depth(*id) >= MOST_DEPTH {
-                return Err(Refusal::TooDeep { limit: MOST_DEPTH });
+            if self.holds.depth(*id) >= MAX_DEPTH {
+                return Err(Refusal::TooDeep { limit: MAX_DEPTH });
             }
         }
         self.check_extras_of(&held)?;

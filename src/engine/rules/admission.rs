@@ -2,7 +2,7 @@
 
 use crate::engine::effect::Refusal;
 use crate::engine::event::KeySnapshot;
-use crate::engine::limits::{Limits, MOST_EXTRAS, PREFIX_LENGTHS};
+use crate::engine::limits::{Limits, MAX_EXTRAS, PREFIX_LENGTHS};
 use crate::engine::state::rows::{Client, Hold, PrefixWatch};
 use crate::engine::storage::arena::Id;
 use crate::engine::storage::bytes::Bytes;
@@ -137,7 +137,7 @@ impl Engine {
 
     /// Whether `wanted` more holds can have an `Extra`. Every waiter counts, since it may need one.
     pub(in crate::engine) fn check_extras(&self, wanted: usize) -> Result<(), Refusal> {
-        let limit = MOST_EXTRAS;
+        let limit = MAX_EXTRAS;
         match self.holds.extras() + self.queues.places() + wanted <= limit {
             true => Ok(()),
             false => Err(Refusal::TooManyExtras { limit }),
@@ -157,7 +157,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::limits::MOST_DEPTH;
+    use crate::engine::limits::MAX_DEPTH;
     use crate::engine::{
         Acquire, Attributes, ClientId, Db, Effect, Event, Form, Key, KeySnapshot, KeyState, Mode,
         Moment, Reply, Terms, Wait,
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn who_asks_for_one_more_than_can_be_remembered_is_refused() {
-        let limit = MOST_EXTRAS;
+        let limit = MAX_EXTRAS;
         let refused = Reply::Refused(Refusal::TooManyExtras { limit });
         let mut world = World(Engine::default());
         assert!(matches!(
@@ -273,12 +273,12 @@ mod tests {
             .find_held(Key { db, name })
             .expect("it is held");
         let hold = world.0.keys[key].holds.head().expect("it is held");
-        world.0.holds.set_depths(hold, (MOST_DEPTH - 2, 1));
+        world.0.holds.set_depths(hold, (MAX_DEPTH - 2, 1));
         assert!(matches!(
             world.acquire(1, b"k", b"", false),
             Reply::Integer(_)
         ));
-        let limit = MOST_DEPTH;
+        let limit = MAX_DEPTH;
         let refused = Reply::Refused(Refusal::TooDeep { limit });
         assert_eq!(world.acquire(1, b"k", b"", false), refused);
         let (client, key, label) = (ClientId(1), Key { db, name }, b"");
@@ -289,7 +289,7 @@ mod tests {
             label,
             all,
         };
-        let left = i64::from(MOST_DEPTH) - 1;
+        let left = i64::from(MAX_DEPTH) - 1;
         assert_eq!(world.tell(release), Reply::Integer(left));
     }
 }

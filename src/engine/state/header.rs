@@ -20,7 +20,7 @@ impl Header {
     const EXTRA_AT: u32 = 4;
     const SINCE_AT: u32 = Self::EXTRA_AT + Self::EXTRA_BITS;
     /// Extra records that have an id. (Two chunks less: the last one may be partly used.)
-    pub const MOST_EXTRAS: usize = (1 << (Self::EXTRA_BITS - generation::BITS)) - 1024;
+    pub const MAX_EXTRAS: usize = (1 << (Self::EXTRA_BITS - generation::BITS)) - 1024;
 
     pub fn new(mode: Mode, attributes: Attributes, since: Moment) -> Self {
         let reentrant = u64::from(attributes.reentrant) * Self::REENTRANT;

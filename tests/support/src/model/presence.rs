@@ -12,7 +12,7 @@ use super::world::{Turn, World};
 use std::collections::BTreeMap;
 
 /// Values that are longer are not told.
-const MOST_VALUE: usize = 4096;
+const MAX_VALUE: usize = 4096;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrefixWatch {
@@ -136,7 +136,7 @@ impl World {
     fn value_told(&self, spot: Spot) -> Option<String> {
         let entry = self.entry(spot).filter(|_| !self.slow);
         match entry.map(|entry| &entry.value) {
-            Some(Value::Text(text)) if text.len() <= MOST_VALUE => Some(text.clone()),
+            Some(Value::Text(text)) if text.len() <= MAX_VALUE => Some(text.clone()),
             _ => None,
         }
     }
