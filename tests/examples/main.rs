@@ -202,7 +202,7 @@ fn the_readme_shows_the_lock_handed_over_and_how_to_run_it() {
     ));
 }
 
-/// What the project's own README.md shows.
+/// The example that README.md points to.
 #[test]
 fn the_first_program_that_a_reader_sees_takes_a_lock_and_gives_it_back() {
     let server = Server::start();
@@ -235,10 +235,8 @@ fn the_first_program_that_a_reader_sees_does_not_connect_a_second_time() {
 }
 
 fn first_program(server: &Server) -> String {
-    let readme = fs::read_to_string(project().join("README.md")).expect("README.md");
-    let shown = readme.split("```python\n").nth(1);
-    let shown = shown.and_then(|rest| Some(rest.split_once("```")?.0));
-    let shown = shown.expect("a program in README.md");
+    let file = project().join("examples/python/once.py");
+    let shown = fs::read_to_string(file).expect("the example");
     assert!(
         shown.contains("port=6379") && shown.contains("5000"),
         "{shown}"
