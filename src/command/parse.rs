@@ -175,6 +175,9 @@ impl fmt::Display for BadInput {
             BadInput::UnknownOption(word) => {
                 write!(f, "unknown option '{}'", shown(word))?;
                 match &*table::commands_with(word) {
+                    [] if is_time_to_live(word) => {
+                        write!(f, "; for a time limit, LOCK.ACQUIRE has LEASE milliseconds")
+                    }
                     [] => Ok(()),
                     [others @ .., last] if !others.is_empty() => {
                         write!(f, ", which {} and {last} know", others.join(", "))
@@ -201,6 +204,14 @@ impl fmt::Display for BadInput {
             }
         }
     }
+}
+
+/// Options of SET by which other locks end.
+fn is_time_to_live(word: &[u8]) -> bool {
+    let names = ["EX", "PX", "TTL"];
+    names
+        .iter()
+        .any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Escapes and truncates a client's bytes for an error message.

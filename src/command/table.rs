@@ -414,7 +414,7 @@ pub const TABLE: &[Spec] = &[
         categories: "keyspace read slow",
         access: Access::Look,
         keys: KeyPlaces::Nowhere,
-        summary: "Tells how holds ended that their owners did not end, or forgets it.",
+        summary: "Lists the locks that were lost (not released), and why; or empties the list.",
         complexity: "O(N) with N the number of entries",
         arguments: &[
             option("KEY", "key", ArgumentKind::String),

@@ -1,7 +1,7 @@
 //! The exit codes of `tether` itself. A command's own code is passed on as it is; where a signal ended the command, this process
 //! ends by the same signal. 127 says that there is no such command, 126 that it cannot be executed. Those with a name in sysexits.h mean what that says.
 
-/// EX_USAGE: the arguments make no sense, or the times do not fit together.
+/// EX_USAGE: invalid arguments, or the times do not fit together.
 pub const USAGE: u8 = 64;
 /// EX_UNAVAILABLE: no server answered.
 pub const UNREACHABLE: u8 = 69;

@@ -1,4 +1,4 @@
-//! What can be said to `tether`: help, man page and completions are made from this.
+//! The command line of `tether`: help, man pages and completions are made from this.
 
 use crate::timing;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Locks of a Redis or Valkey server with the module tether.
+/// Locks on a Redis or Valkey server with the tether module.
 #[derive(Parser, Debug)]
 #[command(name = "tether", version = env!("TETHER_VERSION"), max_term_width = 100)]
 pub struct Options {
@@ -42,7 +42,7 @@ pub enum Action {
     Doctor(Doctor),
     Qualify(Qualify),
     Metrics(Metrics),
-    /// Print what a shell needs to complete words of this command
+    /// Print a shell completion script
     Completions {
         shell: Shell,
     },
@@ -55,9 +55,9 @@ pub enum Action {
 
 /// Run a command while holding a lock
 ///
-/// The command gets TETHER_KEY and TETHER_TOKEN (the fencing token) in its environment, and the terminal and the signals that
-/// are sent to tether. No shell is involved. If the lock is lost, the command and everything that it started is ended. What it
-/// leaves behind when it ends by itself is ended too, and then the lock is released.
+/// The command gets TETHER_KEY and TETHER_TOKEN (the fencing token) in its environment, tether's terminal, and the signals that
+/// tether receives. No shell is involved. If the lock is lost, tether kills the command and everything it started. When the
+/// command exits, tether kills any processes it left running, then releases the lock.
 #[derive(Args, Debug)]
 #[command(after_help = EXIT_CODES)]
 pub struct Run {
@@ -69,7 +69,7 @@ pub struct Run {
     #[arg(long, value_name = "N/TOTAL", value_parser = permits)]
     pub permits: Option<Permits>,
 
-    /// Wait at most so long for the lock and the server (0 is --nowait); without it, wait for as long as it takes
+    /// Wait at most TIME for the lock and the server (0 is --nowait); without it, there is no limit
     #[arg(long, value_name = "TIME", value_parser = timing::parse, conflicts_with = "nowait")]
     pub wait: Option<Duration>,
 
@@ -77,19 +77,19 @@ pub struct Run {
     #[arg(long)]
     pub nowait: bool,
 
-    /// Let the server end the hold after that time, whatever the command is doing
+    /// Give the lock up after TIME even if the command still runs; the command is then killed
     #[arg(long, value_name = "TIME", value_parser = timing::parse)]
     pub lease: Option<Duration>,
 
-    /// How long the server keeps the lock for this command when the connection breaks
+    /// How long the server keeps the lock after the connection breaks, so that tether can reconnect
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "10s")]
     pub grace: Duration,
 
-    /// The signal that asks the command to end when the lock is lost
+    /// The signal that the command gets first when the lock is lost
     #[arg(long, value_name = "SIGNAL", value_parser = signal, default_value = "TERM")]
     pub on_loss: Signal,
 
-    /// Kill what is still there so long after that signal
+    /// How long to wait after --on-loss before sending KILL
     #[arg(long, value_name = "TIME", value_parser = timing::parse, default_value = "5s")]
     pub kill_after: Duration,
 
@@ -117,21 +117,21 @@ pub struct Run {
 
 /// List the keys that are held or waited for
 ///
-/// It goes through them as SCAN does: what is held all the while is in the list, what changes meanwhile may be.
+/// Like SCAN: keys that change while it runs may or may not be listed.
 #[derive(Args, Debug)]
 pub struct Ls {
-    /// Only keys with such names, as in KEYS: report:*
+    /// Only keys whose names match this pattern, as in KEYS: report:*
     pub pattern: Option<OsString>,
 
-    /// Only what this connection holds or waits for
+    /// Only keys that this connection holds or waits for
     #[arg(long, value_name = "ID", conflicts_with = "detached")]
     pub client: Option<u64>,
 
-    /// Only what sessions hold whose connection is gone
+    /// Only keys held by sessions whose connection is gone
     #[arg(long)]
     pub detached: bool,
 
-    /// One JSON object for each key, a line each
+    /// Print one JSON object per line, one for each key
     #[arg(long)]
     pub json: bool,
 }
@@ -141,11 +141,11 @@ pub struct Ls {
 /// The exit code is 1 if nobody does.
 #[derive(Args, Debug)]
 pub struct Who {
-    /// Show at most so many holders and so many waiters
+    /// Show at most N holders and N waiters
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub count: u64,
 
-    /// The server's answer as one JSON object
+    /// Print the server's answer as one JSON object
     #[arg(long)]
     pub json: bool,
 
@@ -155,11 +155,11 @@ pub struct Who {
 
 /// Show why nobody gets a key: who holds it, what they wait for, who holds that, and so on
 ///
-/// Those at the end, who wait for nothing, are the cause. A quarantine, a pause and missing replicas are told, too. The exit code
-/// is 1 if nothing is in the way.
+/// The holders at the end of the chain, who wait for nothing, are the cause. Other causes are a quarantine, a pause, or missing
+/// replicas. The exit code is 1 if nothing is in the way.
 #[derive(Args, Debug)]
 pub struct Why {
-    /// One JSON object for each holder or other cause, a line each
+    /// Print one JSON object per line, one for each holder or other cause
     #[arg(long)]
     pub json: bool,
 
@@ -167,49 +167,49 @@ pub struct Why {
     pub key: OsString,
 }
 
-/// Show how holds ended that their owners did not end, the latest first
+/// Show locks that were lost (not released), newest first, and why
 ///
-/// The exit code is 1 if there are none.
+/// The exit code is 1 if none was lost.
 #[derive(Args, Debug)]
 pub struct Log {
-    /// Show at most so many
+    /// Show at most N losses
     #[arg(long, value_name = "N", default_value = "20")]
     pub count: u64,
 
-    /// One JSON object for each, a line each
+    /// Print one JSON object per line, one for each loss
     #[arg(long)]
     pub json: bool,
 
-    /// Only of this lock or temporary key
+    /// Only this lock or temporary key
     pub key: Option<OsString>,
 }
 
 /// List the sessions of all connections, the oldest first
 ///
-/// It takes the rights of an administrator. SESSION.KILL ends one by its id.
+/// This needs an administrator's rights. SESSION.KILL ends a session by its id.
 #[derive(Args, Debug)]
 pub struct Sessions {
-    /// One JSON object for each, a line each
+    /// Print one JSON object per line, one for each session
     #[arg(long)]
     pub json: bool,
 }
 
-/// Show the busiest keys again and again: who holds them, who waits, and what was lost
+/// Show the busiest keys, who holds them, who waits, and what was lost, refreshed at an interval
 ///
-/// On a terminal it redraws the screen; elsewhere it prints each look, with an empty line between two. Ctrl-C ends it. The
-/// counters are those of the server, the keys those of the database of --url. A look asks for 10,000 keys at most: of more keys,
-/// the next look goes on where this one ended, and the busiest so far stay. When the connection breaks, it ends (exit code 69).
+/// On a terminal it redraws the screen; elsewhere it prints one refresh after the other, with an empty line in between. Ctrl-C
+/// ends it. The counters are the server's, the keys those of the database in --url. One refresh reads at most 10,000 keys; if
+/// there are more, the next one continues there, and the busiest keys so far stay. When the connection breaks, it exits with 69.
 #[derive(Args, Debug)]
 pub struct Top {
-    /// How long to wait between two looks
+    /// The time between two refreshes
     #[arg(long, value_name = "TIME", value_parser = interval, default_value = "2s")]
     pub interval: Duration,
 
-    /// Look once, print that, and end
+    /// Print one refresh and exit
     #[arg(long, conflicts_with = "interval")]
     pub once: bool,
 
-    /// Show at most so many keys
+    /// Show at most N keys
     #[arg(long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub count: u64,
 
@@ -217,34 +217,34 @@ pub struct Top {
     #[arg(long, value_enum, value_name = "ORDER", default_value = "waiters")]
     pub sort: Order,
 
-    /// One JSON object for each look, a line each
+    /// Print one JSON object per line, one for each refresh
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Those with the most waiters
+    /// The keys with the most waiters
     Waiters,
-    /// Those whose first waiter has waited for the longest time
+    /// The keys whose first waiter has waited longest
     Waiting,
-    /// Those that are held for the longest time
+    /// The keys that have been held longest
     Held,
 }
 
-/// Print whether keys exist, and each change of that as it happens
+/// Print whether keys exist, then each change as it happens
 ///
-/// A line has EXIST or NOEXIST for the beginning and ADD or DEL for a change, and the key. When the connection breaks, changes
-/// may be missed, so it ends (exit code 69) and does not connect again by itself.
+/// The first line of a key says EXIST or NOEXIST, each further one ADD or DEL. When the connection breaks, changes may be missed,
+/// so tether exits with 69 and does not reconnect.
 #[derive(Args, Debug)]
 pub struct Watch {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub json: bool,
 
     /// Run a command for each line, one after the other, with TETHER_KEY and TETHER_EVENT in its environment
     ///
-    /// A signal that ends tether ends the command and what it started, too; after five seconds by KILL.
+    /// A signal that ends tether also ends the command and what it started, after five seconds by KILL.
     #[arg(long, value_name = "COMMAND", num_args = 1.., allow_hyphen_values = true, value_hint = ValueHint::CommandName)]
     pub exec: Option<Vec<OsString>>,
 
@@ -255,16 +255,16 @@ pub struct Watch {
 
 /// Take a key away from those who hold it
 ///
-/// The key is deleted, which its holders are told if they asked for it, and the next in line gets it. Their other keys stay. It
-/// prints who held it when it was deleted: if it was handed over just before, that is the new holder. The exit code is 1 if
-/// nobody was kicked.
+/// This deletes the key: holders that asked with NOTIFY are told, the next waiter gets the key, and the holders keep their other
+/// keys. It prints who lost the key. Beware: if the key has just passed to a waiter, kick takes it from that waiter; use --token
+/// to be sure. The exit code is 1 if nobody held the key.
 #[derive(Args, Debug)]
 pub struct Kick {
-    /// Only if it is held with this fencing token, as `tether who` shows it
+    /// Only if the key is held with this fencing token, as `tether who` shows it
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<u64>,
 
-    /// End all that the holders have: their session if they have one (SESSION.KILL), else their connection
+    /// End everything that the holders have: their session (SESSION.KILL), or without one their connection
     #[arg(long)]
     pub connection: bool,
 
@@ -272,30 +272,30 @@ pub struct Kick {
     pub key: OsString,
 }
 
-/// Check that servers and settings are fit for locks, and say what to do
+/// Check that a server, its replicas and their settings are fit for locks, and say what to do
 ///
-/// It looks at the server and at the replicas that the server names, with the same user and password. The exit code is 1 if
-/// something is wrong; warnings alone leave it 0.
+/// Replicas are those that the server names; user and password are the same for all. The exit code is 1 if something is wrong,
+/// and 0 if there are only warnings.
 #[derive(Args, Debug)]
 pub struct Doctor {
-    /// One JSON object for each finding, a line each
+    /// Print one JSON object per line, one for each finding
     #[arg(long)]
     pub json: bool,
 }
 
-/// Try whether a server is fit for pushes, and print the line that says so for its redis.conf
+/// Test whether pushes work on a server version, and print the line for its redis.conf that says so
 ///
-/// For servers that docs/servers.md does not name. It starts this very program with the module in a temporary folder, on a Unix
-/// socket there and for some trials on 127.0.0.1 with a password, and does everything that the module would do with functions of
-/// the server's that no API promises. It takes less than half a minute. What it prints can be appended to redis.conf.
+/// For servers that docs/servers.md does not name. tether starts the server's program with the module in a temporary folder, on a
+/// Unix socket and for some tests on 127.0.0.1 with a password, and uses every server function outside the module API that the
+/// module would use. This takes less than half a minute. Append what it prints to redis.conf.
 #[derive(Args, Debug)]
 #[command(after_help = QUALIFY_CODES)]
 pub struct Qualify {
-    /// The server's program; without it redis-server or valkey-server as found on PATH
+    /// The server's program; by default redis-server or valkey-server on PATH
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub server: Option<PathBuf>,
 
-    /// The module; without it libtether.so beside this program, or where the package has it
+    /// The module; by default libtether.so beside this program, or where the package installs it
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub module: Option<PathBuf>,
 
@@ -306,16 +306,16 @@ pub struct Qualify {
 
 pub const QUALIFY_CODES: &str = "\
 Exit codes:
-  0     the server has qualified; or, with --if-needed, it needs not
-  1     it has not: the standard error says why
-  64    the arguments make no sense
+  0     the server has qualified, or with --if-needed it is known already
+  1     it has not; the standard error says why
+  64    invalid arguments
   69    the server does not start, or not with the module
   125   tether itself failed";
 
-/// Print what the module counts, in the text format of Prometheus
+/// Print the module's metrics in the text format of Prometheus
 #[derive(Args, Debug)]
 pub struct Metrics {
-    /// Serve it by HTTP (at /metrics), asking the server anew each time
+    /// Serve them over HTTP at /metrics; each request asks the server
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<SocketAddr>,
 }
@@ -323,15 +323,15 @@ pub struct Metrics {
 pub const EXIT_CODES: &str = "\
 Exit codes:
   the command's own   if signal N ended it, tether ends by that signal (128 + N to a shell)
-  64                  the arguments make no sense
+  64                  invalid arguments
   69                  no server answered in the time to wait
   75                  the lock is taken
   78                  the server refused
-  79                  the lock was lost, and the command was ended or not started
+  79                  the lock was lost; the command was killed or not started
   125                 tether itself failed
-  126, 127            the command cannot be executed, was not found";
+  126, 127            the command cannot be executed; it was not found";
 
-/// What a server may be asked for so much as `tether top` does.
+/// `tether top` reads much from the server.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 fn interval(text: &str) -> Result<Duration, String> {

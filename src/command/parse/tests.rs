@@ -27,6 +27,11 @@ fn a_wait_of_zero_has_no_limit() {
 fn bad_input_is_named() {
     for (verb, line, words) in [
         (Verb::Settp, "k v NOW", "unknown option 'NOW'"),
+        (
+            Verb::Acquire,
+            "k px 5000",
+            "unknown option 'px'; for a time limit, LOCK.ACQUIRE has LEASE milliseconds",
+        ),
         (Verb::Settp, "k v WAIT", "option WAIT is incomplete"),
         (Verb::Settp, "k v WAIT x", "WAIT is not a number: 'x'"),
         (Verb::Settp, "k v WAIT 1 WAIT 2", "option WAIT is repeated"),
