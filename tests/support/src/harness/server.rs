@@ -14,7 +14,8 @@ use crate::resp::Frame;
 use crate::resp::{int, simple};
 use std::env;
 use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -412,6 +413,30 @@ impl Server {
         }
     }
 
+    /// A server that does not answer is made to crash: its report in the log has the stack of its main thread, since Redis 7.2 of
+    /// every thread.
+    fn report_if_stuck(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(3);
+        let port = self.port;
+        let answers = || -> io::Result<usize> {
+            let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+            socket.set_read_timeout(Some(PATIENCE))?;
+            socket.write_all(b"PING\r\n")?;
+            socket.read(&mut [0; 64])
+        };
+        let Some(child) = &mut self.child else { return };
+        let is_stuck =
+            answers().is_err_and(|error| error.kind() != io::ErrorKind::ConnectionRefused);
+        if !is_stuck || !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        Server::signal(child.id() as libc::pid_t, libc::SIGABRT);
+        let begin = Instant::now();
+        while begin.elapsed() < PATIENCE && matches!(child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn spawn(&mut self) {
         let log = self.folder().join("log");
         let log = OpenOptions::new()
@@ -469,6 +494,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.report_if_stuck();
+        }
         self.kill();
         if std::thread::panicking() {
             let _ = writeln!(
