@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const ABOUT: &str = "\
     64 contenders take one lock in turn, as often as they can ([rows and columns](#against-what-else-one-would-take)).\n\
-    BLPOP/RPUSH is no lock, but the fastest way in which a plain server can pass anything on: what it reaches is 1. The three\n\
+    BLPOP/RPUSH is no lock, but the fastest way in which a plain server can pass anything on: 1.000 is as fast as that. The three\n\
     after it are this module; how it compares with BLPOP is measured with more care [below](#handing-a-lock-over-against-blpop-and-rpush).\n\
     The last column is how long a lock stays taken whose holder is killed.\n";
 
