@@ -26,8 +26,11 @@ RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR=target/sanitize RUSTFLAGS="-Zsanitizer=addres
 export TETHER_MODULE=$PWD/target/sanitize/$triple/debug/libtether.so
 # All takes several times as long.
 export TETHER_PATIENCE=90
-# Valkey loads modules so that they find their own names first, which the runtime does not bear.
-cc -shared -fPIC -o target/sanitize/dlopen.so -xc - <<'END'
+# Valkey loads modules so that they find their own names first, which the runtime does not bear. Put in place whole, as is all that
+# another run of this may use at the same time.
+new=$(mktemp -d target/sanitize/new.XXXXXX)
+trap 'rm -rf "$new"' EXIT
+cc -shared -fPIC -o "$new/dlopen.so" -xc - <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
 void *dlopen(const char *file, int flags) {
@@ -36,35 +39,54 @@ void *dlopen(const char *file, int flags) {
 }
 END
 
+mv -f "$new/dlopen.so" target/sanitize/dlopen.so
+
+# server NAME: puts a server with the runtime into target/sanitize/NAME/, laid out as scripts/servers.sh does: tests copy it. It
+# reports into the folder SANITIZE_REPORTS.
+server() {
+    local from=$PWD/.servers/$1 to=$PWD/target/sanitize/$1 program options
+    program=$from/bin/redis-server
+    [ -e "$program" ] || program=$from/redis-server
+    mkdir -p "$to/bin"
+    ln -sfnT "$program" "$to/bin/redis-server"
+    ln -sfnT "$from/lib" "$to/lib"
+    # What a server keeps to its end is no leak. It reports itself where it is told to crash.
+    options="log_path='\$SANITIZE_REPORTS/report':verify_asan_link_order=0:detect_leaks=0:handle_segv=0:handle_abort=0:allocator_may_return_null=1"
+    cat > "$new/redis-server" <<END
+#!/usr/bin/env bash
+here=\$(cd "\$(dirname "\${BASH_SOURCE[0]}")" && pwd)
+export LD_PRELOAD="$PWD/target/sanitize/dlopen.so $runtime" ASAN_OPTIONS="$options"
+LD_LIBRARY_PATH="\$here/lib" exec -a "\$here/redis-server" "\$here/bin/redis-server" "\$@"
+END
+    chmod +x "$new/redis-server"
+    mv -f "$new/redis-server" "$to/redis-server"
+}
+
 # shellcheck disable=SC2086 # a list of words
 scripts/servers.sh $names
-reports=$PWD/target/sanitize/reports
-rm -rf "$reports"
-mkdir -p "$reports"
 failed=()
 for name in $names; do
-    wrapped=$PWD/target/sanitize/$name
-    # What a server keeps to its end is no leak. It reports itself where it is told to crash.
-    options="log_path='$reports/$name':verify_asan_link_order=0:detect_leaks=0:handle_segv=0:handle_abort=0:allocator_may_return_null=1"
-    printf '#!/usr/bin/env bash\nexport LD_PRELOAD="%s" ASAN_OPTIONS="%s"\nexec "%s" "$@"\n' \
-        "$PWD/target/sanitize/dlopen.so $runtime" "$options" "$PWD/.servers/$name/redis-server" > "$wrapped"
-    chmod +x "$wrapped"
-    if ! LD_BIND_NOW=1 LD_DEBUG=bindings "$wrapped" --version 2>&1 | grep "/redis-server .* to $runtime .*symbol .malloc'" >/dev/null; then
+    SANITIZE_REPORTS=$PWD/target/sanitize/reports/$(IFS=-; echo "$name-${suites[*]}")
+    TETHER_SERVER=$PWD/target/sanitize/$name/redis-server
+    export SANITIZE_REPORTS TETHER_SERVER
+    rm -rf "$SANITIZE_REPORTS"
+    mkdir -p "$SANITIZE_REPORTS"
+    server "$name"
+    if ! LD_BIND_NOW=1 LD_DEBUG=bindings "$TETHER_SERVER" --version 2>&1 | grep "/redis-server .* to $runtime .*symbol .malloc'" >/dev/null; then
         say "$name takes its memory from elsewhere: nothing would be seen"
         failed+=("$name")
         continue
     fi
-    export TETHER_SERVER=$wrapped
     say "$name: ${suites[*]}"
     # How long others wait while a million keys go is measured of a build without sanitizers: with them it is 20 ms or some more.
     # shellcheck disable=SC2086 # a list of words
     cargo test --no-fail-fast "${suites[@]/#/--test=}" -- --skip a_million_keys_go_without_holding_up_anyone ${FILTER:-} ||
         failed+=("$name")
-done
-for report in "$reports"/*; do
-    [ -e "$report" ] || continue
-    say "the sanitizer has found something:"
-    cat "$report" >&2
-    failed+=("$report")
+    for report in "$SANITIZE_REPORTS"/*; do
+        [ -e "$report" ] || continue
+        say "the sanitizer has found something:"
+        cat "$report" >&2
+        failed+=("$report")
+    done
 done
 [ ${#failed[@]} -eq 0 ] || { say "FAILED: ${failed[*]}"; exit 1; }
