@@ -463,6 +463,8 @@ impl Server {
         let source = fs::read_to_string(&source)
             .unwrap_or_else(|error| panic!("{}: {error}", source.display()));
         let is_module = |line: &String| line.starts_with("loadmodule ");
+        // All at their defaults; another build of the module may not know each.
+        let is_foreign = |line: &str| self.module.is_some() && line.starts_with("tether.");
         let (others, wanted): (Vec<_>, Vec<_>) = self.lines.iter().cloned().partition(is_module);
         let mut module_lines = 0;
         let mut config: Vec<String> = Vec::new();
@@ -472,7 +474,7 @@ impl Server {
                 config.extend(others.iter().cloned());
                 let module = self.module.clone().unwrap_or_else(module);
                 config.push(format!("loadmodule {}", module.display()));
-            } else {
+            } else if !is_foreign(line) {
                 config.push(line.to_owned());
             }
         }
