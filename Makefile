@@ -23,7 +23,7 @@ build: ## the module in release mode: target/release/libtether.so; PROFILE=1 as 
 test: ## the module and its documents: unit tests, simulation, integration tests on a real server (installs what is missing)
 	@scripts/test.sh
 
-test-clients: ## the clients: Rust, the command line, and Python with two versions of redis-py; the vectors of the clients' protocol
+test-clients: ## the clients: Rust, the command line, Python, C, Go, Node.js, Java; the vectors of the clients' protocol
 	@scripts/need.sh python
 	@python3 clients/protocol/check.py --run
 	@scripts/test.sh --clients
@@ -46,12 +46,12 @@ instructions: ## fails if an operation needs over 5 % more instructions than wer
 profile: ## records what of the module is used most, for `make build PROFILE=1` to lay its code out by; some minutes
 	@scripts/profile.sh
 
-lint: ## formatting and clippy, ruff and mypy, as CI asks for
+lint: ## formatters and lints of each language, as CI asks for
 	@scripts/need.sh cargo cc libclang
 	cargo fmt --all --check
 	cargo clippy --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --quiet --no-deps --document-private-items
-	@scripts/python.sh --lint
+	@for language in python c go node java; do scripts/$$language.sh --lint || exit; done
 
 soak: ## the tests that take long: random histories, clusters in trouble, leaks, a million keys
 	@scripts/test.sh --soak

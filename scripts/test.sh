@@ -3,7 +3,7 @@
 # where the server is called while something of the shell's is lent.
 #
 #   scripts/test.sh                     the module and its documents, on the server on PATH (or SERVER=...)
-#   scripts/test.sh --clients           the clients: Rust, the command line, Python; on the same server
+#   scripts/test.sh --clients           the clients: Rust, the command line, Python, C, Go, Node.js, Java; on the same server
 #   scripts/test.sh --soak [ARG..]      the long ones of the module, on the same server; ARGs are cargo test's
 #   scripts/test.sh --soak-clients [ARG..]   the long ones of the clients
 #   scripts/test.sh --servers [NAME..]  the integration tests on these servers; unless given, on the oldest and the newest
@@ -95,8 +95,10 @@ if [ "$mode" != --servers ] && [ "$mode" != --matrix ]; then
     run_tests "${packages[@]}" || status=1
     cargo test --no-fail-fast --doc "${packages[@]}" || status=1
     if [ "$mode" = --clients ]; then
-        heading "tests of clients/python"
-        scripts/python.sh || status=1
+        for language in python c go node java; do
+            heading "tests of clients/$language"
+            "scripts/$language.sh" || status=1
+        done
     fi
     exit $status
 fi
