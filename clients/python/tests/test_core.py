@@ -156,6 +156,56 @@ def test_who_asks_the_server_is_told_of_a_loss() -> None:
     assert [event.kind for event in core.events] == ["lost", "not_checked"]
 
 
+def test_a_task_asks_again_once_its_refused_release_is_taken() -> None:
+    """The server would take it for a deadlock: for it the task still holds the lock."""
+    core = with_lock()
+    core.acquire("b", Ask((b"l",), task=b"t"))
+    core.receive(8)
+    core.release("b")
+    core.receive(ReplyError("BUSY no"))
+    core.output.clear()
+    core.events.clear()
+    core.acquire("c", Ask((b"l",), task=b"t"))
+    core.acquire("d", Ask((b"l",), wait=0, task=b"t"))
+    assert core.output == []
+    assert [(event.kind, event.handle) for event in core.events] == [("refused", "d")]
+    core.acquire("e", Ask((b"l",), wait=0, task=b"u"))
+    assert core.output.pop()[0] == "LOCK.ACQUIRE"
+    core.receive(None)
+    core.tick(20)
+    assert [words[0] for words in core.output] == ["LOCK.RELEASE"]
+    core.receive(0)
+    assert [words[0] for words in core.output] == ["LOCK.RELEASE", "LOCK.ACQUIRE"]
+
+
+def test_a_request_that_overtook_the_refused_release_of_its_task_is_sent_again() -> None:
+    core = with_lock()
+    core.acquire("b", Ask((b"l",), task=b"t"))
+    core.receive(8)
+    core.release("b")
+    core.acquire("c", Ask((b"l",), task=b"t"))
+    core.receive(ReplyError("BUSY no"))
+    core.receive(ReplyError("DEADLOCK a task waits for itself"))
+    core.output.clear()
+    core.tick(20)
+    core.receive(0)
+    assert [words[0] for words in core.output] == ["LOCK.RELEASE", "LOCK.ACQUIRE"]
+    assert "refused" not in [event.kind for event in core.events]
+
+
+def test_a_task_waits_for_what_it_has_left_to_be_kept() -> None:
+    core = with_lock(grace=9000)
+    core.acquire("b", Ask((b"l",), task=b"t", at_least=1000.0))
+    core.receive(8)
+    core.release("b")
+    core.receive(1)
+    core.output.clear()
+    core.acquire("c", Ask((b"l",), task=b"t"))
+    assert core.output == []
+    core.tick(1000)
+    assert [words[0] for words in core.output] == ["LOCK.ACQUIRE"]
+
+
 def test_timers_of_requests_that_are_over_are_dropped() -> None:
     core = with_lock()
     for number in range(100):

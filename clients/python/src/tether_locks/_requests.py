@@ -52,6 +52,8 @@ class Requests:
         self.mine: Mine | None = None
         self._must_look_again = False
         self._is_first_of_resume = False
+        # What its owner has given back, and the server has not: refused, or kept (P-LEAST-2).
+        self._lingering: dict[Request, None] = {}
         # Those who asked the server, by `verify`.
         self._checks: dict[Handle, PerKey] = {}
 
@@ -77,7 +79,7 @@ class Requests:
         elif standing and ask.waits:
             text = "DEADLOCK this owner has or waits for the lock itself"
             core.tell("refused", handle, error=Deadlock(text))
-        elif standing or (not ask.waits and any(other.refusal for other in others)):
+        elif standing or (not ask.waits and self._lingers(request, others)):
             core.tell("refused", handle, error=Taken())
         else:
             self._add(request)
@@ -101,6 +103,16 @@ class Requests:
         if settings.is_cluster and len({slot_of(key) for key in ask.keys}) > 1:
             return CrossSlot("the names are of more than one slot", "CROSSSLOT")
         return None
+
+    def _lingers(self, request: Request, others: list[Request]) -> bool:
+        """Whether a former request of its owner, or of its task, was refused its release, or kept.
+
+        The server would take a request of that task for a deadlock (P-OWNER-4).
+        """
+        return any(other.refusal for other in others) or any(
+            former.task == request.task is not None and set(former.keys) & set(request.keys)
+            for former in self._lingering
+        )
 
     def _reenters(self, base: Request, request: Request) -> bool:
         """P-OWNER-7."""
@@ -194,6 +206,9 @@ class Requests:
         self.all.pop(request, None)
         for place in request.places:
             self._leave_place(request, place)
+        if request in self._lingering:
+            del self._lingering[request]
+            self.send_queued()
 
     # ---- time ----
 
@@ -282,6 +297,8 @@ class Requests:
             return
         if any(self._places[place][0] is not request for place in request.places):
             return
+        if self._lingering and self._lingers(request, []):
+            return
         request.phase = Phase.ASKED
         request.greatest_before = self._greatest
         sent = core.now
@@ -315,6 +332,8 @@ class Requests:
         if request.ask.waits and is_for_now:  # P-ACQ-6, P-ACQ-7.
             request.phase, request.refusal = Phase.QUEUED, error
             self._core.try_again(lambda: self._send_if_first(request))
+        elif code == "DEADLOCK" and request.ask.waits and self._lingers(request, []):
+            request.phase = Phase.QUEUED  # It overtook a release that was refused.
         elif code == "DEADLOCK":
             self._refuse(request, Deadlock(str(error)))
         elif code == "QUARANTINE":
@@ -392,6 +411,7 @@ class Requests:
         """P-REL-5: it is sent again until the server takes it."""
         request.unsettled[key] = False
         request.refusal = error
+        self._lingering[request] = None
         self._tell_refusal(request, error)
         for other in [o for place in request.places for o in self._places.get(place, ())]:
             if other is not request and other.phase is Phase.QUEUED and not other.ask.waits:
@@ -436,6 +456,7 @@ class Requests:
     def _keep(self, request: Request) -> None:
         """Extend it to what is left of `at_least`, and keep it unseen (P-LEAST-2)."""
         request.phase = Phase.EXTENDING
+        self._lingering[request] = None
         rest = self._rest(request)
         if rest <= 0:
             self._begin_release(request)
