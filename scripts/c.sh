@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The C client of clients/c, on the hiredis of servers.sh:
 #
-#   scripts/c.sh                    vectors, tests and examples with sanitizers, tests and examples with valgrind
+#   scripts/c.sh                    vectors, random histories, tests and examples with sanitizers; tests and examples with valgrind
 #                                   (TETHER_SERVER, TETHER_MODULE; CC=clang; TETHER_STEPS=100000 cancelled requests)
 #   scripts/c.sh --vectors          the vectors alone, which need no server
 #   scripts/c.sh --lint             clang-format; gcc and clang without a warning; compiled as C++ and on libvalkey
@@ -114,6 +114,7 @@ scripts/need.sh cc python valgrind jansson libevent libev libuv
 scripts/servers.sh hiredis
 HAS_AE=1
 fetch_ae || { HAS_AE=0; say "not tried: the example on ae, since Redis' source cannot be had here"; }
+build fuzz "$SOURCES/tests/fuzz.c" "${SANITIZED[@]}"
 programs sanitized "${SANITIZED[@]}"
 programs valgrind -O1
 echo '#include <stdlib.h>' > "$ROOT/readme.c"
@@ -126,5 +127,6 @@ for program in "$ROOT"/{live,example-*}-valgrind; do
 done
 {
     vectors || true
+    "$ROOT/fuzz" || true
     python3 "$SOURCES/tests/run.py" "$SERVER" "$MODULE" "${commands[@]}" || true
 } | sum
