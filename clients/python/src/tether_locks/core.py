@@ -468,6 +468,9 @@ class Core:
     def tick(self, now: float) -> None:
         """The time is this: do what is due."""
         self.now = now
+        at = self.next_tick
+        if at is None or at > now:
+            return
         for number in range(len(self._timers())):
             at, act = self._timers()[number]
             if at is not None and at <= now:
