@@ -4,6 +4,7 @@
 #   scripts/python.sh [PYTEST..]   builds its wheel, installs it into empty environments, with the lowest and the newest
 #                                  redis-py, and runs its tests there (TETHER_SERVER, TETHER_MODULE; PYTHON=python3.13)
 #   scripts/python.sh --lint       ruff, mypy; of clients/protocol and packaging, ruff
+#   scripts/python.sh --vectors          the vectors of clients/protocol, with the newest redis-py
 #   scripts/python.sh --conform [ARGS]   the cases of clients/protocol/conform, with the newest redis-py
 #
 # The environments are in target/python/, from PyPI. The last line of a run is in cargo's form, which .ci/run sums.
@@ -58,6 +59,10 @@ installed() {
     "$ROOT/redis-$1/bin/python" -m pip -q --disable-pip-version-check install --force-reinstall --no-deps "$ROOT"/dist/*.whl
 }
 
+if [ "${1:-}" = --vectors ]; then
+    installed "$newest"
+    exec "$ROOT/redis-$newest/bin/python" clients/protocol/loaders/python.py
+fi
 if [ "${1:-}" = --conform ]; then
     shift
     installed "$newest"

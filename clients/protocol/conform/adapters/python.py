@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from urllib.parse import urlsplit
 
 import redis.asyncio
 
@@ -43,7 +44,7 @@ class Adapter:
     def __init__(self):
         self.requests, self.held, self.tasks = {}, {}, set()
         self.lost, self.given_up = set(), set()
-        self.data, self.sources, self.watches = None, {}, {}
+        self.data, self.sources, self.watches, self.pauses = None, {}, {}, {}
 
     def begin(self, coroutine):
         task = asyncio.get_running_loop().create_task(coroutine)
@@ -52,12 +53,23 @@ class Adapter:
         return task
 
     def open(self, call):
-        seconds = {
+        options = {
             name: call[name] / 1000 for name in ("grace", "stop_within", "fence") if name in call
         }
-        options = {name: call[name] for name in ("username", "password") if name in call}
-        self.url = call["url"]
-        self.locks = Locks([call["url"], *call.get("others", [])], **seconds, **options)
+        for name, option in (
+            ("user", "username"),
+            ("password", "password"),
+            ("ca", "ssl_ca_certs"),
+        ):
+            if name in call:
+                options[option] = call[name]
+        if "sentinels" in call:
+            sentinels = [(urlsplit(url).hostname, urlsplit(url).port) for url in call["sentinels"]]
+            server = redis.asyncio.Sentinel(sentinels).master_for(call["master"])
+        else:
+            self.url = call["url"]
+            server = [call["url"], *call.get("others", [])]
+        self.locks = Locks(server, **options)
 
     def lock(self, call):
         wait, key = call.get("wait"), call["keys"][0]
@@ -176,8 +188,11 @@ class Adapter:
         self.watches[name] = self.begin(self.watched(name, changes, told))
 
     async def watched(self, name, changes, told):
+        reads = self.pauses[name] = asyncio.Event()
+        reads.set()
         try:
             async for change in changes:
+                await reads.wait()
                 say(**told(change))
         except LockError as error:
             say(ended=name, **error_of(error))
@@ -186,6 +201,12 @@ class Adapter:
         self.watches.pop(call["id"]).cancel()
 
     end = unwatch
+
+    def pause(self, call):
+        self.pauses[call["id"]].clear()
+
+    def go_on(self, call):
+        self.pauses[call["id"]].set()
 
     def check(self, call):
         time.sleep(call.get("stall", 0) / 1000)  # The loop stands still, and no timer runs.
@@ -294,6 +315,8 @@ CALLS = (
     "presence",
     "observe",
     "end",
+    "pause",
+    "go_on",
 )
 
 
