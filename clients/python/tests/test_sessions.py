@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -408,6 +410,21 @@ def test_closing_leaves_nothing_for_the_grace(server: Server) -> None:
     with locks.lock("b"):
         pass
     locks.close()
+    free(server)
+
+
+@pytest.mark.parametrize("end", ["", "raise KeyError", "sys.exit(3)"])
+def test_the_end_of_the_program_leaves_nothing_for_the_grace(server: Server, end: str) -> None:
+    program = f"""
+import sys
+from tether_locks import Locks
+locks = Locks({server.url!r}, grace=600)
+held = locks.lock("a").acquire()
+held.check_server()
+{end}
+"""
+    ran = subprocess.run([sys.executable, "-c", program], check=False, stderr=subprocess.DEVNULL)
+    assert bool(ran.returncode) == bool(end)
     free(server)
 
 

@@ -55,6 +55,13 @@ def replace_descriptor(descriptor: int) -> None:
         os.close(nothing)
 
 
+def close_all(loop: asyncio.AbstractEventLoop) -> None:
+    """In this loop: end what its clients hold, as far as the sockets take it at once."""
+    for client in list(_clients):
+        if client.loop is loop:
+            client.do(client.core.close)
+
+
 class Client:
     """A core, the connection that it has now, and those that are about to be closed."""
 

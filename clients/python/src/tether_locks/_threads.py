@@ -17,6 +17,7 @@ must be done is left to the caller's own code:
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 import inspect
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 import redis
 
 from . import asyncio as aio
-from ._client import replace_descriptor
+from ._client import close_all, replace_descriptor
 from ._request import FENCE, Change, Key, Leader, Maker, Member, Request, as_bytes
 from .errors import Lost, Taken, raise_if_stale
 
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
 R = TypeVar("R")
+
+# A program that ends does not wait for longer.
+END_WITHIN_S = 0.5
 
 
 class _Loop(asyncio.SelectorEventLoop):
@@ -314,6 +318,16 @@ def _forget_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+@atexit.register
+def _end_of_program() -> None:
+    """Give back what is held, so that a session does not keep it for its grace (P-REL-10)."""
+    portal, done = _portals.get("here"), threading.Event()
+    if portal is not None:
+        portal.post(functools.partial(close_all, portal.loop))
+        portal.post(done.set)
+        done.wait(END_WITHIN_S)
 
 
 def _here() -> _Portal:
