@@ -2,7 +2,7 @@
 # The Go client of clients/go:
 #
 #   scripts/go.sh [GO-TEST..]     its tests, with the race detector; among them the vectors of clients/protocol
-#                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires)
+#                                 (TETHER_SERVER, TETHER_MODULE; TETHER_STEPS cancelled acquires, TETHER_FAULTS of the wire)
 #   scripts/go.sh --lint          gofmt, go vet, staticcheck
 #   scripts/go.sh --conform [..]  clients/protocol/conform with its adapter
 #

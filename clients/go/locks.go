@@ -115,8 +115,10 @@ func Permits(permits, of int) Option {
 	return func(w *core.Want) { w.Permits, w.Of = permits, of }
 }
 
-// Lease lets the lock be lost (lease) after that time, unless [Held.Extend] says otherwise.
-func Lease(limit time.Duration) Option { return func(w *core.Want) { w.Lease = limit } }
+// Lease lets the lock be lost (lease) after that time, a millisecond at least, unless [Held.Extend] says otherwise.
+func Lease(limit time.Duration) Option {
+	return func(w *core.Want) { w.Lease = max(time.Millisecond, limit) }
+}
 
 // Owner names the owner, which LOCK.INFO shows. An owner has one request for a lock at a time. The name must not begin with a dot.
 func Owner(name string) Option { return func(w *core.Want) { w.Owner = name } }

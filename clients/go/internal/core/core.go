@@ -240,12 +240,10 @@ func (c *Core) fenceTimer() timer { return timer{c.fence > 0, c.vouched + c.fenc
 
 // P-FENCE-10, and for an answer to SESSION.RESUME P-CONN-9.
 func (c *Core) stuckTimer() timer {
-	since := c.vouched
 	if c.link == resuming {
-		since = c.linkSince
+		return timer{c.fence > 0, c.linkSince + c.GreetWithin()}
 	}
-	isOn := c.fence > 0 && c.secret != "" && c.holding > 0 && (c.link == up || c.link == resuming)
-	return timer{isOn, since + c.fence/2}
+	return timer{c.fence > 0 && c.secret != "" && c.holding > 0 && c.link == up, c.vouched + c.fence/2}
 }
 
 func (c *Core) pingTimer() timer { // P-FENCE-7
@@ -697,6 +695,7 @@ func (c *Core) Receive(frame resp.Value) {
 		return
 	}
 	next := c.replies[0]
+	c.replies[0] = reply{} // Not to be kept by the rest.
 	c.replies = c.replies[1:]
 	c.answeredSent = next.sent
 	code := frame.Code()

@@ -33,7 +33,7 @@ func (r *Request) words(now time.Duration) []string {
 	if want.Shared {
 		words = append(words, "SHARED")
 	}
-	if want.Permits > 0 {
+	if want.Of != 0 {
 		words = append(words, "PERMITS", strconv.Itoa(want.Permits), "OF", strconv.Itoa(want.Of))
 	}
 	if !want.Temporary {
