@@ -48,21 +48,25 @@ func (f *feed[E]) wake() {
 	}
 }
 
-// take is what has come, or why nothing will.
-func (f *feed[E]) take(ctx context.Context, name string) ([]E, error) {
+// take is the next event, or why none will come.
+func (f *feed[E]) take(ctx context.Context, name string) (event E, err error) {
 	for {
 		if ctx.Err() != nil {
-			return nil, stopped(ctx, name)
+			return event, stopped(ctx, name)
 		}
 		f.mu.Lock()
-		events, end := f.events, f.end
-		f.events, f.limit = nil, maxUntaken
+		end, isThere := f.end, len(f.events) > 0
+		if isThere {
+			event, f.events = f.events[0], f.events[1:]
+		} else {
+			f.events, f.limit = nil, maxUntaken
+		}
 		f.mu.Unlock()
 		switch {
-		case len(events) > 0:
-			return events, nil
+		case isThere:
+			return event, nil
 		case end != nil:
-			return nil, end
+			return event, end
 		}
 		select {
 		case <-f.ready:
@@ -82,15 +86,13 @@ func follow[E any](
 			watched, end := begin(route.link, name)
 			defer end() // Also if the reader panics.
 			for {
-				var events []E
-				if events, err = watched.take(ctx, name); err != nil {
+				var event E
+				if event, err = watched.take(ctx, name); err != nil {
 					return
 				}
 				isFirst = false
-				for _, event := range events {
-					if !yield(event, nil) {
-						return
-					}
+				if !yield(event, nil) {
+					return
 				}
 			}
 		}()

@@ -5,6 +5,8 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,6 +38,8 @@ type call struct {
 	Master     string
 	User       string
 	Password   string
+	CA         string
+	Cluster    bool
 	Grace      float64
 	StopWithin float64 `json:"stop_within"`
 	Fence      float64
@@ -91,6 +95,7 @@ type one struct {
 	held    *tether.Held
 	givenUp bool
 	lost    sync.Once
+	gate    sync.Mutex // Closed while the user of a watch takes no events.
 }
 
 type adapter struct {
@@ -112,21 +117,33 @@ func (a *adapter) find(id string) *one {
 }
 
 func (a *adapter) open(c call) error {
-	var err error
 	a.url, a.data = c.URL, nil
-	where := c.URL
+	where, err := url.Parse(c.URL)
+	if err != nil {
+		return err
+	}
+	if c.URL == "" { // There are Sentinels, given as URLs.
+		where.Scheme = "redis"
+	}
 	if c.Password != "" {
-		parts, err := url.Parse(c.URL)
+		where.User = url.UserPassword(c.User, c.Password)
+	}
+	options := &tether.Options{
+		Grace: ms(c.Grace), StopWithin: ms(c.StopWithin), Fence: ms(c.Fence), Addresses: c.Others, Master: c.Master, Cluster: c.Cluster,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	for _, each := range c.Sentinels {
+		options.Sentinels = append(options.Sentinels, strings.TrimPrefix(each, "redis://"))
+	}
+	if c.CA != "" {
+		text, err := os.ReadFile(c.CA)
 		if err != nil {
 			return err
 		}
-		parts.User = url.UserPassword(c.User, c.Password)
-		where = parts.String()
+		options.TLS = &tls.Config{RootCAs: x509.NewCertPool()}
+		options.TLS.RootCAs.AppendCertsFromPEM(text)
 	}
-	a.locks, err = tether.Open(where, &tether.Options{
-		Grace: ms(c.Grace), StopWithin: ms(c.StopWithin), Fence: ms(c.Fence), Addresses: c.Others, Sentinels: c.Sentinels, Master: c.Master,
-		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	a.locks, err = tether.Open(where.String(), options)
 	return err
 }
 
@@ -333,6 +350,7 @@ func (a *adapter) follow(c call) {
 					ended(err)
 					return
 				}
+				request.pass()
 				say(object{"watch": c.ID, "key": event.Key, "is": event.Change})
 			}
 		case "presence":
@@ -341,6 +359,7 @@ func (a *adapter) follow(c call) {
 					ended(err)
 					return
 				}
+				request.pass()
 				line := object{"presence": c.ID, "key": member.Key, "is": member.Change}
 				if member.Change == tether.Left {
 					line["reason"] = member.Reason
@@ -355,6 +374,7 @@ func (a *adapter) follow(c call) {
 					ended(err)
 					return
 				}
+				request.pass()
 				line := object{"leader": c.ID, "token": nil}
 				if leader.Token > 0 {
 					line["token"], line["value"] = leader.Token, leader.Value
@@ -363,6 +383,12 @@ func (a *adapter) follow(c call) {
 			}
 		}
 	}()
+}
+
+// pass waits while the watch is paused.
+func (o *one) pass() {
+	o.gate.Lock()
+	defer o.gate.Unlock()
 }
 
 // sockets are those that an executed child has.
@@ -409,6 +435,10 @@ func (a *adapter) answer(c call) object {
 		a.follow(c)
 	case "unwatch", "end":
 		a.find(c.ID).cancel()
+	case "pause":
+		a.find(c.ID).gate.Lock()
+	case "go_on":
+		a.find(c.ID).gate.Unlock()
 	case "execute":
 		return sockets()
 	default:
@@ -420,7 +450,7 @@ func (a *adapter) answer(c call) object {
 func main() {
 	a := &adapter{all: map[string]*one{}}
 	say(object{"hello": "tether for Go", "levels": []string{"L1", "L2", "L3", "CLUSTER"}, "calls": []string{
-		"extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end",
+		"extend", "guard", "check_server", "execute", "watch", "unwatch", "presence", "observe", "end", "pause", "go_on",
 	}})
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<24)

@@ -164,12 +164,13 @@ type Core struct {
 	vouched      time.Duration
 	pinged       time.Duration
 
-	requests *list.List // Of *Request, in the order of their beginning.
-	places   map[place][]*Request
-	due      dueHeap
-	holding  int // Requests that the server may have a hold of.
-	labels   int
-	greatest int64 // Of all tokens.
+	requests  *list.List // Of *Request, in the order of their beginning.
+	places    map[place][]*Request
+	lingering []*Request // Released by their owners, and refused by the server, or kept (P-OWNER-4).
+	due       dueHeap
+	holding   int // Requests that the server may have a hold of.
+	labels    int
+	greatest  int64 // Of all tokens.
 
 	mine      *mine
 	lookAgain *mine

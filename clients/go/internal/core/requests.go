@@ -232,7 +232,7 @@ func (c *Core) begins(r *Request) {
 	case first != nil:
 		refuse(Deadlock, "DEADLOCK", "this owner has it, or asks for it, already: it would wait for itself")
 		return
-	case isRefused && want.Wait == 0: // P-OWNER-4
+	case want.Wait == 0 && (isRefused || c.lingers(r)): // P-OWNER-4
 		refuse(Taken, "TAKEN", "the server has not taken back this owner's former hold")
 		return
 	}
@@ -271,6 +271,22 @@ func (r *Request) isReenteredBy(other *Request) bool {
 		r.want.Permits == other.want.Permits && r.want.Of == other.want.Of
 }
 
+// lingers tells whether the server still has a hold of the request's task at one of its keys, though that was released: it would take
+// the request for a deadlock (P-OWNER-4).
+func (c *Core) lingers(r *Request) bool {
+	return r.want.Task != "" && slices.ContainsFunc(c.lingering, func(former *Request) bool {
+		return former.want.Task == r.want.Task && former.want.Temporary == r.want.Temporary &&
+			slices.ContainsFunc(former.keys, func(key string) bool { return slices.Contains(r.keys, key) })
+	})
+}
+
+// linger says that the server did not take a released hold back, or is to keep it.
+func (c *Core) linger(r *Request) {
+	if r.want.Task != "" && !slices.Contains(c.lingering, r) {
+		c.lingering = append(c.lingering, r)
+	}
+}
+
 // sendIfFirst sends a request, unless a former one at its places is not settled (P-OWNER-4), or LOCK.MINE not answered
 // (P-SESS-5).
 func (c *Core) sendIfFirst(r *Request) {
@@ -281,6 +297,9 @@ func (c *Core) sendIfFirst(r *Request) {
 		if c.places[place][0] != r {
 			return
 		}
+	}
+	if c.lingers(r) {
+		return
 	}
 	r.floor = c.greatest
 	c.setPhase(r, asked)
@@ -351,6 +370,8 @@ func (c *Core) refusedRequest(r *Request, err *Error) {
 		r.refusal = err
 		c.setPhase(r, queued)
 		c.tryAgain(func() { c.sendIfFirst(r) })
+	case err.Code == "DEADLOCK" && r.want.Wait != 0 && c.lingers(r): // It overtook a release that was refused.
+		c.setPhase(r, queued)
 	case err.Code == "DEADLOCK":
 		c.fail(r, "", &Error{Deadlock, err.Code, err.Text})
 	case err.Code == "QUARANTINE":
@@ -603,6 +624,12 @@ func (c *Core) end(r *Request) {
 	for _, key := range r.keys {
 		c.leavePlace(r, key)
 	}
+	if slices.Contains(c.lingering, r) {
+		c.lingering = without(c.lingering, r)
+		for _, each := range c.all() {
+			c.sendIfFirst(each)
+		}
+	}
 }
 
 func (c *Core) leavePlace(r *Request, key string) {
@@ -648,6 +675,7 @@ func (c *Core) Release(claim *Request) {
 	c.endCalls(r, failure(Lost, "it is released"))
 	if r.want.AtLeast > c.now-r.granted { // P-LEAST-2
 		r.unsettle(r.keys)
+		c.linger(r)
 		c.setPhase(r, extending)
 		c.keep(r)
 		return
@@ -723,6 +751,7 @@ func (c *Core) released(r *Request, each *unsettledKey, sentBefore bool, reply r
 	if !isDone { // P-REL-5
 		each.sent = false
 		r.refusal = refusal(Refused, reply)
+		c.linger(r)
 		c.tellReleasing(r, r.refusal)
 		c.refuseNext(r)
 		c.tryAgain(func() { c.sendUnsettled(r) })
